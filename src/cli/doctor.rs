@@ -156,10 +156,10 @@ fn writable(path: &Path) -> bool {
 
 async fn store(report: &mut DoctorReport, environment: &Environment) {
     /// The number of sessions that are counted.
-    const MOST: usize = 10_000;
+    const MAX_COUNTED_SESSIONS: usize = 10_000;
     let store = session::user_store::store(environment);
     // The same query as for a client, so that it fails in the same cases.
-    let query = ListQuery { archived: Some(false), limit: MOST, ..ListQuery::default() };
+    let query = ListQuery { archived: Some(false), limit: MAX_COUNTED_SESSIONS, ..ListQuery::default() };
     let looked = store.filled().await;
     let told = match looked.and(store.list_where(query).await) {
         Ok(page) => {

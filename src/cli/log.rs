@@ -42,7 +42,7 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
 }
 
 /// The number of files that are retained, one per day.
-const KEPT: usize = 7;
+const MAX_FILES: usize = 7;
 
 /// A log file per day, readable by its owner only. Text is cleaned like all output, because logs
 /// are read at a terminal. JSON is for programs and has its own escapes.
@@ -72,7 +72,7 @@ impl Daily {
         let names = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
         let mut names: Vec<_> = names.filter(|name| name.to_str().is_some_and(ours)).collect();
         names.sort();
-        for name in names.iter().rev().skip(KEPT) {
+        for name in names.iter().rev().skip(MAX_FILES) {
             std::fs::remove_file(self.dir.join(name)).ok();
         }
     }

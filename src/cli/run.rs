@@ -159,7 +159,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
 
 fn schema(path: &Path) -> anyhow::Result<Value> {
     let name = path.display();
-    let text = input::file(path, prompt::LARGEST)?;
+    let text = input::file(path, prompt::MAX_PROMPT_BYTES)?;
     let schema = serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
     match StructuredOutputTool::new(&schema) {
         Ok(_) => Ok(schema),

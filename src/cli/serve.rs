@@ -122,7 +122,7 @@ fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result
 }
 
 /// The time limit for turns to end at a step, after the drain limit.
-const STEP: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environment: Environment) -> Result<u8, String> {
     let stop = CancellationToken::new();
@@ -170,7 +170,7 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
         tokio::time::sleep(drain).await; // the limit that was set
         aside("Running turns end at their next step.");
         host.leave();
-        tokio::time::sleep(STEP).await; // a step that takes longer is cut off
+        tokio::time::sleep(STEP_TIMEOUT).await; // a step that takes longer is cut off
     };
     tokio::select! {
         () = over => {}

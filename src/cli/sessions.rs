@@ -20,10 +20,10 @@ use store::{self, ListQuery, Record, SessionFeed, SessionPage, Store, StoredSess
 use transcript::{CallState, Content, Role};
 
 /// The number of unindexed sessions above which the user is notified of the slow search.
-const WORTH_SAYING: usize = 200;
+const SLOW_SEARCH_SESSIONS: usize = 200;
 
 /// The largest export that is imported, in bytes.
-const LARGEST: u64 = 256 << 20;
+const MAX_IMPORT_BYTES: u64 = 256 << 20;
 
 /// Options of `adjutant sessions`. A session is named by its id, the beginning of it, or `last`.
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
@@ -256,7 +256,7 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
     // A search covers only indexed sessions.
     store.filled().await?;
     let store::SearchPage { hits, unindexed, cut } = store.search(query, words, limit).await?;
-    if unindexed >= WORTH_SAYING {
+    if unindexed >= SLOW_SEARCH_SESSIONS {
         terminal::aside(&format!("{unindexed} sessions are not in the search index yet, and were read one by one."));
     }
     if let Some(store::SearchCut { sessions, oldest }) = cut {
@@ -448,7 +448,7 @@ async fn listed(store: &Store, query: ListQuery) -> Result<SessionPage, store::E
 pub(super) const LAST: &str = "last";
 
 /// The number of matching ids above which they are not counted.
-const MOST_BEGINNINGS: usize = 100;
+const MAX_MATCHING_IDS: usize = 100;
 
 /// Returns the session with this id or unique beginning of an id, or the one named by [`LAST`].
 pub(super) async fn find(
@@ -471,14 +471,14 @@ pub(super) async fn find(
             .map(|record| record.id)
             .ok_or_else(|| anyhow!("no sessions in this project"));
     }
-    match store.beginning_with(name, MOST_BEGINNINGS).await?.as_slice() {
+    match store.beginning_with(name, MAX_MATCHING_IDS).await?.as_slice() {
         [one] => Ok(one.clone()),
         // A damaged session is not in the index. The store returns the reason.
         [] if exact.is_well_formed() => {
             Err(store.peek(&exact).await.err().map_or_else(|| anyhow!("no session {name}"), Into::into))
         }
         [] => bail!("no session {name}; `adjutant sessions --all` lists them"),
-        several if several.len() == MOST_BEGINNINGS => bail!("many sessions begin with {name}; give more of the id"),
+        several if several.len() == MAX_MATCHING_IDS => bail!("many sessions begin with {name}; give more of the id"),
         several => bail!("{} sessions begin with {name}; give more of the id", several.len()),
     }
 }
@@ -508,7 +508,7 @@ async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Opti
 /// input.
 fn opened(file: &Path) -> anyhow::Result<SessionFeed> {
     if file == Path::new("-") {
-        let text = input::standard(LARGEST)?;
+        let text = input::standard(MAX_IMPORT_BYTES)?;
         return Ok(export::json::import(move || Ok(Cursor::new(text.clone())))?);
     }
     // Opening first reports an unreadable file before anything else is read.

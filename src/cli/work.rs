@@ -24,13 +24,13 @@ use store::{ClaimedTask, Store, TaskState};
 use transcript::Message;
 
 /// The interval of checking for new prompts.
-const PAUSE: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The time for which a session may be held by the process that stored its prompt.
-const HELD: Duration = Duration::from_secs(10);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of times that a prompt is started. The prompt itself may be the cause of a lost host.
-const TRIES: u64 = 5;
+const MAX_TRIES: u64 = 5;
 
 /// A prompt that waits in the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub(super) async fn work(shared: Arc<Sessions>, at_once: usize, draining: Cancel
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {} // the store does not notify about new prompts
+            () = tokio::time::sleep(POLL_INTERVAL) => {} // the store does not notify about new prompts
             Some(_) = running.join_next(), if !running.is_empty() => {}
             () = draining.cancelled() => {}
         }
@@ -113,8 +113,8 @@ async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
 
 /// Answers a prompt. Returns `None` if it is to continue on another host.
 async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<Option<PromptAnswer>> {
-    if task.tries > TRIES {
-        return Err(anyhow!("{TRIES} hosts were lost while they worked on it"));
+    if task.tries > MAX_TRIES {
+        return Err(anyhow!("{MAX_TRIES} hosts were lost while they worked on it"));
     }
     let work: Work = serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
     let client = Arc::new(UnattendedClient { allow: work.allow, progress: Mutex::default() });
@@ -162,10 +162,10 @@ async fn converse(
                 // The process that stored the prompt is about to release the session.
                 Err(e) => tracing::debug!("session {} cannot be opened yet: {e}", task.session),
             }
-            tokio::time::sleep(PAUSE).await; // asked again
+            tokio::time::sleep(POLL_INTERVAL).await; // asked again
         }
     };
-    if tokio::time::timeout(HELD, opened).await.is_err() {
+    if tokio::time::timeout(RELEASE_TIMEOUT, opened).await.is_err() {
         peer.call(&resume, None).await.map_err(server_error)?;
     }
     // A lost host may have begun with it.

@@ -30,7 +30,7 @@ const BOTTOM: f64 = 22.0;
 
 /// The number of bars. More could not be distinguished, so neighbours are drawn as one bar, the
 /// largest.
-const BARS: usize = 160;
+const MAX_BARS: usize = 160;
 
 /// Draws a stacked bar per step, and the cumulative cost as a line. Returns an empty string if no
 /// tokens were counted.
@@ -39,7 +39,7 @@ pub fn chart(steps: &[UsageStep]) -> String {
     if most == 0 {
         return String::new();
     }
-    let per_bar = steps.len().div_ceil(BARS).max(1);
+    let per_bar = steps.len().div_ceil(MAX_BARS).max(1);
     let bars: Vec<UsageStep> =
         steps.chunks(per_bar).filter_map(|of| of.iter().max_by_key(|s| s.tokens()).copied()).collect();
     let top = round(most);
@@ -157,6 +157,6 @@ mod tests {
         assert_eq!(chart(&[UsageStep::default()]), "");
         let step = UsageStep { input: 10, cached: 5_000, output: 300, cost: Some(0.01) };
         assert_eq!(chart(&[step; 2]).matches("<rect").count(), 6);
-        assert!(chart(&vec![step; 100_000]).matches("<g>").count() <= BARS);
+        assert!(chart(&vec![step; 100_000]).matches("<g>").count() <= MAX_BARS);
     }
 }

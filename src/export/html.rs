@@ -16,13 +16,13 @@ use store::StoredSession;
 use transcript::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
 
 /// The longest output of a call, in bytes, because the page is for reading.
-const OUTPUT: usize = 64 << 10;
+const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// The largest file that is compared line by line, in bytes.
-const COMPARED: usize = 1 << 20;
+const MAX_COMPARED_BYTES: usize = 1 << 20;
 
 /// The largest picture in the page, in bytes of base64.
-const PICTURE: usize = 4 << 20;
+const MAX_PICTURE_BYTES: usize = 4 << 20;
 
 /// Escapes text for HTML, in content and attributes.
 struct Esc<'a>(&'a str);
@@ -290,7 +290,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
         put!(out, "<h4>{}</h4><pre>{}</pre>", Esc(&call.tool), Esc(&input(call)));
     }
     if !output.trim().is_empty() && (shown || state == "failed") {
-        let cut = output.floor_char_boundary(OUTPUT);
+        let cut = output.floor_char_boundary(MAX_OUTPUT_BYTES);
         let rest = output.len() - cut;
         put!(out, "<h4>Result</h4><pre>{}", Esc(output[..cut].trim_end()));
         if rest > 0 {
@@ -359,7 +359,7 @@ fn title(call: &Call) -> String {
 /// Returns the numbers of added and removed lines.
 fn lines(change: &Change) -> (usize, usize) {
     let old = change.old.as_deref().unwrap_or_default();
-    if old.len() > COMPARED || change.new.len() > COMPARED {
+    if old.len() > MAX_COMPARED_BYTES || change.new.len() > MAX_COMPARED_BYTES {
         return (change.new.lines().count(), old.lines().count());
     }
     change.lines().count()
@@ -384,7 +384,7 @@ fn diff(out: &mut String, change: &Change, root: &str) {
         Esc(change.path.strip_prefix(root).unwrap_or(&change.path)),
         if change.old.is_none() { " (new)" } else { "" }
     );
-    if old.len() > COMPARED || change.new.len() > COMPARED {
+    if old.len() > MAX_COMPARED_BYTES || change.new.len() > MAX_COMPARED_BYTES {
         out.push_str("<p class=\"attached\">Too large to be shown line by line.</p>");
         return;
     }
@@ -417,7 +417,8 @@ fn attached(out: &mut String, file: &File) {
     put!(out, "<p class=\"attached\">Attached: {}", Esc(name));
     let picture = matches!(file.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp");
     let base64 = |data: &&String| {
-        data.len() <= PICTURE && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
+        data.len() <= MAX_PICTURE_BYTES
+            && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
     };
     if picture && let Some(data) = file.data.as_ref().filter(base64) {
         put!(out, "<img alt=\"{}\" src=\"data:{};base64,{data}\">", Esc(name), file.mime);

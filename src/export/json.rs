@@ -31,7 +31,7 @@ pub enum Error {
 }
 
 /// The number of messages that are read ahead.
-const AHEAD: usize = 16;
+const MAX_MESSAGES_AHEAD: usize = 16;
 
 /// A message with its parts, in the written form.
 #[derive(Serialize, Deserialize)]
@@ -122,7 +122,7 @@ pub fn import<R: Read + Send + 'static>(open: impl Fn() -> io::Result<R>) -> Res
     head.messages.ok_or_else(|| missing("messages"))?;
     let record: Record =
         serde_json::from_value(head.session.ok_or_else(|| missing("session"))?).map_err(|e| shape(e.to_string()))?;
-    let (sender, messages) = sync_channel(AHEAD);
+    let (sender, messages) = sync_channel(MAX_MESSAGES_AHEAD);
     let mut second = serde_json::Deserializer::from_reader(source()?);
     let read = move || {
         let end = match second.deserialize_map(WholeVisitor(&sender)) {
@@ -312,7 +312,7 @@ mod tests {
             .unwrap();
             assert_eq!((feed.record.clone(), feed.next().unwrap().unwrap()), (record(), message(0)));
             // A message is about 1.4 times its text, and the reader has a buffer.
-            let most = (AHEAD + 3) * 2 * TEXT + (8 << 10);
+            let most = (MAX_MESSAGES_AHEAD + 3) * 2 * TEXT + (8 << 10);
             assert!(read.load(Ordering::Relaxed) < most, "{} of {count}", read.load(Ordering::Relaxed));
             assert_eq!(feed.map(Result::unwrap).collect::<Vec<_>>(), (1..count).map(message).collect::<Vec<_>>());
             assert_eq!(opened.load(Ordering::Relaxed), 2);

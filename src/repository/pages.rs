@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The longest README, in bytes. Further text belongs in the `README.md` of a folder.
-const LONGEST: usize = 10_000;
+const MAX_README_BYTES: usize = 10_000;
 
 /// Folders with Markdown for tests and models, which are not pages about adjutant.
 const MATERIAL: &[&str] = &["editor-tests/fixtures", "prompts"];
@@ -95,7 +95,7 @@ fn links(line: &str) -> Vec<String> {
 #[test]
 fn readme_is_short() {
     let bytes = fs::read(root().join("README.md")).unwrap().len();
-    assert!(bytes < LONGEST, "README.md has {bytes} bytes; {LONGEST} are allowed");
+    assert!(bytes < MAX_README_BYTES, "README.md has {bytes} bytes; {MAX_README_BYTES} are allowed");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use base::text;
 use config::settings::{HookEntry, HookFormat, HookPoint};
 
 /// The longest text of a hook, in characters.
-const WORDS: usize = 10_000;
+const MAX_TEXT_CHARS: usize = 10_000;
 
 /// The answer of one hook. The default changes and refuses nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -114,7 +114,7 @@ impl HookAnswer {
     pub(crate) fn read(hook: &HookEntry, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Self, String> {
         let plain = |bytes: &[u8]| {
             let (text, _) = text::visible(&String::from_utf8_lossy(bytes));
-            text::cut_chars(text.trim(), WORDS)
+            text::cut_chars(text.trim(), MAX_TEXT_CHARS)
         };
         match status.code() {
             Some(0) => {}
@@ -164,7 +164,7 @@ impl HookAnswer {
         let text_of = |key: &str| match object.get(key) {
             None | Some(Value::Null | Value::Bool(false)) => Ok(None),
             Some(Value::Bool(true)) if ["deny", "ask"].contains(&key) => Ok(Some(String::new())),
-            Some(Value::String(text)) => Ok(Some(text::cut_chars(text.trim(), WORDS))),
+            Some(Value::String(text)) => Ok(Some(text::cut_chars(text.trim(), MAX_TEXT_CHARS))),
             Some(_) => Err(format!("\"{key}\" in its answer is not text")),
         };
         let input = object.get("input").filter(|input| !input.is_null()).cloned();
@@ -184,8 +184,9 @@ impl HookAnswer {
 
     /// Reads an answer in the format of Claude Code's hooks.
     fn claude(on: HookPoint, answer: &Value) -> Self {
-        let text_at =
-            |at: &str| answer.pointer(at).and_then(Value::as_str).map(|text| text::cut_chars(text.trim(), WORDS));
+        let text_at = |at: &str| {
+            answer.pointer(at).and_then(Value::as_str).map(|text| text::cut_chars(text.trim(), MAX_TEXT_CHARS))
+        };
         let own = "/hookSpecificOutput";
         let of = |key: &str| text_at(&format!("{own}/{key}"));
         let mut to = Self { context: of("additionalContext"), notice: text_at("/systemMessage"), ..Self::default() };

@@ -46,8 +46,8 @@ pub struct PluginPrompt {
 }
 
 /// The number of notes and prompts that may wait, and the longest of them in bytes.
-const NOTES: usize = 20;
-const NOTE: usize = 20_000;
+const MAX_NOTES: usize = 20;
+const MAX_NOTE_BYTES: usize = 20_000;
 
 /// The receiver of notices about plugins, which also counts their calls.
 pub(super) trait Notifier: Send + Sync {
@@ -359,7 +359,7 @@ impl PluginHandlers {
         let words = subagents::words(body);
         let mut notes = locked(&self.knowledge.notes);
         let mut prompts = locked(&self.knowledge.prompts);
-        if notes.len() + prompts.len() >= NOTES || words.len() > NOTE {
+        if notes.len() + prompts.len() >= MAX_NOTES || words.len() > MAX_NOTE_BYTES {
             return Err("too much waits to be told to the model".to_owned());
         }
         if words.trim().is_empty() {

@@ -10,7 +10,7 @@ use sandbox::process::Program;
 use tools::{Failure, ToolContext};
 
 /// The largest output of a hook, in bytes.
-const PRINTED: u64 = 1 << 20;
+const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 
 /// The placeholder of a file in a command.
 const FILE: &str = "$FILE";
@@ -72,14 +72,14 @@ pub(super) async fn run(
     };
     let event = format!("{}\n", moment.event(hook, context));
     let ran = tokio::select! {
-        ran = program.answer(event.as_bytes(), PRINTED, hook.limit) => ran,
+        ran = program.answer(event.as_bytes(), MAX_OUTPUT_BYTES, hook.limit) => ran,
         () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
     };
     Ok(match ran {
         Ok(ran) => HookAnswer::read(hook, ran.status, &ran.stdout, &ran.stderr),
         Err(e) => Err(match e.kind() {
             std::io::ErrorKind::TimedOut => format!("it took longer than {} ms", hook.limit.as_millis()),
-            std::io::ErrorKind::FileTooLarge => format!("it printed more than {} KiB", PRINTED >> 10),
+            std::io::ErrorKind::FileTooLarge => format!("it printed more than {} KiB", MAX_OUTPUT_BYTES >> 10),
             std::io::ErrorKind::NotFound => {
                 format!("there is no program {}", base::text::title(hook.command.first().map_or("", String::as_str)))
             }

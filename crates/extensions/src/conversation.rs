@@ -8,9 +8,9 @@ use base::text;
 use transcript::{Call, CallState, Content, Message, Role};
 
 /// The number of messages that are retained, the last ones.
-const MOST: usize = 200;
+const MAX_MESSAGES: usize = 200;
 /// The longest text of a part, in bytes.
-const TEXT: usize = 20_000;
+const MAX_TEXT_BYTES: usize = 20_000;
 
 /// The messages in the form for plugins.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Conversation(Vec<(MessageId, Value)>);
 impl Conversation {
     /// Adds new messages. The last two known ones may have grown, so they are replaced.
     pub(super) fn update(&mut self, session: &str, history: &[Message]) {
-        let history = &history[history.len().saturating_sub(MOST)..];
+        let history = &history[history.len().saturating_sub(MAX_MESSAGES)..];
         let first = history.first().map(|message| &message.id);
         let gone = self.0.iter().position(|(id, _)| Some(id) == first).unwrap_or(self.0.len());
         self.0.drain(..gone);
@@ -85,7 +85,7 @@ fn shown(session: &str, message: &Message) -> Value {
 }
 
 fn part_of(content: &Content) -> Option<Value> {
-    let cut = |text: &str| text::head(text, TEXT).to_owned();
+    let cut = |text: &str| text::head(text, MAX_TEXT_BYTES).to_owned();
     Some(match content {
         Content::Text(text) => json!({ "type": "text", "text": cut(&text.text), "synthetic": text.synthetic }),
         Content::Reasoning(reasoning) => json!({ "type": "reasoning", "text": cut(&reasoning.text) }),
@@ -105,11 +105,11 @@ fn state(call: &Call) -> Value {
             json!({ "status": "running", "input": *call.input, "title": call.title, "time": time })
         }
         CallState::Completed(done) => json!({
-            "status": "completed", "input": *call.input, "output": text::head(&done.output, TEXT), "title": call.title,
+            "status": "completed", "input": *call.input, "output": text::head(&done.output, MAX_TEXT_BYTES), "title": call.title,
             "metadata": {}, "time": time,
         }),
         CallState::Failed { error, .. } => {
-            json!({ "status": "error", "input": *call.input, "error": text::head(error, TEXT), "time": time })
+            json!({ "status": "error", "input": *call.input, "error": text::head(error, MAX_TEXT_BYTES), "time": time })
         }
     }
 }
@@ -150,10 +150,10 @@ mod tests {
         conversation.update("s", &history);
         assert_eq!((texts(&conversation), conversation.title()), (vec!["one".into(), "five".into()], "one".into()));
         assert_eq!(conversation.message("e").unwrap()["info"]["role"], "user");
-        let long: Vec<Message> = (0..MOST + 10).map(|n| user_message(&format!("m{n}"), "x")).collect();
+        let long: Vec<Message> = (0..MAX_MESSAGES + 10).map(|n| user_message(&format!("m{n}"), "x")).collect();
         conversation.update("s", &long);
-        assert_eq!(conversation.0.len(), MOST);
+        assert_eq!(conversation.0.len(), MAX_MESSAGES);
         conversation.update("s", &[long, vec![user_message("z", "last")]].concat());
-        assert_eq!((conversation.0.len(), texts(&conversation).pop()), (MOST, Some("last".into())));
+        assert_eq!((conversation.0.len(), texts(&conversation).pop()), (MAX_MESSAGES, Some("last".into())));
     }
 }

@@ -31,7 +31,7 @@ function ask(method, params) {
 
 // ---- modules ----------------------------------------------------------------------------------------------------
 
-/** Returns a function that strips types, if the runtime does not: the first of these packages that the project has. */
+/** The source of the module hooks that strip types if the runtime does not, with the first package for it that the project has. */
 const STRIPPERS = `
 import module, { createRequire } from "node:module"
 import fs from "node:fs"
@@ -305,7 +305,7 @@ function likeBun($) {
   }
 }
 
-/** The prompts whose answers plugins await. That time does not count against the limits of their handlers. */
+/** The number of prompts whose answers plugins await. That time does not count against the limits of their handlers. */
 let prompting = 0
 
 /** OpenCode's client for a plugin. Each method sends a request to adjutant, which answers the supported ones. */

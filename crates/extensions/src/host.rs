@@ -31,12 +31,12 @@ const BOOT: &str = "import{createInterface as c}from\"node:readline\";const i=c(
     [Symbol.asyncIterator](),s=JSON.parse((await i.next()).value);await(await import(\"data:text/javascript;base64,\"+s)).default(i)";
 
 /// The longest line that it may write, and the total size of printed text, in bytes.
-const LINE: usize = 16 << 20;
-const PRINTED: u64 = 64 << 20;
+const MAX_LINE_BYTES: usize = 16 << 20;
+const MAX_PRINTED_BYTES: u64 = 64 << 20;
 /// The number of bytes retained from the end of its printed text.
-const LAST_WORDS: usize = 2 << 10;
+const MAX_TAIL_BYTES: usize = 2 << 10;
 /// The number of lines that may wait to be written to it.
-const WAITING: usize = 64;
+const MAX_WAITING_LINES: usize = 64;
 
 /// The origin of the scripts in a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl std::fmt::Display for HostError {
 }
 
 /// The time to wait for the rest of standard error after the host has ended.
-const FAREWELL: Duration = Duration::from_millis(200);
+const STDERR_GRACE: Duration = Duration::from_millis(200);
 
 /// A call of OpenCode's client.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl PluginHost {
         let work = format!("extensions-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let child = program.start(StdioMode::Separate, &work);
         let child = child.map_err(|e| Failure::Tell(format!("it cannot be started: {e}")))?;
-        let (lines, coming) = mpsc::channel(WAITING);
+        let (lines, coming) = mpsc::channel(MAX_WAITING_LINES);
         let stop = CancellationToken::new();
         let gone = CancellationToken::new();
         let host = Arc::new(Self {
@@ -412,7 +412,7 @@ async fn keep(
                     // Its last output may still be on its way. A process that keeps the pipe open
                     // is not waited for.
                     if !silent {
-                        tokio::time::timeout(FAREWELL, &mut listen).await.ok();
+                        tokio::time::timeout(STDERR_GRACE, &mut listen).await.ok();
                     }
                     break why;
                 }
@@ -448,11 +448,13 @@ async fn read(
     let mut noise = 0;
     loop {
         line.clear();
-        let most = u64::try_from(LINE).unwrap_or(u64::MAX) + 1;
+        let most = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX) + 1;
         match (&mut stdout).take(most).read_until(b'\n', &mut line).await {
             Ok(0) => return "it has closed its output".to_owned(),
             Err(e) => return e.to_string(),
-            Ok(_) if line.len() > LINE => return format!("it wrote a line of more than {} MiB", LINE >> 20),
+            Ok(_) if line.len() > MAX_LINE_BYTES => {
+                return format!("it wrote a line of more than {} MiB", MAX_LINE_BYTES >> 20);
+            }
             Ok(_) => {}
         }
         let Some(host) = host.upgrade() else { return "nobody needs it any more".to_owned() };
@@ -465,8 +467,8 @@ async fn read(
             _ => {
                 noise += u64::try_from(line.len()).unwrap_or_default();
                 note(printed, &line);
-                if noise > PRINTED {
-                    return format!("it printed more than {} MiB", PRINTED >> 20);
+                if noise > MAX_PRINTED_BYTES {
+                    return format!("it printed more than {} MiB", MAX_PRINTED_BYTES >> 20);
                 }
             }
         }
@@ -491,6 +493,6 @@ fn note(printed: &Mutex<String>, bytes: &[u8]) {
     tracing::debug!("an extension prints: {}", text::title(&text));
     let mut printed = locked(printed);
     printed.push_str(&text);
-    let tail = text::tail(&printed, LAST_WORDS).to_owned();
+    let tail = text::tail(&printed, MAX_TAIL_BYTES).to_owned();
     *printed = tail;
 }

@@ -40,7 +40,7 @@ use tools::{Failure, ToolContext};
 use transcript::ModelRef;
 
 /// The longest notice of a hook, in characters.
-const NOTICE: usize = 1_000;
+const MAX_NOTICE_CHARS: usize = 1_000;
 
 /// The extensions of one session.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl Extensions {
                 };
                 tracing::info!("hook {} on {} took {took:?}: {}", hook.name, hook.on.as_str(), answer.summary());
                 if let Some(words) = &answer.notice {
-                    let title = text::cut_chars(&format!("{}: {}", hook.name, words.trim()), NOTICE);
+                    let title = text::cut_chars(&format!("{}: {}", hook.name, words.trim()), MAX_NOTICE_CHARS);
                     notice(Severity::Info, title, context).await;
                 }
                 if let Some(input) = &answer.input {

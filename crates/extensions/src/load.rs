@@ -18,7 +18,7 @@ use events::Severity;
 use tools::{Failure, ToolContext};
 
 /// The time limit for loading all files.
-const LOAD: Duration = Duration::from_secs(45);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The purpose of loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) async fn load(
 ) -> Result<LoadedScripts, Failure> {
     let host = PluginHost::start(context, listener).await?;
     let params = params((scripts, origin), purpose, notifier, context);
-    let loaded = host.request("load", params, LOAD).await.map_err(|e| Failure::Tell(e.to_string()))?;
+    let loaded = host.request("load", params, LOAD_TIMEOUT).await.map_err(|e| Failure::Tell(e.to_string()))?;
     let list = |key: &str| loaded.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
     let words = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let known = |file: &String| scripts.iter().any(|script| script.name == *file);

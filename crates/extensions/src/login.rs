@@ -23,11 +23,11 @@ use events::Severity;
 use tools::{BoxFuture, scratch};
 
 /// The time limit for listing the methods, and for the user to complete one.
-const QUICK: Duration = Duration::from_secs(10);
-const PATIENT: Duration = Duration::from_secs(15 * 60);
+const METHODS_TIMEOUT: Duration = Duration::from_secs(10);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The number of further fields that a login may have, and the longest of them in bytes.
-const BESIDES: usize = 20;
-const BESIDE: usize = 4_000;
+const MAX_FURTHER_FIELDS: usize = 20;
+const MAX_FIELD_BYTES: usize = 4_000;
 
 /// The user interface of a login through a plugin.
 pub trait LoginDesk: Send + Sync {
@@ -82,7 +82,7 @@ impl PluginLogin {
         let host = loaded.map_err(|e| e.to_string())?.host;
         let scratch = scratch::directory(environment, context.session.id.as_str());
         let mut login = Self { host, scratch, provider: provider.to_owned(), ways: Vec::new() };
-        let answer = login.host.request("methods", json!({ "provider": provider }), QUICK).await;
+        let answer = login.host.request("methods", json!({ "provider": provider }), METHODS_TIMEOUT).await;
         let ways = answer.map_err(|e| e.to_string())?;
         let labels = ways.as_array().into_iter().flatten().filter_map(Value::as_str);
         login.ways = labels.map(text::title).collect();
@@ -99,7 +99,7 @@ impl PluginLogin {
     /// Returns the plugin's reason for a failure.
     pub async fn log_in(self, way: usize) -> Result<PluginCredential, String> {
         let params = json!({ "provider": self.provider, "at": way });
-        let answer = self.host.request("login", params, PATIENT).await;
+        let answer = self.host.request("login", params, LOGIN_TIMEOUT).await;
         self.end().await;
         PluginCredential::of(&self.provider, &answer.map_err(|e| e.to_string())?)
     }
@@ -135,9 +135,9 @@ impl PluginCredential {
             ("expires".to_owned(), expires.into()),
         ]);
         let besides = answer.as_object().into_iter().flatten().filter(|(name, value)| {
-            !known.contains(&name.as_str()) && value.as_str().is_some_and(|value| value.len() <= BESIDE)
+            !known.contains(&name.as_str()) && value.as_str().is_some_and(|value| value.len() <= MAX_FIELD_BYTES)
         });
-        entry.extend(besides.take(BESIDES).map(|(name, value)| (name.clone(), value.clone())));
+        entry.extend(besides.take(MAX_FURTHER_FIELDS).map(|(name, value)| (name.clone(), value.clone())));
         Ok(Self { provider: words("provider").unwrap_or(provider).to_owned(), entry: entry.into() })
     }
 }

@@ -9,7 +9,7 @@ use config::settings::{HookEntry, HookFormat, HookPoint};
 use tools::ToolContext;
 
 /// The longest text in an event, in bytes.
-const TEXT: usize = 256 << 10;
+const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// An event that hooks run on.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl Moment {
     /// Sets a field.
     pub fn set(&mut self, key: &str, value: Value) {
         let value = match value {
-            Value::String(text) => base::text::head(&text, TEXT).into(),
+            Value::String(text) => base::text::head(&text, MAX_TEXT_BYTES).into(),
             value => value,
         };
         self.facts.insert(key.to_owned(), value);

@@ -116,8 +116,8 @@ async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Adv
 /// Returns a prompt's texts as changed by plugins: the existing ones, then added ones, each with
 /// whether it is for the model only. `None` if nothing was changed.
 ///
+/// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-/// When the user cancels meanwhile.
 pub(super) async fn texts_of(
     scripts: &Arc<Scripts>,
     hook: (&str, Value),

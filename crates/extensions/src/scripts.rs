@@ -28,14 +28,14 @@ use tools::{AnyTool, BoxFuture, Failure, ToolContext};
 use transcript::Message;
 
 /// The time limit of one plugin for one hook.
-const HOOK: Duration = Duration::from_secs(5);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for handlers of a turn's end, which may add a prompt to continue with.
-const SETTLED: Duration = Duration::from_millis(100);
+const SETTLE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The time that the host has in addition to the limit of the code in it.
-const GRACE: Duration = Duration::from_secs(2);
+const HOST_GRACE: Duration = Duration::from_secs(2);
 /// The number of failures in a row after which it rests, and the duration of the rest.
-const FAILURES: u32 = 3;
-const REST: Duration = Duration::from_secs(5 * 60);
+const MAX_FAILURES: u32 = 3;
+const REST_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// The reason why there is no host for scripts that were removed.
 const GONE: &str = "they are gone from the settings";
 /// The number of notices that may wait to be sent.
@@ -179,13 +179,13 @@ impl Scripts {
                 Some(Ok(loaded)) if loaded.host.is_gone() => {
                     let mut failures = locked(&side.failures);
                     let (count, since) = *failures;
-                    let is_paused = count >= FAILURES && since.is_some_and(|since| since.elapsed() < REST);
+                    let is_paused = count >= MAX_FAILURES && since.is_some_and(|since| since.elapsed() < REST_INTERVAL);
                     if !is_paused {
-                        let next = if count >= FAILURES { 1 } else { count + 1 };
+                        let next = if count >= MAX_FAILURES { 1 } else { count + 1 };
                         *failures = (next, Some(Instant::now()));
                     }
-                    if failures.0 >= FAILURES {
-                        return Err(format!("what runs them broke off {FAILURES} times in a row and is paused"));
+                    if failures.0 >= MAX_FAILURES {
+                        return Err(format!("what runs them broke off {MAX_FAILURES} times in a row and is paused"));
                     }
                 }
                 _ => return Ok(Some(generation.clone())),
@@ -346,8 +346,8 @@ impl Scripts {
         };
         let Some(files) = loaded.hooks.get(name) else { return Ok(HookRun { output, ..HookRun::default() }) };
         let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
-        let limit = HOOK.saturating_mul(count) + GRACE;
-        let millis = u64::try_from(HOOK.as_millis()).unwrap_or(u64::MAX);
+        let limit = HOOK_TIMEOUT.saturating_mul(count) + HOST_GRACE;
+        let millis = u64::try_from(HOOK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let params = json!({ "name": name, "input": input, "output": output, "limit": millis });
         let answer = tokio::select! {
             answer = loaded.host.request("hook", params, limit) => answer,
@@ -436,9 +436,9 @@ impl Scripts {
     /// Returns whether plugins have added a prompt, after their handlers of the turn's end have
     /// run. Handlers that take longer than the limit are not waited for.
     pub async fn wants_more(&self) -> bool {
-        let limit = u64::try_from(SETTLED.as_millis()).unwrap_or(u64::MAX);
+        let limit = u64::try_from(SETTLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
-            loaded.host.settled(json!({ "limit": limit }), GRACE).await;
+            loaded.host.settled(json!({ "limit": limit }), HOST_GRACE).await;
         }
         !locked(&self.knowledge.prompts).is_empty()
     }
@@ -452,7 +452,7 @@ impl Scripts {
         for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
             let params = json!({ "event": { "type": kind, "properties": properties } });
             // A host that does not read is detected at its next request.
-            tokio::time::timeout(GRACE, loaded.host.tell("event", params)).await.ok();
+            tokio::time::timeout(HOST_GRACE, loaded.host.tell("event", params)).await.ok();
         }
     }
 
@@ -460,9 +460,9 @@ impl Scripts {
     /// produced something else before.
     pub(super) fn wavers(&self, before: &[String], after: &[String]) -> bool {
         /// A limit that no session reaches.
-        const MOST: usize = 64;
+        const MAX_PROMPTS: usize = 64;
         let mut prompts = locked(&self.prompts);
-        if prompts.len() >= MOST {
+        if prompts.len() >= MAX_PROMPTS {
             prompts.clear();
         }
         let known = prompts.insert(before.to_vec(), after.to_vec());

@@ -19,13 +19,13 @@ use tools::registry::find_properties;
 use transcript::ModelRef;
 
 /// The number of sessions that the plugins of one host may have.
-const SESSIONS: usize = 50;
+const MAX_SESSIONS: usize = 50;
 /// The number of them that may work at once, and the number of prompts for them per prompt of the
 /// user.
-const AT_ONCE: u32 = 4;
-const PROMPTS: u32 = 20;
+const MAX_CONCURRENT: u32 = 4;
+const MAX_PROMPTS: u32 = 20;
 /// The longest prompt, in bytes.
-const PROMPT: usize = 100_000;
+const MAX_PROMPT_BYTES: usize = 100_000;
 
 /// The operations that a plugin may perform on its session.
 pub trait SessionDoor: Send + Sync + std::fmt::Debug {
@@ -80,11 +80,11 @@ impl Loans {
             return Err("no turn is running, and a plugin begins none".into());
         };
         let at_work = AtWork(&self.working);
-        if self.working.fetch_add(1, Ordering::Relaxed) >= AT_ONCE {
-            return Err(format!("{AT_ONCE} subagents work for plugins already; wait for one of them"));
+        if self.working.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
+            return Err(format!("{MAX_CONCURRENT} subagents work for plugins already; wait for one of them"));
         }
-        if self.prompted.fetch_add(1, Ordering::Relaxed) >= PROMPTS {
-            return Err(format!("plugins have given subagents {PROMPTS} prompts since the user's last one"));
+        if self.prompted.fetch_add(1, Ordering::Relaxed) >= MAX_PROMPTS {
+            return Err(format!("plugins have given subagents {MAX_PROMPTS} prompts since the user's last one"));
         }
         Ok((turn, at_work))
     }
@@ -173,8 +173,8 @@ impl Subagents {
     /// Creates a session, before its first prompt.
     pub(super) fn create(&self, id: &str, title: &str) -> Result<(), String> {
         let mut all = locked(&self.0);
-        if all.len() >= SESSIONS {
-            return Err(format!("plugins have {SESSIONS} sessions already; delete one"));
+        if all.len() >= MAX_SESSIONS {
+            return Err(format!("plugins have {MAX_SESSIONS} sessions already; delete one"));
         }
         all.insert(
             id.to_owned(),
@@ -222,7 +222,7 @@ impl Subagents {
     pub(super) fn note(&self, id: &str, words: String) -> Result<(), String> {
         let mut all = locked(&self.0);
         let child = all.get_mut(id).ok_or("there is no such session")?;
-        if child.notes.iter().map(String::len).sum::<usize>() + words.len() > PROMPT {
+        if child.notes.iter().map(String::len).sum::<usize>() + words.len() > MAX_PROMPT_BYTES {
             return Err("too much waits to be told to the model".into());
         }
         child.notes.push(words);
@@ -247,8 +247,8 @@ impl Subagents {
             }
             let wanted = PromptRequest::of(body, child.notes.clone());
             let agent = chosen(&turn.agents, wanted.agent.as_deref())?;
-            if wanted.words.trim().is_empty() || wanted.words.len() > PROMPT {
-                return Err(format!("a prompt has words, at most {PROMPT} bytes of them"));
+            if wanted.words.trim().is_empty() || wanted.words.len() > MAX_PROMPT_BYTES {
+                return Err(format!("a prompt has words, at most {MAX_PROMPT_BYTES} bytes of them"));
             }
             child.notes.clear();
             child.busy = true;
@@ -401,7 +401,7 @@ mod tests {
             spawn.reply.send(Err("There is no more money.".into())).unwrap();
         });
         assert!(answer.unwrap_err().contains("no more money"));
-        for _ in 2..PROMPTS {
+        for _ in 2..MAX_PROMPTS {
             let (_, ()) = tokio::join!(prompt(again.clone()), async {
                 spawned(asked.recv().await).reply.send(Err("no".into())).unwrap();
             });

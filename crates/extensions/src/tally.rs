@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use base::environment::{Environment, private_dir, private_note};
 
 /// The largest file that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The statistics of one extension.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ fn file(environment: &Environment, root: &Path) -> PathBuf {
 /// Reads the statistics of a project.
 pub fn read(environment: &Environment, root: &Path) -> Tallies {
     let path = file(environment, root);
-    let is_readable = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST);
+    let is_readable = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES);
     if !is_readable {
         return Tallies::default();
     }

@@ -17,13 +17,13 @@ use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolCont
 use transcript::File;
 
 /// The longest description of a tool, in characters.
-const WORDS: usize = 10_000;
+const MAX_DESCRIPTION_CHARS: usize = 10_000;
 /// The time limit of a call without an answer, a question or progress.
-const LIMIT: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that an aborted call has to end.
-const GRACE: Duration = Duration::from_millis(150);
+const ABORT_GRACE: Duration = Duration::from_millis(150);
 /// The largest attachment, in base64.
-const ATTACHMENT: usize = 14 << 20;
+const MAX_ATTACHMENT_BYTES: usize = 14 << 20;
 
 /// Starts the host that runs a tool, and counts its calls.
 pub(super) trait Home: Send + Sync {
@@ -64,7 +64,7 @@ impl CustomTool {
             name: text::plain(&own).chars().take(64).collect(),
             own,
             file: words("file").unwrap_or_default().to_owned(),
-            description: text::cut_chars(words("description").unwrap_or_default(), WORDS),
+            description: text::cut_chars(words("description").unwrap_or_default(), MAX_DESCRIPTION_CHARS),
             schema: Arc::new(schema),
             origin,
             home: home.clone(),
@@ -132,7 +132,7 @@ impl CustomTool {
             },
         });
         let began = Instant::now();
-        let clock = CallClock::start(LIMIT, Instant::now());
+        let clock = CallClock::start(CALL_TIMEOUT, Instant::now());
         let call = host.call(id, params).await.map_err(|e| failed(e.to_string()))?;
         self.go_on(call, context, began, clock).await
     }
@@ -161,7 +161,7 @@ impl CustomTool {
                 () = context.cancelled.cancelled() => {
                     call.host.tell("abort", json!({ "call": context.call.id.as_str() })).await;
                     // The host may still answer.
-                    tokio::time::timeout(GRACE, call.next()).await.ok();
+                    tokio::time::timeout(ABORT_GRACE, call.next()).await.ok();
                     return Err(Failure::Cancelled);
                 }
                 news = call.next() => news,
@@ -261,7 +261,7 @@ fn attachment(file: &Value) -> Result<File, String> {
     let (head, data) = url.split_once(";base64,").unwrap_or_default();
     let mime = words("mime").or_else(|| head.strip_prefix("data:").map(str::to_owned)).unwrap_or_default();
     let known = mime.starts_with("image/") || mime == "application/pdf";
-    if !known || data.is_empty() || data.len() > ATTACHMENT {
+    if !known || data.is_empty() || data.len() > MAX_ATTACHMENT_BYTES {
         return Err(if mime.is_empty() { "an attachment".to_owned() } else { text::title(&mime) });
     }
     let name = words("filename").map(|name| Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into());

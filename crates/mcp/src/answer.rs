@@ -20,10 +20,10 @@ use events::{
 
 /// The limits of a form: fields, options of a field, characters of a message, and characters of a
 /// title or a label.
-const FIELDS: usize = 30;
-const OPTIONS: usize = 200;
-const MESSAGE: usize = 4_000;
-const LABEL: usize = 200;
+const MAX_FIELDS: usize = 30;
+const MAX_OPTIONS: usize = 200;
+const MAX_MESSAGE_CHARS: usize = 4_000;
+const MAX_LABEL_CHARS: usize = 200;
 
 /// Returns the directories of the session.
 pub(super) fn roots(link: &McpLink) -> ListRootsResult {
@@ -75,7 +75,7 @@ pub(super) async fn elicit(
         }
         _ => return declined(),
     };
-    let message = text::escaped(&text::cut_chars(message.trim(), MESSAGE)).replace("\\n", "\n");
+    let message = text::escaped(&text::cut_chars(message.trim(), MAX_MESSAGE_CHARS)).replace("\\n", "\n");
     let name = text::title(&link.name);
     let is_form = matches!(page, FormPage::Fields(_));
     // The time that the user takes does not count against the time limit of the call.
@@ -103,8 +103,8 @@ pub(super) async fn elicit(
 
 /// Returns the fields of a form, in the server's order.
 fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
-    if schema.properties.len() > FIELDS {
-        return Err(format!("{} fields are asked for; {FIELDS} can be shown", schema.properties.len()));
+    if schema.properties.len() > MAX_FIELDS {
+        return Err(format!("{} fields are asked for; {MAX_FIELDS} can be shown", schema.properties.len()));
     }
     let required = schema.required.as_deref().unwrap_or_default();
     let names: Vec<&String> = match &schema.property_order {
@@ -114,11 +114,11 @@ fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
     let fields: Vec<FormField> =
         names.into_iter().filter_map(|key| field(key, schema.properties.get(key)?, required.contains(key))).collect();
     let has_too_many_options = |field: &&FormField| match &field.kind {
-        FieldKind::One(options, _) | FieldKind::Many(options, _) => options.len() > OPTIONS,
+        FieldKind::One(options, _) | FieldKind::Many(options, _) => options.len() > MAX_OPTIONS,
         _ => false,
     };
     match fields.iter().find(has_too_many_options) {
-        Some(field) => Err(format!("{} has more options than can be shown ({OPTIONS})", field.key)),
+        Some(field) => Err(format!("{} has more options than can be shown ({MAX_OPTIONS})", field.key)),
         None => Ok(fields),
     }
 }
@@ -127,13 +127,13 @@ fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
 fn field(key: &str, schema: &PrimitiveSchemaDefinition, required: bool) -> Option<FormField> {
     let (title, description, kind) = kind(schema)?;
     let title = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| key.to_owned());
-    let description = description.map(|text| text::escaped(&text::cut_chars(text.trim(), MESSAGE)));
+    let description = description.map(|text| text::escaped(&text::cut_chars(text.trim(), MAX_MESSAGE_CHARS)));
     let words = description.filter(|text| !text.is_empty());
     Some(FormField { key: key.to_owned(), title: label(&title), words, required, kind })
 }
 
 fn label(title: &str) -> String {
-    text::cut_chars(&text::escaped(title.trim()), LABEL)
+    text::cut_chars(&text::escaped(title.trim()), MAX_LABEL_CHARS)
 }
 
 fn owned(text: Option<&str>) -> Option<String> {

@@ -19,7 +19,7 @@ use super::{answer, sample};
 use base::text;
 
 /// The longest part of a server's log message that is logged, in characters.
-const LOGGED: usize = 2_000;
+const MAX_LOG_CHARS: usize = 2_000;
 
 #[derive(Clone)]
 pub(super) struct McpClient {
@@ -102,7 +102,7 @@ impl ClientHandler for McpClient {
         _: NotificationContext<RoleClient>,
     ) {
         let server = &self.link.name;
-        let words = text::escaped(&text::cut_chars(&notification.data.to_string(), LOGGED));
+        let words = text::escaped(&text::cut_chars(&notification.data.to_string(), MAX_LOG_CHARS));
         match notification.level {
             LoggingLevel::Debug => tracing::debug!("MCP server {server}: {words}"),
             LoggingLevel::Info | LoggingLevel::Notice => tracing::info!("MCP server {server}: {words}"),

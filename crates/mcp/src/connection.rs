@@ -20,19 +20,19 @@ use base::lock::locked;
 use config::settings::{McpEntry, McpLog};
 
 /// The number of failures in a row after which a server rests.
-pub(super) const FAILURES: u32 = 3;
+pub(super) const MAX_FAILURES: u32 = 3;
 /// The time that it rests before a turn may try it again.
-pub(super) const REST: Duration = Duration::from_secs(300);
+pub(super) const REST_INTERVAL: Duration = Duration::from_secs(300);
 /// The number of calls whose progress is tracked at once; progress of others is dropped.
-const WATCHED: usize = 256;
+const MAX_TRACKED_CALLS: usize = 256;
 /// The number of resources of a server that are watched for changes at once.
-const SUBSCRIBED: usize = 64;
+const MAX_SUBSCRIPTIONS: usize = 64;
 /// The number of times that a change of one resource is reported.
 const MAX_REPORTS: u32 = 20;
 /// The number of URLs of a server that may be open at once.
-const VISITED: usize = 16;
+const MAX_OPEN_URLS: usize = 16;
 /// The number of a server's questions that may wait for the user at once.
-const QUESTIONS: usize = 4;
+const MAX_QUESTIONS: usize = 4;
 
 /// The facts about its session that a connection needs.
 pub(super) struct About {
@@ -190,7 +190,7 @@ impl McpLink {
     pub(super) fn visits(&self, id: String) -> oneshot::Receiver<()> {
         let (sender, finished) = oneshot::channel();
         let mut visits = locked(&self.visits);
-        if visits.len() >= VISITED {
+        if visits.len() >= MAX_OPEN_URLS {
             visits.pop_front();
         }
         visits.push_back((id, sender));
@@ -315,13 +315,13 @@ impl McpLink {
     /// Returns the reason why a server has broken off, as soon as the supervisor knows it.
     pub(super) async fn broke(&self) -> String {
         /// The supervisor waits for the last error output.
-        const KNOWN: Duration = Duration::from_secs(2);
+        const REASON_TIMEOUT: Duration = Duration::from_secs(2);
         let mut state = self.state.subscribe();
         let over = |state: &ServerState| match state {
             ServerState::Ready(ready) => !ready.peer.is_transport_closed(),
             ServerState::Starting(_) | ServerState::Failed(_) => true,
         };
-        match tokio::time::timeout(KNOWN, state.wait_for(over)).await {
+        match tokio::time::timeout(REASON_TIMEOUT, state.wait_for(over)).await {
             Ok(Ok(state)) => match &*state {
                 ServerState::Failed(breakdown) => breakdown.why.clone(),
                 ServerState::Ready(_) | ServerState::Starting(_) => "it is being started again".into(),
@@ -422,7 +422,7 @@ impl McpLink {
     /// Records progress of a call. It may arrive before the caller knows the token.
     pub(super) fn progress(&self, notification: ProgressNotificationParam) {
         let mut all = locked(&self.progress);
-        if all.len() < WATCHED || all.contains_key(&notification.progress_token) {
+        if all.len() < MAX_TRACKED_CALLS || all.contains_key(&notification.progress_token) {
             let token = notification.progress_token.clone();
             all.entry(token).or_insert_with(|| watch::Sender::new(None)).send_replace(Some(notification));
         }
@@ -444,7 +444,7 @@ impl McpLink {
     /// there are too many.
     pub(super) fn ask(&self) -> Option<PendingQuestion<'_>> {
         let has_begun = self.asking.send_if_modified(|asking: &mut usize| {
-            if *asking >= QUESTIONS {
+            if *asking >= MAX_QUESTIONS {
                 return false;
             }
             *asking += 1;
@@ -471,7 +471,7 @@ impl McpLink {
             watched.changed = false;
             return false;
         }
-        let is_new = all.len() < SUBSCRIBED;
+        let is_new = all.len() < MAX_SUBSCRIPTIONS;
         if is_new {
             all.insert(uri.to_owned(), Watched::default());
         }
@@ -561,15 +561,15 @@ mod tests {
         }
         link.updated("note://one");
         assert!(link.outdated().is_empty());
-        let more = (0..2 * SUBSCRIBED).filter(|n| link.subscribe(&format!("note://{n}"))).count();
-        assert_eq!(more, SUBSCRIBED - 1);
+        let more = (0..2 * MAX_SUBSCRIPTIONS).filter(|n| link.subscribe(&format!("note://{n}"))).count();
+        assert_eq!(more, MAX_SUBSCRIPTIONS - 1);
     }
 
     #[test]
     fn questions_waiting_at_once_are_limited() {
         let link = link();
         let all: Vec<_> = (0..10).filter_map(|_| link.ask()).collect();
-        assert_eq!((all.len(), *link.asking().borrow()), (QUESTIONS, QUESTIONS));
+        assert_eq!((all.len(), *link.asking().borrow()), (MAX_QUESTIONS, MAX_QUESTIONS));
         drop(all);
         assert_eq!(*link.asking().borrow(), 0);
         assert!(link.ask().is_some());

@@ -7,8 +7,8 @@ use base::text;
 use transcript::File;
 
 /// The largest attachment, in bytes of base64, and the longest text of a resource, in bytes.
-const ATTACHMENT: usize = 14 << 20;
-const TEXT: usize = 4 << 20;
+const MAX_ATTACHMENT_BYTES: usize = 14 << 20;
+const MAX_TEXT_BYTES: usize = 4 << 20;
 
 /// Texts with their attachments.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl ServerContent {
 
     fn attach(&mut self, mime: String, uri: Option<String>, data: String) {
         let known = mime.starts_with("image/") || mime == "application/pdf";
-        if known && data.len() <= ATTACHMENT {
+        if known && data.len() <= MAX_ATTACHMENT_BYTES {
             self.attachments.push(File { mime, name: None, uri, data: Some(data), refused: false });
         } else {
             self.texts.push(format!("[{mime}, {} bytes in base64, left out]", data.len()));
@@ -40,7 +40,7 @@ impl ServerContent {
             ContentBlock::Resource(resource) => match resource.resource {
                 ResourceContents::TextResourceContents { text, .. } => self.texts.push(text),
                 ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                    self.attach(mime_type.unwrap_or_else(|| OCTETS.into()), Some(uri), blob);
+                    self.attach(mime_type.unwrap_or_else(|| OCTET_STREAM.into()), Some(uri), blob);
                 }
                 _ => self.texts.push("[a resource of an unknown kind]".into()),
             },
@@ -54,7 +54,7 @@ impl ServerContent {
         match contents {
             ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
                 let mime = mime_type.map_or_else(String::new, |mime| format!("\nMIME: {mime}"));
-                let head = text::head(&text, TEXT);
+                let head = text::head(&text, MAX_TEXT_BYTES);
                 let rest = match text.len() - head.len() {
                     0 => String::new(),
                     more => format!("\n[{more} more bytes are left out]"),
@@ -62,7 +62,7 @@ impl ServerContent {
                 self.texts.push(format!("Resource: {uri}{mime}\n{head}{rest}"));
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                let mime = mime_type.unwrap_or_else(|| OCTETS.into());
+                let mime = mime_type.unwrap_or_else(|| OCTET_STREAM.into());
                 self.texts.push(format!("Resource: {uri}\nMIME: {mime}"));
                 self.attach(mime, Some(uri), blob);
             }
@@ -71,4 +71,4 @@ impl ServerContent {
     }
 }
 
-const OCTETS: &str = "application/octet-stream";
+const OCTET_STREAM: &str = "application/octet-stream";

@@ -20,9 +20,9 @@ use super::offer;
 use super::paced::PacedTransport;
 
 /// The time that a server has to exit after it was asked to.
-pub(super) const GRACE: Duration = Duration::from_millis(500);
+pub(super) const EXIT_GRACE: Duration = Duration::from_millis(500);
 /// The minimum time between two readings of the lists, however often the server reports changes.
-const PAUSE: Duration = Duration::from_millis(100);
+const LISTING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Connects to a server and serves the connection until it ends. Returns the reason for the end, or
 /// `None` if the server was stopped.
@@ -151,13 +151,13 @@ pub(super) async fn attend(
             () = stop.cancelled() => break,
         }
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(LISTING_INTERVAL) => {}
             () = stop.cancelled() => break,
         }
     }
     // Closing ends the session on a remote server as well.
     goodbye.cancel();
-    tokio::time::timeout(GRACE, over).await.ok();
+    tokio::time::timeout(EXIT_GRACE, over).await.ok();
     None
 }
 

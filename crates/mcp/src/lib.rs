@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::catalog::ServerOffer;
-use self::connection::{About, McpLink, REST, ServerState, Trouble};
+use self::connection::{About, McpLink, REST_INTERVAL, ServerState, Trouble};
 use self::credential_store::StoredLogin;
 use self::login_prompt::LoginPrompt;
 use self::memory::CatalogMemory;
@@ -72,7 +72,7 @@ const MAX_INSTRUCTIONS_BYTES: usize = 60_000;
 
 /// The time that a turn waits for servers that are starting and have no known list. Later ones are
 /// available from the next step on.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The servers of a session and of its subagents.
 pub struct McpServers {
@@ -210,7 +210,7 @@ impl McpServers {
                 ServerState::Ready(ready) => ready.peer.is_transport_closed(),
                 ServerState::Failed(breakdown) => match breakdown.trouble {
                     Trouble::Broke => true,
-                    Trouble::Rests => breakdown.since.elapsed() >= REST,
+                    Trouble::Rests => breakdown.since.elapsed() >= REST_INTERVAL,
                     // A remote server may have been unreachable for a moment.
                     Trouble::Start => matches!(server.settings.transport, Transport::Remote { .. }),
                     Trouble::Login => server.link.has_new_login(breakdown.as_ref()),
@@ -364,7 +364,7 @@ impl McpServers {
             }
         };
         tokio::select! {
-            _ = tokio::time::timeout(PATIENCE, all) => {}
+            _ = tokio::time::timeout(WAIT_TIMEOUT, all) => {}
             () = cancelled.cancelled() => {}
         }
     }
@@ -417,7 +417,7 @@ impl McpServers {
                 state.wait_for(|state| !matches!(state, ServerState::Starting(None))).await.ok();
             }
         };
-        tokio::time::timeout(PATIENCE, all).await.ok();
+        tokio::time::timeout(WAIT_TIMEOUT, all).await.ok();
     }
 
     /// Returns the tools that this turn offers, without those that the rules hide.
@@ -478,7 +478,7 @@ impl McpServers {
             work.await.ok();
         }
         self.writers.close();
-        tokio::time::timeout(PATIENCE, self.writers.wait()).await.ok();
+        tokio::time::timeout(WAIT_TIMEOUT, self.writers.wait()).await.ok();
     }
 }
 

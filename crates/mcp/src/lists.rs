@@ -19,7 +19,7 @@ use base::text;
 use config::settings::McpLog;
 
 /// The number of pages that are read of one list.
-const PAGES: usize = 64;
+const MAX_PAGES: usize = 64;
 
 /// The capabilities of a server.
 pub(super) struct Has {
@@ -67,7 +67,7 @@ macro_rules! read {
     ($peer:expr, $list:ident, $Request:ident, $field:ident, $name:literal) => {{
         let mut reading = ListReading::new();
         let mut cursor = Some(None);
-        for _ in 0..PAGES {
+        for _ in 0..MAX_PAGES {
             let Some(at) = cursor.take() else { break };
             let at = PaginatedRequestParams::default().with_cursor(at);
             cursor = match $peer.$list(Some(at.clone())).await {

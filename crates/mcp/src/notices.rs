@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::catalog::{OfferedTool, ServerOffer, named};
-use super::connection::{FAILURES, ServerState, Trouble};
+use super::connection::{MAX_FAILURES, ServerState, Trouble};
 use super::{LOOKING, McpServers, ServerConnection};
 use base::text;
 use events::{Event, Severity};
@@ -72,14 +72,14 @@ enum News {
 /// for all if there are many.
 fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
     /// The number of servers with a notice of their own, and the number named in the common notice.
-    const ALONE: usize = 3;
-    const NAMED: usize = 10;
+    const MAX_SINGLE_NOTICES: usize = 3;
+    const MAX_NAMED: usize = 10;
     let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details: Some(details) };
-    if failed.len() <= ALONE {
+    if failed.len() <= MAX_SINGLE_NOTICES {
         return failed.into_iter().map(|(_, title, details)| notice(title, details)).collect();
     }
-    let mut names = failed.iter().take(NAMED).map(|(name, ..)| text::title(name)).collect::<Vec<_>>().join(", ");
-    if failed.len() > NAMED {
+    let mut names = failed.iter().take(MAX_NAMED).map(|(name, ..)| text::title(name)).collect::<Vec<_>>().join(", ");
+    if failed.len() > MAX_NAMED {
         names += ", …";
     }
     let title = format!("{} MCP servers do not work: {names}. `adjutant mcp` tries them again.", failed.len());
@@ -110,11 +110,11 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
 
 /// Returns a notice about tools that are not offered because their names are taken.
 fn collision(server: &str, lost: &[String]) -> Option<Event> {
-    const NAMED: usize = 20;
+    const MAX_NAMED: usize = 20;
     let count = text::count(lost.len(), "tool");
     let title =
         format!("The MCP server {} has {count} whose names are taken; they are not offered.", text::title(server));
-    let named = lost.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let named = lost.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
     let details = Some(format!("{named}. Call the server something else in the settings."));
     (!lost.is_empty()).then_some(Event::Notice { severity: Severity::Warning, title, details })
 }
@@ -140,7 +140,7 @@ impl ServerConnection {
         let short = text::title(why);
         let title = match breakdown.trouble {
             Trouble::Rests => {
-                format!("The MCP server {name} failed {} times in a row and is paused: {short}", FAILURES)
+                format!("The MCP server {name} failed {} times in a row and is paused: {short}", MAX_FAILURES)
             }
             _ => format!("The MCP server {name} does not work: {short}"),
         };

@@ -18,7 +18,7 @@ const RATE: u32 = 200;
 const BURST: u32 = 1_000;
 
 /// The number of bytes that count as one more message.
-const BYTES: usize = 4 << 10;
+const BYTES_PER_TOKEN: usize = 4 << 10;
 
 pub(super) struct PacedTransport<T> {
     inner: T,
@@ -65,7 +65,7 @@ struct UnaskedBudget {
 }
 
 impl UnaskedBudget {
-    const EACH: Duration = Duration::from_nanos(1_000_000_000 / RATE as u64);
+    const TOKEN_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / RATE as u64);
 
     fn new(now: Instant) -> Self {
         Self { full: now }
@@ -73,13 +73,13 @@ impl UnaskedBudget {
 
     fn pay(&mut self, tokens: u32, now: Instant) {
         // Responses wait behind earlier messages, so the debt is limited to one second.
-        let most = now + Self::EACH * (BURST + RATE);
-        self.full = (self.full.max(now) + Self::EACH * tokens).min(most);
+        let most = now + Self::TOKEN_INTERVAL * (BURST + RATE);
+        self.full = (self.full.max(now) + Self::TOKEN_INTERVAL * tokens).min(most);
     }
 
     /// Returns the time at which the budget is positive again, or `None` if it is.
     fn overdrawn(&self) -> Option<Instant> {
-        self.full.checked_sub(Self::EACH * BURST).filter(|until| *until > Instant::now())
+        self.full.checked_sub(Self::TOKEN_INTERVAL * BURST).filter(|until| *until > Instant::now())
     }
 }
 
@@ -88,7 +88,7 @@ fn cost(message: &ServerJsonRpcMessage) -> u32 {
     let mut size = ByteCount(0);
     // A message that was parsed from JSON can be serialized again.
     serde_json::to_writer(&mut size, message).ok();
-    u32::try_from(1 + size.0 / BYTES).unwrap_or(BURST)
+    u32::try_from(1 + size.0 / BYTES_PER_TOKEN).unwrap_or(BURST)
 }
 
 struct ByteCount(usize);

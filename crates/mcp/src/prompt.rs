@@ -22,10 +22,10 @@ use project::command;
 use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 
 /// The number of completions shown for an argument, and the time limit for them.
-const PROPOSALS: usize = 30;
-const PROPOSED: Duration = Duration::from_secs(2);
+const MAX_COMPLETIONS: usize = 30;
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest description of a prompt, in characters.
-const DESCRIPTION: usize = 300;
+const MAX_DESCRIPTION_CHARS: usize = 300;
 
 /// Returns the command of a prompt, without the slash.
 pub(super) fn command(server: &str, prompt: &str) -> String {
@@ -44,7 +44,7 @@ impl McpServers {
                     continue;
                 }
                 let text = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or("A prompt");
-                let description = text::cut_chars(&text::title(text), DESCRIPTION);
+                let description = text::cut_chars(&text::title(text), MAX_DESCRIPTION_CHARS);
                 let hint = hint(prompt);
                 all.push(CommandInfo { name, description, hint });
             }
@@ -243,9 +243,9 @@ async fn proposals(link: &McpLink, prompt: &Prompt, argument: &str, known: &Map<
         let ready = link.ready().await.ok()?;
         ready.peer.complete_prompt_argument(&prompt.name, argument, "", Some(known)).await.ok()
     };
-    let Ok(Some(proposed)) = tokio::time::timeout(PROPOSED, asked).await else { return Vec::new() };
+    let Ok(Some(proposed)) = tokio::time::timeout(COMPLETION_TIMEOUT, asked).await else { return Vec::new() };
     let option = |value: String| FieldOption { label: text::title(&value), value, description: String::new() };
-    proposed.values.into_iter().filter(|value| !value.trim().is_empty()).take(PROPOSALS).map(option).collect()
+    proposed.values.into_iter().filter(|value| !value.trim().is_empty()).take(MAX_COMPLETIONS).map(option).collect()
 }
 
 /// Returns the content of a prompt. Names the speakers if there is more than one.

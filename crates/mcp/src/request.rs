@@ -20,7 +20,7 @@ use tools::clock::CallClock;
 use tools::{Failure, ToolContext};
 
 /// The minimum time between two progress updates.
-const PACE: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The caller of a request.
 pub(super) struct RequestCaller<'a> {
@@ -58,7 +58,7 @@ pub(super) async fn request(
     caller: &RequestCaller<'_>,
 ) -> Result<ServerResult, Failure> {
     let _in_progress = caller.asker.clone().map(|asker| link.enter(asker));
-    for _ in 0..rounds::ROUNDS {
+    for _ in 0..rounds::MAX_ROUNDS {
         match once(link, request.clone(), caller).await? {
             ServerResult::InputRequiredResult(wanted) => {
                 let filled = tokio::select! {
@@ -115,7 +115,7 @@ async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>
             Ok(()) = asking.changed() => clock.asking(*asking.borrow_and_update() > 0, Instant::now()),
             Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
                 clock.heard(Instant::now());
-                next = Instant::now() + PACE;
+                next = Instant::now() + PROGRESS_INTERVAL;
                 let output = progress.borrow_and_update().as_ref().map(describe_progress);
                 if let (Some(context), Some(_)) = (caller.context, &output) {
                     context.progress(CallUpdate { output, ..CallUpdate::default() }).await;

@@ -20,9 +20,9 @@ use permission::{Action, Need, Rules, evaluate};
 use tools::{AnyTool, CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, erase};
 
 /// The time limit for lists and changed resources before a step.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest text of one changed resource, in characters.
-const CHANGED: usize = 20_000;
+const MAX_CHANGED_CHARS: usize = 20_000;
 
 /// The permission for reading a resource.
 const READ: &str = "read";
@@ -283,7 +283,7 @@ impl McpServers {
                     None => Arc::default(),
                 }
             };
-            let listed = tokio::time::timeout(PATIENCE, listed).await;
+            let listed = tokio::time::timeout(LIST_TIMEOUT, listed).await;
             (link.name.clone(), listed.unwrap_or_default())
         };
         let listed = futures_util::future::join_all(servers.into_iter().map(one)).await;
@@ -310,11 +310,11 @@ impl McpServers {
             let may = evaluate(rules, &Rules::default(), &need(&link.name, &uri)).action == Action::Allow;
             let caller = RequestCaller::unattended(cancelled);
             let now = if may {
-                tokio::time::timeout(PATIENCE, read(&link, &uri, &caller)).await.ok().and_then(Result::ok)
+                tokio::time::timeout(LIST_TIMEOUT, read(&link, &uri, &caller)).await.ok().and_then(Result::ok)
             } else {
                 None
             };
-            let now = now.map(|content| text::cut_chars(&content.text(), CHANGED));
+            let now = now.map(|content| text::cut_chars(&content.text(), MAX_CHANGED_CHARS));
             ChangedResource { server: link.name.clone(), uri, now }
         };
         futures_util::future::join_all(outdated.into_iter().map(one)).await

@@ -12,9 +12,9 @@ use super::connection::McpLink;
 use super::{answer, sample};
 
 /// The number of times that one call may be repeated.
-pub(super) const ROUNDS: usize = 16;
+pub(super) const MAX_ROUNDS: usize = 16;
 /// The delay before a repetition without new input.
-const PAUSE: Duration = Duration::from_millis(100);
+const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Answers the input requests of a server, and adds the answers to the request.
 ///
@@ -37,7 +37,7 @@ pub(super) async fn fill(
         answers.insert(key, answer);
     }
     if answers.is_empty() {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(ROUND_INTERVAL).await;
     }
     let answers = (!answers.is_empty()).then_some(answers);
     let state = wanted.request_state;

@@ -15,9 +15,9 @@ use events::SampleRequest;
 use providers::request::{Attachment, ModelInput, ModelMessage, ModelOutput};
 
 /// The largest request, in bytes.
-const LARGEST: usize = 256 << 10;
+const MAX_REQUEST_BYTES: usize = 256 << 10;
 /// The part of it that is shown, in characters; the total is stated if it is longer.
-const SHOWN: usize = 20_000;
+const MAX_SHOWN_CHARS: usize = 20_000;
 
 /// Sends a server's request to the session's model.
 ///
@@ -97,15 +97,15 @@ fn read(system: Option<&str>, request: Vec<SamplingMessage>) -> Result<(Vec<Mode
     }
     match messages.first() {
         None => Err("nothing is asked".into()),
-        Some(ModelMessage::User(_)) if size <= LARGEST => {
+        Some(ModelMessage::User(_)) if size <= MAX_REQUEST_BYTES => {
             let whole = shown.join("\n\n");
-            let mut shown = text::cut_chars(&whole, SHOWN);
+            let mut shown = text::cut_chars(&whole, MAX_SHOWN_CHARS);
             if shown.len() < whole.len() {
                 shown = format!("{shown}\n({} characters in all)", whole.chars().count());
             }
             Ok((messages, shown))
         }
-        Some(ModelMessage::User(_)) => Err(format!("more than {} KiB are asked at once", LARGEST >> 10)),
+        Some(ModelMessage::User(_)) => Err(format!("more than {} KiB are asked at once", MAX_REQUEST_BYTES >> 10)),
         Some(_) => Err("the first message must be the user's".into()),
     }
 }

@@ -21,10 +21,10 @@ pub const SEARCH: &str = "search_mcp_tools";
 const CALL: &str = "call_mcp_tool";
 
 /// The number of tools in a result, and its size in bytes.
-const FOUND: usize = 10;
-const MOST: usize = 40 << 10;
+const MAX_RESULTS: usize = 10;
+const MAX_RESULT_BYTES: usize = 40 << 10;
 /// The number of servers named in the description.
-const NAMED: usize = 50;
+const MAX_NAMED_SERVERS: usize = 50;
 
 /// Returns the tools of a step. If the tools of servers exceed the budget in bytes, they are
 /// unlisted and the search is added.
@@ -120,9 +120,9 @@ impl Tool for SearchTool {
             *counts.entry(server).or_default() += 1;
         }
         let one = |(server, n): (&&str, &usize)| format!("{} ({n})", text::title(server));
-        let mut all: Vec<String> = counts.iter().take(NAMED).map(one).collect();
-        if counts.len() > NAMED {
-            all.push(format!("and {} more", counts.len() - NAMED));
+        let mut all: Vec<String> = counts.iter().take(MAX_NAMED_SERVERS).map(one).collect();
+        if counts.len() > MAX_NAMED_SERVERS {
+            all.push(format!("and {} more", counts.len() - MAX_NAMED_SERVERS));
         }
         format!("{} Servers and how many tools they have: {}.", Self::DESCRIPTION.trim_ascii_end(), all.join(", "))
     }
@@ -145,7 +145,7 @@ impl Tool for SearchTool {
             for tool in self.tools.iter() {
                 let _ = writeln!(names, "{}", tool.name());
             }
-            let text = text::head(&names, MOST).to_owned();
+            let text = text::head(&names, MAX_RESULT_BYTES).to_owned();
             return Ok(ToolOutput { display: Some(text.clone()), text, note, ..ToolOutput::default() });
         }
         let shown: Vec<&str> = found.iter().map(|tool| tool.name()).collect();
@@ -153,11 +153,11 @@ impl Tool for SearchTool {
         let mut text = String::new();
         for tool in &found {
             let one = format!("{}: {}\nArguments: {}\n\n", tool.name(), tool.description().trim(), tool.schema());
-            if text.len() + one.len() > MOST && !text.is_empty() {
+            if text.len() + one.len() > MAX_RESULT_BYTES && !text.is_empty() {
                 let _ = write!(text, "{} has more to say than fits; search for its name.", tool.name());
                 break;
             }
-            text.push_str(text::head(&one, MOST));
+            text.push_str(text::head(&one, MAX_RESULT_BYTES));
         }
         Ok(ToolOutput { display, text: text.trim_end().to_owned(), note, ..ToolOutput::default() })
     }
@@ -186,7 +186,7 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
     };
     let mut scored: Vec<_> = tools.iter().map(|tool| (score(tool), tool)).filter(|(score, _)| *score > 0).collect();
     scored.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.name().cmp(other.name())));
-    scored.into_iter().take(FOUND).map(|(_, tool)| tool).collect()
+    scored.into_iter().take(MAX_RESULTS).map(|(_, tool)| tool).collect()
 }
 
 /// Splits a text into lowercase words; `listIssues` and `list_issues` are two words each.

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::connection::{FAILURES, McpFailure, McpLink, ServerState, Trouble};
-use super::conversation::{GRACE, serve_connection};
+use super::connection::{MAX_FAILURES, McpFailure, McpLink, ServerState, Trouble};
+use super::conversation::{EXIT_GRACE, serve_connection};
 use super::failure::Disconnect;
 use super::offer;
 use super::remote::RemoteServer;
@@ -20,9 +20,9 @@ use base::text;
 use sandbox::process::{Program, StdioMode};
 
 /// The time to wait for further error output after a server has broken off.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const STDERR_GRACE: Duration = Duration::from_millis(200);
 /// The number of bytes retained from the end of a server's standard error.
-const COMPLAINT: usize = 2 << 10;
+const MAX_STDERR_BYTES: usize = 2 << 10;
 
 pub(super) enum Reach {
     Program(Program),
@@ -57,7 +57,7 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
         let trouble = match &last {
             _ if end.login => Trouble::Login,
             None => Trouble::Start,
-            Some(_) if failures >= FAILURES => Trouble::Rests,
+            Some(_) if failures >= MAX_FAILURES => Trouble::Rests,
             Some(_) => Trouble::Broke,
         };
         let since = Instant::now();
@@ -124,11 +124,11 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
         };
         if end.is_some() && !silent {
             // The reason may still be on its way through standard error.
-            tokio::time::timeout(LAST_WORDS, listen).await.ok();
+            tokio::time::timeout(STDERR_GRACE, listen).await.ok();
         }
         end
     };
-    child.kill(GRACE).await;
+    child.kill(EXIT_GRACE).await;
     let mut end = end?;
     *wrote = unlocked(complaint);
     let last = wrote.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -147,7 +147,7 @@ async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &
             tracing::debug!("MCP server {name} writes: {}", text::title(&output));
             let mut tail = locked(complaint);
             tail.push_str(&output);
-            let shortened = text::tail(&tail, COMPLAINT).to_owned();
+            let shortened = text::tail(&tail, MAX_STDERR_BYTES).to_owned();
             *tail = shortened;
         }
     }

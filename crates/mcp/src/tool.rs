@@ -16,9 +16,9 @@ use permission::Need;
 use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema};
 
 /// The longest name that providers accept.
-const NAME: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 /// The longest title of a tool, in characters.
-const TITLE: usize = 80;
+const MAX_TITLE_CHARS: usize = 80;
 
 struct McpTool {
     name: String,
@@ -64,7 +64,7 @@ pub(super) fn of(link: &Arc<McpLink>, tool: rmcp::model::Tool) -> OfferedTool {
 fn title(tool: &rmcp::model::Tool) -> String {
     let hints = tool.annotations.as_ref();
     let title = tool.title.as_deref().or_else(|| hints?.title.as_deref()).filter(|title| !title.trim().is_empty());
-    text::cut_chars(&text::title(title.unwrap_or(&tool.name)), TITLE)
+    text::cut_chars(&text::title(title.unwrap_or(&tool.name)), MAX_TITLE_CHARS)
 }
 
 /// Returns the kind of work according to the server. It is untrusted, so it is used for display
@@ -92,10 +92,10 @@ fn permission(server: &str, tool: &str) -> String {
 /// hash.
 fn name(server: &str, tool: &str) -> String {
     let whole = permission(server, tool);
-    if whole.len() <= NAME {
+    if whole.len() <= MAX_NAME_LEN {
         return whole;
     }
-    format!("{}_{:08x}", &whole[..NAME - 9], crc32fast::hash(whole.as_bytes()))
+    format!("{}_{:08x}", &whole[..MAX_NAME_LEN - 9], crc32fast::hash(whole.as_bytes()))
 }
 
 impl AnyTool for McpTool {
@@ -210,7 +210,7 @@ mod tests {
         }
         let one = name("s", &"x".repeat(90));
         let other = name("s", &format!("{}y", "x".repeat(89)));
-        assert!(one.len() == NAME && other.len() == NAME && one != other, "{one} {other}");
+        assert!(one.len() == MAX_NAME_LEN && other.len() == MAX_NAME_LEN && one != other, "{one} {other}");
         // Rules use the full name.
         assert_eq!(permission("s", &"x".repeat(90)), format!("s_{}", "x".repeat(90)));
     }

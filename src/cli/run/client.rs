@@ -25,7 +25,7 @@ use base::text;
 use transcript::CallFacts;
 
 /// The number of lines shown of a failed command's output, from its end.
-const LAST: usize = 10;
+const MAX_OUTPUT_LINES: usize = 10;
 
 /// The ACP client of a run.
 pub(super) struct Client {
@@ -265,7 +265,7 @@ impl Client {
                 out.push(&palette.line(BAD, &format!(" (exit code {code})")));
             }
             let lines: Vec<&str> = output["output"].as_str().unwrap_or_default().trim_end().lines().collect();
-            for line in lines.iter().skip(lines.len().saturating_sub(LAST)) {
+            for line in lines.iter().skip(lines.len().saturating_sub(MAX_OUTPUT_LINES)) {
                 out.push(&Palette::plain("\n    "));
                 out.push(&palette.line(FAINT, line));
             }

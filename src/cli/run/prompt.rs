@@ -16,10 +16,10 @@ use super::Misuse;
 use crate::cli::{input, terminal};
 
 /// The largest prompt, in bytes.
-pub(super) const LARGEST: u64 = 16 << 20;
+pub(super) const MAX_PROMPT_BYTES: u64 = 16 << 20;
 
 /// The time without input after which the user is notified that standard input is awaited.
-const SILENT: Duration = Duration::from_secs(3);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the prompt as content blocks: the text, then the files.
 ///
@@ -42,8 +42,10 @@ pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<
         blocks.push(file(path).map_err(|e| Misuse(format!("{e:#}")))?);
     }
     let size: usize = blocks.iter().map(size).sum();
-    if u64::try_from(size).unwrap_or(u64::MAX) > LARGEST {
-        return Err(Misuse(format!("the prompt and its files have more than {} MiB together", LARGEST >> 20)).into());
+    if u64::try_from(size).unwrap_or(u64::MAX) > MAX_PROMPT_BYTES {
+        return Err(
+            Misuse(format!("the prompt and its files have more than {} MiB together", MAX_PROMPT_BYTES >> 20)).into()
+        );
     }
     Ok(blocks)
 }
@@ -55,8 +57,8 @@ fn piped() -> anyhow::Result<String> {
         return Ok(String::new());
     }
     let (sender, read) = mpsc::channel();
-    thread::spawn(move || sender.send(input::read(Path::new("-"), LARGEST)));
-    let text = match read.recv_timeout(SILENT) {
+    thread::spawn(move || sender.send(input::read(Path::new("-"), MAX_PROMPT_BYTES)));
+    let text = match read.recv_timeout(SILENCE_TIMEOUT) {
         Err(RecvTimeoutError::Timeout) => {
             terminal::aside("note: waiting for the end of standard input; `< /dev/null` gives it none");
             read.recv()
@@ -81,7 +83,7 @@ fn file(path: &Path) -> anyhow::Result<v1::ContentBlock> {
     if whole.metadata().is_ok_and(|data| data.is_dir()) {
         return Ok(v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name.to_string(), uri)));
     }
-    let bytes = input::bytes(path, LARGEST)?;
+    let bytes = input::bytes(path, MAX_PROMPT_BYTES)?;
     if let Some(mime) = image(&bytes) {
         return Ok(v1::ContentBlock::Image(v1::ImageContent::new(BASE64.encode(bytes), mime).uri(uri)));
     }

@@ -14,7 +14,7 @@ use base::id::SessionId;
 use store::{Store, TaskState};
 
 /// The interval of checking whether a prompt is answered.
-const PAUSE: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Prints the sessions that a host works on, or that wait for one.
 pub(super) async fn running(store: &Store, environment: &Environment, all: bool, json: bool) -> anyhow::Result<u8> {
@@ -56,7 +56,7 @@ pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> an
             bail!("no prompt of session {session} was put into the store");
         };
         if !task.state.is_over() {
-            tokio::time::sleep(PAUSE).await; // the store does not notify about answers
+            tokio::time::sleep(POLL_INTERVAL).await; // the store does not notify about answers
             continue;
         }
         let answer: Option<PromptAnswer> =

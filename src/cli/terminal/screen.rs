@@ -12,7 +12,7 @@ use base::lock::locked;
 use base::text::{self, UnseenFilter};
 
 /// The interval of the spinner.
-const TICK: Duration = Duration::from_millis(120);
+const SPINNER_INTERVAL: Duration = Duration::from_millis(120);
 
 /// The two output streams and their state. A terminal receives the answer in whole, coloured lines,
 /// so that the spinner always has a line of its own. A pipe receives it byte for byte.
@@ -163,7 +163,7 @@ impl State {
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
                 spinner.set_style(style);
             }
-            spinner.enable_steady_tick(TICK);
+            spinner.enable_steady_tick(SPINNER_INTERVAL);
             spinner
         });
         spinner.set_message(doing.clone());

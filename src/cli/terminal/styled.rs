@@ -17,7 +17,7 @@ pub(in crate::cli) const BAD: Style = AnsiColor::Red.on_default();
 const CODE: Style = AnsiColor::Cyan.on_default();
 
 /// The number of lines shown of a change.
-const CHANGE: usize = 40;
+const MAX_CHANGE_LINES: usize = 40;
 
 /// Text that is safe for a terminal: it contains no control sequences except our own colours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,16 +68,16 @@ impl Palette {
         Styled(text::shown(words).lines().map(one).collect())
     }
 
-    /// Renders a file's change as a unified diff of at most [`CHANGE`] lines.
+    /// Renders a file's change as a unified diff of at most [`MAX_CHANGE_LINES`] lines.
     pub(in crate::cli) fn change(self, path: &str, old: &str, new: &str, indent: usize) -> Styled {
         let all = text::diff::LineDiff::of(old, new).unified(Some((path, path)));
         let all = text::shown(&all);
         let blank = " ".repeat(indent);
         let mut out = String::new();
-        for line in all.lines().take(CHANGE) {
+        for line in all.lines().take(MAX_CHANGE_LINES) {
             out += &format!("{blank}{}\n", self.paint(of_change(line), line));
         }
-        let more = all.lines().count().saturating_sub(CHANGE);
+        let more = all.lines().count().saturating_sub(MAX_CHANGE_LINES);
         if more > 0 {
             out += &format!("{blank}{}\n", self.paint(FAINT, &format!("… {} more", text::count(more, "line"))));
         }
