@@ -282,20 +282,20 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
             }
         }
     };
-    let kept = StoredLogin::new(name, &url, environment);
+    let stored = StoredLogin::new(name, &url, environment);
     let client = Arc::new(HttpClient::new(environment));
     let show = |address: &str| super::say(&format!("Open this address in a browser on this machine:\n\n  {address}\n"));
-    let done = login::log_in(name, &url, &oauth, &kept, &client, show).await;
+    let done = login::log_in(name, &url, &oauth, &stored, &client, show).await;
     done.map_err(|why| anyhow!("the login to {name} failed: {why}"))?;
-    super::say(&format!("{name}: logged in; kept in {}, for you alone.", kept.path().display()));
+    super::say(&format!("{name}: logged in; kept in {}, for you alone.", stored.path().display()));
     Ok(0)
 }
 
 fn log_out(name: &str, environment: &Environment) -> anyhow::Result<u8> {
-    let kept = StoredLogin::new(name, "", environment);
-    let (ours, theirs) = kept.entries_for_name();
+    let stored = StoredLogin::new(name, "", environment);
+    let (ours, theirs) = stored.entries_for_name();
     if ours {
-        kept.forget().with_context(|| format!("{} cannot be written", kept.path().display()))?;
+        stored.forget().with_context(|| format!("{} cannot be written", stored.path().display()))?;
         super::say(&format!("{name}: forgotten."));
     }
     if theirs {

@@ -345,7 +345,7 @@ async function fileList(options) {
   } catch (e) { return { error: { message: e.message } } }
 }
 
-/** A subscription to events. A subscriber that does not read them loses the oldest ones. */
+/** The subscriptions to events. A subscriber that does not read them loses the oldest ones. */
 const listeners = new Set()
 async function* listen() {
   const mine = { events: [], wake: undefined }
@@ -367,7 +367,7 @@ function published(event) {
 
 // ---- logins -----------------------------------------------------------------------------------------------------
 
-/** Asks the user during a plugin's login. Returns nothing if no user is present. */
+/** Asks the user during a plugin's login. Throws if there is no answer. */
 async function question(words, secret = false) {
   const { data } = await ask("client", { file: "", way: "adjutant.ask", options: { question: words, secret } })
   if (typeof data !== "string") throw new Error("nobody answered")
@@ -679,7 +679,7 @@ async function hook({ name, input, output, limit }) {
   return { output, ran }
 }
 
-/** Handles events one after the other. */
+/** The queue of events, which are handled one after the other. */
 let heard = Promise.resolve()
 const event = (params) => (heard = heard.then(() => deliver(params)))
 async function deliver({ event }) {

@@ -290,11 +290,11 @@ impl Client {
         let client = client.clone();
         table::Reply::later(async move {
             // A question about the session, whose answer is stored. Only a user can answer it.
-            let kept = request.options.iter().any(|option| *option.option_id.0 == *YES);
+            let is_stored = request.options.iter().any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
             let mut said = None;
             let mut is_withdrawn = false;
-            let asked = if kept && (client.allow || client.deny || !person) {
+            let asked = if is_stored && (client.allow || client.deny || !person) {
                 None
             } else if client.allow {
                 Some(AllowOnce)
@@ -310,13 +310,13 @@ impl Client {
                     }
                 };
                 answer.map(|(kind, words)| {
-                    said = if kept { None } else { words };
+                    said = if is_stored { None } else { words };
                     kind
                 })
             };
             let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
             // A withdrawn question was settled by another answer, or ended with its turn.
-            if !kept && !is_withdrawn && said.is_none() && !matches!(asked, Some(AllowOnce | AllowAlways)) {
+            if !is_stored && !is_withdrawn && said.is_none() && !matches!(asked, Some(AllowOnce | AllowAlways)) {
                 let refused = RefusedCall::new(&request);
                 if !client.person() {
                     let because = if client.deny { "as --deny says" } else { "nobody to ask" };
