@@ -12,7 +12,6 @@ use protocol::table::Routes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use acp_server as door;
 use acp_server::server::Server;
 use base::task::JoinHandle;
 use remote::serve;
@@ -42,10 +41,10 @@ impl InProcessServer {
         let (agent_in, to_agent) = io::pipe()?;
         let (from_agent, agent_out) = io::pipe()?;
         let agent = Peer::new(Outbox::start(agent_out));
-        let server = Server::new(shared.clone(), agent.clone(), ended.clone(), door::v1::view);
+        let server = Server::new(shared.clone(), agent.clone(), ended.clone(), acp_server::v1::view);
         let serving = base::task::spawn({
             let ended = ended.clone();
-            async move { serve(&door::v1::table(&server), lines::read(agent_in), &agent, &ended).await }
+            async move { serve(&acp_server::v1::table(&server), lines::read(agent_in), &agent, &ended).await }
         });
         let peer = Peer::new(Outbox::start(to_agent));
         let lines = heard(lines::read(from_agent));

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::conversation::Conversation;
 use super::host::{ClientCall, Listener};
-use super::subagents::{self, Loans, Subagents};
+use super::subagents::{self, PluginAccess, Subagents};
 use base::environment::Environment;
 use base::id::SessionId;
 use base::lock::locked;
@@ -34,7 +34,7 @@ pub(super) struct SessionState {
     pub(super) notes: Mutex<Vec<String>>,
     /// Prompts of plugins with which the session is to continue.
     pub(super) prompts: Mutex<Vec<PluginPrompt>>,
-    pub(super) loans: Loans,
+    pub(super) access: PluginAccess,
 }
 
 /// A prompt of a plugin for its own session.
@@ -315,8 +315,8 @@ impl PluginHandlers {
 
     /// Prompts a subagent, and sends the event of its end to the plugins.
     async fn works(&self, (child, file): (&str, &str), body: &Value) -> Result<Value, String> {
-        let loans = &self.knowledge.loans;
-        let answer = self.subagents.prompt((child, &text::title(file)), body, loans, &self.environment).await;
+        let access = &self.knowledge.access;
+        let answer = self.subagents.prompt((child, &text::title(file)), body, access, &self.environment).await;
         if let Some(notifier) = self.notifier.upgrade() {
             if let Err(why) = &answer {
                 let error = json!({ "name": "UnknownError", "data": { "message": why } });
@@ -331,9 +331,9 @@ impl PluginHandlers {
     fn renames(&self, child: Option<&str>, title: Option<&str>) -> Result<Value, String> {
         let title = title.ok_or("a session has a title, and nothing else that a plugin may change")?;
         let title = text::cut_chars(&text::title(title), 200);
-        match (child, self.knowledge.loans.door.get()) {
+        match (child, self.knowledge.access.control.get()) {
             (Some(child), _) => self.subagents.rename(child, &title),
-            (None, Some(door)) => door.rename(&title),
+            (None, Some(control)) => control.rename(&title),
             (None, None) => return Err("there is no session here".into()),
         }
         Ok(self.info(child.unwrap_or(&self.session), &title))
@@ -341,12 +341,12 @@ impl PluginHandlers {
 
     /// Stops the running work of a session, as its user would. Returns whether there was any.
     fn stops(&self, file: &str, child: Option<&str>) -> bool {
-        let Some(door) = self.knowledge.loans.door.get() else { return false };
+        let Some(control) = self.knowledge.access.control.get() else { return false };
         match child {
-            Some(child) => door.stop(&SessionId::new(child)),
+            Some(child) => control.stop(&SessionId::new(child)),
             None if *locked(&self.knowledge.busy) => {
                 self.tell(Severity::Info, format!("The plugin {} stopped a turn.", text::title(file)));
-                door.cancel();
+                control.cancel();
                 true
             }
             None => false,

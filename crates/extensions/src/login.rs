@@ -65,7 +65,7 @@ impl PluginLogin {
         provider: &str,
         settings: &Settings,
         (environment, worktree, cwd): (&Environment, &Worktree, &Path),
-        desk: Arc<dyn LoginDesk>,
+        terminal: Arc<dyn LoginDesk>,
     ) -> Result<Option<Self>, String> {
         let own = |script: &&ScriptEntry| ScriptOrigin::Own.covers(script) && script.kind == ScriptKind::Plugin;
         let scripts: Vec<ScriptEntry> = settings.scripts.iter().filter(own).cloned().collect();
@@ -74,7 +74,7 @@ impl PluginLogin {
         }
         let settings = Arc::new(Settings { scripts: scripts.clone(), ..settings.clone() });
         let context = survey::context(&settings, environment, worktree, cwd);
-        let relay = Arc::new(LoginRelay(desk));
+        let relay = Arc::new(LoginRelay(terminal));
         // The tools of the plugins are not called.
         let home: Weak<dyn Home> = Weak::<Scripts>::new();
         let files = (scripts.as_slice(), ScriptOrigin::Own);
@@ -152,9 +152,9 @@ impl Listener for LoginRelay {
             match asked.way.as_str() {
                 "adjutant.ask" => {
                     let question = words("/question");
-                    let desk = self.0.clone();
+                    let terminal = self.0.clone();
                     let secret = asked.options.get("secret").and_then(Value::as_bool) == Some(true);
-                    let answer = base::task::spawn_blocking(move || desk.ask(&question, secret)).await;
+                    let answer = base::task::spawn_blocking(move || terminal.ask(&question, secret)).await;
                     json!({ "data": answer.ok().flatten() })
                 }
                 "adjutant.say" => {

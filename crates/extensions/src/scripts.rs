@@ -412,19 +412,19 @@ impl Scripts {
     /// Gives plugins access to a running turn; `None` ends it. Does nothing if there are none.
     pub fn lend(&self, turn: impl FnOnce() -> Option<TurnLoan>) {
         if self.current().next().is_some() {
-            self.knowledge.loans.lend(turn());
+            self.knowledge.access.lend(turn());
         }
     }
 
     /// Connects plugins to the operations of the session, once.
-    pub fn opens(&self, door: Box<dyn SessionDoor>) {
+    pub fn opens(&self, control: Box<dyn SessionDoor>) {
         // A second connection would be the same.
-        self.knowledge.loans.door.set(door).ok();
+        self.knowledge.access.control.set(control).ok();
     }
 
     /// Returns the notes of plugins to be added to this prompt of the user.
     pub fn take_notes(&self) -> Vec<String> {
-        self.knowledge.loans.renew();
+        self.knowledge.access.renew();
         std::mem::take(&mut *locked(&self.knowledge.notes))
     }
 
@@ -592,6 +592,6 @@ impl Home for Scripts {
     }
 
     fn has_subagent_at_work(&self) -> bool {
-        self.knowledge.loans.is_working()
+        self.knowledge.access.is_working()
     }
 }

@@ -51,15 +51,15 @@ pub struct TurnLoan {
 
 /// The parts of their session that plugins may use.
 #[derive(Debug, Default)]
-pub(super) struct Loans {
+pub(super) struct PluginAccess {
     // A leaf lock around a value.
     turn: Mutex<Option<TurnLoan>>,
-    pub(super) door: OnceLock<Box<dyn SessionDoor>>,
+    pub(super) control: OnceLock<Box<dyn SessionDoor>>,
     working: AtomicU32,
     prompted: AtomicU32,
 }
 
-impl Loans {
+impl PluginAccess {
     pub(super) fn lend(&self, turn: Option<TurnLoan>) {
         *locked(&self.turn) = turn;
     }
@@ -75,11 +75,11 @@ impl Loans {
     }
 
     /// Returns access to the turn for one more prompt.
-    fn turn(&self) -> Result<(TurnLoan, AtWork<'_>), String> {
+    fn turn(&self) -> Result<(TurnLoan, WorkingGuard<'_>), String> {
         let Some(turn) = locked(&self.turn).clone() else {
             return Err("no turn is running, and a plugin begins none".into());
         };
-        let at_work = AtWork(&self.working);
+        let at_work = WorkingGuard(&self.working);
         if self.working.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
             return Err(format!("{MAX_CONCURRENT} subagents work for plugins already; wait for one of them"));
         }
@@ -91,9 +91,9 @@ impl Loans {
 }
 
 /// A subagent at work, counted until the guard is dropped.
-struct AtWork<'a>(&'a AtomicU32);
+struct WorkingGuard<'a>(&'a AtomicU32);
 
-impl Drop for AtWork<'_> {
+impl Drop for WorkingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -234,10 +234,10 @@ impl Subagents {
         &self,
         (id, file): (&str, &str),
         body: &Value,
-        loans: &Loans,
+        access: &PluginAccess,
         environment: &Environment,
     ) -> Result<Value, String> {
-        let (turn, _at_work) = loans.turn()?;
+        let (turn, _at_work) = access.turn()?;
         let fresh = |prefix: &str| environment.fresh(prefix);
         let (wanted, agent, title, begun) = {
             let mut all = locked(&self.0);
@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
 
-    fn loan(agents: &[&str]) -> (TurnLoan, mpsc::Receiver<SessionRequest>) {
+    fn turn_access(agents: &[&str]) -> (TurnLoan, mpsc::Receiver<SessionRequest>) {
         let (requests, asked) = mpsc::channel(4);
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
         let agents = agents.iter().map(|agent| (*agent).to_owned()).collect();
@@ -356,7 +356,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let subagents = Subagents::default();
-        let loans = Loans::default();
+        let access = PluginAccess::default();
         subagents.create("ses_a", "Look").unwrap();
         let body = json!({
             "system": "Be brief.", "tools": { "bash": false, "read": true },
@@ -364,13 +364,13 @@ mod tests {
         });
         let prompt = |body: Value| {
             let subagents = &subagents;
-            let loans = &loans;
+            let access = &access;
             let environment = &environment;
-            async move { subagents.prompt(("ses_a", "p.js"), &body, loans, environment).await }
+            async move { subagents.prompt(("ses_a", "p.js"), &body, access, environment).await }
         };
         assert!(prompt(body.clone()).await.unwrap_err().contains("no turn is running"));
-        let (turn, mut asked) = loan(&["explore", "general"]);
-        loans.lend(Some(turn));
+        let (turn, mut asked) = turn_access(&["explore", "general"]);
+        access.lend(Some(turn));
         subagents.note("ses_a", "Before.".into()).unwrap();
         let (answer, ()) = tokio::join!(prompt(body), async {
             let spawn = spawned(asked.recv().await);
@@ -379,7 +379,7 @@ mod tests {
             assert_eq!(spawn.session.as_ref().map(SessionId::as_str), Some("ses_a"));
             assert_eq!(spawn.shown.as_deref(), Some("explore: Look (p.js)"));
             assert_eq!(spawn.rules.len(), 1, "{:?}", spawn.rules);
-            assert!(loans.is_working());
+            assert!(access.is_working());
             let model = spawn.model.clone();
             let report = SubagentReport {
                 session: SessionId::new("ses_a"),
@@ -391,7 +391,7 @@ mod tests {
             spawn.reply.send(Ok(report)).unwrap();
         });
         assert_eq!(answer.unwrap()["parts"][0]["text"], "Seen.");
-        assert!(!loans.is_working());
+        assert!(!access.is_working());
         assert_eq!(subagents.messages("ses_a", 10).as_array().unwrap().len(), 2);
         let again = json!({ "parts": [{ "type": "text", "text": "More." }] });
         let (answer, ()) = tokio::join!(prompt(again.clone()), async {
@@ -407,7 +407,7 @@ mod tests {
             });
         }
         assert!(prompt(again.clone()).await.unwrap_err().contains("20 prompts"));
-        loans.renew();
+        access.renew();
         drop(asked);
         assert!(prompt(again).await.unwrap_err().contains("the turn has ended"));
         assert!(!subagents.knows("ses_a"));
