@@ -22,8 +22,7 @@ pub mod options;
 pub mod prompt;
 pub mod server;
 pub mod sessions;
+mod shared;
 pub mod updates;
-#[expect(clippy::duplicate_mod, reason = "same/ is compiled for each version, with its types")]
 pub mod v1;
-#[expect(clippy::duplicate_mod, reason = "same/ is compiled for each version, with its types")]
 pub mod v2;

@@ -8,15 +8,16 @@ mod initialize;
 mod line;
 mod options;
 mod prompt;
-#[path = "same.rs"]
-mod same;
 mod sessions;
 mod table;
 mod update;
 
-// The types of this version, for what is the same in both.
-use protocol::acp::v1 as acp;
-use same::{form, kept};
+pub(crate) mod forms {
+    crate::shared::forms!(v1);
+}
+mod requests {
+    crate::shared::requests!(v1);
+}
 
 pub use table::table;
 pub use update::view;

@@ -8,15 +8,16 @@ mod initialize;
 mod line;
 mod options;
 mod prompt;
-#[path = "same.rs"]
-mod same;
 mod sessions;
 mod table;
 mod update;
 
-// The types of this version, for what is the same in both.
-use protocol::acp::v2 as acp;
-use same::{form, kept};
+pub(crate) mod forms {
+    crate::shared::forms!(v2);
+}
+mod requests {
+    crate::shared::requests!(v2);
+}
 
 pub use table::table;
 pub use update::view;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use protocol::acp::{LoadSession, NewSession, v1};
 use protocol::table::{Cx, Reply};
 
-use super::kept::{filter, info, words};
 use super::options::choices;
+use super::requests::{archive_filter, session_info, system_text};
 use crate::meta::{self, BEFORE};
 use crate::server::Server;
 use crate::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, introduce};
@@ -16,7 +16,7 @@ use config::settings::McpEntry;
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {
     let NewSession(request) = request;
-    let system = request.system_prompt.map(words);
+    let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let session = sessions::create(server, place);
     let server = server.clone();
@@ -32,7 +32,7 @@ pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1
 /// session/load: the whole history, then the response.
 pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
     let LoadSession(request) = request;
-    let system = request.system_prompt.map(words);
+    let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let opened =
         sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Shown);
@@ -51,7 +51,7 @@ pub(super) fn resume(
     cx: Cx,
     request: v1::ResumeSessionRequest,
 ) -> Reply<v1::ResumeSessionResponse> {
-    let system = request.system_prompt.map(words);
+    let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let opened =
         sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Known);
@@ -66,7 +66,7 @@ pub(super) fn resume(
 
 /// session/fork: a new session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
-    let system = request.system_prompt.map(words);
+    let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
     let session = sessions::fork(server, &request.session_id.0, place, before);
@@ -82,11 +82,11 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest
 
 /// session/list: newest first, any number of pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Reply<v1::ListSessionsResponse> {
-    let archived = filter(request.archived.as_ref());
+    let archived = archive_filter(request.archived.as_ref());
     let page = archived.map(|archived| sessions::list(server.clone(), request.cwd, archived, request.cursor));
     Reply::later(async move {
         let page = page?.await?;
-        let response = v1::ListSessionsResponse::new(page.sessions.iter().map(info).collect());
+        let response = v1::ListSessionsResponse::new(page.sessions.iter().map(session_info).collect());
         Ok(response.next_cursor(page.next).meta(page.meta))
     })
 }

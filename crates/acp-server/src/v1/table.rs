@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protocol::table::Table;
 
-use super::{initialize, kept, options, prompt, sessions};
+use super::{initialize, options, prompt, requests, sessions};
 use crate::server::Server;
 
 /// What an editor can ask of us.
@@ -14,18 +14,18 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(initialize::initialize)
         .request(initialize::authenticate)
         .request(initialize::logout)
-        .request(kept::auth_status)
+        .request(requests::auth_status)
         .request(sessions::new)
         .request(sessions::load)
         .request(sessions::resume)
         .request(sessions::list)
-        .request(kept::close)
-        .request(kept::delete)
+        .request(requests::close)
+        .request(requests::delete)
         .request(sessions::fork)
-        .request(kept::set_title)
-        .request(kept::status)
-        .request(kept::archive)
-        .request(kept::unarchive)
+        .request(requests::set_title)
+        .request(requests::status)
+        .request(requests::archive)
+        .request(requests::unarchive)
         .request(options::set_mode)
         .request(options::set_config_option)
         .request(options::set_model)

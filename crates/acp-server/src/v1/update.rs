@@ -11,7 +11,7 @@ use protocol::rpc::{self, Peer};
 use super::card::ShownCalls;
 use super::content::block;
 use super::line::line;
-use super::{ask, files, form, options};
+use super::{ask, files, forms, options};
 use crate::card::{ATTACHED, PIECE};
 use crate::face::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionView, Setting,
@@ -58,7 +58,7 @@ impl SessionView for ShownState {
     }
 
     fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
-        form::fill(&self.peer, session, form)
+        forms::fill(&self.peer, session, form)
     }
 
     fn read(&mut self, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use protocol::acp::v2;
 use protocol::table::{Cx, Reply};
 
-use super::kept::{filter, info, words};
 use super::options::choices;
+use super::requests::{archive_filter, session_info, system_text};
 use super::update;
 use crate::error::Refusal;
 use crate::meta::{self, BEFORE};
@@ -18,7 +18,7 @@ use session::Handle;
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {
-    let system = request.system_prompt.map(words);
+    let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let session = place.map(|place| sessions::create(server, place));
     let server = server.clone();
@@ -47,7 +47,7 @@ pub(super) fn resume(
         Some(v2::ReplayFrom::Start(_)) => Ok(HistoryMode::Shown),
         Some(_) => Err(Refusal::Invalid("a session is replayed from its start, or not at all".into())),
     };
-    let system = request.system_prompt.map(words);
+    let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let opened = history.and_then(|history| Ok((history, place?.again(request.meta.as_ref()))));
     let opened = opened.map(|(history, place)| sessions::reopen(server, &cx, &request.session_id.0, place, history));
@@ -65,7 +65,7 @@ pub(super) fn resume(
 /// session/fork: a new session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest) -> Reply<v2::ForkSessionResponse> {
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
-    let system = request.system_prompt.map(words);
+    let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let session = place.map(|place| sessions::fork(server, &request.session_id.0, place, before));
     let server = server.clone();
@@ -82,11 +82,11 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest
 /// session/list: newest first, any number of pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest) -> Reply<v2::ListSessionsResponse> {
     let cursor = request.cursor.map(|cursor| cursor.0.to_string());
-    let (archived, cwd) = (filter(request.archived.as_ref()), request.cwd.map(v2::AbsolutePath::into_inner));
+    let (archived, cwd) = (archive_filter(request.archived.as_ref()), request.cwd.map(v2::AbsolutePath::into_inner));
     let page = archived.map(|archived| sessions::list(server.clone(), cwd, archived, cursor));
     Reply::later(async move {
         let page = page?.await?;
-        let sessions = page.sessions.iter().map(info).collect();
+        let sessions = page.sessions.iter().map(session_info).collect();
         let next = page.next.map(v2::SessionListCursor::new);
         Ok(v2::ListSessionsResponse::new(sessions).next_cursor(next).meta(page.meta))
     })

@@ -10,7 +10,7 @@ use protocol::rpc::{self, Peer};
 use super::card::ShownCalls;
 use super::content::block;
 use super::line::line;
-use super::{ask, form, options};
+use super::{ask, forms, options};
 use crate::card::{ATTACHED, PIECE};
 use crate::error::Refusal;
 use crate::face::{
@@ -62,7 +62,7 @@ impl SessionView for ShownState {
     }
 
     fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
-        form::fill(&self.peer, session, form)
+        forms::fill(&self.peer, session, form)
     }
 }
 

@@ -1,0 +1,156 @@
+//! Elicitation: sends forms and addresses to the client, and decodes the answers.
+
+/// Defines `fill` with the types of one protocol version.
+macro_rules! forms {
+    ($version:ident) => {
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        use protocol::acp::$version as acp;
+        use protocol::rpc::Peer;
+
+        use crate::face::{EditorAnswer, Form, FormAnswer};
+        use base::id::SessionId;
+        use events::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
+
+        /// Sends a form or an address to the client, and waits for the user's answer.
+        pub(crate) fn fill(peer: &Peer, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
+            /// The number of the next address: its id must be unique on the connection.
+            static ADDRESSES: AtomicU64 = AtomicU64::new(1);
+            let call = form.call.map(|call| acp::ToolCallId::from(call.share()));
+            let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
+            let mut completion = None;
+            let mode: acp::ElicitationMode = match form.page {
+                FormPage::Fields(fields) => acp::ElicitationFormMode::new(scope, schema(fields)).into(),
+                FormPage::Address(url) => {
+                    let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
+                    completion =
+                        form.finished.map(|finished| (acp::CompleteElicitationNotification::new(id.clone()), finished));
+                    acp::ElicitationUrlMode::new(scope, id, url).into()
+                }
+            };
+            let request = acp::CreateElicitationRequest::new(mode, form.message);
+            let peer = peer.clone();
+            Box::pin(async move {
+                let reply = answer(peer.call(&request, None).await?.action);
+                if let (FormAnswer::Filled(_), Some((done, finished))) = (&reply, completion) {
+                    // The session does not wait for this notification.
+                    base::task::spawn(async move {
+                        if finished.await.is_ok() {
+                            peer.notify("elicitation/complete", &done).await;
+                        }
+                    });
+                }
+                Ok(reply)
+            })
+        }
+
+        fn schema(fields: Vec<FormField>) -> acp::ElicitationSchema {
+            let mut schema = acp::ElicitationSchema::new();
+            for FormField { key, title, words, required, kind } in fields {
+                schema = schema.property(key, property(title, words, kind), required);
+            }
+            schema
+        }
+
+        fn property(title: String, words: Option<String>, kind: FieldKind) -> acp::ElicitationPropertySchema {
+            match kind {
+                FieldKind::Text(TextLimits { shortest, longest, format, default }) => {
+                    let text = acp::StringPropertySchema::new().title(title).description(words).default_value(default);
+                    text.min_length(shortest).max_length(longest).format(format.map(text_format)).into()
+                }
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "a limit of whole numbers that is none is the nearest one"
+                )]
+                FieldKind::Number { whole: true, least, most, default } => {
+                    let number = acp::IntegerPropertySchema::new().title(title).description(words);
+                    let whole = |limit: f64| limit as i64;
+                    number.minimum(least.map(whole)).maximum(most.map(whole)).default_value(default.map(whole)).into()
+                }
+                FieldKind::Number { least, most, default, .. } => {
+                    let number = acp::NumberPropertySchema::new().title(title).description(words);
+                    number.minimum(least).maximum(most).default_value(default).into()
+                }
+                FieldKind::Switch(default) => {
+                    acp::BooleanPropertySchema::new().title(title).description(words).default_value(default).into()
+                }
+                FieldKind::One(options, default) => {
+                    let text = acp::StringPropertySchema::new().title(title).description(words);
+                    text.one_of(all(options)).default_value(default).into()
+                }
+                FieldKind::Many(options, ManyLimits { fewest, most, default }) => {
+                    let many = acp::MultiSelectPropertySchema::titled(all(options)).title(title).description(words);
+                    many.min_items(fewest).max_items(most).default_value(default).into()
+                }
+            }
+        }
+
+        fn text_format(format: TextFormat) -> acp::StringFormat {
+            match format {
+                TextFormat::Email => acp::StringFormat::Email,
+                TextFormat::Uri => acp::StringFormat::Uri,
+                TextFormat::Date => acp::StringFormat::Date,
+                TextFormat::DateTime => acp::StringFormat::DateTime,
+            }
+        }
+
+        fn all(options: Vec<FieldOption>) -> Vec<acp::EnumOption> {
+            let one = |option: FieldOption| {
+                let description = Some(option.description).filter(|words| !words.is_empty());
+                acp::EnumOption::new(option.value, option.label).description(description)
+            };
+            options.into_iter().map(one).collect()
+        }
+
+        pub(crate) fn answer(action: acp::ElicitationAction) -> FormAnswer {
+            let accepted = match action {
+                acp::ElicitationAction::Accept(accepted) => accepted,
+                acp::ElicitationAction::Decline => return FormAnswer::Declined,
+                _ => return FormAnswer::Cancelled,
+            };
+            let words = |value| match value {
+                acp::ElicitationContentValue::String(words) => vec![words],
+                acp::ElicitationContentValue::StringArray(many) => many,
+                acp::ElicitationContentValue::Integer(number) => vec![number.to_string()],
+                acp::ElicitationContentValue::Number(number) => vec![number.to_string()],
+                acp::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
+                _ => Vec::new(),
+            };
+            FormAnswer::Filled(
+                accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect(),
+            )
+        }
+    };
+}
+
+pub(crate) use forms;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use crate::face::FormAnswer;
+    use crate::{v1, v2};
+
+    fn assert_answers(decode: impl Fn(Value) -> FormAnswer) {
+        let content = json!({ "a": "x", "b": ["x", "y"], "c": 7, "d": true, "e": 1.5 });
+        let FormAnswer::Filled(filled) = decode(json!({ "action": "accept", "content": content })) else {
+            panic!("the form is not filled in")
+        };
+        let texts: Vec<String> = filled.values().map(|texts| texts.join("+")).collect();
+        assert_eq!(texts, ["x", "x+y", "7", "yes", "1.5"]);
+        assert_eq!(decode(json!({ "action": "accept" })), FormAnswer::Filled(BTreeMap::new()));
+        assert_eq!(decode(json!({ "action": "decline" })), FormAnswer::Declined);
+        for action in ["cancel", "postpone"] {
+            assert_eq!(decode(json!({ "action": action })), FormAnswer::Cancelled, "{action}");
+        }
+    }
+
+    #[test]
+    fn values_of_every_type_become_text() {
+        assert_answers(|action| v1::forms::answer(serde_json::from_value(action).unwrap()));
+        assert_answers(|action| v2::forms::answer(serde_json::from_value(action).unwrap()));
+    }
+}

@@ -1,0 +1,136 @@
+//! Request handlers, and conversions for them, that are the same in both protocol versions except for the types.
+
+/// Defines the handlers with the types of one protocol version.
+macro_rules! requests {
+    ($version:ident) => {
+        use std::sync::Arc;
+
+        use protocol::acp::$version as acp;
+        use protocol::table::{Cx, Reply};
+        use serde_json::json;
+
+        use crate::error::Refusal;
+        use crate::login::{self, Account};
+        use crate::meta::{self, CHANGED};
+        use crate::server::Server;
+        use crate::sessions::{self, SystemWords, Use};
+        use base::id::SessionId;
+        use store::{DiffStats, Record};
+
+        /// session/set_title: what the user calls it stays.
+        pub(crate) fn set_title(
+            server: &Arc<Server>,
+            _: Cx,
+            request: acp::SetSessionTitleRequest,
+        ) -> Reply<acp::SetSessionTitleResponse> {
+            let title = sessions::set_title(server, &request.session_id.0, &request.title);
+            Reply::later(async move { Ok(acp::SetSessionTitleResponse::new(title.await?)) })
+        }
+
+        /// session/status.
+        pub(crate) fn status(
+            server: &Arc<Server>,
+            _: Cx,
+            request: acp::SessionStatusRequest,
+        ) -> Reply<acp::SessionStatusResponse> {
+            let status = sessions::status(server.clone(), SessionId::new(request.session_id.0));
+            Reply::later(async move {
+                Ok(acp::SessionStatusResponse::new(match status.await? {
+                    Use::Open => acp::SessionStatus::Open,
+                    Use::Saved => acp::SessionStatus::Saved,
+                }))
+            })
+        }
+
+        /// Whether those put aside are wanted, or the others; none: both.
+        pub(crate) fn archive_filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
+            match archived {
+                None | Some(acp::SessionArchiveFilter::Exclude) => Ok(Some(false)),
+                Some(acp::SessionArchiveFilter::Include) => Ok(None),
+                Some(acp::SessionArchiveFilter::Only) => Ok(Some(true)),
+                Some(_) => Err(Refusal::Invalid("archived must be exclude, include or only".into())),
+            }
+        }
+
+        /// What a list says of a session.
+        pub(crate) fn session_info(record: &Record) -> acp::SessionInfo {
+            let changed = record.changed.map(|changed| {
+                let DiffStats { files, additions, deletions } = changed;
+                meta::own(CHANGED, json!({ "files": files, "additions": additions, "deletions": deletions }))
+            });
+            acp::SessionInfo::new(record.id.share(), record.cwd.clone())
+                .additional_directories(record.extra.clone())
+                .title(record.title.clone())
+                .updated_at(record.updated.iso())
+                .archived(record.archived.then_some(true))
+                .meta(changed)
+        }
+
+        /// session/close.
+        pub(crate) fn close(
+            server: &Arc<Server>,
+            _: Cx,
+            request: acp::CloseSessionRequest,
+        ) -> Reply<acp::CloseSessionResponse> {
+            let closed = sessions::close(server, &request.session_id.0);
+            Reply::later(async move { Ok(closed.await.map(|()| acp::CloseSessionResponse::default())?) })
+        }
+
+        /// session/delete.
+        pub(crate) fn delete(
+            server: &Arc<Server>,
+            _: Cx,
+            request: acp::DeleteSessionRequest,
+        ) -> Reply<acp::DeleteSessionResponse> {
+            let deleted = sessions::delete(server, &request.session_id.0);
+            Reply::later(async move { Ok(deleted.await.map(|()| acp::DeleteSessionResponse::default())?) })
+        }
+
+        /// session/archive.
+        pub(crate) fn archive(
+            server: &Arc<Server>,
+            _: Cx,
+            request: acp::ArchiveSessionRequest,
+        ) -> Reply<acp::ArchiveSessionResponse> {
+            let done = sessions::archive(server, &request.session_id.0, true);
+            Reply::later(async move { Ok(done.await.map(|()| acp::ArchiveSessionResponse::default())?) })
+        }
+
+        /// session/unarchive.
+        pub(crate) fn unarchive(
+            server: &Arc<Server>,
+            _: Cx,
+            request: acp::UnarchiveSessionRequest,
+        ) -> Reply<acp::UnarchiveSessionResponse> {
+            let done = sessions::archive(server, &request.session_id.0, false);
+            Reply::later(async move { Ok(done.await.map(|()| acp::UnarchiveSessionResponse::default())?) })
+        }
+
+        /// What is added to the system prompt.
+        pub(crate) fn system_text(prompt: acp::SystemPrompt) -> SystemWords {
+            let text = |block: acp::ContentBlock| match block {
+                acp::ContentBlock::Text(text) => Some(text.text),
+                _ => None,
+            };
+            let blocks: Option<Vec<String>> = prompt.content.into_iter().map(text).collect();
+            match (prompt.mode, blocks) {
+                (acp::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => SystemWords::Added(blocks.join("\n\n")),
+                _ => SystemWords::NotOffered,
+            }
+        }
+
+        /// auth/status.
+        pub(crate) fn auth_status(server: &Arc<Server>, _: Cx, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
+            let known = login::known(server);
+            Reply::later(async move {
+                let accounts = known.await.into_iter().map(|Account { label, name }| acp::AuthAccount::new(label).name(name));
+                let accounts: Vec<_> = accounts.collect();
+                // Nobody has to log in: the offline model and local servers want nothing.
+                let state = if accounts.is_empty() { acp::AuthState::NotRequired } else { acp::AuthState::Authenticated };
+                Ok(acp::AuthStatusResponse::new(state).accounts(accounts))
+            })
+        }
+    };
+}
+
+pub(crate) use requests;
