@@ -1,7 +1,7 @@
-//! A question put to the user, the answer brought back.
+//! Permission requests and confirmations: builds the question for the user and decodes the answer.
 //!
-//! What counts as a yes is decided by our own table of answers: one we did not offer, an
-//! error, a garbled answer or none at all is a no.
+//! Only an answer that was offered can permit a call. Any other id, an error, or no answer counts
+//! as a rejection.
 
 use protocol::rpc::CallError;
 use serde_json::{Value, json};
@@ -19,15 +19,15 @@ const ONCE: &str = "once";
 const ALWAYS: &str = "always";
 const REJECT: &str = "reject";
 
-/// The answers to a question about the session.
+/// The answer ids of a [`Confirmation`].
 pub const YES: &str = "yes";
 const NO: &str = "no";
 
-/// Longest name of an option, in characters: some editors lay them out in a row.
+/// The maximum length of an option's name in characters: some editors show the options in a row.
 const NAME: usize = 60;
 
-/// May this call go on? One answer per kind. What is asked stands first: a command that its title does not show whole,
-/// a sentence, and what else there is to know.
+/// Builds the question whether a call may go on, with one answer for each kind. The text starts
+/// with the command, unless the title shows it in full; then follow a sentence and the details.
 pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     let answer = |id, name: String, kind| AnswerOption { id, name, kind };
     let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::Once)];
@@ -41,7 +41,7 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
         let whole = text::escaped(always);
         let short = text::cut_chars(&whole, NAME - "Always allow ".len());
         if short != whole {
-            // What is granted must be seen word for word.
+            // The user must see the exact pattern that is granted.
             details.push(format!("\"Always\" would allow: {}", plainly(&whole)));
         }
         answers.push(answer(ALWAYS, format!("Always allow {short}"), AnswerKind::Always));
@@ -57,7 +57,8 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     ChoiceRequest { show: ask.show.clone(), text: text.join("\n\n"), answers, meta }
 }
 
-/// What is asked, and why, as Markdown: a paragraph, and a list where there are several reasons.
+/// Returns the request and its reasons as Markdown: a paragraph, and a list if there is more than
+/// one reason.
 fn sentences(ask: &PermissionRequest) -> Vec<String> {
     let Wording { verb, object, which, reasons, quote, whole, .. } = &ask.wording;
     if let Some(whole) = whole {
@@ -90,8 +91,9 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
     all
 }
 
-/// Waits for the answer, and gives it to whoever waits for it. When nobody waits any more — a grant, a
-/// cancel — the question is withdrawn. It comes back when the connection has ended before its answer.
+/// Waits for the answer and sends it to the turn. If the turn no longer waits for it, for example
+/// after a grant or a cancellation, the question is withdrawn. Returns the request if the
+/// connection ended before the answer.
 pub async fn ask(asking: EditorAnswer<Option<PickedAnswer>>, mut ask: PermissionRequest) -> Option<PermissionRequest> {
     let answer = answered(asking, &mut ask.reply).await?;
     let answer = match answer {
@@ -108,12 +110,12 @@ pub async fn ask(asking: EditorAnswer<Option<PickedAnswer>>, mut ask: Permission
             PermissionReply::No(Denial::Rejected)
         }
     };
-    // Whoever asked may have been cancelled since.
+    // The receiver may have been cancelled.
     ask.reply.send(answer).ok();
     None
 }
 
-/// Waits for an answer as long as somebody waits for it here.
+/// Waits for an answer. Returns `None` if the receiver of the reply is dropped first.
 async fn answered<T, R>(asking: EditorAnswer<T>, reply: &mut oneshot::Sender<R>) -> Option<Result<T, CallError>> {
     tokio::select! {
         answer = asking => Some(answer),
@@ -136,7 +138,8 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
     ChoiceRequest { show, text: shown(&choose.text).into_owned(), answers, meta: None }
 }
 
-/// Waits for its answer. Only one that was offered is one. It comes back when the connection has ended before.
+/// Waits for the answer to a confirmation; other ids than the offered ones are ignored. Returns the
+/// confirmation if the connection ended before the answer.
 pub async fn choose(asking: EditorAnswer<Option<PickedAnswer>>, mut choose: Confirmation) -> Option<Confirmation> {
     let answer = match answered(asking, &mut choose.reply).await? {
         Ok(Some(picked)) => match &*picked.id {
@@ -151,7 +154,7 @@ pub async fn choose(asking: EditorAnswer<Option<PickedAnswer>>, mut choose: Conf
             return None;
         }
     };
-    // Whoever asked may have been cancelled since.
+    // The receiver may have been cancelled.
     choose.reply.send(answer).ok();
     None
 }

@@ -1,7 +1,8 @@
-//! Calls as cards, in whichever version: what a card holds until its call has ended.
+//! Tool calls as the client shows them ("cards"): the content until the call has ended, in all
+//! protocol versions.
 //!
-//! Where the editor shows terminals, the card of a command has one from its first update to its last:
-//! what replaced it would be all that is seen.
+//! If the client shows terminals, the card of a command has one from its first update to its last,
+//! because the client would show only its replacement.
 
 use serde_json::{Map, Value};
 
@@ -11,44 +12,45 @@ use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use tools::language::DIAGNOSTICS;
 use transcript::{CallFacts, Change, File};
 
-/// A line to the editor stays below 1 MiB, which the weakest reader takes. So much of it may be, as
-/// JSON: the arguments or the result of a call, the change of its files, a piece of text (which may be six
-/// times as long as JSON once escaped), an attachment.
-const RAW: usize = 128 << 10;
-const CHANGES: usize = 500 << 10;
+/// The maximum sizes as JSON of the parts of a line: the arguments or the result of a call, its
+/// file changes, a chunk of text (six times as long as JSON in the worst case), an attachment. A
+/// line stays below 1 MiB, the limit of the most restricted client.
+const MAX_RAW_BYTES: usize = 128 << 10;
+const MAX_CHANGES_BYTES: usize = 500 << 10;
 pub const PIECE: usize = 128 << 10;
 pub const ATTACHED: usize = 500 << 10;
 
-/// How much of a result stands beside its content once more, in bytes: for editors that show nothing else.
-const RESULT: usize = 16 << 10;
+/// The maximum length of a result's text in the raw output, in bytes, for clients that show only
+/// that.
+const MAX_RAW_TEXT_BYTES: usize = 16 << 10;
 
-/// How much of a running program's output is shown where there is no terminal.
-const TAIL: usize = 8 << 10;
+/// The maximum length of a running program's output in bytes, if there is no terminal.
+const MAX_TAIL_BYTES: usize = 8 << 10;
 
 #[derive(Debug, Default, Clone)]
 pub struct ShownCall {
-    /// What kind of work it is.
+    /// The kind of the tool.
     pub kind: ToolKind,
-    /// The editor shows a terminal for it.
+    /// The client shows a terminal for the call.
     pub terminal: bool,
     pub fed: bool,
-    /// How the program in it ended: told with the end of the call.
+    /// The exit status of the command, which is sent with the end of the call.
     pub exit: Option<ProgramExit>,
-    /// The limit that ended the command, in milliseconds.
+    /// The time limit that ended the command, in milliseconds.
     time_limit: Option<u64>,
-    /// A question stands where the content was.
+    /// A question replaces the content at present.
     pub asked: bool,
     progress: Option<Progress>,
     changes: Vec<Change>,
-    /// Which errors the changes have introduced, as far as somebody knows: Markdown.
+    /// The errors that the changes have introduced, if known, as Markdown.
     errors: Option<String>,
     output: Option<String>,
-    /// What a running program printed last, where there is no terminal to show it.
+    /// The last output of a running program, if there is no terminal to show it.
     tail: String,
     attachments: Vec<File>,
 }
 
-/// Errors by file, one line each, as they are kept with a call.
+/// Formats the stored errors of a call by file, one line each.
 fn errors_in(files: &Map<String, Value>) -> String {
     let mut lines = Vec::new();
     for (file, errors) in files {
@@ -63,7 +65,7 @@ fn errors_in(files: &Map<String, Value>) -> String {
     if lines.is_empty() { String::new() } else { format!("Errors since this change:\n\n{}", lines.join("\n")) }
 }
 
-/// A piece of what a card shows.
+/// A part of a card's content.
 #[derive(Debug)]
 pub enum CardPart<'a> {
     Change(&'a Change),
@@ -74,7 +76,7 @@ pub enum CardPart<'a> {
 }
 
 impl ShownCall {
-    /// Takes over what is new. Says whether the content is another one now.
+    /// Applies an update. Returns whether the content has changed.
     pub fn take(&mut self, update: &CallUpdate) -> bool {
         let mut changed = false;
         self.progress = update.progress.or(self.progress);
@@ -103,10 +105,12 @@ impl ShownCall {
             self.time_limit = Some(limit);
             changed = true;
         }
-        if let Some(stream) = update.stream.as_ref().filter(|_| !self.terminal) {
+        if let Some(stream) = &update.stream
+            && !self.terminal
+        {
             self.tail.push_str(stream);
-            if self.tail.len() > TAIL {
-                let from = self.tail.ceil_char_boundary(self.tail.len() - TAIL);
+            if self.tail.len() > MAX_TAIL_BYTES {
+                let from = self.tail.ceil_char_boundary(self.tail.len() - MAX_TAIL_BYTES);
                 self.tail.drain(..from);
             }
             changed = true;
@@ -114,19 +118,20 @@ impl ShownCall {
         changed
     }
 
-    /// Takes over what a question shows, beside which no result stands.
+    /// Applies the call of a question, which has no result.
     pub fn ask(&mut self, show: &CallUpdate) {
         self.take(show);
         self.output = None;
     }
 
-    /// What a terminal is to be given: what has just been printed, or at the end all that ever was.
+    /// Returns the output to be written to the terminal: the new output, or all of it when the call
+    /// is `over` and nothing was written before.
     pub fn printed<'a>(&self, update: &'a CallUpdate, over: bool) -> Option<&'a String> {
         let all = update.output.as_ref().filter(|output| over && self.ran() && !self.fed && !output.is_empty());
         update.stream.as_ref().or(all)
     }
 
-    /// Whether its output is what a program printed.
+    /// Whether the output is that of a program that ran.
     fn ran(&self) -> bool {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
@@ -139,7 +144,7 @@ impl ShownCall {
         }
         let words = |text: &str| CardPart::Words(text.to_owned());
         match (&self.output, self.kind) {
-            // A terminal shows how it ended, but not that this was a limit.
+            // A terminal shows the exit status, but not that a time limit was reached.
             (Some(_), _) if self.terminal && self.ran() => out.extend(self.time_limit.and(self.ending())),
             (Some(output), ToolKind::Execute) if self.ran() => {
                 out.extend(code(output));
@@ -147,13 +152,15 @@ impl ShownCall {
             }
             (Some(output), ToolKind::Execute) if self.progress == Some(Progress::Cancelled) => {
                 let (printed, how) = output.rsplit_once("\n\n").unwrap_or(("", output));
-                out.extend(code(printed).filter(|_| !(self.terminal && self.fed)));
+                if !(self.terminal && self.fed) {
+                    out.extend(code(printed));
+                }
                 out.push(words(how));
             }
-            // Why it failed is said in plain words.
+            // The reason of a failure is plain text.
             (Some(output), _) if failed => out.push(words(output)),
             (Some(_), _) if self.terminal => {}
-            // The change says it all.
+            // The change is shown instead.
             (Some(_), ToolKind::Edit) if !self.changes.is_empty() => out.extend(self.errors.as_deref().map(words)),
             (Some(output), ToolKind::Execute | ToolKind::Read | ToolKind::Search) => out.extend(code(output)),
             (Some(output), _) if !output.is_empty() => out.push(words(output)),
@@ -163,7 +170,7 @@ impl ShownCall {
         out
     }
 
-    /// How a command ended, unless it went well.
+    /// Describes the exit status, unless the command succeeded.
     fn ending(&self) -> Option<CardPart<'_>> {
         let text = match (self.time_limit, self.exit.as_ref()?) {
             (Some(limit), _) => format!("Ended at its time limit of {limit} ms."),
@@ -174,12 +181,12 @@ impl ShownCall {
         Some(CardPart::Words(text))
     }
 
-    /// The changes of files, as far as they make no line too long.
+    /// Returns the file changes that fit into a line.
     pub fn changes(&self) -> Vec<CardPart<'_>> {
-        let mut room = CHANGES;
-        let one = |change| match room.checked_sub(needed(change)) {
+        let mut free_bytes = MAX_CHANGES_BYTES;
+        let one = |change| match free_bytes.checked_sub(needed(change)) {
             Some(left) => {
-                room = left;
+                free_bytes = left;
                 CardPart::Change(change)
             }
             None => CardPart::Words(format!("{} is too large to show the change.", change.path)),
@@ -192,34 +199,34 @@ fn code<'a>(text: &str) -> Option<CardPart<'a>> {
     (!text.is_empty()).then(|| CardPart::Words(fenced("", text)))
 }
 
-/// The arguments of a call, as far as they are to be sent.
+/// Returns the arguments of a call, if they are short enough to be sent.
 pub fn input(update: &CallUpdate) -> Option<Value> {
     update.input.as_ref().filter(|input| input.is_object() && is_short(input)).cloned()
 }
 
-/// The facts of a result, and the beginning of its text as `output`: what else has no such key is shown as JSON
-/// by some editors.
+/// Returns the metadata of a result, with the beginning of its text as `output`. Some clients show
+/// metadata without that key as JSON.
 pub fn result(update: &CallUpdate) -> Option<Value> {
     let mut facts = update.metadata.clone().unwrap_or_default();
     if let Some(output) = update.output.as_ref().filter(|output| !output.is_empty()) {
-        let begun = text::head(output, RESULT);
+        let begun = text::head(output, MAX_RAW_TEXT_BYTES);
         let more = if begun.len() < output.len() { "\n…" } else { "" };
         facts.insert("output".to_owned(), format!("{begun}{more}").into());
     }
     (!facts.is_empty()).then_some(Value::Object(facts)).filter(is_short)
 }
 
-/// Whether a value is short enough to be sent. Of one that is not, no more is looked at than would be.
+/// Whether a value is short enough to be sent. Stops reading a longer value at the limit.
 fn is_short(value: &Value) -> bool {
-    !text::is_longer(value, RAW) && value.to_string().len() < RAW
+    !text::is_longer(value, MAX_RAW_BYTES) && value.to_string().len() < MAX_RAW_BYTES
 }
 
-/// How long a change is as JSON.
+/// Returns the length of a change as JSON.
 fn needed(change: &Change) -> usize {
     change.old.as_deref().map_or(0, escaped) + escaped(&change.new)
 }
 
-/// How long a text is as JSON.
+/// Returns the length of a text as JSON.
 fn escaped(text: &str) -> usize {
     let one = |b: u8| match b {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,

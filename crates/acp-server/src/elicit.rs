@@ -1,5 +1,5 @@
-//! What a server of the user's wants of them: a page to be filled in, or an address to be visited. Editors without
-//! forms are asked in the way of a permission, where a page has no more answers than that has.
+//! Elicitation requests of MCP servers: a form to fill in, or an address to open. For clients
+//! without forms, a page with at most two answers becomes a permission request.
 
 use protocol::rpc::CallError;
 use serde_json::{Map, Value, json};
@@ -13,16 +13,16 @@ use base::id::SessionId;
 use base::text::{self, shown};
 use events::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind};
 
-/// The answers in the way of a permission.
+/// The ids of the answers in a permission request.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
 const NO: &str = "decline";
 
-/// The longest answer that is passed on, in bytes.
-const LONGEST: usize = 16 << 10;
+/// The maximum length of a value in bytes; the rest is cut off.
+const MAX_VALUE_BYTES: usize = 16 << 10;
 
 pub enum FormPrompt {
     Form(EditorAnswer<FormAnswer>),
-    /// Like a permission, and what each answer puts in.
+    /// A permission request, with the values that each answer fills in.
     Permission(EditorAnswer<Option<PickedAnswer>>, [Filled; 2]),
     None,
 }
@@ -34,11 +34,12 @@ pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view
     };
     if has {
         let message = format!("{}: {}", asked.who, asked.message);
-        let (call, page, finished) = (asked.call.clone(), asked.asks.clone(), asked.finished.take());
+        let form =
+            Form { call: asked.call.clone(), message, page: asked.asks.clone(), finished: asked.finished.take() };
         let session = asked.session.as_ref().unwrap_or(own);
-        return FormPrompt::Form(view.fill(session, Form { call, message, page, finished }));
+        return FormPrompt::Form(view.fill(session, form));
     }
-    match simply(asked) {
+    match as_permission(asked) {
         Some((question, puts)) => {
             FormPrompt::Permission(view.ask(asked.session.as_ref().unwrap_or(own), question), puts)
         }
@@ -46,8 +47,8 @@ pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view
     }
 }
 
-/// The same in the way of a permission, where two answers and a no are all there is.
-fn simply(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
+/// Returns the request as a permission request, if it needs at most two answers and a refusal.
+fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
     let put = |key: &str, value: &str| Filled::from([(key.to_owned(), vec![value.to_owned()])]);
     let call = asked.call.as_ref()?;
     let (answers, puts): (Vec<String>, [Filled; 2]) = match &asked.asks {
@@ -94,11 +95,11 @@ fn simply(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
     Some((ChoiceRequest { show, text, answers: answers.chain([no]).collect(), meta: None }, puts))
 }
 
-/// Waits for the answer, and gives it to whoever waits for it. When nobody does any more, it is withdrawn. It comes
-/// back when the connection has ended before its answer.
+/// Waits for the answer and sends it to the MCP server. The request is withdrawn if the receiver of
+/// the reply is dropped. Returns the request if the connection ended before the answer.
 pub async fn elicit(way: FormPrompt, mut asked: FormRequest) -> Option<FormRequest> {
     let asks = &asked.asks;
-    let said = async {
+    let reply = async {
         match way {
             FormPrompt::None => Some(FormReply::Unshown),
             FormPrompt::Form(asking) => match asking.await {
@@ -117,17 +118,17 @@ pub async fn elicit(way: FormPrompt, mut asked: FormRequest) -> Option<FormReque
             },
         }
     };
-    let said = tokio::select! {
-        said = said => said,
+    let reply = tokio::select! {
+        reply = reply => reply,
         () = asked.reply.closed() => return None,
     };
-    let Some(said) = said else { return Some(asked) };
-    // Whoever asked may have been cancelled since.
-    asked.reply.send(said).ok();
+    let Some(reply) = reply else { return Some(asked) };
+    // The receiver may have been cancelled.
+    asked.reply.send(reply).ok();
     None
 }
 
-/// None: the connection has ended.
+/// Returns the reply for a failed request, or `None` if the connection has ended.
 fn refused(e: &CallError) -> Option<FormReply> {
     if matches!(e, CallError::Closed) {
         return None;
@@ -136,9 +137,9 @@ fn refused(e: &CallError) -> Option<FormReply> {
     Some(if matches!(e, CallError::Refused(_)) { FormReply::Unshown } else { FormReply::Cancelled })
 }
 
-/// What was put in, as the fields take it.
+/// Checks the values against the form's fields, and converts them to the fields' types.
 fn accepted(asks: &FormPage, filled: &Filled) -> FormReply {
-    let cut = |words: &String| text::head(words, LONGEST).to_owned();
+    let cut = |value: &String| text::head(value, MAX_VALUE_BYTES).to_owned();
     asks.accepted(|key| filled.get(key).into_iter().flatten().map(cut).collect())
 }
 
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_a_permission_is_asked_as_one() {
+    fn form_with_at_most_two_answers_becomes_permission() {
         let text = || FieldKind::Text(TextLimits::default());
         let table = [
             (vec![], Some(vec!["Yes", "Decline"])),
@@ -177,16 +178,18 @@ mod tests {
         for (fields, expected) in table {
             let (reply, _) = oneshot::channel();
             let asks = FormPage::Fields(fields);
-            let (call, who, message) = (Some(CallId::new("c")), "The MCP server a asks".into(), "M?".into());
+            let call = Some(CallId::new("c"));
+            let who = "The MCP server a asks".into();
+            let message = "M?".into();
             let asked = FormRequest { call, session: None, who, message, asks, finished: None, reply };
-            let names = simply(&asked)
+            let names = as_permission(&asked)
                 .map(|(asked, _)| asked.answers.iter().map(|answer| answer.name.clone()).collect::<Vec<_>>());
             assert_eq!(names, expected.map(|names| names.into_iter().map(str::to_owned).collect()), "{:?}", asked.asks);
         }
     }
 
     #[test]
-    fn what_must_be_there_is_there() {
+    fn required_field_is_in_accepted_form() {
         let text = || FieldKind::Text(TextLimits::default());
         let asks = FormPage::Fields(vec![field("a", true, text()), field("b", false, one(&["x"]))]);
         let filled = |pairs: &[(&str, &str)]| -> Filled {

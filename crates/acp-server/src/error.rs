@@ -1,7 +1,7 @@
-//! Our errors as JSON-RPC errors: the only place that knows the codes.
+//! Errors as JSON-RPC errors: the only module that knows the codes.
 //!
-//! The message says to a person what is wrong and what to do; `data.details` says it again, because some
-//! editors show the one and some the other.
+//! The message states the problem and the remedy. `data.details` repeats it, because some editors
+//! show only the one and some only the other.
 
 use protocol::rpc::{self, code};
 use serde_json::json;
@@ -13,33 +13,35 @@ use session::handle::MailboxError;
 use session::open::OpenError;
 use transcript::{Fault, FaultKind};
 
-/// Why a request of the editor is not served.
+/// The reason why a request of the client is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The request makes no sense as it is: what is wrong, and what would be right.
+    /// Invalid params: the problem, and the accepted form.
     Invalid(String),
-    /// There is no such session: its id, as [`Refusal::no_session`] cuts it.
+    /// There is no session with this id, as [`Refusal::no_session`] cuts it.
     NoSession(String),
     TooEarly,
-    /// Something failed on our side or beyond: what, and what to do.
+    /// An internal failure, or one of another service: the message, and the remedy.
     Failed {
         message: String,
         advice: Option<String>,
     },
-    /// This server is about to stop, and begins nothing new. Whoever can send it again elsewhere does.
+    /// This server is about to stop and begins no new turns. The client can send the request to
+    /// another one.
     Leaving,
-    /// It would change what belongs to the account, and who asks may not: why, and who can.
+    /// The request would change the account, and the user may not do that: the reason, and who may.
     AccountOnly(String),
-    /// A key or a login is missing: which, and how to give it.
+    /// A key or a login is missing: which one, and the way to provide it.
     NeedsAuth(String),
     Cancelled,
 }
 
 impl Refusal {
-    /// How much of an id that was sent is said again, in characters.
+    /// The maximum length of an id in an error, in characters.
     const ID: usize = 100;
 
-    /// That there is no session of this id. It may be anything that was sent: its beginning is said again.
+    /// Returns the refusal for an unknown session. The id may be any string that the client sent,
+    /// so it is cut.
     pub fn no_session(id: &str) -> Self {
         Self::NoSession(id.chars().take(Self::ID).collect())
     }

@@ -1,5 +1,5 @@
-//! What a version of the protocol has to be able to say, and the nouns in which it is told: the core of
-//! the door speaks to a [`SessionView`] and knows of no version.
+//! [`SessionView`], the interface that each protocol version implements, and the
+//! version-independent types that it shows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,44 +14,44 @@ use base::id::{CallId, SessionId};
 use events::{CallUpdate, Event, FormPage};
 use session::turn::Outcome;
 
-/// Lines for the editor, in order.
+/// Encoded lines for the client, in order.
 pub type UpdateLines = Vec<Vec<u8>>;
 
-/// The id of a session's plan, of which there is one.
+/// The id of a session's plan. A session has only one.
 pub const PLAN: &str = "todos";
 
-/// An answer of the editor's on its way. Dropped before it came, the question is withdrawn.
+/// A pending answer of the client. Dropping it withdraws the question.
 pub type EditorAnswer<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
 
-/// Makes the view of a session that begins now.
+/// A function that creates the view of a session.
 pub type NewView = fn(&Peer, DisplayCapabilities) -> Box<dyn SessionView>;
 
-/// What the editor is shown of a session, in one version of the protocol. It remembers what it has shown.
+/// A session as the client sees it in one protocol version. A view remembers what it has shown.
 pub trait SessionView: Send {
-    /// The lines that show an event.
+    /// Encodes an event into lines.
     fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines);
 
-    /// The lines that show what can be chosen.
+    /// Encodes the config options into lines.
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines);
 
-    /// The lines that show what a session does. Versions without a word for it say it with the answer to a
-    /// prompt.
+    /// Encodes the session's activity into lines. A version without such an update reports it in
+    /// the response to the prompt.
     fn state(&mut self, _: &SessionId, _: &SessionActivity, _: &mut UpdateLines) {}
 
-    /// What the ids begin with of messages that belong to no part of the history; no other view has the same.
-    /// Versions that have something else for what such messages say need no ids for them.
+    /// Sets a unique prefix for the ids of messages that are not part of the history. Versions that
+    /// have another update for such messages need no prefix.
     fn name_asides(&mut self, _: String) {}
 
     fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>>;
 
     fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer>;
 
-    /// Reads a file through the editor.
+    /// Reads a file by a request to the client.
     fn read(&mut self, _: &SessionId, _: PathBuf) -> EditorAnswer<String> {
         no_such_call("reading files")
     }
 
-    /// Writes a file through the editor.
+    /// Writes a file by a request to the client.
     fn write(&mut self, _: &SessionId, _: PathBuf, _: String) -> EditorAnswer<()> {
         no_such_call("writing files")
     }
@@ -62,41 +62,42 @@ fn no_such_call<T: Send + 'static>(what: &str) -> EditorAnswer<T> {
     Box::pin(async move { Err(CallError::Refused(error)) })
 }
 
-/// What the editor can show beyond the basics.
+/// The optional updates that the client can show.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DisplayCapabilities {
     pub terminals: bool,
     pub notices: bool,
     pub compaction: bool,
     pub subagents: bool,
-    /// Options that are on or off.
+    /// Boolean config options.
     pub switches: bool,
-    /// Plans with an id, which are told of as one.
+    /// Plans with an id.
     pub plans: bool,
 }
 
-/// What a session does, for the user.
+/// The activity of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SessionActivity {
     Running,
-    /// All its work waits for the user.
+    /// The turn cannot go on without the user.
     Waiting,
-    /// Nothing runs; how the last turn ended, where one has just ended.
+    /// No turn runs; contains the result of the last turn if it has just ended.
     Idle(Option<TurnResult>),
 }
 
-/// How a turn ended, and what comes with that.
+/// The end of a turn, with its results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnResult {
     pub outcome: Outcome,
-    /// The result in the shape that was asked for.
+    /// The result in the requested JSON Schema.
     pub structured: Option<Value>,
-    /// The server is about to stop: the turn goes on where the prompt is sent again under its idempotency key.
+    /// The server is about to stop: the turn continues on the server that receives the prompt again
+    /// under its idempotency key.
     pub handed_over: bool,
 }
 
 impl TurnResult {
-    /// What of ours is told with it.
+    /// Returns adjutant's own `_meta` members for this result.
     pub fn meta(&self) -> Option<Meta> {
         match &self.structured {
             Some(result) => Some(own(STRUCTURED, result.clone())),
@@ -112,16 +113,16 @@ impl From<Outcome> for TurnResult {
     }
 }
 
-/// A question with a few answers, complete in itself.
+/// A self-contained question with a few answers.
 #[derive(Debug, Clone)]
 pub struct ChoiceRequest {
-    /// The call it is about, as it is to be shown.
+    /// The tool call that the question is about, as the client shows it.
     pub show: CallUpdate,
-    /// All that the answer depends on, as Markdown.
+    /// All information that the answer depends on, as Markdown.
     pub text: String,
-    /// One per kind, in the order to be shown.
+    /// At most one answer of each kind, in the order of display.
     pub answers: Vec<AnswerOption>,
-    /// What of ours is told with it.
+    /// Adjutant's own `_meta` members.
     pub meta: Option<Meta>,
 }
 
@@ -134,29 +135,29 @@ pub struct AnswerOption {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerKind {
-    /// Yes, this once.
+    /// Yes, only this time.
     Once,
-    /// Yes, and it is kept.
+    /// Yes, and the answer is stored.
     Always,
     No,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PickedAnswer {
-    /// The answer's id, as it came back.
+    /// The id of the answer, as the client sent it.
     pub id: String,
-    /// What they said beside it.
+    /// A comment that the user added.
     pub words: Option<String>,
 }
 
-/// Questions on one page, or an address that somebody is to visit.
+/// A form, or an address to be opened by the user.
 #[derive(Debug)]
 pub struct Form {
-    /// The call that waits for the answers, if one does.
+    /// The call that waits for the answers, if any.
     pub call: Option<CallId>,
     pub message: String,
     pub page: FormPage,
-    /// Says that what an address was opened for is done.
+    /// Completes when the step that the address was opened for is done.
     pub finished: Option<oneshot::Receiver<()>>,
 }
 
@@ -167,16 +168,16 @@ pub enum FormAnswer {
     Cancelled,
 }
 
-/// What was put in, by key: words, or several of them.
+/// The values of a form by key; a field may have several.
 pub type Filled = BTreeMap<String, Vec<String>>;
 
-/// Something that can be chosen in a session.
+/// A config option of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     pub id: &'static str,
     pub name: &'static str,
     pub description: Option<&'static str>,
-    /// What it is about, where that has a name of its own.
+    /// The category, if the protocol has one for this option.
     pub category: Option<Category>,
     pub value: SettingValue,
 }
@@ -188,7 +189,7 @@ pub enum Category {
     Effort,
 }
 
-/// What a setting is now, and could be.
+/// The current value of an option, and the alternatives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingValue {
     Switch(bool),
@@ -196,7 +197,7 @@ pub enum SettingValue {
     Groups(String, Vec<Group>),
 }
 
-/// One of the values a setting could have.
+/// One of the possible values of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alternative {
     pub id: String,

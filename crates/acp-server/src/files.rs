@@ -1,4 +1,4 @@
-//! Files that go through the editor, where it declared that it reads and writes them.
+//! File access through the client, if it declared that capability.
 
 use protocol::rpc::{CallError, code};
 use tokio::sync::oneshot;
@@ -6,18 +6,18 @@ use tokio::sync::oneshot;
 use super::face::EditorAnswer;
 use events::NotWritten;
 
-/// Gives a file that the editor reads to whoever waits for it.
+/// Waits for the contents of a file and sends them to the tool that reads it.
 pub async fn read(asking: EditorAnswer<String>, mut reply: oneshot::Sender<Result<String, String>>) {
     let answer = tokio::select! {
         answer = asking => answer,
         () = reply.closed() => return,
     };
-    // Whoever asked may have been cancelled since.
+    // The receiver may have been cancelled.
     reply.send(answer.map_err(|e| e.to_string())).ok();
 }
 
-/// Says whether the editor has written a file. What it does not know may be written past it; what it
-/// refuses may not.
+/// Reports whether the client has written a file. If the client does not know the file or the
+/// method, the tool may write it directly; if it refuses, the tool may not.
 pub async fn write(asking: EditorAnswer<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
     let refused = |error: CallError| match error {
         CallError::Refused(error) if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) => {
@@ -26,6 +26,6 @@ pub async fn write(asking: EditorAnswer<()>, reply: oneshot::Sender<Result<(), N
         }
         _ => NotWritten::Unknown,
     };
-    // Whoever asked may have been cancelled since.
+    // The receiver may have been cancelled.
     reply.send(asking.await.map_err(refused)).ok();
 }

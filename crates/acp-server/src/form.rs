@@ -1,5 +1,5 @@
-//! The model's questions as a form for the editor, and what was filled in as answers. Editors without
-//! forms are asked in the way of a permission, where a question has no more answers than that has.
+//! The model's questions as a form for the client, and the form's values as answers. For clients
+//! without forms, each question becomes a permission request, if it has few enough answers.
 
 use protocol::rpc::CallError;
 use serde_json::json;
@@ -12,22 +12,23 @@ use events::{
     TextLimits, ToolKind,
 };
 
-/// The answers of a question in the way of a permission.
+/// The ids of the answers in a permission request.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
 
 const NEITHER: &str = "neither";
 
-/// The longest answer that is passed on, in bytes.
-const LONGEST: usize = 16 << 10;
+/// The maximum length of an answer in bytes; the rest is cut off.
+const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 pub enum QuestionPrompt {
     Form(super::face::EditorAnswer<FormAnswer>),
-    /// One after the other, each like a permission.
+    /// One permission request for each question.
     Permissions(Vec<super::face::EditorAnswer<Option<PickedAnswer>>>),
     None,
 }
 
-/// How questions are shown. `forms`: the editor has them.
+/// Shows the questions: as a form if the client has `forms`, otherwise as permission requests if
+/// they fit.
 pub fn way(session: &SessionId, inquiry: &QuestionRequest, forms: bool, view: &mut dyn SessionView) -> QuestionPrompt {
     if forms {
         return QuestionPrompt::Form(view.fill(session, form(inquiry)));
@@ -68,7 +69,7 @@ fn name(at: usize) -> String {
     format!("question{}", at + 1)
 }
 
-/// Where an answer in words of one's own goes.
+/// Returns the key of the text field for an answer that is not among the options.
 fn own(at: usize) -> String {
     format!("question{}_own", at + 1)
 }
@@ -86,18 +87,18 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
     for option in question.options.iter().filter(|option| !option.description.is_empty()) {
         text += &format!("\n- {}", plainly(&format!("{}: {}", option.label, option.description)));
     }
-    // An answer is for this once, whichever it is.
+    // An answer is never stored, so all options are of the kind "once".
     let once = question.options.iter().zip(ANSWERS);
     let once = once.map(|(option, id)| AnswerOption { id, name: option.label.clone(), kind: AnswerKind::Once });
     let neither = AnswerOption { id: NEITHER, name: "Something else".into(), kind: AnswerKind::No };
     ChoiceRequest { show, text, answers: once.chain([neither]).collect(), meta: None }
 }
 
-/// Waits for the answers, and gives them to whoever waits for them. When nobody does any more, the questions
-/// are withdrawn.
+/// Waits for the answers and sends them to the tool. The questions are withdrawn if the receiver of
+/// the reply is dropped. Returns the request if the connection ended before the answers.
 pub async fn inquire(way: QuestionPrompt, mut inquiry: QuestionRequest) -> Option<QuestionRequest> {
     let questions = &inquiry.questions;
-    let said = async {
+    let reply = async {
         match way {
             QuestionPrompt::None => Some(QuestionReply::Unshown),
             QuestionPrompt::Form(asking) => match asking.await {
@@ -120,27 +121,27 @@ pub async fn inquire(way: QuestionPrompt, mut inquiry: QuestionRequest) -> Optio
             }
         }
     };
-    let said = tokio::select! {
-        said = said => said,
+    let reply = tokio::select! {
+        reply = reply => reply,
         () = inquiry.reply.closed() => return None,
     };
-    let Some(said) = said else { return Some(inquiry) };
-    // Whoever asked may have been cancelled since.
-    inquiry.reply.send(said).ok();
+    let Some(reply) = reply else { return Some(inquiry) };
+    // The receiver may have been cancelled.
+    inquiry.reply.send(reply).ok();
     None
 }
 
-/// None: the connection has ended.
+/// Returns the reply for a failed request, or `None` if the connection has ended.
 fn refused(e: &CallError) -> Option<QuestionReply> {
     if matches!(e, CallError::Closed) {
         return None;
     }
     tracing::warn!("a question was not answered: {e}");
-    // A form that the editor does not take can still be asked in words.
+    // If the client refuses the form, the model can still ask in its message.
     Some(if matches!(e, CallError::Refused(_)) { QuestionReply::Unshown } else { QuestionReply::Dismissed })
 }
 
-/// The option that was chosen in the way of a permission, or the words beside none of them.
+/// Returns the option that was chosen in a permission request, or the user's comment if none was.
 fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
     let PickedAnswer { id, words } = picked?;
     if id == NEITHER {
@@ -150,14 +151,14 @@ fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
     question.options.get(at).map(|option| option.label.clone())
 }
 
-/// What was filled into a form. What was not offered is not an answer.
+/// Returns the values of a form as answers. A value that was not offered is not an answer.
 fn filled_in(questions: &[Question], filled: &Filled) -> QuestionReply {
     QuestionReply::Answers(questions.iter().enumerate().map(|(at, question)| answers(question, at, filled)).collect())
 }
 
 fn answers(question: &Question, at: usize, filled: &Filled) -> Vec<String> {
     let words = |key: String| filled.get(&key).cloned().unwrap_or_default();
-    let cut = |words: String| base::text::head(words.trim(), LONGEST).to_owned();
+    let cut = |text: String| base::text::head(text.trim(), MAX_ANSWER_BYTES).to_owned();
     if question.options.is_empty() {
         return words(name(at)).into_iter().map(cut).filter(|words| !words.is_empty()).take(1).collect();
     }
@@ -167,7 +168,7 @@ fn answers(question: &Question, at: usize, filled: &Filled) -> Vec<String> {
         given.truncate(1);
     }
     let own: Vec<String> = words(own(at)).into_iter().map(cut).filter(|words| !words.is_empty()).take(1).collect();
-    // Where only one answer counts, it is the one that was written.
+    // If the question takes only one answer, a text of the user's own replaces the option.
     if !own.is_empty() && !question.multiple {
         given.clear();
     }
@@ -186,8 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_offered_or_written_is_an_answer() {
-        let (one, many, words) = (question(&["a", "b"], false), question(&["a", "b"], true), question(&[], false));
+    fn answer_is_an_offered_option_or_own_text() {
+        let one = question(&["a", "b"], false);
+        let many = question(&["a", "b"], true);
+        let words = question(&[], false);
         type Table<'a> = [(&'a Question, &'a [(&'a str, &'a [&'a str])], &'a [&'a str]); 9];
         let table: Table<'_> = [
             (&one, &[("question1", &["a"])], &["a"]),
@@ -203,13 +206,13 @@ mod tests {
         let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         for (question, filled, expected) in table {
             let filled: Filled = filled.iter().map(|(key, words)| ((*key).to_owned(), own(words))).collect();
-            let said = filled_in(std::slice::from_ref(question), &filled);
-            assert_eq!(said, QuestionReply::Answers(vec![own(expected)]), "{filled:?}");
+            let answers = filled_in(std::slice::from_ref(question), &filled);
+            assert_eq!(answers, QuestionReply::Answers(vec![own(expected)]), "{filled:?}");
         }
     }
 
     #[test]
-    fn an_option_that_was_not_offered_is_no_answer() {
+    fn option_that_was_not_offered_is_no_answer() {
         let two = question(&["a", "b"], false);
         let picked = |id: &str, words: Option<&str>| Some(PickedAnswer { id: id.into(), words: words.map(Into::into) });
         for (id, expected) in [("answer-1", Some("a")), ("answer-2", Some("b")), ("neither", None), ("once", None)] {

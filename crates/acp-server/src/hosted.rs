@@ -1,7 +1,8 @@
-//! Sessions that outlive their connection: who has which session of a user, and what waits for an editor to come
-//! back. On standard input and output there is none of this: there the process ends with its editor.
+//! Sessions that outlive their connection: the connection of each session of a user, and the
+//! sessions that wait for a client to reconnect. Not used on standard input and output, where the
+//! process ends with its client.
 //!
-//! `S` is the connection. This file knows nothing of one but what [`Holder`] says.
+//! `S` is the connection, of which this module needs only [`Holder`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,16 +21,16 @@ use session::open::OpenOptions;
 
 /// A connection that has sessions.
 pub trait Holder<S>: Send + Sync {
-    /// Gives up a session, which goes on elsewhere.
+    /// Gives up a session, which moves to another connection.
     fn give_up(&self, id: &SessionId) -> Option<LiveSession<S>>;
 }
 
-/// A session as a connection has it.
+/// A session, as held by a connection.
 pub struct LiveSession<S> {
     pub handle: Handle,
-    /// Its turns, for whoever wants to be shown them.
+    /// The turns of the session that can be observed.
     pub live_turns: Arc<LiveTurns<S>>,
-    /// Ends when the session is this connection's no longer.
+    /// Cancelled when this connection no longer has the session.
     pub here: CancellationToken,
 }
 
@@ -40,52 +41,53 @@ impl<S> Clone for LiveSession<S> {
 }
 
 impl<S> LiveSession<S> {
-    /// One that a connection begins to have.
+    /// Creates the entry for a session that was opened.
     pub fn new(handle: Handle, options: Option<OpenOptions>) -> Self {
-        // A session that was kept has a past, of which nobody knows what it has cost.
+        // The past cost of a stored session is unknown.
         let live_turns =
             LiveTurns { options, turns: Mutex::default(), asking: AtomicUsize::new(0), cost: Mutex::default() };
         Self { handle, live_turns: Arc::new(live_turns), here: CancellationToken::new() }
     }
 
-    /// The same session, as another connection has it.
+    /// Returns the same session for another connection.
     pub fn moved(self) -> Self {
         Self { here: CancellationToken::new(), ..self }
     }
 }
 
-/// Somebody who is to be shown a turn from now on.
+/// A client that is to be shown a turn from now on.
 pub struct Viewer<S> {
     pub server: Arc<S>,
-    /// What was said before the turn is shown as well.
+    /// The history before the turn is shown too.
     pub history: bool,
-    /// Told when they have seen all there was.
+    /// Notified when the client has been shown all past events.
     pub shown: oneshot::Sender<()>,
 }
 
-/// The turns of a session that are shown, or wait to be.
+/// The turns of a session that run or wait.
 pub struct LiveTurns<S> {
-    /// How the session was opened, where that may be asked.
+    /// The options that the session was opened with, if sessions outlive connections.
     options: Option<OpenOptions>,
-    // A std mutex around a map: a leaf, never held across an await.
+    // A std mutex around a map: a leaf lock, never held across an await.
     turns: Mutex<BTreeMap<u64, mpsc::UnboundedSender<Viewer<S>>>>,
-    /// Questions that nobody has answered.
+    /// The number of unanswered questions.
     asking: AtomicUsize,
-    // A std mutex around a number, a leaf: what the session has cost, as it was told last.
+    // A std mutex around a number: a leaf lock. The last known cost of the session.
     cost: Mutex<Option<f64>>,
 }
 
 impl<S> LiveTurns<S> {
-    /// Adds a turn, until what is returned is dropped.
+    /// Registers a turn until the returned value is dropped.
     pub fn enter(self: &Arc<Self>, number: u64) -> ShownTurn<S> {
-        // Unbounded: one for each time that an editor comes back.
+        // Unbounded, because there is at most one entry for each reconnection.
         let (sender, viewers) = mpsc::unbounded_channel();
         locked(&self.turns).insert(number, sender);
         ShownTurn { live_turns: self.clone(), number, viewers }
     }
 
-    /// Has the turns shown to somebody else, in order, until they have seen what there was. Says whether there was
-    /// one: it has shown the history too where that was wanted.
+    /// Moves all turns to another client, in order, and waits until it has been shown their past
+    /// events. Returns whether there was a turn; the first one has also shown the history if that
+    /// was requested.
     pub async fn show(&self, server: &Arc<S>, history: bool) -> bool {
         let mut shown = false;
         let turns: Vec<_> = locked(&self.turns).values().cloned().collect();
@@ -103,29 +105,29 @@ impl<S> LiveTurns<S> {
         !locked(&self.turns).is_empty()
     }
 
-    /// Whether a turn runs that waits for nobody's answer.
+    /// Whether a turn runs that does not wait for an answer.
     pub fn works(&self) -> bool {
         self.is_busy() && self.asking.load(Ordering::Relaxed) == 0
     }
 
-    /// Says what the session has cost.
+    /// Records the cost of the session so far.
     pub fn costs(&self, dollars: f64) {
         *locked(&self.cost) = Some(dollars);
     }
 
-    /// Says how many questions wait for somebody to come back.
+    /// Records the number of questions that wait for a client.
     pub fn asks(&self, questions: usize) {
         self.asking.store(questions, Ordering::Relaxed);
     }
 
-    /// Whether the session was opened in this way.
+    /// Whether the session was opened with these options.
     pub fn is_opened_as(&self, options: &OpenOptions) -> bool {
         let plain = |options: &OpenOptions| OpenOptions { notices: Vec::new(), ..options.clone() };
         self.options.as_ref().is_some_and(|opened| plain(opened) == plain(options))
     }
 }
 
-/// A turn among those of its session that are shown; it leaves them when this is dropped.
+/// The registration of a turn, removed when this is dropped.
 pub struct ShownTurn<S> {
     live_turns: Arc<LiveTurns<S>>,
     number: u64,
@@ -133,11 +135,11 @@ pub struct ShownTurn<S> {
 }
 
 impl<S> ShownTurn<S> {
-    /// Waits for somebody else who is to be shown the turn.
+    /// Waits for a client that wants to observe the turn.
     pub async fn viewer(&mut self) -> Viewer<S> {
         match self.viewers.recv().await {
             Some(viewer) => viewer,
-            // The session has the other end for as long as this is there.
+            // The session holds the sender as long as this exists.
             None => std::future::pending().await,
         }
     }
@@ -146,7 +148,7 @@ impl<S> ShownTurn<S> {
         self.live_turns.asks(questions);
     }
 
-    /// How much more the session has cost than it was told last; nothing where that is not known.
+    /// Returns the increase of the session's cost since the last call, or 0 if it is unknown.
     pub fn spent(&self, cost: Option<f64>) -> f64 {
         let Some(now) = cost else { return 0.0 };
         let before = locked(&self.live_turns.cost).replace(now);
@@ -161,7 +163,7 @@ impl<S> Drop for ShownTurn<S> {
     }
 }
 
-/// Whether an editor is still there: its connection may have gone without a word.
+/// The liveness of a client: a connection may break without a notice.
 #[derive(Debug)]
 pub struct Liveness {
     beats: watch::Sender<u64>,
@@ -175,47 +177,47 @@ impl Default for Liveness {
 }
 
 impl Liveness {
-    /// How long an editor may take to answer.
-    const PATIENCE: Duration = Duration::from_secs(2);
+    /// The time that a client has to answer.
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// Something was heard of it.
+    /// Records that the client has sent something.
     pub fn beat(&self) {
         self.beats.send_modify(|beats| *beats = beats.wrapping_add(1));
     }
 
-    /// Waits until somebody wants to know.
+    /// Waits until another connection asks for a sign of life.
     pub async fn asked(&self) {
         self.asked.notified().await;
     }
 
-    /// Asks, and says whether it answers.
+    /// Asks the client for a sign of life, and returns whether there is one.
     pub async fn answers(&self) -> bool {
         let mut beats = self.beats.subscribe();
         self.asked.notify_one();
-        tokio::time::timeout(Self::PATIENCE, beats.changed()).await.is_ok()
+        tokio::time::timeout(Self::ANSWER_TIMEOUT, beats.changed()).await.is_ok()
     }
 }
 
-/// How much a user may have.
+/// The limits of a user.
 #[derive(Debug, Clone, Copy)]
 pub struct UserLimits {
-    /// Open sessions of a connection.
+    /// The maximum number of open sessions of a connection.
     pub sessions: usize,
-    /// Open sessions of the user.
+    /// The maximum number of open sessions of the user.
     pub user_sessions: usize,
-    /// Prompts of the user that are worked on or wait.
+    /// The maximum number of the user's prompts that run or wait.
     pub user_turns: usize,
 }
 
-/// The sessions of one user of this process.
+/// The sessions of one user in this process.
 pub struct Hosted<S> {
-    // A std mutex around a map: a leaf, never held across an await.
+    // A std mutex around a map: a leaf lock, never held across an await.
     places: Mutex<HashMap<SessionId, SessionPlace<S>>>,
-    /// How long a session waits for its editor.
+    /// The time that a session waits for its client.
     grace: Duration,
     pub limits: UserLimits,
     turns: Arc<AtomicUsize>,
-    /// Ends when no new turn may begin.
+    /// Cancelled when no new turn may begin.
     pub draining: CancellationToken,
     pub meters: Arc<Meters>,
     tasks: TaskTracker,
@@ -224,11 +226,11 @@ pub struct Hosted<S> {
 
 enum SessionPlace<S> {
     With(Weak<S>),
-    /// Its editor is away. Ends when it is not any more.
+    /// The client has disconnected. The token is cancelled when the session is taken.
     Waiting(Box<LiveSession<S>>, CancellationToken),
 }
 
-/// Where a session was found. One that waited is whoever's who found it.
+/// The place of a session. A waiting session now belongs to the caller.
 pub enum FoundSession<S> {
     Nowhere,
     Waiting(Box<LiveSession<S>>),
@@ -248,8 +250,8 @@ impl Drop for TurnCount {
 }
 
 impl<S: Holder<S> + 'static> Hosted<S> {
-    /// How long it takes until it is looked again whether a turn that works has ended.
-    const AGAIN: Duration = Duration::from_secs(5);
+    /// The interval at which a session without a client is checked for the end of its turn.
+    const TURN_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
     pub fn new(
         (grace, limits): (Duration, UserLimits),
@@ -257,37 +259,47 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         draining: CancellationToken,
         (tasks, ended): (TaskTracker, CancellationToken),
     ) -> Arc<Self> {
-        let (places, turns) = (Mutex::default(), Arc::default());
-        Arc::new(Self { places, grace, limits, turns, draining, meters, tasks, ended })
+        Arc::new(Self {
+            places: Mutex::default(),
+            grace,
+            limits,
+            turns: Arc::default(),
+            draining,
+            meters,
+            tasks,
+            ended,
+        })
     }
 
-    /// A connection has a session.
+    /// Records that a connection has a session.
     pub fn took(&self, id: &SessionId, server: &Arc<S>) {
         locked(&self.places).insert(id.clone(), SessionPlace::With(Arc::downgrade(server)));
     }
 
-    /// Nobody has a session any more, because it is closed.
+    /// Records that a session is closed.
     pub fn gone(&self, id: &SessionId) {
         locked(&self.places).remove(id);
     }
 
-    /// A session waits for its editor from now on. When that does not come it is closed, unless something is being
-    /// done in it: then after that.
+    /// Lets a session wait for its client. If the client does not return within the grace period,
+    /// the session is closed, or after its turn if one runs.
     pub fn wait(self: &Arc<Self>, live: LiveSession<S>) {
         live.here.cancel();
         if self.grace.is_zero() || self.ended.is_cancelled() {
             self.gone(&live.handle.id);
-            // Its last handle goes: that closes it.
+            // Dropping the last handle closes the session.
             return;
         }
-        let (id, live_turns, found) = (live.handle.id.clone(), live.live_turns.clone(), CancellationToken::new());
+        let id = live.handle.id.clone();
+        let live_turns = live.live_turns.clone();
+        let found = CancellationToken::new();
         locked(&self.places).insert(id.clone(), SessionPlace::Waiting(Box::new(live), found.clone()));
         let this = self.clone();
         base::task::spawn_in(&self.tasks, async move {
             let over = async {
                 tokio::time::sleep(this.grace).await; // the grace period itself
                 while live_turns.works() {
-                    tokio::time::sleep(Self::AGAIN).await; // nobody is told when a turn ends
+                    tokio::time::sleep(Self::TURN_CHECK_INTERVAL).await; // the end of a turn is not reported here
                 }
             };
             tokio::select! {
@@ -321,7 +333,7 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         }
     }
 
-    /// Takes a session that waits for its editor, and leaves any other where it is.
+    /// Takes a session that waits for its client. Leaves any other session in place.
     pub fn take_waiting(&self, id: &SessionId) -> Option<LiveSession<S>> {
         match self.find(id) {
             FoundSession::Waiting(live) => Some(*live),
@@ -329,7 +341,8 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         }
     }
 
-    /// How many sessions the user has open, and how many of these wait for their editor.
+    /// Returns the number of the user's open sessions, and the number of those that wait for a
+    /// client.
     pub fn sessions(&self) -> (usize, usize) {
         let mut places = locked(&self.places);
         places.retain(|_, place| !matches!(place, SessionPlace::With(server) if server.strong_count() == 0));
@@ -337,12 +350,12 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         (places.len(), waiting)
     }
 
-    /// How many prompts are worked on or wait.
+    /// Returns the number of prompts that run or wait.
     pub fn turns(&self) -> usize {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Counts a prompt, unless there are too many.
+    /// Counts a prompt. Returns `None` if there are too many.
     pub fn turn(&self) -> Option<TurnCount> {
         let most = self.limits.user_turns;
         let counted = self.turns.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));

@@ -1,9 +1,10 @@
-//! The door: ACP on one side, our nouns on the other. ACP's words end here.
+//! The ACP server: sessions as ACP v1 and v2. No other crate of the agent's side uses ACP's types.
 //!
-//! What an editor can want stands once, in our own nouns, and knows of no version of the protocol: sessions
-//! (`sessions.rs`), choices (`options.rs`), prompts (`prompt.rs`), questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/`
-//! and `v2/` are projections: they decode, call, and encode, and are spoken to through `face.rs`. What is the same in
-//! both but for the types stands in `same/`, and is compiled for each.
+//! The operations of a client are implemented once, with types of our own that do not depend on the
+//! version: sessions (`sessions.rs`), config options (`options.rs`), prompts (`prompt.rs`) and
+//! questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/` decode requests, call these
+//! modules, and encode the results; they implement the interface in `face.rs`. Code that differs
+//! only in the types is in `shared/`.
 
 pub mod ask;
 pub mod card;

@@ -1,4 +1,4 @@
-//! Ways to log in, whichever version asks.
+//! Login methods, in all protocol versions.
 
 use std::sync::Arc;
 
@@ -7,35 +7,35 @@ use super::server::Server;
 use permission::account::AccountProperty;
 use providers::auth::Auth;
 
-/// A way to log in, as the editor shows it.
+/// A login method as the client shows it.
 pub struct LoginMethod {
     pub id: &'static str,
     pub name: &'static str,
     pub description: &'static str,
 }
 
-/// The one way to log in that every editor may offer: there is nothing to do in it. Keys come from
-/// the environment and the configuration.
+/// The login method that every client can offer. It does nothing: keys come from the environment
+/// and the configuration.
 pub const KEYS: LoginMethod = LoginMethod {
     id: "adjutant-keys",
     name: "Keys from the environment or configuration",
     description: "Set the provider's key, such as ANTHROPIC_API_KEY, before the editor starts. Nothing is needed for the offline model and local servers.",
 };
 
-/// The login that the editor runs in a terminal: our command line with an argument appended.
+/// The login that the client runs in a terminal: adjutant's command line with an argument appended.
 pub const AT_THE_TERMINAL: LoginMethod = LoginMethod {
     id: "adjutant-terminal",
     name: "Log in at the terminal",
     description: "Keeps a provider's key, or logs in with a browser where the provider can.",
 };
 
-/// The argument that makes a login of our command line.
+/// The argument that makes the command line a login.
 pub const ARGUMENT: &str = "--login";
 
-/// Logs in: at once, and as often as an editor likes.
+/// Accepts a login, immediately and any number of times.
 ///
 /// # Errors
-/// There is no such method, or not here.
+/// The method does not exist, or is not offered to this client.
 pub fn log_in(server: &Server, method: &str) -> Result<(), Refusal> {
     if method == KEYS.id || method == AT_THE_TERMINAL.id && server.capabilities().runs_logins {
         return Ok(());
@@ -44,8 +44,9 @@ pub fn log_in(server: &Server, method: &str) -> Result<(), Refusal> {
     Err(Refusal::Invalid(format!("there is no such method; the only one that can be asked for is \"{only}\"")))
 }
 
-/// Forgets what adjutant itself keeps. Keys of variables, of the configuration and of OpenCode are not ours to
-/// forget. Nothing is forgotten for a user who is one of several: all of them use these keys.
+/// Deletes the keys and logins that adjutant has stored. Keys in variables, in the configuration
+/// and in OpenCode's files stay. Refused for a user who is one of several, because all of them use
+/// these keys.
 pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let environment = server.shared.environment.clone();
     let allowed = server.shared.account().check(AccountProperty::ProviderKeys);
@@ -60,15 +61,16 @@ pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>
     }
 }
 
-/// Something that providers know the user by, for display.
+/// A stored key or login, for display.
 pub struct Account {
     /// The provider's id.
     pub label: String,
-    /// What is kept, and where.
+    /// The kind of credential, and its location.
     pub name: String,
 }
 
-/// What is kept of keys and logins. Nothing is asked of anybody: whether a key is accepted is known when it is used.
+/// Lists the stored keys and logins. Sends no request: whether a key is accepted is known only when
+/// it is used.
 pub fn known(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send + 'static {
     let environment = server.shared.environment.clone();
     async move {

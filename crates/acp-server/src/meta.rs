@@ -1,59 +1,65 @@
-//! What is ours in a request or a response: `_meta.adjutant`, the same in every version of the protocol.
+//! Adjutant's own members of requests and responses, `_meta.adjutant`, the same in every protocol
+//! version.
 
 use serde_json::{Map, Value};
 
 pub const OWN: &str = "adjutant";
-/// In a prompt: the JSON Schema that its result must fit.
+/// In a prompt: the JSON Schema of the result.
 pub const SCHEMA: &str = "schema";
-/// In the answer to it: the result.
+/// In the response to a prompt with a schema: the result.
 pub const STRUCTURED: &str = "structured";
-/// In a prompt: words for the end of the system prompt.
+/// In a prompt: text for the end of the system prompt.
 pub const SYSTEM: &str = "system";
-/// In a prompt: tools by name, each true or false.
+/// In a prompt: tools by name, each `true` or `false`.
 pub const TOOLS: &str = "tools";
-/// In a prompt: its name, whatever it is; sent once more under the same name it is not begun once more.
+/// In a prompt: a unique key. A prompt that is sent again with the same key does not begin a second
+/// turn.
 pub const IDEMPOTENCY_KEY: &str = "idempotencyKey";
-/// In the answer to a prompt, or in the data of its error: the server is about to stop, and the turn ended at a step,
-/// or did not begin. On another one it goes on.
+/// In the response to a prompt, or in the data of its error: the server is about to stop, and the
+/// turn ended after a step or did not begin. It continues on another server.
 pub const HANDED_OVER: &str = "handedOver";
-/// In the answer to a prompt: true where the turn ended because a call was rejected.
+/// In the response to a prompt: `true` if the turn ended because a call was rejected.
 pub const REJECTED: &str = "rejected";
-/// In the answer to a question, beside a no: what the user says instead.
+/// In the answer to a question, next to a rejection: the user's comment.
 pub const WORDS: &str = "words";
-/// In the capabilities of a client of ours: nobody is there to answer questions.
+/// In the capabilities of adjutant's own clients: no user is present to answer questions.
 pub const ALONE: &str = "alone";
-/// In a load: true where nothing was said in the session, so that it is not kept. It begins then, under its old id.
+/// In a load: `true` if the session has no prompt yet, so that it is not stored. It is created
+/// again under its old id.
 pub const UNSAID: &str = "unsaid";
-/// In a fork: the message, or a part of it, that the new session's history ends before.
+/// In a fork: the message, or the part of a message, before which the new session's history ends.
 pub const BEFORE: &str = "before";
-/// In a list of sessions: how much a session changed in the files.
+/// In a list of sessions: the extent of a session's file changes.
 pub const CHANGED: &str = "changed";
-/// In the answer to a list of sessions: the list is being made again, and so many sessions of so many are in it.
+/// In the response to a list of sessions: the list is being rebuilt, with the number of sessions in
+/// it and in total.
 pub const FILLING: &str = "filling";
 
-/// In a question to a client that says it is alone: why it is asked, and the settings that would have allowed it.
+/// In a question to a client without a user: the reason for the question, and the settings that
+/// would have allowed the call.
 pub const UNATTENDED: &str = "unattended";
 
-/// A `_meta`, in any version.
+/// A `_meta` object of any version.
 pub type Meta = Map<String, Value>;
 
-/// A `_meta` with something of ours.
+/// Returns a `_meta` with one of adjutant's members.
 pub fn own(key: &str, value: Value) -> Meta {
     let ours = Map::from_iter([(key.to_owned(), value)]);
     Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
 }
 
-/// Our members of a `_meta`: under our name, or flat under both names, `adjutant.schema`.
+/// Returns one of adjutant's members of a `_meta`: nested (`adjutant: {schema}`) or flat
+/// (`adjutant.schema`).
 pub fn of_ours<'a>(meta: Option<&'a Meta>, key: &str) -> Option<&'a Value> {
     let nested = || meta?.get(OWN)?.get(key);
     nested().or_else(|| meta?.get(&format!("{OWN}.{key}")))
 }
 
-/// What a prompt may say of ours.
+/// The members that a prompt may have.
 const OF_A_PROMPT: [&str; 4] = [SCHEMA, SYSTEM, TOOLS, IDEMPOTENCY_KEY];
 
-/// Returns what is wrong with the flat keys of a prompt, if anything is: one that is not known would be ignored, and
-/// one that is there twice could mean either.
+/// Returns the problem of a prompt's flat keys, if there is one: an unknown key would be ignored,
+/// and a key that is there twice is ambiguous.
 pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
     let meta = meta?;
     meta.iter().find_map(|(name, flat)| {
@@ -67,7 +73,7 @@ pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
     })
 }
 
-/// What the user says beside a no: the protocol has no place for it.
+/// Returns the user's comment on a rejection, which the protocol has no field for.
 pub fn words(meta: Option<&Meta>) -> Option<String> {
     let words = of_ours(meta, WORDS)?.as_str()?.trim();
     (!words.is_empty()).then(|| words.to_owned())

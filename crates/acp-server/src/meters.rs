@@ -1,4 +1,4 @@
-//! What is counted while many editors are served, for whoever watches over it.
+//! Metrics of a server with many clients, for monitoring.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use base::lock::locked;
 use session::turn::Outcome;
 use transcript::FaultKind;
 
-/// A number that only grows.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -25,22 +25,22 @@ impl Counter {
     }
 }
 
-/// How long something took, in classes.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Durations {
-    /// One for each bound, and one for what took longer.
-    classes: [Counter; BOUNDS.len() + 1],
+    /// One bucket for each bound, and one above the last.
+    buckets: [Counter; BOUNDS.len() + 1],
     micros: Counter,
 }
 
-/// Upper bounds of the classes, in seconds.
+/// The upper bounds of the buckets, in seconds.
 const BOUNDS: [f64; 12] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0];
 
 impl Durations {
     pub fn add(&self, took: Duration) {
-        let class = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len());
-        if let Some(class) = self.classes.get(class) {
-            class.add(1);
+        let bucket = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len());
+        if let Some(bucket) = self.buckets.get(bucket) {
+            bucket.add(1);
         }
         self.micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
@@ -49,8 +49,8 @@ impl Durations {
         write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n").ok();
         let mut all = 0;
         let bounds = BOUNDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
-        for (class, bound) in self.classes.iter().zip(bounds) {
-            all += class.get();
+        for (bucket, bound) in self.buckets.iter().zip(bounds) {
+            all += bucket.get();
             writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {all}").ok();
         }
         let seconds = Duration::from_micros(self.micros.get()).as_secs_f64();
@@ -58,20 +58,20 @@ impl Durations {
     }
 }
 
-/// What is counted of turns.
+/// The metrics of turns.
 #[derive(Debug, Default)]
 pub struct Meters {
-    /// From the prompt to the first that is shown of its turn.
+    /// The time from the prompt to the first update of its turn.
     pub first: Durations,
     pub whole: Durations,
-    /// How turns ended, by [`KINDS`].
+    /// The outcomes of turns, in the order of [`KINDS`].
     ends: [Counter; KINDS.len()],
-    /// Faults that ended turns, by [`FAULTS`].
+    /// The faults that ended turns, in the order of [`FAULTS`].
     faults: [Counter; FAULTS.len()],
-    // A std mutex around a number: a leaf.
+    // A std mutex around a number: a leaf lock.
     dollars: Mutex<f64>,
     tokens: Counter,
-    /// A turn does not count any more.
+    /// Notified when the number of turns has fallen.
     pub over: Notify,
 }
 
@@ -105,19 +105,19 @@ impl Meters {
         }
     }
 
-    /// A session has spent so much more.
+    /// Adds the cost of a session in US dollars; a negative amount is ignored.
     pub fn spent(&self, dollars: f64) {
         if dollars > 0.0 {
             *locked(&self.dollars) += dollars;
         }
     }
 
-    /// A request to a model took so many tokens, what it answered included.
+    /// Adds the tokens of a request to a model, in and out.
     pub fn took(&self, tokens: u64) {
         self.tokens.add(tokens);
     }
 
-    /// All of it, in the text format of Prometheus.
+    /// Writes the metrics in the text format of Prometheus.
     pub fn write(&self, out: &mut String) {
         let mut family = |name: &str, help: &str, label: &str, kinds: &[&str], counters: &[Counter]| {
             write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n").ok();
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_told() {
+    fn metrics_are_written_in_prometheus_format() {
         let meters = Meters::default();
         meters.ended(&Outcome::Ended);
         meters.ended(&Outcome::Ended);
@@ -162,7 +162,7 @@ mod tests {
             "adjutant_first_update_seconds_bucket{le=\"+Inf\"} 2",
             "adjutant_first_update_seconds_count 2",
         ] {
-            assert!(out.lines().any(|told| told == line), "{line} is missing in\n{out}");
+            assert!(out.lines().any(|written| written == line), "{line} is missing in\n{out}");
         }
     }
 }

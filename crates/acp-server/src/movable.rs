@@ -1,5 +1,5 @@
-//! A view whose questions can be asked elsewhere: they fail as if the connection had ended when the session goes on
-//! in another one.
+//! A view whose open questions can move to another connection: when the session moves there, they
+//! fail as if this connection had ended.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub struct Movable {
 }
 
 impl Movable {
-    /// What it asks fails when `moved` ends.
+    /// Wraps a view. Its open questions fail when `moved` is cancelled.
     pub fn new(view: Box<dyn SessionView>, moved: CancellationToken) -> Self {
         Self { view, moved }
     }

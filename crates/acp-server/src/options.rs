@@ -1,4 +1,5 @@
-//! What can be chosen in a session: mode, model, effort, approvals, steering. The rules of it, whichever version asks.
+//! The config options of a session: mode, model, effort, approvals, steering, in all protocol
+//! versions.
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ use session::handle::SavedReceiver;
 use session::turn::{Choice, frame};
 use transcript::ModelRef;
 
-/// The setting that version 1 also knows as a mode.
+/// The option that version 1 also has as a mode.
 pub const MODE: &str = "mode";
 const MODEL: &str = "model";
 const EFFORT: &str = "effort";
-/// What becomes of a message that comes while a turn runs: the values, their names, what they mean.
+/// The treatment of messages sent while a turn runs: values, names and descriptions.
 const STEER: &str = "steer";
 const STEERS: [(&str, &str, &str); 2] = [
     ("on", "Steer", "A message sent while the agent works reaches it before its next step."),
     ("off", "Wait", "A message sent while the agent works is answered afterwards."),
 ];
-/// How much is asked: the values, their names, what they mean.
+/// The number of questions that a session asks.
 const APPROVALS: &str = "approvals";
 
 fn approval(one: Approvals) -> Alternative {
@@ -43,13 +44,13 @@ fn approval(one: Approvals) -> Alternative {
     Alternative { id: one.as_str().to_owned(), name: name.to_owned(), description: Some(description.to_owned()) }
 }
 
-/// The effort that leaves it to the provider.
+/// The value that leaves the effort to the provider.
 const DEFAULT: &str = "default";
 
-/// The settings of a session as they will be once all that was chosen has taken effect.
+/// Returns the config options of a session, with all pending choices applied.
 pub fn settings(server: &Server, session: &Handle) -> Vec<Setting> {
     let choice = session.choice();
-    let model = meant(session, &choice);
+    let model = resolve_model(session, &choice);
     let of = |id, name, category, value| Setting { id, name, description: None, category: Some(category), value };
     let mut out = vec![
         of(MODE, "Mode", Category::Mode, SettingValue::List(choice.agent.clone(), modes(session, &choice.agent))),
@@ -71,7 +72,8 @@ fn alternative(id: String, name: String) -> Alternative {
     Alternative { id, name, description: None }
 }
 
-/// How much is asked. What relies on a sandbox is offered where one was tried and holds.
+/// Builds the approvals option. `Sandboxed` is offered only if a trial run has confirmed the
+/// sandbox.
 fn approvals(now: Approvals, sandboxes: bool) -> Setting {
     let offered = |one: &Approvals| *one == now || *one != Approvals::Sandboxed || sandboxes;
     let values = Approvals::ALL.into_iter().filter(offered).map(approval).collect();
@@ -79,12 +81,18 @@ fn approvals(now: Approvals, sandboxes: bool) -> Setting {
     Setting { id: APPROVALS, name: "Approvals", description: None, category: None, value }
 }
 
-/// A switch where the editor has them, else a choice of two.
+/// Builds the steering option: a switch if the client supports switches, otherwise a list of two
+/// values.
 fn steering(on: bool, switches: bool) -> Setting {
     let [(yes, _, meaning), (no, ..)] = STEERS;
     if switches {
-        let (name, description) = ("Steer with new messages", Some(meaning));
-        return Setting { id: STEER, name, description, category: None, value: SettingValue::Switch(on) };
+        return Setting {
+            id: STEER,
+            name: "Steer with new messages",
+            description: Some(meaning),
+            category: None,
+            value: SettingValue::Switch(on),
+        };
     }
     let one = |(id, name, what): (&str, &str, &str)| Alternative {
         id: id.to_owned(),
@@ -95,7 +103,7 @@ fn steering(on: bool, switches: bool) -> Setting {
     Setting { id: STEER, name: "New messages", description: None, category: None, value }
 }
 
-/// The agents that can lead: what the editor calls modes.
+/// Returns the primary agents, which ACP presents as modes.
 fn modes(session: &Handle, now: &str) -> Vec<Alternative> {
     let one = |agent: &Arc<Agent>| Alternative {
         id: agent.name.clone(),
@@ -105,26 +113,26 @@ fn modes(session: &Handle, now: &str) -> Vec<Alternative> {
     session.project().agents.modes_with(now).iter().map(one).collect()
 }
 
-/// The models there are: what was chosen here before, then the others by provider; the current one
-/// is among them even when it cannot be found any more. A few are one list, many are in groups.
+/// Returns the models: first the recently used ones, then the others by provider. The current model
+/// is among them even if it is no longer found. Few models form one list, many are grouped.
 fn models(session: &Handle, now: &ModelRef) -> SettingValue {
-    const A_FEW: usize = 12;
+    const MAX_UNGROUPED: usize = 12;
     let models = session.project().models.clone();
     let recent = models.recent();
     let place = |model: &Model| {
         recent.iter().position(|known| (&known.provider, &known.model) == (&model.id.provider, &model.id.model))
     };
-    let (mut before, others): (Vec<_>, Vec<_>) = models.all().into_iter().partition(|model| place(model).is_some());
-    before.sort_by_key(|model| place(model));
+    let (mut used, others): (Vec<_>, Vec<_>) = models.all().into_iter().partition(|model| place(model).is_some());
+    used.sort_by_key(|model| place(model));
     let whole =
         |model: &Arc<Model>| alternative(model.id.to_string(), format!("{}/{}", model.provider_name, model.name));
     let now = now.to_string();
-    let missing = before.iter().chain(&others).all(|model| model.id.to_string() != now);
+    let missing = used.iter().chain(&others).all(|model| model.id.to_string() != now);
     let missing = missing.then(|| alternative(now.clone(), now.clone()));
-    if before.len() + others.len() <= A_FEW {
-        return SettingValue::List(now, missing.into_iter().chain(before.iter().chain(&others).map(whole)).collect());
+    if used.len() + others.len() <= MAX_UNGROUPED {
+        return SettingValue::List(now, missing.into_iter().chain(used.iter().chain(&others).map(whole)).collect());
     }
-    let first: Vec<_> = missing.into_iter().chain(before.iter().map(whole)).collect();
+    let first: Vec<_> = missing.into_iter().chain(used.iter().map(whole)).collect();
     let mut groups = Vec::new();
     if !first.is_empty() {
         groups.push(Group { id: "recent".to_owned(), name: "Recently used".to_owned(), values: first });
@@ -137,22 +145,22 @@ fn models(session: &Handle, now: &ModelRef) -> SettingValue {
     SettingValue::Groups(now, groups)
 }
 
-/// What was chosen for a setting.
+/// A chosen value.
 #[derive(Debug, Clone, Copy)]
 pub enum Chosen<'a> {
     Value(&'a str),
     Switch(bool),
 }
 
-/// Whether a value relies on the sandbox for commands.
+/// Whether a value needs the sandbox for commands.
 pub fn relies_on_sandbox(setting: &str, value: &str) -> bool {
     setting == APPROVALS && value == Approvals::Sandboxed.as_str()
 }
 
-/// Chooses a value for a setting: the settings as they are from then on.
+/// Chooses a value for an option, and returns the options with it applied.
 ///
 /// # Errors
-/// There is no such setting or value.
+/// There is no such option or value.
 pub fn choose(
     server: &Server,
     session: &Handle,
@@ -182,7 +190,7 @@ pub fn choose(
     Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
 }
 
-/// Chooses how much is asked.
+/// Chooses the approvals.
 fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refusal> {
     let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
     let chosen = Approvals::named(word).ok_or_else(|| Refusal::Invalid(format!("choose one of {}", known())))?;
@@ -193,10 +201,10 @@ fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refus
     Ok(session.choose_approvals(chosen)?)
 }
 
-/// Chooses a mode, if there is such a one. It takes effect at the next step, also while a turn runs.
+/// Chooses a mode, if it exists. It takes effect at the next step, also of a running turn.
 ///
 /// # Errors
-/// [`Refusal::Invalid`], naming the modes there are.
+/// [`Refusal::Invalid`], listing the modes.
 pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusal> {
     let modes = session.project().agents.modes();
     if !session.project().agents.get(mode).is_some_and(|agent| agent.can_lead()) {
@@ -210,7 +218,7 @@ pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusa
     Ok(session.choose_agent(mode)?)
 }
 
-/// Chooses an effort, if the model has such a one.
+/// Chooses an effort, if the model supports it.
 fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusal> {
     let now = current_model(session);
     let known = session.project().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
@@ -222,10 +230,10 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusa
     Ok(session.choose_model(chosen)?)
 }
 
-/// Chooses a model, if there is such a one.
+/// Chooses a model, if it exists.
 ///
 /// # Errors
-/// [`Refusal::Invalid`], with what is missing.
+/// [`Refusal::Invalid`], with the missing part.
 pub fn choose_model(session: &Handle, model: &str) -> Result<SavedReceiver, Refusal> {
     let chosen =
         ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
@@ -233,13 +241,13 @@ pub fn choose_model(session: &Handle, model: &str) -> Result<SavedReceiver, Refu
     Ok(session.choose_model(chosen)?)
 }
 
-/// The model that is asked now.
+/// Returns the model of the next request.
 pub fn current_model(session: &Handle) -> ModelRef {
-    meant(session, &session.choice())
+    resolve_model(session, &session.choice())
 }
 
-/// The model that a choice means.
-fn meant(session: &Handle, choice: &Choice) -> ModelRef {
+/// Returns the model that a choice resolves to.
+fn resolve_model(session: &Handle, choice: &Choice) -> ModelRef {
     let project = session.project();
     frame::resolve_model(choice, project.agents.get(&choice.agent).as_deref(), &project.models)
 }

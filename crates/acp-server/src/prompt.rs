@@ -1,7 +1,7 @@
-//! A prompt from its arrival to the end of its turn, whichever version it came in.
+//! Prompts, from arrival to the end of the turn, in all protocol versions.
 //!
-//! One task shows the updates of a turn and then its end, through one [`UpdateSender`]: that is why every
-//! update precedes the end.
+//! One task sends the updates of a turn and then its end, through one [`UpdateSender`], so that
+//! every update precedes the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,57 +30,58 @@ use tools::structured_output::StructuredOutputTool;
 use tools::{Offer, Tool};
 use transcript::{Content, Fault, FaultKind, PromptOptions, Text};
 
-/// What was said, to a session.
+/// A decoded prompt for a session.
 pub struct IncomingPrompt {
     pub session: String,
     pub parts: Vec<Content>,
-    /// What it says about itself.
+    /// The prompt's own options, from `_meta`.
     pub options: Option<PromptOptions>,
     /// The JSON Schema that the result must fit.
     pub schema: Option<Value>,
 }
 
-/// A turn that was asked for.
+/// A turn that a prompt has requested.
 pub struct PromptTurn {
     turn: PendingTurn,
     session: Handle,
     updates: UpdateSender,
-    /// What came up together with the place of the prompt in the conversation, and is shown after that was told.
+    /// The messages that arrived together with the prompt's place in the conversation. They are
+    /// shown after the client knows that place.
     held: Vec<TurnMessage>,
     open: bool,
-    /// The user was told that it runs.
+    /// The client knows that the turn runs.
     begun: bool,
-    /// The user has withdrawn it, and the session was told.
+    /// The user has cancelled the prompt, and the session was notified.
     withdrawn: bool,
-    /// It ended before anybody asked.
+    /// The outcome, if the turn ended before it was awaited.
     over: Option<Result<TurnEnd, RecvError>>,
-    /// What there is beyond one connection.
+    /// The state of a turn that can move to another connection.
     hosted: Option<HostedTurn>,
 }
 
-/// What a turn has that may be shown on another connection than the one it was asked for on.
+/// The state of a turn that another connection can observe.
 struct HostedTurn {
     shown_turn: ShownTurn<Server>,
-    /// What was shown of it.
+    /// The events shown so far.
     log: EventLog,
     asked: Instant,
     meters: Arc<Meters>,
     _count: TurnCount,
 }
 
-/// What was shown of a turn, for an editor that comes later.
+/// The events of a turn so far, for a client that connects later.
 #[derive(Default)]
 struct EventLog {
-    /// The message it is about: what is before it is in the history.
+    /// The prompt's message: everything before it is in the history.
     prompt: Option<MessageId>,
     events: Vec<Event>,
-    /// There was more than is kept: what the store has stands for it.
+    /// There were more events than fit. The observer reads the store instead.
     overflowed: bool,
 }
 
 impl EventLog {
-    /// How many events are kept, words of one part counted as one.
-    const MOST: usize = 20_000;
+    /// The maximum number of events, where consecutive deltas of one part count as one.
+    const MAX_EVENTS: usize = 20_000;
 
     fn add(&mut self, up: &TurnMessage) {
         let TurnMessage::Event(event) = up else { return };
@@ -90,8 +91,9 @@ impl EventLog {
         if self.overflowed || self.events.last_mut().is_some_and(|last| last.absorb(event)) {
             return;
         }
-        if self.events.len() >= Self::MOST {
-            (self.overflowed, self.events) = (true, Vec::new());
+        if self.events.len() >= Self::MAX_EVENTS {
+            self.overflowed = true;
+            self.events = Vec::new();
             return;
         }
         self.events.push(event.clone());
@@ -99,10 +101,11 @@ impl EventLog {
 }
 
 impl HostedTurn {
-    /// Adds a turn to those of its session; nothing where there is none.
+    /// Reserves a place for a turn among the user's turns, and returns the function that registers
+    /// it under its number. `None` if sessions do not outlive the connection.
     ///
     /// # Errors
-    /// There are too many turns, or no new ones may begin.
+    /// The user has too many turns, the server is about to stop, or the session is not live.
     fn begin(server: &Arc<Server>, session: &str) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, Refusal> {
         let Some(hosted) = server.hosted() else { return Ok(None) };
         if hosted.draining.is_cancelled() {
@@ -112,7 +115,8 @@ impl HostedTurn {
             message: format!("{} prompts are worked on or wait, and no more are allowed.", hosted.limits.user_turns),
             advice: Some("Wait for answers or cancel.".into()),
         })?;
-        let (live_turns, meters) = (server.live(session)?.live_turns, hosted.meters.clone());
+        let live_turns = server.live(session)?.live_turns;
+        let meters = hosted.meters.clone();
         Ok(Some(move |number| Self {
             shown_turn: live_turns.enter(number),
             log: EventLog::default(),
@@ -122,7 +126,7 @@ impl HostedTurn {
         }))
     }
 
-    /// Takes note of what comes up.
+    /// Records a batch of messages in the log and in the metrics.
     fn heard(&mut self, batch: &[TurnMessage]) {
         if self.log.events.is_empty() && !batch.is_empty() {
             self.meters.first.add(self.asked.elapsed());
@@ -142,7 +146,7 @@ impl HostedTurn {
     }
 }
 
-/// Waits for somebody else who is to be shown a turn.
+/// Waits for a client that wants to observe the turn.
 async fn viewer(hosted: &mut Option<HostedTurn>) -> Viewer<Server> {
     match hosted {
         Some(hosted) => hosted.shown_turn.viewer().await,
@@ -152,44 +156,54 @@ async fn viewer(hosted: &mut Option<HostedTurn>) -> Viewer<Server> {
 
 pub struct Ended {
     pub result: TurnResult,
-    /// To be dropped when the editor has been told.
+    /// Dropped after the client has received the result.
     pub told: oneshot::Sender<()>,
 }
 
-/// Queues a prompt, before this returns. None for a prompt that says nothing.
+/// Queues a prompt before it returns. The turn is `None` if the prompt is empty.
 ///
 /// # Errors
-/// There is no such session, or it takes no more.
-pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Option<PromptTurn>), Refusal> {
-    let session = server.session(&said.session)?;
-    let mut parts = said.parts;
-    if !parts.iter().any(says_something) {
+/// There is no such session, its mailbox is full, the schema is invalid, or the user has too many
+/// turns.
+pub fn queue(server: &Arc<Server>, prompt: IncomingPrompt) -> Result<(Handle, Option<PromptTurn>), Refusal> {
+    let session = server.session(&prompt.session)?;
+    let mut parts = prompt.parts;
+    if !parts.iter().any(has_content) {
         return Ok((session, None));
     }
-    if let Some(options) = said.options {
+    if let Some(options) = prompt.options {
         parts.push(Content::PromptOptions(options));
     }
-    if let Some(schema) = said.schema {
+    if let Some(schema) = prompt.schema {
         let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"));
         StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
-    let hosted = HostedTurn::begin(server, &said.session)?;
+    let hosted = HostedTurn::begin(server, &prompt.session)?;
     let turn = session.prompt(work(&session, parts))?;
     let hosted = hosted.map(|begin| begin(turn.number));
-    let (updates, asked) = (UpdateSender::new(server, &session), session.clone());
-    let (held, open, begun, withdrawn, over) = (Vec::new(), true, false, false, None);
-    Ok((session, Some(PromptTurn { turn, session: asked, updates, held, open, begun, withdrawn, over, hosted })))
+    let prompt_turn = PromptTurn {
+        turn,
+        session: session.clone(),
+        updates: UpdateSender::new(server, &session),
+        held: Vec::new(),
+        open: true,
+        begun: false,
+        withdrawn: false,
+        over: None,
+        hosted,
+    };
+    Ok((session, Some(prompt_turn)))
 }
 
-/// The longest idempotency key, in bytes.
-const KEY_AT_MOST: usize = 200;
+/// The maximum length of an idempotency key in bytes.
+const MAX_KEY_BYTES: usize = 200;
 
-/// What a prompt says about itself: further words for the system prompt, tools that it does without, and whether it
-/// is one that was sent before.
+/// Decodes a prompt's own options: an addition to the system prompt, disabled tools, and the
+/// idempotency key.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] for what is of no such shape.
+/// [`Refusal::Invalid`] for a value of the wrong type, an unknown tool or an unknown flat key.
 pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     let wrong = |key: &str, why: String| Refusal::Invalid(format!("_meta.{OWN}.{key} {why}"));
     if let Some(why) = wrong_in_prompt(meta) {
@@ -210,37 +224,38 @@ pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     }
     let idempotency_key = match of_ours(meta, IDEMPOTENCY_KEY) {
         None | Some(Value::Null) => None,
-        Some(Value::String(key)) if (1..=KEY_AT_MOST).contains(&key.len()) => Some(key.clone()),
-        Some(_) => return Err(wrong(IDEMPOTENCY_KEY, format!("must be a string of 1 to {KEY_AT_MOST} bytes"))),
+        Some(Value::String(key)) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Some(key.clone()),
+        Some(_) => return Err(wrong(IDEMPOTENCY_KEY, format!("must be a string of 1 to {MAX_KEY_BYTES} bytes"))),
     };
     let options = PromptOptions { system, tools, idempotency_key };
     Ok((options != PromptOptions::default()).then_some(options))
 }
 
-/// The names of the tools that need no server.
+/// Returns the names of the tools that no MCP server provides.
 pub fn built_in_tools() -> Vec<&'static str> {
     let listed = PROPERTIES.iter().filter(|tool| tool.offer != Offer::Unlisted && tool.name != InvalidTool::NAME);
     listed.map(|tool| tool.name).collect()
 }
 
-/// Whether a key may stand for a tool. Those of servers are named `server_tool`, and may come later.
+/// Whether a key can be the name or the pattern of a tool. The tools of MCP servers are named
+/// `server_tool`, and may become known later.
 pub fn may_be_tool(key: &str) -> bool {
     let built_in = PROPERTIES.iter().any(|tool| tool.name == key || tool.permission == key);
     built_in || key.contains(['*', '?', '_'])
 }
 
-/// Why a turn ends whose session has died.
+/// Returns the fault of a turn whose session has ended unexpectedly.
 fn lost() -> Fault {
     let message = "The session ended unexpectedly.".to_owned();
     let advice = Some("Load it again to go on; the log says more.".to_owned());
     Fault { kind: FaultKind::Internal, message, advice }
 }
 
-fn says_something(content: &Content) -> bool {
+fn has_content(content: &Content) -> bool {
     !matches!(content, Content::Text(Text { text, .. }) if text.trim().is_empty())
 }
 
-/// What a prompt asks for: an order to the session, or a turn of the model.
+/// Returns the built-in command that the prompt consists of, or a message for the model.
 fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
     let order = match parts.first() {
         Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
@@ -249,14 +264,14 @@ fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
     order.map_or(PromptInput::Message(parts), PromptInput::Builtin)
 }
 
-/// Queues a prompt when all that came before it for its session was carried out, the opening of it above all. None
-/// where it was cancelled before.
+/// Queues a prompt after all earlier requests of its session, in particular the one that opens it.
+/// `None` if it was cancelled before.
 ///
 /// # Errors
-/// As [`queue`].
+/// As for [`queue`].
 pub async fn queue_when_open(
     server: &Arc<Server>,
-    said: impl FnOnce() -> Result<IncomingPrompt, Refusal>,
+    decode: impl FnOnce() -> Result<IncomingPrompt, Refusal>,
     place: super::server::QueuePlace,
     cancelled: &CancellationToken,
 ) -> Result<Option<(Handle, Option<PromptTurn>)>, Refusal> {
@@ -264,16 +279,17 @@ pub async fn queue_when_open(
         first = place.first_unless_cancelled() => first,
         () = cancelled.cancelled() => false,
     };
-    // The place is kept until the prompt has one in its session: what waits behind it comes after it there.
-    if first { queue(server, said()?).map(Some) } else { Ok(None) }
+    // `place` lives until the prompt is in the session's mailbox, so that later requests follow it
+    // there.
+    if first { queue(server, decode()?).map(Some) } else { Ok(None) }
 }
 
 impl PromptTurn {
-    /// Shows what comes up until the prompt is part of the conversation, and nothing of what follows: the id of its
-    /// message.
+    /// Shows messages until the prompt is part of the conversation, and none after that. Returns
+    /// the id of the prompt's message.
     ///
     /// # Errors
-    /// It was cancelled before, the server is about to stop, or the session has ended.
+    /// The prompt was cancelled before, the server is about to stop, or the session has ended.
     pub async fn inserted(&mut self, cancelled: &CancellationToken) -> Result<MessageId, Refusal> {
         let mut batch = Vec::new();
         while self.over.is_none() {
@@ -294,14 +310,14 @@ impl PromptTurn {
             }
         }
         Err(match self.over.take() {
-            // What the user has taken back goes on nowhere.
+            // A prompt that the user has cancelled does not continue on another server.
             Some(Ok(end)) if self.is_handed_over(&end.outcome) && !self.withdrawn => Refusal::Leaving,
             Some(Ok(_)) => Refusal::Cancelled,
             Some(Err(_)) | None => self.lost().await,
         })
     }
 
-    /// Shows the turn until it has ended, then says how.
+    /// Shows the turn until it has ended, and returns its result.
     ///
     /// # Errors
     /// The session ended before the turn did.
@@ -333,12 +349,13 @@ impl PromptTurn {
         }
     }
 
-    /// Whether it ended because this process is about to stop.
+    /// Whether the turn ended because this process is about to stop.
     fn is_handed_over(&self, outcome: &Outcome) -> bool {
         *outcome == Outcome::Cancelled && self.updates.is_leaving()
     }
 
-    /// The session's task has died: its state on disk is whole, and can be loaded again.
+    /// Reports that the session's task has died. The state on disk is intact and can be loaded
+    /// again.
     async fn lost(&mut self) -> Refusal {
         if self.begun {
             self.updates.state(SessionActivity::Idle(Some(Outcome::Failed(lost()).into()))).await;
@@ -353,17 +370,17 @@ impl PromptTurn {
         }
     }
 
-    /// Waits for what happens next: something comes up, is answered, or the turn is over.
+    /// Waits for the next message, answer or observer, or for the end of the turn.
     async fn next(&mut self, cancelled: &CancellationToken, batch: &mut Vec<TurnMessage>) {
         tokio::select! {
             biased;
             outcome = &mut self.turn.outcome => self.over = Some(outcome),
-            // The token stays cancelled; once is enough.
+            // The token stays cancelled, so one notification is enough.
             () = cancelled.cancelled(), if !self.withdrawn => {
                 self.withdrawn = true;
                 self.session.cancel_one(self.turn.number);
             }
-            // What has come up goes to whoever has been there; the rest to the viewer.
+            // Messages received so far go to the present client, later ones to the observer.
             n = self.turn.events.recv_many(batch, events::WAITING), if self.open => self.open = n > 0,
             works = self.updates.answered(), if self.updates.is_waiting() => {
                 if works {
@@ -381,14 +398,16 @@ impl PromptTurn {
         }
     }
 
-    /// Shows the turn to somebody else from here on, and first what they have missed.
+    /// Moves the turn to another client, which is first shown the events that it has missed.
     async fn welcome(&mut self, viewer: Viewer<Server>) {
         let Some(hosted) = &mut self.hosted else { return };
         let updates = &mut self.updates;
         updates.move_to(&viewer.server).await;
-        let (log, all) = (&hosted.log, hosted.log.overflowed);
+        let log = &hosted.log;
         if viewer.history {
-            updates.replay(log.prompt.as_ref().filter(|_| !all)).await;
+            // If the log has overflowed, the store has the events of this turn.
+            let until = if log.overflowed { None } else { log.prompt.as_ref() };
+            updates.replay(until).await;
         }
         if self.begun {
             updates.begin().await;
@@ -398,7 +417,7 @@ impl PromptTurn {
         }
         updates.ask_again().await;
         self.count_questions();
-        // Whoever waits for it may have gone.
+        // The receiver may be dropped.
         viewer.shown.send(()).ok();
     }
 
@@ -412,7 +431,7 @@ impl PromptTurn {
         }
     }
 
-    /// What has come up and was not heard.
+    /// Appends the messages that were sent but not yet received.
     fn drain(&mut self, batch: &mut Vec<TurnMessage>) {
         while let Ok(up) = self.turn.events.try_recv() {
             batch.push(up);
@@ -427,13 +446,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_flat_key_works_or_is_refused() {
+    fn flat_key_is_read_or_refused() {
         let read = |meta: Value| options(meta.as_object()).map(|options| options.and_then(|of| of.idempotency_key));
         let table = [
             ("nested", json!({ "adjutant": { "idempotencyKey": "k" } }), Some("k")),
             ("flat", json!({ "adjutant.idempotencyKey": "k" }), Some("k")),
             (
-                "flat beside another nested one",
+                "flat next to another nested one",
                 json!({ "adjutant": { "system": "s" }, "adjutant.idempotencyKey": "k" }),
                 Some("k"),
             ),
@@ -442,7 +461,7 @@ mod tests {
                 json!({ "adjutant": { "idempotencyKey": "k" }, "adjutant.idempotencyKey": "k" }),
                 Some("k"),
             ),
-            ("somebody else's", json!({ "other.idempotencyKey": "k" }), None),
+            ("of another namespace", json!({ "other.idempotencyKey": "k" }), None),
         ];
         for (name, meta, wanted) in table {
             assert_eq!(read(meta).ok().flatten().as_deref(), wanted, "{name}");

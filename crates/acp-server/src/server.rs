@@ -1,4 +1,4 @@
-//! What one connection knows: the editor's capabilities (set once), the live sessions, the peer.
+//! The state of one connection: the client's capabilities (set once), the live sessions, the peer.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -23,47 +23,48 @@ pub struct Server {
     pub shared: Arc<Sessions>,
     pub peer: Peer,
     pub ended: CancellationToken,
-    /// Makes what the editor is shown of a session, in its version of the protocol.
+    /// Creates the view of a session in the client's protocol version.
     view: NewView,
-    // A std mutex: a leaf around a value.
+    // A std mutex around a value: a leaf lock.
     capabilities: Mutex<Option<Capabilities>>,
-    // A std mutex: a leaf around a map, never held across an await.
+    // A std mutex around a map: a leaf lock, never held across an await.
     sessions: Mutex<HashMap<SessionId, LiveSession<Self>>>,
-    // The same: what has come for sessions and is to be carried out in that order. No list is empty.
+    // A leaf lock too. The requests of each session that are not yet carried out, in order. No
+    // queue is empty.
     queues: Mutex<HashMap<SessionId, RequestQueue>>,
-    // The same: sessions that were refused because another connection has them, and how they were asked
-    // for. Who asks again in the same way, means it.
+    // A leaf lock too. The sessions that were refused because another connection has them, and the
+    // kind of the request. A second request of the same kind takes the session over.
     refused: Mutex<HashSet<(SessionId, &'static str)>>,
-    /// What there is beyond one connection; nothing on standard input and output.
+    /// The client's place on a server with many connections; `None` on standard input and output.
     remote: Option<RemoteClient>,
     /// The connection has ended, and its sessions wait for another.
     left: AtomicBool,
 }
 
-/// Whose connection it is, among those of a server.
+/// A connection's place on a server with many connections.
 pub struct RemoteClient {
-    /// The sessions of the user, on whichever connection.
+    /// The user's sessions on all connections.
     pub hosted: Arc<Hosted<Server>>,
-    /// Directories that may be opened, as the system names them; none: any.
+    /// The directories that may be opened, as canonical paths; `None` allows any.
     pub roots: Option<Arc<[PathBuf]>>,
-    /// Whether the editor is there.
+    /// The liveness of the client.
     pub liveness: Arc<Liveness>,
 }
 
-/// What has come for a session and was not carried out, the oldest first.
+/// The requests of a session that are not yet carried out, oldest first.
 type RequestQueue = VecDeque<Arc<QueuedRequest>>;
 
 struct QueuedRequest {
-    /// It opens, closes or deletes the session.
+    /// The request opens, closes or deletes the session.
     claims: bool,
-    /// Ends when all that came before was carried out.
+    /// Cancelled when all earlier requests are carried out.
     first: CancellationToken,
-    /// Ends when the user cancels what waits.
+    /// Cancelled when the user cancels the waiting requests.
     cancelled: CancellationToken,
 }
 
-/// A place among what has come for a session, from its arrival until it was carried out: what comes meanwhile waits
-/// behind it, and is let in, in order, when this is dropped.
+/// A request's place in the queue of a session, from its arrival until it is carried out. Later
+/// requests wait behind it; dropping the place admits the next one.
 pub struct QueuePlace {
     server: Arc<Server>,
     id: SessionId,
@@ -71,12 +72,12 @@ pub struct QueuePlace {
 }
 
 impl QueuePlace {
-    /// Waits until all that came before was carried out.
+    /// Waits until all earlier requests are carried out.
     pub async fn first(&self) {
         self.request.first.cancelled().await;
     }
 
-    /// The same. False when the user cancelled meanwhile.
+    /// Waits like [`QueuePlace::first`]. Returns `false` if the user cancels first.
     pub async fn first_unless_cancelled(&self) -> bool {
         tokio::select! {
             biased;
@@ -95,39 +96,40 @@ impl Drop for QueuePlace {
     }
 }
 
-/// What a choice of the user's is answered with, and what is to be kept before.
+/// The response to a choice of the user's, and the write to await before it is sent.
 pub struct ChoiceReply<R> {
     pub response: R,
-    /// The session, and its word that it has written the choice down; none where nothing is kept.
+    /// The session, and the receiver that completes when the choice is written; `None` if nothing
+    /// is stored.
     pub kept: Option<(Handle, SavedReceiver)>,
 }
 
-/// What the editor said it can do.
+/// The capabilities that the client has declared.
 #[derive(Debug, Clone, Default)]
 pub struct Capabilities {
-    /// Reads and writes files for us.
+    /// Reads and writes of files.
     pub files: FileCapabilities,
     pub shows: DisplayCapabilities,
-    /// It shows forms, and brings back what was filled in.
+    /// Forms.
     pub forms: bool,
-    /// It shows addresses that somebody is to visit.
+    /// Addresses that the user is to open.
     pub addresses: bool,
-    /// Nobody is there to answer questions.
+    /// No user is present to answer questions.
     pub alone: bool,
-    /// Runs logins in a terminal in the way of before the protocol knew of it.
+    /// Logins in a terminal, by the convention that preceded the protocol's.
     pub runs_logins: bool,
-    /// The commands do not come with the answer that opens a session, and the editor may miss what follows
-    /// it at once: Zed registers a session some time after it has read the response.
+    /// The commands are not part of the response that opens a session, and the client may miss the
+    /// updates right after it: Zed registers a session some time after it has read the response.
     pub misses_commands: bool,
 }
 
 impl Server {
-    /// A connection that has not shaken hands yet, over which the version is spoken that `view` belongs to.
+    /// Creates a connection before its handshake, in the protocol version that `view` belongs to.
     pub fn new(shared: Arc<Sessions>, peer: Peer, ended: CancellationToken, view: NewView) -> Arc<Self> {
         Self::of_remote(shared, peer, ended, view, None)
     }
 
-    /// The same where it is one of many.
+    /// Creates a connection that may be one of many.
     pub fn of_remote(
         shared: Arc<Sessions>,
         peer: Peer,
@@ -149,34 +151,35 @@ impl Server {
         })
     }
 
-    /// The sessions of its user, where they outlive the connection.
+    /// Returns the user's sessions, if they outlive the connection.
     pub fn hosted(&self) -> Option<&Arc<Hosted<Self>>> {
         self.remote.as_ref().map(|remote| &remote.hosted)
     }
 
-    /// The directories that may be opened, where not all may.
+    /// Returns the directories that may be opened, or `None` if any may.
     pub fn roots(&self) -> Option<&[PathBuf]> {
         self.remote.as_ref()?.roots.as_deref()
     }
 
-    /// Whether one more session may be opened.
+    /// Checks that one more session may be opened.
     ///
     /// # Errors
-    /// There are as many as there may be.
+    /// The connection or the user has the maximum number of sessions.
     pub fn has_room(&self) -> Result<(), Refusal> {
         let Some(hosted) = self.hosted() else { return Ok(()) };
         let full = |most: usize, whose: &str| Refusal::Failed {
             message: format!("{whose} has {most} sessions open, and no more are allowed."),
             advice: Some("Close one that is not needed any more.".into()),
         };
-        let (own, all) = (hosted.limits.sessions, hosted.limits.user_sessions);
+        let own = hosted.limits.sessions;
+        let all = hosted.limits.user_sessions;
         if self.lock().len() >= own {
             return Err(full(own, "This connection"));
         }
         if hosted.sessions().0 >= all { Err(full(all, "The user")) } else { Ok(()) }
     }
 
-    /// The connection has ended: its sessions wait for another.
+    /// Ends the connection: its sessions wait for another.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
         let sessions = std::mem::take(&mut *self.lock());
@@ -188,23 +191,27 @@ impl Server {
         }
     }
 
-    /// Looks for a session that another connection of the same user has, or had. What it finds is nobody's then.
+    /// Takes a session from another connection of the same user, or from those that wait. The
+    /// session then belongs to the caller.
     ///
     /// # Errors
-    /// A connection has it whose editor is there. Who asks again in the same `way` gets it.
+    /// The client of the other connection is alive. A second request of the same kind (`way`) takes
+    /// the session over.
     pub async fn reclaim(&self, id: &str, way: &'static str) -> Result<Option<LiveSession<Self>>, Refusal> {
         let Some(hosted) = self.hosted() else { return Ok(None) };
         let id = SessionId::new(id);
         let there = match hosted.find(&id) {
             FoundSession::Nowhere => return Ok(None),
             FoundSession::Waiting(live) => return Ok(Some(*live)),
-            // It is its own.
+            // The session belongs to this connection.
             FoundSession::With(there) if std::ptr::eq(&*there, self) => return Ok(None),
             FoundSession::With(there) => there,
         };
         let again = locked(&self.refused).remove(&(id.clone(), way));
         let liveness = there.remote.as_ref().map(|remote| remote.liveness.clone());
-        if let Some(liveness) = liveness.filter(|_| !again) {
+        if let Some(liveness) = liveness
+            && !again
+        {
             if liveness.answers().await {
                 locked(&self.refused).insert((id.clone(), way));
                 return Err(Refusal::Failed {
@@ -215,11 +222,11 @@ impl Server {
             tracing::info!("session {id} is taken from a connection that does not answer");
             there.ended.cancel();
         }
-        // It may have begun to wait meanwhile.
+        // The session may have begun to wait in the meantime.
         Ok(there.give_up(&id).or_else(|| hosted.take_waiting(&id)))
     }
 
-    /// Remembers the editor's capabilities. A second handshake does not change them.
+    /// Stores the client's capabilities. A second handshake does not change them.
     pub fn shake_hands(&self, capabilities: Capabilities) {
         let mut known = locked(&self.capabilities);
         if known.is_some() {
@@ -228,25 +235,25 @@ impl Server {
         known.get_or_insert(capabilities);
     }
 
-    /// Remembers the editor's capabilities as it has said them last.
+    /// Stores the client's capabilities, and replaces earlier ones.
     pub fn shake_hands_again(&self, capabilities: Capabilities) {
         *locked(&self.capabilities) = Some(capabilities);
     }
 
-    /// The editor's capabilities; nothing before the handshake.
+    /// Returns the client's capabilities; the default before the handshake.
     pub fn capabilities(&self) -> Capabilities {
         locked(&self.capabilities).clone().unwrap_or_default()
     }
 
-    /// A view of a session that has been shown nothing yet.
+    /// Creates the view of a session of which nothing has been shown.
     pub fn view(&self) -> Box<dyn SessionView> {
         (self.view)(&self.peer, self.capabilities().shows)
     }
 
-    /// Lets nothing but the handshake pass before it.
+    /// Refuses all methods but `initialize` before the handshake.
     ///
     /// # Errors
-    /// -32600.
+    /// An invalid request (-32600).
     pub fn gate(&self, method: &str) -> Result<(), rpc::Error> {
         if method == "initialize" || locked(&self.capabilities).is_some() {
             return Ok(());
@@ -254,7 +261,7 @@ impl Server {
         Err(Refusal::TooEarly.into())
     }
 
-    /// A live session.
+    /// Returns a live session.
     ///
     /// # Errors
     /// [`Refusal::NoSession`].
@@ -262,7 +269,7 @@ impl Server {
         self.live(id).map(|live| live.handle)
     }
 
-    /// A live session, with what belongs to it.
+    /// Returns a live session with its turns.
     ///
     /// # Errors
     /// [`Refusal::NoSession`].
@@ -271,22 +278,23 @@ impl Server {
         live.ok_or_else(|| Refusal::no_session(id))
     }
 
-    /// Claims a session for opening, closing or deleting it, when all that came before was carried out.
+    /// Claims a session for opening, closing or deleting it, after all earlier requests.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] while somebody else does one of these.
+    /// [`Refusal::Invalid`] while another request has claimed it.
     pub fn claim(self: &Arc<Self>, id: &str) -> Result<QueuePlace, Refusal> {
         let claimed = |queue: &RequestQueue| queue.iter().any(|request| request.claims);
         let place = self.enter_queue(id, true, |queue| !queue.is_some_and(claimed));
         place.ok_or_else(|| Refusal::Invalid("this session is being opened or closed; wait for that to end".into()))
     }
 
-    /// A place behind what has come for a session; none where all of that was carried out.
+    /// Returns a place behind the waiting requests of a session, or `None` if there are none.
     pub fn wait(self: &Arc<Self>, id: &str) -> Option<QueuePlace> {
         self.enter_queue(id, false, |queue| queue.is_some())
     }
 
-    /// A place at the end of a session's queue, if it `may` be entered; there is none where nothing waits.
+    /// Returns a place at the end of a session's queue, if `may` allows it; `may` gets `None` if no
+    /// request waits.
     fn enter_queue(
         self: &Arc<Self>,
         id: &str,
@@ -298,7 +306,8 @@ impl Server {
         if !may(queues.get(&id)) {
             return None;
         }
-        let (first, cancelled) = (CancellationToken::new(), CancellationToken::new());
+        let first = CancellationToken::new();
+        let cancelled = CancellationToken::new();
         let request = Arc::new(QueuedRequest { claims, first, cancelled });
         let queue = queues.entry(id.clone()).or_default();
         if queue.is_empty() {
@@ -308,7 +317,7 @@ impl Server {
         Some(QueuePlace { server: self.clone(), id, request })
     }
 
-    /// Takes what was carried out, or given up, out of its queue. Gives back what is first now.
+    /// Removes a request from its queue. Returns the request that is now first.
     fn leave_queue(&self, id: &SessionId, over: &Arc<QueuedRequest>) -> Option<Arc<QueuedRequest>> {
         let mut queues = locked(&self.queues);
         let queue = queues.get_mut(id)?;
@@ -320,9 +329,8 @@ impl Server {
         first
     }
 
-    /// Does something with a session: at once, or when all that came before was carried out.
-    ///
-    /// The reply comes when what was chosen is kept.
+    /// Runs `work` on a session: immediately, or after all earlier requests. The reply follows when
+    /// the choice is stored.
     pub fn when_open<R: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
@@ -331,8 +339,9 @@ impl Server {
         self.when_tried(id, false, work)
     }
 
-    /// The same; where what is chosen relies on the sandbox for commands, once that was tried. What comes after it
-    /// waits for that, too: of two choices the later one stays.
+    /// Runs `work` like [`Server::when_open`]. If the choice `tries` the sandbox for commands, the
+    /// trial run comes first, and later requests wait for it too, so that the later of two choices
+    /// wins.
     pub fn when_tried<R: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
@@ -355,7 +364,7 @@ impl Server {
                     session.try_sandbox().await;
                 }
                 let chosen = work()?;
-                // Nobody else waits until it is kept.
+                // Later requests do not wait for the write.
                 drop(place);
                 Ok(server.settled(chosen).await?)
             }),
@@ -369,10 +378,10 @@ impl Server {
         Ok(chosen.response)
     }
 
-    /// Waits until something the user chose in a session survives the end of the process.
+    /// Waits until a choice of the user's would survive the end of the process.
     ///
     /// # Errors
-    /// The session ended before it was written down.
+    /// The session ended before the choice was written.
     pub async fn kept(&self, session: &Handle, written: SavedReceiver) -> Result<(), Refusal> {
         written.await.map_err(|_| MailboxError::Closed)?;
         self.shared.store.handed_over(&session.id).await;
@@ -387,12 +396,12 @@ impl Server {
         }
     }
 
-    /// Makes a session live here.
+    /// Makes a session live on this connection.
     pub fn take_in(self: &Arc<Self>, live: LiveSession<Self>) {
         let id = live.handle.id.clone();
         if let Some(hosted) = self.hosted() {
             if self.left.load(Ordering::Relaxed) {
-                // The connection has ended while it was being opened.
+                // The connection has ended while the session was being opened.
                 return hosted.wait(live);
             }
             hosted.took(&id, self);
@@ -400,7 +409,7 @@ impl Server {
         self.lock().insert(id, live);
     }
 
-    /// Makes a session no longer live, also one that waits for an editor to come back.
+    /// Removes a session from the live ones, or from those that wait for a client.
     pub fn dismiss(&self, id: &str) -> Option<Handle> {
         let id = SessionId::new(id);
         let live = self.lock().remove(&id);

@@ -1,4 +1,4 @@
-//! Opening, listing, naming, closing and deleting sessions: the rules of it, whichever version asks.
+//! Operations on sessions: open, list, rename, archive, close and delete, in all protocol versions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,46 +28,48 @@ use session::open::{OpenError, OpenOptions, OpenedSession};
 use session::{Handle, access, title};
 use store::{ListCursor, ListFilling, ListQuery, Record, RecordChange};
 
-/// Sessions per page of a listing.
-const PAGE: usize = 100;
+/// The number of sessions in a page of the list.
+const PAGE_SIZE: usize = 100;
 
-/// After how long the commands are sent a second time: Zed registers a session some time after it
-/// has read the response, and drops what came before.
-const AGAIN: Duration = Duration::from_millis(250);
+/// The delay after which the commands are sent a second time: Zed registers a session some time
+/// after it has read the response, and drops earlier updates.
+const RESEND_GRACE: Duration = Duration::from_millis(250);
 
-/// Where a session is to work, as the editor says.
+/// The client's setup of a session.
 pub struct SessionSetup {
     pub cwd: PathBuf,
     pub extra: Vec<PathBuf>,
-    /// MCP servers; none for one of a kind that was not offered.
+    /// MCP servers; `None` for a kind that was not offered.
     pub servers: Vec<Option<McpEntry>>,
-    /// What the editor adds to the system prompt.
+    /// The client's addition to the system prompt.
     pub system: Option<SystemWords>,
-    /// Nothing was said in it: where it is to be opened again and is not kept, it begins.
+    /// The session has no prompt yet. If it is opened again and is not stored, it is created.
     pub unsaid: bool,
 }
 
 impl SessionSetup {
-    /// That of a session which is to be opened again, with what the request says of it beside.
+    /// Returns the setup for a session that is opened again, with the flags of the request's
+    /// `_meta`.
     pub fn again(self, meta: Option<&Meta>) -> Self {
         Self { unsaid: of_ours(meta, UNSAID) == Some(&Value::Bool(true)), ..self }
     }
 }
 
-/// What an editor wants of the system prompt.
+/// The client's wish for the system prompt.
 pub enum SystemWords {
-    /// These words at its end.
+    /// Text for its end.
     Added(String),
-    /// Something that was not offered: other words in place of ours, or no words.
+    /// A kind that was not offered: a replacement of the prompt, or content other than text.
     NotOffered,
 }
 
-/// An MCP server of the editor's that is a program.
+/// Returns the settings entry of a client's MCP server that is a program.
 pub fn program(name: String, command: Vec<String>, environment: Vec<(String, String)>) -> McpEntry {
     given(name, Transport::Local { command, cwd: None, environment: environment.into_iter().collect() })
 }
 
-/// An MCP server of the editor's at an address; `sse`: over the older HTTP with events.
+/// Returns the settings entry of a client's MCP server at an address. `sse`: over the older HTTP
+/// with server-sent events.
 pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bool) -> McpEntry {
     let headers = headers.into_iter().collect();
     given(name, Transport::Remote { url, headers, oauth: Some(OAuth::default()), sse })
@@ -86,7 +88,7 @@ fn given(name: String, transport: Transport) -> McpEntry {
     }
 }
 
-/// Whether an editor that opens a session is shown what was said in it.
+/// Whether a client that opens a session is shown its history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryMode {
     Shown,
@@ -120,23 +122,23 @@ pub fn create(
     }
 }
 
-/// A session that was opened, and what is to be shown of it after the answer.
+/// An opened session, with the events to be shown after the response.
 pub struct Reopened {
     pub session: Handle,
-    /// What the editor has not been shown.
+    /// Events that the client has not been shown yet.
     left: Vec<Event>,
-    /// The history that it was shown has commands in it.
+    /// The history that was shown contains commands.
     ran: bool,
 }
 
 impl Reopened {
-    /// For a session of which all was shown that there is.
+    /// Wraps a session of which all events have been shown.
     pub fn whole(session: Handle) -> Self {
         Self { session, left: Vec::new(), ran: false }
     }
 }
 
-/// Opens a session that is kept. Where its history is shown, that is over when this is.
+/// Opens a stored session. If its history is to be shown, all of it is sent before this completes.
 pub fn reopen(
     server: &Arc<Server>,
     cx: &Cx,
@@ -147,7 +149,9 @@ pub fn reopen(
     let unsaid = place.unsaid;
     let place = known_place(server, id, place);
     let claim = server.claim(id);
-    let (server, id, cancelled) = (server.clone(), id.to_owned(), cx.cancelled.clone());
+    let server = server.clone();
+    let id = id.to_owned();
+    let cancelled = cx.cancelled.clone();
     async move {
         let claim = claim?;
         claim.first().await;
@@ -165,16 +169,17 @@ pub fn reopen(
         let live = reclaimed.clone().or_else(|| server.session(&id).ok()).map(|live| live.cwd);
         let dismiss = || reclaimed.or_else(|| server.dismiss(&id));
         let options = server.hosted().map(|_| place.clone());
-        let (kept, fresh) = (SessionId::new(&*id), unsaid.then(|| place.clone()));
+        let session_id = SessionId::new(&*id);
+        let fresh = unsaid.then(|| place.clone());
         let mut opening = OpeningUpdates::new(&server);
         let (beginning, first) = oneshot::channel();
         let beginning = (history == HistoryMode::Shown).then_some(beginning);
-        let reopening = server.shared.reopen(&kept, place, live, dismiss, history.word(), beginning);
-        let (reopened, mut ran) = tokio::join!(reopening, show_first(&mut opening, &kept, first, &cancelled));
+        let reopening = server.shared.reopen(&session_id, place, live, dismiss, history.word(), beginning);
+        let (reopened, mut ran) = tokio::join!(reopening, show_first(&mut opening, &session_id, first, &cancelled));
         let opened = match (reopened, fresh) {
-            // One that is open all the same could not be saved: it goes on.
-            (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&kept) => {
-                server.shared.begin_again(kept, fresh).await?
+            // A session that is open but not stored could not be saved: it goes on.
+            (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&session_id) => {
+                server.shared.begin_again(session_id, fresh).await?
             }
             (opened, _) => opened?,
         };
@@ -199,7 +204,7 @@ pub fn reopen(
                 Vec::new()
             }
         };
-        // From here on the session has its history.
+        // Dropping the replay gives the history to the session.
         drop(replay);
         updates.state(SessionActivity::Idle(None)).await;
         drop(updates);
@@ -208,14 +213,15 @@ pub fn reopen(
     }
 }
 
-/// Shows the first events of a session whose history is still being read. Says whether there are commands among them.
+/// Shows the first events of a session whose history is still being read. Returns whether there are
+/// commands among them.
 async fn show_first(
     updates: &mut OpeningUpdates,
     id: &SessionId,
     first: oneshot::Receiver<Vec<Event>>,
     cancelled: &CancellationToken,
 ) -> bool {
-    // Where it cannot be opened, there are none.
+    // There are none if the session cannot be opened.
     let first = first.await.unwrap_or_default();
     for event in &first {
         if cancelled.is_cancelled() {
@@ -230,17 +236,18 @@ fn is_command(event: &Event) -> bool {
     matches!(event, Event::Call(call) if call.kind == Some(ToolKind::Execute))
 }
 
-/// How somebody came back to a session that is open.
+/// The result of returning to a session that is open.
 enum CameBack {
     To(Reopened),
-    /// It is to be opened in another way than it is, and nothing runs in it.
+    /// The session is to be opened with other options, and no turn runs in it.
     Otherwise(Handle),
 }
 
-/// Goes on with a session whose connection has ended, or gave it up: what runs in it runs on.
+/// Continues a session whose connection has ended or gave it up. Its turns go on.
 ///
 /// # Errors
-/// It belongs to another directory, or there are too many sessions to open it in another way. It waits on.
+/// The session belongs to another directory, or there are too many sessions to open it with other
+/// options. It then waits again.
 async fn come_back(
     server: &Arc<Server>,
     live: LiveSession<Server>,
@@ -249,13 +256,15 @@ async fn come_back(
 ) -> Result<CameBack, Refusal> {
     let elsewhere = !server.shared.is_place(&live.handle.cwd, &place.cwd);
     let otherwise = !live.live_turns.is_busy() && !live.live_turns.is_opened_as(place);
-    let refused = match elsewhere {
-        true => {
-            let (id, kept, asked) = (live.handle.id.clone(), live.handle.cwd.clone(), place.cwd.clone());
-            Some(OpenError::Elsewhere { id, kept, asked }.into())
-        }
-        false if otherwise => server.has_room().err(),
-        false => None,
+    let refused = if elsewhere {
+        let id = live.handle.id.clone();
+        let kept = live.handle.cwd.clone();
+        let asked = place.cwd.clone();
+        Some(OpenError::Elsewhere { id, kept, asked }.into())
+    } else if otherwise {
+        server.has_room().err()
+    } else {
+        None
     };
     if let Some(refused) = refused {
         if let Some(hosted) = server.hosted() {
@@ -267,8 +276,9 @@ async fn come_back(
         return Ok(CameBack::Otherwise(live.handle));
     }
     let live = live.moved();
-    let (session, live_turns) = (live.handle.clone(), live.live_turns.clone());
-    // Whoever asks meanwhile whose it is, hears that.
+    let session = live.handle.clone();
+    let live_turns = live.live_turns.clone();
+    // From now on other requests find the session on this connection.
     server.take_in(live);
     let shown = history == HistoryMode::Shown;
     if !live_turns.show(server, shown).await {
@@ -281,9 +291,10 @@ async fn come_back(
     Ok(CameBack::To(Reopened::whole(session)))
 }
 
-/// What follows the answer to an opened session, for as long as it is open: what is left of it; the commands,
-/// twice, for editors that may miss them, and again when a server has other prompts; the models again when a local server was found; titles; notices, where
-/// the editor knows them.
+/// Sends the updates after the response to an opened session, for as long as it is open: the
+/// remaining events; the commands, twice for clients that may miss them, and again when the prompts
+/// of an MCP server change; the config options when a local model server was found; titles; and
+/// notices, if the client supports them.
 pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     let Reopened { session, left, ran } = opened;
     session.start_servers();
@@ -300,7 +311,7 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     let mut servers = session.server_changes();
     let mut models = session.project().models.clone();
     let mut asides = session.asides();
-    let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
+    let again = tokio::time::sleep(RESEND_GRACE); // the grace that a slow client needs
     tokio::pin!(again);
     let mut waits = misses_commands;
     let tried = session.try_sandbox();
@@ -313,7 +324,7 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
             () = here.cancelled() => break,
             () = session.closed() => break,
             aside = asides.recv() => match aside {
-                // Words between two turns would look like an answer to nothing.
+                // Without notices, a message between two turns would look like an answer.
                 Ok(Event::Notice { .. }) if !shows.notices => {}
                 Ok(event) => updates.event(event).await,
                 Err(RecvError::Lagged(_)) => {}
@@ -333,11 +344,11 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
             }
             holds = &mut tried, if trying => {
                 trying = false;
-                // There is more to choose from now.
+                // More approvals can be chosen now.
                 if holds {
                     updates.event(Event::Options).await;
                 }
-                // It was told when these commands ran, and is not kept with them.
+                // The notice was sent when these commands ran, and is not stored with them.
                 if let Some(notice) = (ran && shows.notices).then(|| session.sandbox_notice()).flatten() {
                     updates.event(notice).await;
                 }
@@ -347,7 +358,7 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     }
 }
 
-/// A new session with the history of another, up to a message if one is named.
+/// Creates a session with the history of another, up to a message if one is named.
 pub fn fork(
     server: &Arc<Server>,
     id: &str,
@@ -355,7 +366,8 @@ pub fn fork(
     before: Option<Value>,
 ) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
     let place = checked(server, place);
-    let (server, id) = (server.clone(), SessionId::new(id));
+    let server = server.clone();
+    let id = SessionId::new(id);
     async move {
         let before = match &before {
             None => None,
@@ -371,14 +383,15 @@ pub fn fork(
     }
 }
 
-/// Gives a session the title its user wants, before this returns or when all that came before was carried out: of two
-/// titles the later one stays, and a session that is being opened has it. The title as it is kept.
+/// Renames a session: before this returns, or after all earlier requests, so that the later of two
+/// titles wins and a session that is being opened gets it. Returns the title as it is stored.
 pub fn set_title(
     server: &Arc<Server>,
     id: &str,
     title: &str,
 ) -> impl Future<Output = Result<String, Refusal>> + Send + 'static {
-    let (id, title) = (SessionId::new(id), title::tidy(title));
+    let id = SessionId::new(id);
+    let title = title::tidy(title);
     let place = server.wait(id.as_str());
     let now = place.is_none().then(|| rename(server, &id, &title));
     let server = server.clone();
@@ -388,7 +401,7 @@ pub fn set_title(
         }
         match now.unwrap_or_else(|| rename(&server, &id, &title))? {
             Some((live, written)) => {
-                // Nobody else waits until it is kept.
+                // Later requests do not wait for the write.
                 drop(place);
                 server.kept(&live, written).await?;
             }
@@ -398,7 +411,7 @@ pub fn set_title(
     }
 }
 
-/// Gives a session its title if it is open here.
+/// Renames a session if it is live on this connection.
 fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle, SavedReceiver)>, Refusal> {
     if title.is_empty() {
         return Err(Refusal::Invalid("the title is empty".into()));
@@ -411,17 +424,17 @@ fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle
     Ok(Some((live, written)))
 }
 
-/// Whether a session is in use here, or only kept. Subagents at work count as in use.
+/// Whether a session is in use here, or only stored. A running subagent counts as in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Open,
     Saved,
 }
 
-/// What use a session is in.
+/// Returns the status of a session.
 ///
 /// # Errors
-/// There is none.
+/// There is no such session.
 pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, Refusal> {
     if server.shared.holds(&id) {
         return Ok(Use::Open);
@@ -432,20 +445,21 @@ pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, Refusal> 
     Err(Refusal::no_session(id.as_str()))
 }
 
-/// A page of the sessions there are.
+/// A page of the list of sessions.
 pub struct ShownPage {
     /// Newest first.
     pub sessions: Vec<Record>,
-    /// Where the next page begins, if there is one.
+    /// The cursor of the next page, if there is one.
     pub next: Option<String>,
-    /// What of ours is told with it.
+    /// Adjutant's own `_meta` members.
     pub meta: Option<Meta>,
 }
 
-/// The sessions of a directory, or all, newest first; `archived`: those put aside, or the others.
+/// Lists the sessions of a directory, or all, newest first. `archived` selects the archived ones or
+/// the others.
 ///
 /// # Errors
-/// The directory is not absolute, or the cursor not one of ours.
+/// The directory is not absolute, or the cursor is invalid.
 pub async fn list(
     server: Arc<Server>,
     cwd: Option<PathBuf>,
@@ -458,7 +472,7 @@ pub async fn list(
     }
     let cwd = cwd.as_deref().map(normal);
     let place = server.shared.shared_place(cwd.as_deref()).await;
-    let query = ListQuery { cwd, place, archived, after, limit: PAGE, ..ListQuery::default() };
+    let query = ListQuery { cwd, place, archived, after, limit: PAGE_SIZE, ..ListQuery::default() };
     let page = server.shared.store.list_where(query).await?;
     let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
     let filling = page.filling.map(|ListFilling { taken, unknown }| json!({ "taken": taken, "of": unknown }));
@@ -475,10 +489,11 @@ fn cursor(text: &str) -> Result<ListCursor, Refusal> {
     read().ok_or_else(|| Refusal::Invalid("the cursor is not one of ours; leave it out to start over".into()))
 }
 
-/// Closes a session. Unknown ones are closed already.
+/// Closes a session. Does nothing if it is unknown.
 pub fn close(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let claim = server.claim(id);
-    let (server, id) = (server.clone(), id.to_owned());
+    let server = server.clone();
+    let id = id.to_owned();
     async move {
         let claim = claim?;
         claim.first().await;
@@ -489,7 +504,7 @@ pub fn close(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), 
     }
 }
 
-/// Puts a session aside, or takes it back. One that is open is closed before it is put aside.
+/// Archives or unarchives a session. A live session is closed before it is archived.
 pub fn archive(
     server: &Arc<Server>,
     id: &str,
@@ -506,7 +521,7 @@ pub fn archive(
         }
         match server.session(id.as_str()) {
             Ok(_) if aside => server.shared.put_aside(&id, server.dismiss(id.as_str())).await?,
-            // It writes its record itself.
+            // A live session writes its record itself.
             Ok(live) => server.kept(&live, live.take_back()?).await?,
             Err(_) => drop(server.shared.store.change(&id, RecordChange::Archived(aside)).await?),
         }
@@ -514,7 +529,7 @@ pub fn archive(
     }
 }
 
-/// Deletes a session and its children. Unknown ones are gone already.
+/// Deletes a session and its children. Does nothing if it is unknown.
 pub fn delete(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
@@ -528,7 +543,8 @@ pub fn delete(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(),
     }
 }
 
-/// Stops the session's turn and forgets its waiting prompts; stops a subagent. Idle and unknown sessions: nothing.
+/// Cancels the session's turn and its waiting prompts, or a subagent. Does nothing if the session
+/// is idle or unknown.
 pub fn cancel(server: &Server, id: &str) {
     server.cancel_waiting(id);
     match server.session(id) {
@@ -538,7 +554,8 @@ pub fn cancel(server: &Server, id: &str) {
     }
 }
 
-/// Checks where a session is to go on. One whose directory is gone cannot, but it is not lost.
+/// Checks the setup of a session that is opened again. If its directory is gone, the error explains
+/// that the history is not lost.
 fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOptions, Refusal> {
     let gone = place.cwd.is_absolute() && !normal(&place.cwd).exists();
     checked(server, place).map_err(|refusal| match refusal {
@@ -552,7 +569,8 @@ fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOpt
     })
 }
 
-/// Checks where a session is to work. What is checked is what is opened.
+/// Checks the setup of a session, and returns the canonical paths, so that the checked paths are
+/// those that are opened.
 fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal> {
     let SessionSetup { cwd, extra, servers, system, unsaid: _ } = place;
     let cwd = directory("cwd", &cwd)?;
@@ -581,8 +599,17 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
         }
     }
     let Capabilities { files, shows, alone, addresses, .. } = server.capabilities();
-    let (exposed, attended) = (shows.subagents, !alone);
-    Ok(OpenOptions { cwd, extra, files, exposed, attended, addresses, servers, system, notices })
+    Ok(OpenOptions {
+        cwd,
+        extra,
+        files,
+        exposed: shows.subagents,
+        attended: !alone,
+        addresses,
+        servers,
+        system,
+        notices,
+    })
 }
 
 fn directory(field: &str, path: &Path) -> Result<PathBuf, Refusal> {

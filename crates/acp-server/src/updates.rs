@@ -1,4 +1,4 @@
-//! Where a session's messages become lines for the editor, in whichever version it speaks.
+//! Sends a session's messages to the client, in its protocol version.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -18,47 +18,48 @@ use events::{Event, Progress, Severity, TurnMessage};
 use providers::offline::CONNECT;
 use session::Handle;
 
-/// Something the editor is working on: a question comes back when the connection has ended before its answer.
+/// A request that the client is working on. Yields the message if the connection ended before the
+/// answer.
 type EditorWork = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;
 
-/// What is done beside the flow of updates: questions and files the editor is working on.
-type Beside = Pin<Box<dyn Future<Output = BesideEnd> + Send>>;
+/// A task concurrent with the updates: a question or a file request that the client is working on.
+type ClientTask = Pin<Box<dyn Future<Output = ClientTaskEnd> + Send>>;
 
-/// The end of something that was done beside the flow of updates.
-struct BesideEnd {
-    /// The number of the question about a call that is over: answered, or withdrawn.
+/// The end of a task concurrent with the updates.
+struct ClientTaskEnd {
+    /// The number of the question about a call that was answered or withdrawn.
     question: Option<u64>,
-    /// The question itself, where the connection has ended before its answer.
+    /// The message, if the connection ended before its answer.
     back: Option<TurnMessage>,
 }
 
-/// What the names begin with under which messages go that belong to no part of the history.
+/// The prefix of ids for messages that are not part of the history.
 const ASIDE: &str = "aside";
 
-/// Where a session's messages become lines for the editor.
+/// Sends the updates of a session.
 pub struct UpdateSender {
     server: Arc<Server>,
     session: Handle,
     view: Box<dyn SessionView>,
-    calls: FuturesUnordered<Beside>,
+    calls: FuturesUnordered<ClientTask>,
     waits: Waits,
     lines: UpdateLines,
-    /// Ends when what was asked is to be asked elsewhere.
+    /// Cancelled when open questions move to another connection.
     moved: CancellationToken,
     unanswered: Vec<TurnMessage>,
 }
 
-/// Whether all that a turn does waits for the user. A call waits while a question about it is open, and works from then
-/// on: it may be a while until it says something itself.
+/// Tracks whether the whole turn waits for the user. A call waits while a question about it is
+/// open, and works from then on, because its own next update may take a while.
 #[derive(Debug, Default)]
 struct Waits {
-    /// A turn runs, and its end has not been told.
+    /// A turn runs, and its end has not been reported.
     runs: bool,
-    /// It was told last that everything waits.
-    told: bool,
-    /// The questions about calls that are open.
+    /// The last report was that the whole turn waits.
+    reported: bool,
+    /// The open questions about calls.
     questions: Vec<OpenQuestion>,
-    /// How many there were.
+    /// The number of questions so far.
     asked: u64,
     working: Vec<CallId>,
 }
@@ -67,23 +68,23 @@ struct Waits {
 struct OpenQuestion {
     number: u64,
     call: CallId,
-    /// A subagent made the call: the one which set it to work waits as well.
+    /// A subagent made the call, so the call that started the subagent waits as well.
     within: bool,
 }
 
 impl Waits {
-    /// Whether everything waits: each call at work is one whose subagent has asked.
+    /// Whether the whole turn waits: a subagent has asked in each of the working calls.
     fn all(&self) -> bool {
         let within = self.questions.iter().filter(|question| question.within).map(|question| &question.call);
         !self.questions.is_empty() && self.working.len() <= within.collect::<BTreeSet<_>>().len()
     }
 
-    /// A turn has begun.
+    /// Records that a turn has begun.
     fn begin(&mut self) {
         *self = Self { runs: true, asked: self.asked, ..Self::default() };
     }
 
-    /// Something is asked about a call: the question's number.
+    /// Records a question about a call, and returns the question's number.
     fn ask(&mut self, call: &CallId, within: bool) -> u64 {
         self.working.retain(|working| working != call);
         self.asked += 1;
@@ -91,8 +92,8 @@ impl Waits {
         self.asked
     }
 
-    /// A question is over. Says whether its call works again; one that has said so itself, or has ended, is not asked
-    /// about any more.
+    /// Records the end of a question. Returns whether its call works again; `false` if the call has
+    /// already reported that, or has ended.
     fn over(&mut self, number: u64) -> bool {
         let Some(at) = self.questions.iter().position(|question| question.number == number) else { return false };
         let OpenQuestion { call, .. } = self.questions.remove(at);
@@ -103,7 +104,8 @@ impl Waits {
         works
     }
 
-    /// Takes note of what a call does. Says whether that is worth telling: what was cancelled ends with the turn.
+    /// Records an update of a call. Returns whether the state may have to be reported: cancelled
+    /// calls end with the turn.
     fn heard(&mut self, event: &Event) -> bool {
         let Event::Call(update) = event else { return false };
         let (Some(id), Some(progress)) = (&update.call, update.progress) else { return false };
@@ -116,7 +118,8 @@ impl Waits {
     }
 }
 
-/// A view of a session; where the session can go on in another connection, so can what it asks.
+/// Creates the view of a session. If the session can move to another connection, so can its
+/// questions.
 fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView> {
     let mut view = server.view();
     view.name_asides(server.shared.environment.fresh(ASIDE));
@@ -126,7 +129,7 @@ fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn SessionView>
     }
 }
 
-/// Shows a session that is being opened.
+/// Sends the updates of a session that is being opened.
 pub struct OpeningUpdates {
     server: Arc<Server>,
     view: Box<dyn SessionView>,
@@ -139,7 +142,7 @@ impl OpeningUpdates {
         Self { server: server.clone(), view: view(server, &moved), moved }
     }
 
-    /// Waits only while the editor does not read.
+    /// Sends an event. Blocks only if the outbox is full because the client does not read.
     pub async fn event(&mut self, session: &SessionId, event: &Event) {
         let mut lines = UpdateLines::new();
         self.view.event(session, event, &mut lines);
@@ -148,7 +151,7 @@ impl OpeningUpdates {
         }
     }
 
-    /// Goes on with the session, which is open.
+    /// Continues with the session after it is open.
     pub fn open(self, session: &Handle) -> UpdateSender {
         let Self { server, view, moved } = self;
         let calls = FuturesUnordered::new();
@@ -161,28 +164,30 @@ impl OpeningUpdates {
 }
 
 impl UpdateSender {
-    /// One that has shown nothing yet.
+    /// Creates a sender that has shown nothing yet.
     pub fn new(server: &Arc<Server>, session: &Handle) -> Self {
         OpeningUpdates::new(server).open(session)
     }
 
-    /// Whether this process is about to stop, and turns end at their next step.
+    /// Whether this process is about to stop, so that turns end at their next step.
     pub fn is_leaving(&self) -> bool {
         self.server.shared.leaving.is_cancelled()
     }
 
-    /// Shows the rest to another editor. What it has missed comes first; see [`UpdateSender::ask_again`].
+    /// Moves to another client. The caller sends it the missed events first; see
+    /// [`UpdateSender::ask_again`].
     pub async fn move_to(&mut self, server: &Arc<Server>) {
         self.moved.cancel();
         while !self.calls.is_empty() {
             self.answered().await;
         }
         self.moved = CancellationToken::new();
-        (self.view, self.server) = (view(server, &self.moved), server.clone());
+        self.view = view(server, &self.moved);
+        self.server = server.clone();
         self.lines.clear();
     }
 
-    /// Shows what is kept of the session, up to a message.
+    /// Shows the stored history of the session, up to a message.
     pub async fn replay(&mut self, until: Option<&MessageId>) {
         let exposed = self.server.capabilities().shows.subagents;
         match self.server.shared.clone().review(&self.session, until, exposed).await {
@@ -195,7 +200,7 @@ impl UpdateSender {
         }
     }
 
-    /// Asks what came back once more.
+    /// Asks the returned questions again.
     pub async fn ask_again(&mut self) {
         for question in std::mem::take(&mut self.unanswered) {
             self.ask(question);
@@ -203,24 +208,28 @@ impl UpdateSender {
         self.tell_work().await;
     }
 
-    /// How many questions wait for another editor.
+    /// Returns the number of questions that wait for another client.
     pub fn unanswered(&self) -> usize {
         self.unanswered.len()
     }
 
-    /// Whether something is being done beside the flow of updates.
+    /// Whether a task concurrent with the updates is running.
     pub fn is_waiting(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// Waits until something of that has come to an end. Says whether a call works again that the user was asked
-    /// about: that is to be told with [`UpdateSender::tell_work`], for this may be dropped at any time.
+    /// Waits until a concurrent task has ended. Returns whether a call works again after a
+    /// question; the caller then reports it by [`UpdateSender::tell_work`], because this future may
+    /// be dropped at any time.
     pub async fn answered(&mut self) -> bool {
-        let Some(BesideEnd { question, back }) = self.calls.next().await else { return false };
+        let Some(ClientTaskEnd { question, back }) = self.calls.next().await else { return false };
         match (back, question) {
             (Some(back), _) => {
-                // Where nobody can come back, whoever asked hears that there is no answer.
-                self.unanswered.extend(Some(back).filter(|_| self.server.hosted().is_some()));
+                // If no client can reconnect, dropping the message tells the turn that there is no
+                // answer.
+                if self.server.hosted().is_some() {
+                    self.unanswered.push(back);
+                }
                 false
             }
             (None, Some(question)) => self.waits.over(question),
@@ -228,25 +237,26 @@ impl UpdateSender {
         }
     }
 
-    /// Tells whether the turn works or waits, where that has changed.
+    /// Reports whether the turn works or waits, if that has changed.
     pub async fn tell_work(&mut self) {
         self.work();
         self.flush().await;
     }
 
-    /// Withdraws the questions that nobody waits for any more, in the order in which they were given up.
+    /// Withdraws the questions whose receivers are dropped, in the order in which they were
+    /// dropped.
     pub fn withdraw(&mut self) {
         self.unanswered.clear();
         while let Some(Some(_)) = self.calls.next().now_or_never() {}
     }
 
-    /// Tells that a turn has begun.
+    /// Reports that a turn has begun.
     pub async fn begin(&mut self) {
         self.waits.begin();
         self.state(SessionActivity::Running).await;
     }
 
-    /// Tells what the session does.
+    /// Reports the activity of the session.
     pub async fn state(&mut self, state: SessionActivity) {
         if matches!(state, SessionActivity::Idle(_)) {
             self.waits.runs = false;
@@ -255,18 +265,18 @@ impl UpdateSender {
         self.flush().await;
     }
 
-    /// Says whether the turn works or waits, where that has changed.
+    /// Encodes whether the turn works or waits, if that has changed.
     fn work(&mut self) {
         let waits = self.waits.all();
-        if self.waits.runs && waits != self.waits.told {
-            self.waits.told = waits;
+        if self.waits.runs && waits != self.waits.reported {
+            self.waits.reported = waits;
             let state = if waits { SessionActivity::Waiting } else { SessionActivity::Running };
             self.view.state(&self.session.id, &state, &mut self.lines);
         }
     }
 
-    /// What is said at the beginning of a session's first turn: the commands once more, for editors
-    /// that missed them, and what is not as the user may expect.
+    /// Sends the notices at the beginning of a session's first turn: the commands again, for
+    /// clients that missed them, and conditions that the user may not expect.
     pub async fn greet(&mut self) {
         let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
             return;
@@ -277,17 +287,18 @@ impl UpdateSender {
         }
         if !project.models.is_anybody_there() {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
-            let (title, details) = (title.to_owned(), Some(details.to_owned()));
-            self.event(Event::Notice { severity: Severity::Info, title, details }).await;
+            let notice =
+                Event::Notice { severity: Severity::Info, title: title.to_owned(), details: Some(details.to_owned()) };
+            self.event(notice).await;
         }
         for notice in notices {
             self.event(notice).await;
         }
     }
 
-    /// Shows what has come up, in order. Words of one part that wait together go out together.
+    /// Shows messages in order. Consecutive deltas of one part are merged.
     pub async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
-        self.kept(batch).await;
+        self.wait_until_saved(batch).await;
         let mut ups = batch.drain(..).peekable();
         while let Some(up) = ups.next() {
             match up {
@@ -307,9 +318,10 @@ impl UpdateSender {
         }
     }
 
-    /// Begins what the editor does for a turn, beside the flow of updates.
+    /// Starts a task for a request to the client, concurrent with the updates.
     fn ask(&mut self, up: TurnMessage) {
-        let (own, view) = (&self.session.id, self.view.as_mut());
+        let own = &self.session.id;
+        let view = self.view.as_mut();
         let (question, work): (Option<u64>, EditorWork) = match up {
             TurnMessage::Event(_) => return,
             TurnMessage::AskPermission(asked) => {
@@ -325,7 +337,7 @@ impl UpdateSender {
             }
             TurnMessage::AskQuestions(asked) => {
                 let way = form::way(own, &asked, self.server.capabilities().forms, view);
-                // What cannot be shown waits for nobody.
+                // A question that cannot be shown keeps no call waiting.
                 let shown = !matches!(way, form::QuestionPrompt::None);
                 let number = shown.then(|| self.waits.ask(&asked.call, false));
                 let asking = form::inquire(way, *asked);
@@ -334,7 +346,7 @@ impl UpdateSender {
             TurnMessage::AskForm(mut asked) => {
                 let way = elicit::way(own, &mut asked, &self.server.capabilities(), view);
                 let shown = !matches!(way, elicit::FormPrompt::None);
-                let call = asked.call.as_ref().filter(|_| shown);
+                let call = if shown { asked.call.as_ref() } else { None };
                 let number = call.map(|call| self.waits.ask(call, asked.session.is_some()));
                 let asking = elicit::elicit(way, *asked);
                 (number, asking.map(|back| Some(TurnMessage::AskForm(Box::new(back?)))).boxed())
@@ -348,12 +360,12 @@ impl UpdateSender {
                 (None, writing.map(|()| None).boxed())
             }
         };
-        self.calls.push(work.map(move |back| BesideEnd { question, back }).boxed());
+        self.calls.push(work.map(move |back| ClientTaskEnd { question, back }).boxed());
     }
 
-    /// Waits until what is told of now survives the end of the process. It was written before it came up;
-    /// of words that grow, the store has nearly all.
-    async fn kept(&mut self, batch: &[TurnMessage]) {
+    /// Waits until the events in the batch would survive the end of the process. They were given to
+    /// the store before they arrived here; of growing text, the store has nearly all.
+    async fn wait_until_saved(&mut self, batch: &[TurnMessage]) {
         let mut sessions: Vec<SessionId> = Vec::new();
         for up in batch {
             let (session, event) = match up {
@@ -388,14 +400,14 @@ impl UpdateSender {
         self.flush().await;
     }
 
-    /// Shows what can be chosen, as it will be.
+    /// Sends the config options, with pending choices applied.
     pub async fn settings(&mut self) {
         let settings = options::settings(&self.server, &self.session);
         self.view.settings(&self.session.id, settings, &mut self.lines);
         self.flush().await;
     }
 
-    /// Waits only while the editor does not read.
+    /// Sends the lines. Blocks only if the outbox is full because the client does not read.
     async fn flush(&mut self) {
         for line in self.lines.drain(..) {
             self.server.peer.outbox().send(line).await;

@@ -1,4 +1,4 @@
-//! Version 1 of the protocol: decode, call what the door does, encode. No rule stands here.
+//! ACP version 1: decodes requests, calls the shared modules, encodes responses. Contains no logic.
 
 mod ask;
 mod card;

@@ -1,4 +1,4 @@
-//! Version 2 of the protocol, a draft: decode, call what the door does, encode. No rule stands here.
+//! ACP version 2, a draft: decodes requests, calls the shared modules, encodes responses. Contains no logic.
 
 mod ask;
 mod card;

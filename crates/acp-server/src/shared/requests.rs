@@ -17,7 +17,7 @@ macro_rules! requests {
         use base::id::SessionId;
         use store::{DiffStats, Record};
 
-        /// session/set_title: what the user calls it stays.
+        /// session/set_title: a title of the user's, which no generated title replaces.
         pub(crate) fn set_title(
             server: &Arc<Server>,
             _: Cx,
@@ -42,7 +42,8 @@ macro_rules! requests {
             })
         }
 
-        /// Whether those put aside are wanted, or the others; none: both.
+        /// Returns whether to list archived sessions (`Some(true)`), the others (`Some(false)`), or
+        /// both (`None`).
         pub(crate) fn archive_filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
             match archived {
                 None | Some(acp::SessionArchiveFilter::Exclude) => Ok(Some(false)),
@@ -52,7 +53,7 @@ macro_rules! requests {
             }
         }
 
-        /// What a list says of a session.
+        /// Returns the entry of a session in a list.
         pub(crate) fn session_info(record: &Record) -> acp::SessionInfo {
             let changed = record.changed.map(|changed| {
                 let DiffStats { files, additions, deletions } = changed;
@@ -106,7 +107,7 @@ macro_rules! requests {
             Reply::later(async move { Ok(done.await.map(|()| acp::UnarchiveSessionResponse::default())?) })
         }
 
-        /// What is added to the system prompt.
+        /// Returns the text that the client adds to the system prompt.
         pub(crate) fn system_text(prompt: acp::SystemPrompt) -> SystemWords {
             let text = |block: acp::ContentBlock| match block {
                 acp::ContentBlock::Text(text) => Some(text.text),
@@ -125,7 +126,7 @@ macro_rules! requests {
             Reply::later(async move {
                 let accounts = known.await.into_iter().map(|Account { label, name }| acp::AuthAccount::new(label).name(name));
                 let accounts: Vec<_> = accounts.collect();
-                // Nobody has to log in: the offline model and local servers want nothing.
+                // A login is never required: the offline model and local servers need none.
                 let state = if accounts.is_empty() { acp::AuthState::NotRequired } else { acp::AuthState::Authenticated };
                 Ok(acp::AuthStatusResponse::new(state).accounts(accounts))
             })

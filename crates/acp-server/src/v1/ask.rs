@@ -1,4 +1,4 @@
-//! A question in the way of a permission, and what was chosen.
+//! Permission requests, and their answers.
 
 use protocol::acp::{Explicit, v1};
 use protocol::rpc::Peer;
@@ -8,7 +8,7 @@ use crate::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedA
 use crate::meta;
 use base::id::SessionId;
 
-/// Puts a question. The call it is about stands in it whole.
+/// Sends a question. It contains the tool call in full.
 pub(super) fn ask(
     peer: &Peer,
     session: &SessionId,
@@ -44,10 +44,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_beside_a_no_come_with_it() {
-        let beside =
+    fn comment_is_read_from_meta_of_rejection() {
+        let rejected =
             json!({ "outcome": "selected", "optionId": "neither", "_meta": { "adjutant": { "words": " both " } } });
-        let chosen = picked(serde_json::from_value(beside).unwrap());
+        let chosen = picked(serde_json::from_value(rejected).unwrap());
         assert_eq!(chosen, Some(PickedAnswer { id: "neither".into(), words: Some("both".into()) }));
         assert_eq!(picked(v1::RequestPermissionOutcome::Cancelled), None);
     }

@@ -1,8 +1,8 @@
-//! Calls as `tool_call` and `tool_call_update`: pure, live and replayed alike.
+//! Tool calls as `tool_call` and `tool_call_update`, for live and replayed events alike.
 //!
-//! Version 1 shows a call as a card whose content is replaced as a whole by every update, so [`ShownCalls`]
-//! remembers what a card holds until the call has ended. Some editors render the body of a call
-//! only from `tool_call_update`: what the first `tool_call` carried is repeated there.
+//! In version 1 every update replaces the whole content of a call, so [`ShownCalls`] remembers the
+//! content until the call has ended. Some clients render the content of a call only from
+//! `tool_call_update`, so the first one repeats the content of `tool_call`.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use crate::meta::own;
 use base::id::CallId;
 use events::{CallUpdate, Location, ProgramExit, Progress, ToolKind};
 
-/// What has been shown of the calls that are not over yet.
+/// The state of the calls that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ShownCalls {
-    /// The editor shows terminals of ours, fed through `_meta` (Zed's convention).
+    /// Whether the client shows terminals that are fed through `_meta` (Zed's convention).
     terminals: bool,
     all: HashMap<CallId, ShownCall>,
 }
@@ -28,7 +28,7 @@ impl ShownCalls {
         Self { terminals, all: HashMap::new() }
     }
 
-    /// The updates that show news about a call.
+    /// Returns the updates for a change of a call.
     pub(super) fn updates(&mut self, update: &CallUpdate) -> Vec<v1::SessionUpdate> {
         let Some(id) = &update.call else { return vec![] };
         let first = !update.earlier && !self.all.contains_key(id);
@@ -40,7 +40,7 @@ impl ShownCalls {
         }
         let mut changed = card.take(update);
         let over = update.progress.is_some_and(Progress::is_over);
-        // What a question has replaced is put back.
+        // Restores the content that a question has replaced.
         changed |= std::mem::take(&mut card.asked) || (over && card.terminal);
         let mut out = Vec::new();
         let mut fields = fields(update);
@@ -53,9 +53,11 @@ impl ShownCalls {
                 return out;
             }
         } else {
-            // Said once, on the first sight.
+            // These fields never change, so they are sent only once.
             fields.name = None;
-            fields.kind = fields.kind.filter(|_| !update.earlier);
+            if update.earlier {
+                fields.kind = None;
+            }
         }
         if changed {
             fields.content = Some(contents(card.content(), id));
@@ -68,7 +70,7 @@ impl ShownCalls {
             out.push(with_meta(id, v1::ToolCallUpdateFields::new(), meta("terminal_output", data)));
         }
         if over {
-            // A command that was refused or cancelled has a terminal as well, which must not stay open.
+            // A refused or cancelled command has a terminal too, which must not stay open.
             let nothing = ProgramExit { code: None, signal: None };
             let ended = card.terminal.then(|| card.exit.take().unwrap_or(nothing));
             let exit = ended.map(|ProgramExit { code, signal }| {
@@ -78,7 +80,8 @@ impl ShownCalls {
             let cancelled = cancelled.then(|| own(CANCELLED, Value::Bool(true)));
             let meta: v1::Meta = exit.into_iter().chain(cancelled).flatten().collect();
             out.push(with_meta(id, fields, meta));
-            // The id stays known, so that a late word about it is an update; what it held is let go.
+            // The id stays known, so that a late change is sent as an update; the content is
+            // dropped.
             self.all.insert(id.clone(), ShownCall::default());
         } else if fields != v1::ToolCallUpdateFields::new() {
             out.push(with_meta(id, fields, v1::Meta::new()));
@@ -86,8 +89,8 @@ impl ShownCalls {
         out
     }
 
-    /// A question about a call, complete in itself: editors show it without the card, or in its place.
-    /// `text` is Markdown.
+    /// Returns the call of a question with its full content, because clients show it without the
+    /// card or in its place. `text` is Markdown.
     pub(super) fn question(&mut self, show: &CallUpdate, text: &str) -> v1::ToolCallUpdate {
         let id = show.call.clone().unwrap_or_else(|| CallId::new(""));
         let mut card = self.all.get(&id).cloned().unwrap_or_default();
@@ -97,7 +100,7 @@ impl ShownCalls {
         card.ask(show);
         let mut fields = fields(show);
         fields.raw_output = None;
-        // The change first: some editors look at nothing else.
+        // The change comes first: some clients show nothing else.
         let mut content = card.changes();
         content.push(CardPart::Words(text.to_owned()));
         if card.terminal {
@@ -108,7 +111,8 @@ impl ShownCalls {
     }
 }
 
-/// In the last update of a call, in `_meta.adjutant`: the user stopped it. ACP v1 has no status for that.
+/// In the last update of a call, in `_meta.adjutant`: the user cancelled it. ACP v1 has no status
+/// for that.
 const CANCELLED: &str = "cancelled";
 
 fn announced(id: &CallId, update: &CallUpdate, fields: &v1::ToolCallUpdateFields, card: &ShownCall) -> v1::ToolCall {
@@ -134,7 +138,7 @@ fn with_meta(id: &CallId, fields: v1::ToolCallUpdateFields, meta: v1::Meta) -> v
     v1::SessionUpdate::ToolCallUpdate(update)
 }
 
-/// Everything of an update but its content.
+/// Returns all fields of an update except the content.
 fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
     let mut fields = v1::ToolCallUpdateFields::new();
     fields.title.clone_from(&update.title);
@@ -150,10 +154,10 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
     fields
 }
 
-/// What a card shows, as version 1 writes it.
+/// Encodes the content of a card.
 fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> {
     let one = |piece| match piece {
-        // A diff of version 1 has no word for it, and nothing to show: it would look like an empty new file.
+        // A version 1 diff cannot express a deletion: it would look like an empty new file.
         CardPart::Change(change) if change.deleted && change.old.is_none() => {
             let text = format!("{} is removed. It is not text, or too large to be shown.", change.path);
             v1::ToolCallContent::from(v1::ContentBlock::from(text))

@@ -1,5 +1,5 @@
-//! The editor's buffers: reads unsaved text, writes through the editor so that the user can review
-//! and undo. Both are called only where the editor declared them.
+//! File access through the client's buffers: reads unsaved text, and writes so that the user can
+//! review and undo. Used only if the client declared the capability.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use protocol::rpc::Peer;
 use crate::face::EditorAnswer;
 use base::id::SessionId;
 
-/// How long an editor may take over a file. Some never answer what they do not know.
-const LIMIT: Duration = Duration::from_secs(20);
+/// The time limit of a file request: some clients never answer a request that they do not know.
+const FILE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Reads a file through the editor: whole, because editors disagree about lines.
+/// Reads a whole file: clients disagree about line numbers.
 pub(super) fn read(peer: &Peer, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
     let request = v1::ReadTextFileRequest::new(session.share(), path);
     let peer = peer.clone();
-    Box::pin(async move { Ok(peer.call(&request, Some(LIMIT)).await?.content) })
+    Box::pin(async move { Ok(peer.call(&request, Some(FILE_TIMEOUT)).await?.content) })
 }
 
-/// Writes a file through the editor.
+/// Writes a file.
 pub(super) fn write(peer: &Peer, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
     let request = v1::WriteTextFileRequest::new(session.share(), path, text);
     let peer = peer.clone();
-    Box::pin(async move { peer.call(&request, Some(LIMIT)).await.map(drop) })
+    Box::pin(async move { peer.call(&request, Some(FILE_TIMEOUT)).await.map(drop) })
 }

@@ -1,4 +1,4 @@
-//! The handshake. Answers from constants: nothing is loaded before it.
+//! The handshake. All answers are constants, and nothing is loaded before it.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ pub(super) fn initialize(
     Initialize(request): Initialize,
 ) -> Reply<v1::InitializeResponse> {
     let client = &request.client_capabilities;
-    let said = |key: &str| client.meta.as_ref().and_then(|meta| meta.get(key)).and_then(serde_json::Value::as_bool);
+    let meta_flag =
+        |key: &str| client.meta.as_ref().and_then(|meta| meta.get(key)).and_then(serde_json::Value::as_bool);
     let session = client.session.as_ref();
     let terminal = client.auth.terminal;
-    let legacy = !terminal && said("terminal-auth") == Some(true);
+    let legacy = !terminal && meta_flag("terminal-auth") == Some(true);
     server.shake_hands(Capabilities {
         runs_logins: legacy,
         misses_commands: true,
@@ -29,7 +30,7 @@ pub(super) fn initialize(
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
         files: FileCapabilities { read: client.fs.read_text_file, write: client.fs.write_text_file },
         shows: DisplayCapabilities {
-            terminals: said("terminal_output") == Some(true),
+            terminals: meta_flag("terminal_output") == Some(true),
             notices: session.is_some_and(|s| s.notices.is_some()),
             compaction: session.is_some_and(|s| s.compaction.is_some()),
             subagents: client.subagents.is_some(),
@@ -43,14 +44,15 @@ pub(super) fn initialize(
     let program = server.shared.environment.program.as_ref().map(|program| program.display().to_string());
     let mut answer = answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"));
     if !server.shared.account().is_allowed() {
-        // It would be refused.
+        // A logout would be refused.
         answer.agent_capabilities.auth.logout = None;
     }
     Reply::now(Ok(answer))
 }
 
-/// Our half of the handshake. `terminal`: the editor can run a login in a terminal; `legacy`: it has learnt so
-/// before the protocol knew of it, and is told which `program` to run.
+/// Returns the agent's half of the handshake. `terminal`: the client can run a login in a terminal.
+/// `legacy`: it does so by the convention that preceded the protocol's, and needs the `program` to
+/// run.
 fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)
@@ -92,7 +94,7 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
         .agent_info(v1::Implementation::new("adjutant", env!("CARGO_PKG_VERSION")).title("adjutant".to_owned()))
 }
 
-/// authenticate: at once, and as often as an editor likes.
+/// authenticate: succeeds immediately, any number of times.
 pub(super) fn authenticate(
     server: &Arc<Server>,
     _: Cx,

@@ -1,17 +1,17 @@
-//! An update as a line.
+//! Updates as encoded lines.
 
 use protocol::acp::{self, v1};
 use protocol::rpc::{self, Peer};
 
 use base::id::SessionId;
 
-/// The `session/update` notification, without its line end.
+/// Returns a `session/update` notification without its line end.
 pub(super) fn line(session: &SessionId, update: v1::SessionUpdate) -> Vec<u8> {
     let note = v1::SessionNotification::new(session.share(), update);
     rpc::note(<v1::SessionNotification as acp::Method>::NAME, &acp::Explicit(note))
 }
 
-/// Sends an update. Waits only while the editor does not read.
+/// Sends an update. Blocks only if the outbox is full because the client does not read.
 pub(super) async fn send(peer: &Peer, session: &SessionId, update: v1::SessionUpdate) {
     peer.outbox().send(line(session, update)).await;
 }

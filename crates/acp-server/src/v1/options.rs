@@ -1,4 +1,4 @@
-//! Settings as config options, and as modes.
+//! Config options, and the modes of version 1.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::server::{ChoiceReply, Server};
 use crate::updates::UpdateSender;
 use session::Handle;
 
-/// Settings as the editor shows them.
+/// Encodes the config options of a session.
 pub(super) fn encode(settings: Vec<Setting>) -> Vec<v1::SessionConfigOption> {
     settings.into_iter().map(option).collect()
 }
@@ -46,25 +46,27 @@ fn group(group: Group) -> v1::SessionConfigSelectGroup {
     v1::SessionConfigSelectGroup::new(group.id, group.name, values)
 }
 
-/// What can be chosen in a session: once as modes, once as options.
+/// Returns the config options of a session, with the mode also in the form of version 1.
 pub(super) fn choices(server: &Server, session: &Handle) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
     let settings = options::settings(server, session);
     let modes = settings.iter().find_map(|setting| match &setting.value {
         SettingValue::List(now, values) if setting.id == MODE => Some((now.clone(), values.clone())),
         _ => None,
     });
-    let (now, values) = modes.unwrap_or_default();
-    let one = |mode: Alternative| v1::SessionMode::new(mode.id, mode.name).description(mode.description);
-    (v1::SessionModeState::new(now, values.into_iter().map(one).collect()), encode(settings))
+    let (current, values) = modes.unwrap_or_default();
+    let session_mode = |mode: Alternative| v1::SessionMode::new(mode.id, mode.name).description(mode.description);
+    let modes = v1::SessionModeState::new(current, values.into_iter().map(session_mode).collect());
+    (modes, encode(settings))
 }
 
-/// session/set_config_option. What is also a mode is told as one.
+/// session/set_config_option. A new mode is also reported as a mode.
 pub(super) fn set_config_option(
     server: &Arc<Server>,
     cx: Cx,
     request: v1::SetSessionConfigOptionRequest,
 ) -> Reply<v1::SetSessionConfigOptionResponse> {
-    let (server, id) = (server.clone(), request.session_id.0.clone());
+    let server = server.clone();
+    let id = request.session_id.0.clone();
     let tries = matches!(&request.value, v1::SessionConfigOptionValue::ValueId { value }
         if options::relies_on_sandbox(&request.config_id.0, &value.0));
     server.clone().when_tried(&id, tries, move || {
@@ -76,7 +78,8 @@ pub(super) fn set_config_option(
         };
         let ChoiceReply { response, kept } = options::choose(&server, &session, &request.config_id.0, chosen)?;
         if let (MODE, Chosen::Value(mode)) = (&*request.config_id.0, chosen) {
-            let (server, update) = (server.clone(), v1::CurrentModeUpdate::new(mode.to_owned()));
+            let server = server.clone();
+            let update = v1::CurrentModeUpdate::new(mode.to_owned());
             cx.after(async move {
                 line::send(&server.peer, &session.id, v1::SessionUpdate::CurrentModeUpdate(update)).await;
             });
@@ -85,34 +88,37 @@ pub(super) fn set_config_option(
     })
 }
 
-/// session/set_mode. Takes effect at the next step, also while a turn runs.
+/// session/set_mode. Takes effect at the next step, also of a running turn.
 pub(super) fn set_mode(
     server: &Arc<Server>,
     cx: Cx,
     request: v1::SetSessionModeRequest,
 ) -> Reply<v1::SetSessionModeResponse> {
-    let (own, id) = (server.clone(), request.session_id.0.clone());
+    let own = server.clone();
+    let id = request.session_id.0.clone();
     server.when_open(&id, move || {
         let session = own.session(&request.session_id.0)?;
         let written = options::choose_mode(&session, &request.mode_id.0)?;
-        let told = session.clone();
-        cx.after(async move { UpdateSender::new(&own, &told).settings().await });
+        let changed = session.clone();
+        cx.after(async move { UpdateSender::new(&own, &changed).settings().await });
         Ok(ChoiceReply { response: v1::SetSessionModeResponse::default(), kept: Some((session, written)) })
     })
 }
 
-/// session/set_model, for the editors that still call it. They may choose the model that is chosen
-/// already, and must not lose the effort by it.
+/// session/set_model, for clients that still use it. They may send the current model again, which
+/// must not reset the effort.
 pub(super) fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty> {
-    let (server, id) = (server.clone(), request.session_id.0.clone());
+    let server = server.clone();
+    let id = request.session_id.0.clone();
     server.clone().when_open(&id, move || {
         let session = server.session(&request.session_id.0)?;
         if options::current_model(&session).to_string() == request.model_id {
             return Ok(ChoiceReply { response: Empty {}, kept: None });
         }
         let written = options::choose_model(&session, &request.model_id)?;
-        let (own, told) = (server.clone(), session.clone());
-        cx.after(async move { UpdateSender::new(&own, &told).settings().await });
+        let own = server.clone();
+        let changed = session.clone();
+        cx.after(async move { UpdateSender::new(&own, &changed).settings().await });
         Ok(ChoiceReply { response: Empty {}, kept: Some((session, written)) })
     })
 }

@@ -1,4 +1,5 @@
-//! session/prompt: blocks to parts, outcome to stop reason. The response comes when the turn has ended.
+//! session/prompt: converts blocks to parts and the outcome to a stop reason. The response follows
+//! the end of the turn.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use transcript::FaultKind;
 /// session/prompt.
 pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply<v1::PromptResponse> {
     let Some(wait) = server.wait(&request.session_id.0) else {
-        return match said(request).and_then(|said| prompt::queue(server, said)) {
+        return match decode(request).and_then(|prompt| prompt::queue(server, prompt)) {
             Err(refusal) => Reply::now(Err(refusal.into())),
             Ok((session, turn)) => {
                 let server = server.clone();
@@ -26,17 +27,17 @@ pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -
             }
         };
     };
-    // Sent together with the load of its session.
+    // The session is still being loaded: the client sent the prompt together with the load.
     let server = server.clone();
     Reply::later(async move {
-        match prompt::queue_when_open(&server, || said(request), wait, &cx.cancelled).await? {
+        match prompt::queue_when_open(&server, || decode(request), wait, &cx.cancelled).await? {
             Some((session, turn)) => answer(&server, &session, turn, &cx).await,
             None => Ok(v1::PromptResponse::new(v1::StopReason::Cancelled)),
         }
     })
 }
 
-fn said(request: v1::PromptRequest) -> Result<IncomingPrompt, Refusal> {
+fn decode(request: v1::PromptRequest) -> Result<IncomingPrompt, Refusal> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
     let options = prompt::options(request.meta.as_ref())?;
     Ok(IncomingPrompt {
@@ -54,21 +55,21 @@ async fn answer(
     cx: &Cx,
 ) -> Result<v1::PromptResponse, rpc::Error> {
     let Some(turn) = turn else {
-        // Some editors send this after a turn without visible output. An answer without output
-        // would make them send it again.
+        // Some clients send an empty prompt after a turn without visible output. They would repeat
+        // it if the answer had no output either.
         let words = v1::ContentChunk::new("The prompt was empty.".into());
         line::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let Ended { result, told } = turn.ended(&cx.cancelled).await?;
-    cx.after(async move { drop(told) });
+    let Ended { result, told: reported } = turn.ended(&cx.cancelled).await?;
+    cx.after(async move { drop(reported) });
     let meta = result.meta();
     Ok(response(result.outcome)?.meta(meta))
 }
 
 fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
     let reason = match outcome {
-        // Words that came meanwhile have a turn, and an answer, of their own.
+        // A steering message has a turn and a response of its own.
         Outcome::Ended | Outcome::Rejected | Outcome::Steered => v1::StopReason::EndTurn,
         Outcome::Cancelled => v1::StopReason::Cancelled,
         Outcome::Refused => v1::StopReason::Refusal,

@@ -29,7 +29,7 @@ pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1
     })
 }
 
-/// session/load: the whole history, then the response.
+/// session/load: sends the whole history before the response.
 pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
     let LoadSession(request) = request;
     let system = request.system_prompt.map(system_text);
@@ -45,7 +45,7 @@ pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<
     })
 }
 
-/// session/resume: as load, without the history.
+/// session/resume: opens a session without sending its history.
 pub(super) fn resume(
     server: &Arc<Server>,
     cx: Cx,
@@ -64,7 +64,7 @@ pub(super) fn resume(
     })
 }
 
-/// session/fork: a new session with the history of another.
+/// session/fork: creates a session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
     let system = request.system_prompt.map(system_text);
     let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
@@ -80,7 +80,7 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest
     })
 }
 
-/// session/list: newest first, any number of pages.
+/// session/list: newest first, in pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Reply<v1::ListSessionsResponse> {
     let archived = archive_filter(request.archived.as_ref());
     let page = archived.map(|archived| sessions::list(server.clone(), request.cwd, archived, request.cursor));
@@ -91,7 +91,8 @@ pub(super) fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest
     })
 }
 
-/// session/cancel. (`$/cancel_request` ends the token of a request; `prompt.rs` treats it alike.)
+/// session/cancel. (`$/cancel_request` cancels the token of a request; `prompt.rs` treats it
+/// alike.)
 pub(super) fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
     sessions::cancel(server, &note.session_id.0);
 }
@@ -100,7 +101,7 @@ fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer], system: O
     SessionSetup { cwd, extra, servers: servers.iter().map(given).collect(), system, unsaid: false }
 }
 
-/// A server as the settings would have it; none where it is of a kind that was not offered.
+/// Converts an MCP server to a settings entry; `None` for a kind that was not offered.
 fn given(server: &v1::McpServer) -> Option<McpEntry> {
     let headers = |all: &[v1::HttpHeader]| all.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
     match server {

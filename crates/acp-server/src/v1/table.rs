@@ -1,4 +1,4 @@
-//! The routing table: one line per ACP method, in the protocol's order, no logic.
+//! The routing table: one line for each ACP method, in the protocol's order. Contains no logic.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use protocol::table::Table;
 use super::{initialize, options, prompt, requests, sessions};
 use crate::server::Server;
 
-/// What an editor can ask of us.
+/// Returns the methods that a client can call.
 pub fn table(server: &Arc<Server>) -> Table<Server> {
     Table::new(server.clone())
         .gate(Server::gate)

@@ -1,6 +1,5 @@
-//! Event → session/update: pure, the only place, live and replay alike.
-//!
-//! The calls are in `card.rs`.
+//! Converts events to `session/update`, for live and replayed events alike. Tool calls are in
+//! `card.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,16 +26,17 @@ use transcript::{Priority, Todo, TodoStatus, attached};
 struct ShownState {
     peer: Peer,
     shows: DisplayCapabilities,
-    /// The calls that are not over yet.
+    /// The calls that have not ended.
     cards: ShownCalls,
-    /// Where the ids of messages that belong to no part come from: what they begin with, and how many there were.
+    /// The prefix and the number of ids for messages that are not part of the history.
     asides: (String, u32),
 }
 
-/// What is shown of a session that has been shown nothing yet.
+/// Creates the view of a session of which nothing has been shown.
 pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
     let cards = ShownCalls::new(shows.terminals);
-    Box::new(ShownState { peer: peer.clone(), shows, cards, asides: ("aside".into(), 0) })
+    let peer = peer.clone();
+    Box::new(ShownState { peer, shows, cards, asides: ("aside".into(), 0) })
 }
 
 impl SessionView for ShownState {
@@ -70,7 +70,7 @@ impl SessionView for ShownState {
     }
 }
 
-/// The updates that show an event.
+/// Returns the updates that show an event.
 fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
     use v1::SessionUpdate as U;
     match event {
@@ -93,15 +93,16 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         Event::Call(update) => seen.cards.updates(update),
         Event::Plan(todos) => {
             let entries = todos.iter().filter_map(entry).collect();
-            vec![match seen.shows.plans {
-                true => U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(PLAN, entries))),
-                false => U::Plan(v1::Plan::new(entries)),
+            vec![if seen.shows.plans {
+                U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(PLAN, entries)))
+            } else {
+                U::Plan(v1::Plan::new(entries))
             }]
         }
         Event::Mode(mode) => vec![U::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode.clone()))],
-        // Version 1 has no word for it.
+        // Version 1 has no update for it.
         Event::Prompted { .. } => vec![],
-        // What the options are now is the session's to say; see `updates.rs`.
+        // The session sends the options; see `updates.rs`.
         Event::Options => vec![],
         Event::Commands(commands) => {
             let one = |command: &events::CommandInfo| {
@@ -138,12 +139,12 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
             let message = message.sender_session_id(v1::SessionId::new(sender.share()));
             vec![U::SessionMessage(message.content(chunked(text)))]
         }
-        // Sent to the session it happened in; see `updates.rs`.
+        // Sent to the session that the event belongs to; see `updates.rs`.
         Event::Within { .. } => vec![],
     }
 }
 
-/// Words in pieces that make no line too long.
+/// Splits a text into chunks that keep every line below the limit.
 fn chunks<'a>(text: &'a str, message: &'a Arc<str>) -> impl Iterator<Item = v1::ContentChunk> + use<'a> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -156,12 +157,12 @@ fn chunks<'a>(text: &'a str, message: &'a Arc<str>) -> impl Iterator<Item = v1::
     })
 }
 
-/// Words as the content of one message.
+/// Splits a text into content blocks of one message.
 fn chunked(text: &str) -> Vec<v1::ContentBlock> {
     vec![v1::ContentBlock::from(text::head(text, PIECE))]
 }
 
-/// A subagent's session: the user may stop it while it works, and nothing else.
+/// Encodes a subagent's session. The user may cancel it while it runs, and do nothing else with it.
 fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
     let reason = |stop: &SubagentStop| match stop {
         SubagentStop::Done => v1::IdleStopReason::EndTurn,
@@ -191,8 +192,8 @@ fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
     }
 }
 
-/// Something said beside the conversation: a notice where the editor knows them, else a thought,
-/// which every editor shows and none takes for the answer.
+/// Encodes a notice: as a notice if the client supports them, otherwise as a thought, which every
+/// client shows and none takes for the answer.
 fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut ShownState) -> v1::SessionUpdate {
     if seen.shows.notices {
         let severity = match severity {
@@ -203,27 +204,27 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut Sho
         let notice = v1::Notice::new(severity, text::escaped(title.trim()));
         return v1::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())));
     }
-    let (name, number) = &mut seen.asides;
+    let (prefix, number) = &mut seen.asides;
     *number += 1;
     let text = format!("{}\n\n", text::sentences([title, details.unwrap_or_default()]));
     let chunk = v1::ContentChunk::new((&*text::shown(&text)).into());
-    v1::SessionUpdate::AgentThoughtChunk(chunk.message_id(v1::MessageId::new(format!("{name}-{number}"))))
+    v1::SessionUpdate::AgentThoughtChunk(chunk.message_id(v1::MessageId::new(format!("{prefix}-{number}"))))
 }
 
-/// A compaction: an entry of its own where the editor knows them, else a word beside the conversation
-/// when it begins and a line when it is done. The line is an answer where the user asked for it, and a
-/// thought where nobody did.
+/// Encodes a compaction: as its own update if the client supports that, otherwise as a notice at
+/// the beginning and a line at the end. The line is an answer if the user requested the compaction,
+/// and a thought if it was automatic.
 fn compaction(id: &Arc<str>, auto: bool, state: &CompactionState, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
         let line = match state {
-            // What takes a while is not to look like silence.
+            // A compaction takes a while, and the user should not see silence.
             CompactionState::InProgress => {
                 return vec![notice(Severity::Info, "Summarising the conversation to make room.", None, seen)];
             }
             CompactionState::Completed { before, after, .. } => {
                 format!("{}\n\n", compacted(*before, *after))
             }
-            // The turn ends with the failure, and says why.
+            // The turn ends with the failure, and reports the reason.
             CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
         };
         let kind = if auto { v1::SessionUpdate::AgentThoughtChunk } else { v1::SessionUpdate::AgentMessageChunk };
@@ -241,12 +242,14 @@ fn compaction(id: &Arc<str>, auto: bool, state: &CompactionState, seen: &mut Sho
     vec![v1::SessionUpdate::CompactionUpdate(update)]
 }
 
-/// What a summary was good for.
+/// Describes the effect of a compaction.
 fn compacted(before: u64, after: u64) -> String {
-    let (was, is) = (text::thousands(before), text::thousands(after));
-    match after < before {
-        true => format!("Compacted the conversation: {was} → about {is} tokens."),
-        false => format!("Compacted the conversation, which has become no shorter: {was} → about {is} tokens."),
+    let old = text::thousands(before);
+    let new = text::thousands(after);
+    if after < before {
+        format!("Compacted the conversation: {old} → about {new} tokens.")
+    } else {
+        format!("Compacted the conversation, which has become no shorter: {old} → about {new} tokens.")
     }
 }
 
@@ -260,7 +263,7 @@ fn entry(todo: &Todo) -> Option<v1::PlanEntry> {
         TodoStatus::Pending => v1::PlanEntryStatus::Pending,
         TodoStatus::InProgress => v1::PlanEntryStatus::InProgress,
         TodoStatus::Completed => v1::PlanEntryStatus::Completed,
-        // v1 has no word for it; what is no longer needed is no longer part of the plan.
+        // v1 has no status for it, and a cancelled task is no longer part of the plan.
         TodoStatus::Cancelled => return None,
     };
     Some(v1::PlanEntry::new(todo.content.as_str(), priority, status))

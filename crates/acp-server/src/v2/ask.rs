@@ -1,4 +1,4 @@
-//! A question in the way of a permission, and what was chosen.
+//! Permission requests, and their answers.
 
 use protocol::acp::v2;
 use protocol::rpc::Peer;
@@ -8,7 +8,7 @@ use crate::face::{AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, PickedA
 use crate::meta;
 use base::id::SessionId;
 
-/// Puts a question. What it is about stands in it whole; the card of the call stays as it is.
+/// Sends a question, which is complete in itself; the card of the call does not change.
 pub(super) fn ask(
     peer: &Peer,
     session: &SessionId,
@@ -36,7 +36,7 @@ fn kind(kind: AnswerKind) -> v2::PermissionOptionKind {
 }
 
 fn picked(outcome: v2::RequestPermissionOutcome) -> Option<PickedAnswer> {
-    // What is neither of the two is no yes.
+    // Any other outcome is not a permission.
     let v2::RequestPermissionOutcome::Selected(chosen) = outcome else { return None };
     Some(PickedAnswer { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outcome_that_is_not_known_is_no_yes() {
+    fn unknown_outcome_is_no_permission() {
         let picked = |outcome| picked(serde_json::from_value(outcome).unwrap());
         let chosen = picked(json!({ "outcome": "selected", "optionId": "once" }));
         assert_eq!(chosen, Some(PickedAnswer { id: "once".into(), words: None }));

@@ -1,6 +1,7 @@
-//! Calls as `tool_call_update`, terminals as `terminal_update`: pure, live and replayed alike.
+//! Tool calls as `tool_call_update`, terminals as `terminal_update`, for live and replayed events
+//! alike.
 //!
-//! What is not said stays as it is, and an id that was not seen before begins something. A command has a
+//! An absent field is unchanged, and an unknown id creates a call or a terminal. A command has a
 //! terminal of the same id from its first update on.
 
 use std::collections::HashMap;
@@ -17,14 +18,14 @@ use base::id::CallId;
 use events::{CallUpdate, ProgramExit, Progress, ToolKind};
 use transcript::Change;
 
-/// What has been shown of the calls that are not over yet.
+/// The state of the calls that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ShownCalls {
     all: HashMap<CallId, ShownCall>,
 }
 
 impl ShownCalls {
-    /// Adds the updates that show news about a call.
+    /// Adds the updates for a change of a call.
     pub(super) fn updates(&mut self, update: &CallUpdate, out: &mut Vec<v2::SessionUpdate>) {
         let Some(id) = &update.call else { return };
         let first = !self.all.contains_key(id);
@@ -41,7 +42,7 @@ impl ShownCalls {
         }
         let mut call = fields(id, update, first);
         let shown = card.content();
-        // What is new has nothing in it until something is said.
+        // A new call has no content until an update sets it.
         if changed && !(first && shown.is_empty()) {
             call = call.content(contents(shown, id));
         }
@@ -60,7 +61,7 @@ impl ShownCalls {
             card.fed = true;
         }
         if over && card.terminal {
-            // A command that was refused or cancelled has a terminal as well, which must not stay open.
+            // A refused or cancelled command has a terminal too, which must not stay open.
             let ProgramExit { code, signal } = card.exit.take().unwrap_or(ProgramExit { code: None, signal: None });
             let exit = v2::TerminalExitStatus::new().exit_code(code.map(i64::from)).signal(signal);
             out.push(terminal(v2::TerminalUpdate::new(id.share()).exit_status(exit)));
@@ -69,12 +70,13 @@ impl ShownCalls {
             out.push(v2::SessionUpdate::ToolCallUpdate(call));
         }
         if over {
-            // The id stays known, so that a late word about it says nothing anew; what it held is let go.
+            // The id stays known, so that a late change does not send the constant fields again;
+            // the content is dropped.
             *card = ShownCall::default();
         }
     }
 
-    /// The call that a question is about, with the change that is to be agreed to.
+    /// Returns the call of a question, with the change that the user is asked to allow.
     pub(super) fn question(&self, show: &CallUpdate) -> Option<v2::ToolCallUpdate> {
         let id = show.call.as_ref()?;
         let mut card = self.all.get(id).cloned().unwrap_or_default();
@@ -85,7 +87,7 @@ impl ShownCalls {
     }
 }
 
-/// What is known of a terminal when its command is.
+/// Returns the first update of a terminal, when the command is known.
 fn begun(id: &CallId, update: &CallUpdate) -> Option<v2::SessionUpdate> {
     let command = update.input.as_ref()?.get("command").and_then(Value::as_str)?;
     Some(terminal(v2::TerminalUpdate::new(id.share()).command(command.to_owned())))
@@ -95,28 +97,31 @@ fn terminal(update: v2::TerminalUpdate) -> v2::SessionUpdate {
     v2::SessionUpdate::TerminalUpdate(update)
 }
 
-/// Everything of an update but its content. What never changes is said once.
+/// Returns all fields of an update except the content. Fields that never change are sent only in
+/// the `first` update.
 fn fields(id: &CallId, update: &CallUpdate, first: bool) -> v2::ToolCallUpdate {
     let locations = update.locations.as_ref().map(|locations| {
         let one = |location: &events::Location| v2::ToolCallLocation::new(location.path.clone()).line(location.line);
         locations.iter().map(one).collect::<Vec<_>>()
     });
+    let name = if first { update.tool.clone() } else { None };
+    let sent_kind = if first || !update.earlier { update.kind } else { None };
     v2::ToolCallUpdate::new(id.share())
-        .title(said(update.title.clone()))
-        .name(said(update.tool.clone().filter(|_| first)))
-        .kind(said(update.kind.filter(|_| first || !update.earlier).map(kind)))
-        .status(said(update.progress.map(status)))
-        .locations(said(locations))
-        .raw_input(said(card::input(update)))
-        .raw_output(said(card::result(update)))
+        .title(defined(update.title.clone()))
+        .name(defined(name))
+        .kind(defined(sent_kind.map(kind)))
+        .status(defined(update.progress.map(status)))
+        .locations(defined(locations))
+        .raw_input(defined(card::input(update)))
+        .raw_output(defined(card::result(update)))
 }
 
-/// What is not said does not change.
-fn said<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
+/// Returns an undefined field for `None`: an absent field is unchanged.
+fn defined<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
     value.map_or(protocol::acp::MaybeUndefined::Undefined, protocol::acp::MaybeUndefined::Value)
 }
 
-/// What a card shows, as version 2 writes it: changes that stand together are one.
+/// Encodes the content of a card. Consecutive changes become one diff.
 fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v2::ToolCallContent> {
     let mut out = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();

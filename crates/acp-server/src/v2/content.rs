@@ -1,4 +1,4 @@
-//! What the user put into a prompt, as parts of a message; files as content.
+//! The content of prompts as parts of a message, and files as content blocks.
 
 use protocol::acp::v2;
 
@@ -6,11 +6,11 @@ use crate::card::ATTACHED;
 use crate::error::Refusal;
 use transcript::{Content, File, Text, attach};
 
-/// Turns content blocks into parts. What links lead to is read when the prompt's turn comes
+/// Converts content blocks to parts. Links are read when the prompt's turn begins
 /// (`session/mention.rs`).
 ///
 /// # Errors
-/// [`Refusal::Invalid`] for kinds of content that were not offered.
+/// [`Refusal::Invalid`] for a kind of content that is not among the prompt capabilities.
 pub(super) fn parts(blocks: Vec<v2::ContentBlock>) -> Result<Vec<Content>, Refusal> {
     blocks.into_iter().map(part).collect()
 }
@@ -59,7 +59,7 @@ fn mime(given: Option<v2::MediaType>) -> String {
     given.map_or_else(|| "application/octet-stream".into(), |given| given.0.to_string())
 }
 
-/// A file as the editor shows it: an image as it is, what is elsewhere as a link.
+/// Encodes a file: an image by its data, a file elsewhere as a link.
 pub(super) fn block(file: &File) -> v2::ContentBlock {
     let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
     match (&file.data, &file.uri) {

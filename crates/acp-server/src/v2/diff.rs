@@ -1,4 +1,4 @@
-//! Changes of files as operations, with a patch to read.
+//! File changes as operations, with a patch for display.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use transcript::Change;
 pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
     let mut patch = String::new();
     let mut operations = Vec::new();
-    // The parts of one file follow on one another.
+    // The parts of one file are consecutive.
     for parts in changes.chunk_by(|one, next| one.part.is_some() && next.part.is_some() && one.path == next.path) {
         section(&mut patch, parts);
         operations.extend(parts.first().map(|change| operation(change)));
@@ -27,7 +27,7 @@ fn operation(change: &Change) -> v2::DiffChange {
     operation.file_type(v2::DiffFileType::Text)
 }
 
-/// One file, as `git diff` shows it, but that its path is absolute.
+/// Writes the section of one file as `git diff` does, except that the path is absolute.
 fn section(patch: &mut String, parts: &[&Change]) {
     let Some(change) = parts.first() else { return };
     let path = quoted(&change.path);
@@ -44,7 +44,7 @@ fn section(patch: &mut String, parts: &[&Change]) {
     }
 }
 
-/// A path as git writes it: in quotes where it holds something that could be misread.
+/// Returns a path as git writes it: quoted if it contains a character that could be misread.
 fn quoted(path: &str) -> String {
     if path.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\') {
         return path.to_owned();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_reads_like_git_s_and_names_whole_paths() {
+    fn patch_is_in_git_format_with_absolute_paths() {
         let all = [
             change("/w/a", Some("x\ny\n"), "x\nz\n"),
             change("/w/new", None, "n\n"),
@@ -83,10 +83,10 @@ mod tests {
         ];
         let diff = diff(&all.iter().collect::<Vec<_>>());
         let json = serde_json::to_value(&diff).unwrap();
-        let told: Vec<String> =
+        let names: Vec<String> =
             json["changes"].as_array().unwrap().iter().map(|c| format!("{} {}", c["operation"], c["path"])).collect();
         assert_eq!(
-            told,
+            names,
             [
                 "\"modify\" \"/w/a\"",
                 "\"add\" \"/w/new\"",

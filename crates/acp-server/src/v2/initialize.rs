@@ -11,13 +11,14 @@ use crate::meta::{ALONE, of_ours};
 use crate::server::{Capabilities, Server};
 use tools::FileCapabilities;
 
-/// initialize. Of several the last one counts.
+/// initialize. A later handshake replaces the earlier one.
 pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> Reply<v2::InitializeResponse> {
     let Initialize2(request) = request;
     let client = &request.capabilities;
     server.shake_hands_again(Capabilities {
         files: FileCapabilities { read: false, write: false },
-        // All of it belongs to the protocol here; an editor leaves out what it does not know.
+        // All of these are part of the protocol, and a client ignores the updates that it does not
+        // know.
         shows: DisplayCapabilities {
             terminals: true,
             notices: true,
@@ -36,7 +37,7 @@ pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> R
     Reply::now(Ok(answer(client.auth.as_ref().is_some_and(|auth| auth.terminal.is_some()))))
 }
 
-/// Our half of the handshake. `terminal`: the editor can run a login in a terminal.
+/// Returns the agent's half of the handshake. `terminal`: the client can run a login in a terminal.
 fn answer(terminal: bool) -> v2::InitializeResponse {
     let prompt = v2::PromptCapabilities::new()
         .image(v2::PromptImageCapabilities::new())
@@ -69,7 +70,7 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .auth_methods(methods)
 }
 
-/// auth/login: at once, and as often as an editor likes.
+/// auth/login: succeeds immediately, any number of times.
 pub(super) fn login(server: &Arc<Server>, _: Cx, request: v2::LoginAuthRequest) -> Reply<v2::LoginAuthResponse> {
     let known = login::log_in(server, &request.method_id.0);
     Reply::now(known.map(|()| v2::LoginAuthResponse::default()).map_err(Into::into))

@@ -1,4 +1,4 @@
-//! Settings as config options.
+//! Config options.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::options::{self, Chosen};
 use crate::server::{ChoiceReply, Server};
 use session::Handle;
 
-/// Settings as the editor shows them.
+/// Encodes the config options of a session.
 pub(super) fn encode(settings: Vec<Setting>) -> Vec<v2::SessionConfigOption> {
     settings.into_iter().map(option).collect()
 }
 
-/// What can be chosen in a session.
+/// Returns the config options of a session.
 pub(super) fn choices(server: &Server, session: &Handle) -> Vec<v2::SessionConfigOption> {
     encode(options::settings(server, session))
 }
@@ -55,7 +55,8 @@ pub(super) fn set_config_option(
     _: Cx,
     request: v2::SetSessionConfigOptionRequest,
 ) -> Reply<v2::SetSessionConfigOptionResponse> {
-    let (server, id) = (server.clone(), request.session_id.0.clone());
+    let server = server.clone();
+    let id = request.session_id.0.clone();
     let tries = matches!(&request.value, v2::SessionConfigOptionValue::Id { value }
         if options::relies_on_sandbox(&request.config_id.0, &value.0));
     server.clone().when_tried(&id, tries, move || {

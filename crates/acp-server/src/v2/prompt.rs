@@ -1,5 +1,5 @@
-//! session/prompt: the response comes when the prompt is part of the conversation; what follows is told by
-//! updates, the end of the turn too.
+//! session/prompt: the response follows when the prompt is part of the conversation; updates report
+//! all later events, including the end of the turn.
 
 use std::sync::Arc;
 
@@ -18,10 +18,11 @@ use session::Handle;
 pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -> Reply<v2::PromptResponse> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
     let options = prompt::options(request.meta.as_ref());
-    let (echo, session) = (request.prompt.clone(), request.session_id.0.to_string());
-    let said = || Ok(IncomingPrompt { session, parts: content::parts(request.prompt)?, options: options?, schema });
+    let echo = request.prompt.clone();
+    let session = request.session_id.0.to_string();
+    let decode = || Ok(IncomingPrompt { session, parts: content::parts(request.prompt)?, options: options?, schema });
     let Some(wait) = server.wait(&request.session_id.0) else {
-        return match said().and_then(|said| prompt::queue(server, said)) {
+        return match decode().and_then(|prompt| prompt::queue(server, prompt)) {
             Err(refusal) => Reply::now(Err(refusal.into())),
             Ok(queued) => {
                 let server = server.clone();
@@ -29,10 +30,10 @@ pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -
             }
         };
     };
-    // Sent together with the resume of its session.
+    // The session is still being opened: the client sent the prompt together with the resume.
     let server = server.clone();
     Reply::later(async move {
-        let queued = prompt::queue_when_open(&server, said, wait, &cx.cancelled).await?.ok_or(Refusal::Cancelled)?;
+        let queued = prompt::queue_when_open(&server, decode, wait, &cx.cancelled).await?.ok_or(Refusal::Cancelled)?;
         Ok(insert(server, queued, echo, &cx).await?)
     })
 }
@@ -50,8 +51,8 @@ async fn insert(
     let message = v2::UserMessage::new(id.share()).content(echo);
     cx.after(async move {
         line::send(&server.peer, &session.id, v2::SessionUpdate::UserMessage(message)).await;
-        // The request has been answered: from here on the session is what can be cancelled. How the turn ends,
-        // and what comes of it, is told by its last update.
+        // The request has been answered, so that from now on only the session can be cancelled. The
+        // last update of the turn reports its outcome.
         turn.ended(&CancellationToken::new()).await.ok();
     });
     Ok(v2::PromptResponse::new(id.share()))

@@ -36,7 +36,7 @@ fn commands(session: &Handle) -> Vec<v2::AvailableCommand> {
     update::commands(&session.commands())
 }
 
-/// session/resume: with what was said in it, or without.
+/// session/resume: opens a session, and sends its history if the client requests that.
 pub(super) fn resume(
     server: &Arc<Server>,
     cx: Cx,
@@ -62,7 +62,7 @@ pub(super) fn resume(
     })
 }
 
-/// session/fork: a new session with the history of another.
+/// session/fork: creates a session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest) -> Reply<v2::ForkSessionResponse> {
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
     let system = request.system_prompt.map(system_text);
@@ -79,10 +79,11 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest
     })
 }
 
-/// session/list: newest first, any number of pages.
+/// session/list: newest first, in pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest) -> Reply<v2::ListSessionsResponse> {
     let cursor = request.cursor.map(|cursor| cursor.0.to_string());
-    let (archived, cwd) = (archive_filter(request.archived.as_ref()), request.cwd.map(v2::AbsolutePath::into_inner));
+    let archived = archive_filter(request.archived.as_ref());
+    let cwd = request.cwd.map(v2::AbsolutePath::into_inner);
     let page = archived.map(|archived| sessions::list(server.clone(), cwd, archived, cursor));
     Reply::later(async move {
         let page = page?.await?;
@@ -97,12 +98,12 @@ pub(super) fn cancel(server: &Arc<Server>, note: v2::CancelSessionNotification) 
     sessions::cancel(server, &note.session_id.0);
 }
 
-/// tool_call/cancel: no call is offered for it.
+/// tool_call/cancel: not offered for any call.
 pub(super) fn cancel_call(_: &Arc<Server>, _: Cx, _: v2::CancelToolCallRequest) -> Reply<v2::CancelToolCallResponse> {
     Reply::now(Err(not_alone("call")))
 }
 
-/// terminal/cancel: no terminal is offered for it.
+/// terminal/cancel: not offered for any terminal.
 pub(super) fn cancel_terminal(
     _: &Arc<Server>,
     _: Cx,
@@ -144,7 +145,8 @@ fn name(server: &v2::McpServer) -> Option<&str> {
     }
 }
 
-/// A server as the settings would have it. What was not offered at the handshake is refused.
+/// Converts an MCP server to a settings entry. A kind that was not offered at the handshake is
+/// refused.
 fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, Refusal> {
     match server {
         v2::McpServer::Stdio(server) => {

@@ -1,4 +1,5 @@
-//! The routing table of version 2: one line per method, in the protocol's order, no logic.
+//! The routing table of version 2: one line for each method, in the protocol's order. Contains no
+//! logic.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use protocol::table::Table;
 use super::{initialize, options, prompt, requests, sessions};
 use crate::server::Server;
 
-/// What an editor can ask of us in version 2.
+/// Returns the methods that a client can call in version 2.
 pub fn table(server: &Arc<Server>) -> Table<Server> {
     Table::new(server.clone())
         .gate(Server::gate)

@@ -1,6 +1,5 @@
-//! Event → session/update: pure, the only place, live and replay alike.
-//!
-//! The calls are in `card.rs`.
+//! Converts events to `session/update`, for live and replayed events alike. Tool calls are in
+//! `card.rs`.
 
 use std::sync::Arc;
 
@@ -25,11 +24,11 @@ use transcript::{FaultKind, Priority, Todo, TodoStatus, attached};
 
 struct ShownState {
     peer: Peer,
-    /// The calls that are not over yet.
+    /// The calls that have not ended.
     cards: ShownCalls,
 }
 
-/// What is shown of a session that has been shown nothing yet.
+/// Creates the view of a session of which nothing has been shown.
 pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
     Box::new(ShownState { peer: peer.clone(), cards: ShownCalls::default() })
 }
@@ -68,7 +67,7 @@ impl SessionView for ShownState {
 
 fn stop_reason(outcome: Outcome) -> v2::StopReason {
     match outcome {
-        // Words that came meanwhile have a turn of their own.
+        // A steering message has a turn of its own.
         Outcome::Ended | Outcome::Rejected | Outcome::Steered => v2::StopReason::EndTurn,
         Outcome::Cancelled => v2::StopReason::Cancelled,
         Outcome::Refused => v2::StopReason::Refusal,
@@ -83,7 +82,7 @@ fn stop_reason(outcome: Outcome) -> v2::StopReason {
     }
 }
 
-/// The updates that show an event.
+/// Returns the updates that show an event.
 fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
     use v2::SessionUpdate as U;
     match event {
@@ -99,7 +98,7 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
         Event::User { message, piece: UserPiece::File(file) } => {
             vec![U::UserMessageChunk(v2::ContentChunk::new(block(file), message.share()))]
         }
-        // Told with the response that says so.
+        // The response to the prompt reports it.
         Event::Prompted { .. } => vec![],
         Event::Text { part, delta } => chunks(delta, part.share()).map(U::AgentMessageChunk).collect(),
         Event::Thought { part, delta } => chunks(delta, part.share()).map(U::AgentThoughtChunk).collect(),
@@ -112,7 +111,7 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
             let plan = v2::PlanItems::new(PLAN, todos.iter().map(entry).collect());
             vec![U::PlanUpdate(v2::PlanUpdate::new(v2::PlanUpdateContent::Items(plan)))]
         }
-        // What the options are now is the session's to say; see `updates.rs`.
+        // The session sends the options; see `updates.rs`.
         Event::Mode(_) | Event::Options => vec![],
         Event::Commands(list) => {
             vec![U::AvailableCommandsUpdate(v2::AvailableCommandsUpdate::new(commands(list)))]
@@ -138,11 +137,11 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
             let again = format!("Retrying in {seconds} s ({attempt}/{limit}).");
             vec![notice(Severity::Warning, &text::sentences([cause.as_str(), &again]), None)]
         }
-        // The state is told where a turn begins, waits and ends.
+        // The state is reported when a turn begins, waits and ends.
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
-        // Not asked for in this version.
+        // Not supported in this version.
         Event::Subagent(_) | Event::Told { .. } => vec![],
-        // Sent to the session it happened in; see `updates.rs`.
+        // Sent to the session that the event belongs to; see `updates.rs`.
         Event::Within { .. } => vec![],
     }
 }
@@ -155,7 +154,7 @@ pub(super) fn commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
     list.iter().map(one).collect()
 }
 
-/// Words in pieces that make no line too long.
+/// Splits a text into chunks that keep every line below the limit.
 fn chunks<'a>(text: &'a str, message: Arc<str>) -> impl Iterator<Item = v2::ContentChunk> + use<'a> {
     let mut rest = text;
     std::iter::from_fn(move || {
