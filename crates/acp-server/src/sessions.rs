@@ -88,7 +88,7 @@ fn given(name: String, transport: Transport) -> McpEntry {
     }
 }
 
-/// Whether a client that opens a session is shown its history.
+/// The treatment of the history when a client opens a session: shown, or known to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryMode {
     Shown,
@@ -424,7 +424,7 @@ fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle
     Ok(Some((live, written)))
 }
 
-/// Whether a session is in use here, or only stored. A running subagent counts as in use.
+/// The status of a session: in use here, or only stored. A running subagent counts as in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Open,

@@ -1,5 +1,6 @@
-//! Who is let in. A page in somebody's browser can reach this machine too, under whatever name it likes: so a
-//! request must name this machine, and come from no page that was not invited.
+//! Admission of clients. A page in the user's browser can reach this machine too, under any host
+//! name. So a request must name this machine, and must not come from a page that is not in
+//! `serve.origins`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,44 +14,44 @@ use super::places::SocketPlace;
 use super::tokens::{Tokens, is_user, real};
 use config::settings::{ServeSettings, TrustedProxy};
 
-/// Somebody who was let in.
+/// An admitted client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// What they are called in the log.
+    /// The name in the log.
     pub name: String,
     pub user: Option<String>,
-    /// Directories that may be opened; none: any.
+    /// The directories that may be opened; `None` allows any.
     pub roots: Option<Arc<[PathBuf]>>,
 }
 
-/// Why somebody is not let in.
+/// The reason why a client is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
     pub status: StatusCode,
-    /// In words for whoever set up the client.
+    /// The message for the client's operator.
     pub why: String,
 }
 
-/// What is known of a connection before it says anything.
+/// The facts about a connection before its first request.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub address: SocketAddr,
-    /// The SHA-256 of the certificate that was shown.
+    /// The SHA-256 of the client's certificate.
     pub certificate: Option<[u8; 32]>,
-    /// Its place among the sockets that are open, as long as it is; none: there was none left, and only what watches over
-    /// the server is answered.
+    /// The place among the open sockets, held as long as this exists. `None` if there was none
+    /// left: then only monitoring requests are served.
     pub place: Option<SocketPlace>,
 }
 
-/// The rules of the door.
+/// The rules of admission.
 pub struct Admission {
-    /// Only this machine can connect.
+    /// Only clients on this machine can connect.
     loopback: bool,
     origins: Vec<String>,
     tokens: Tokens,
     proxy: Option<Proxy>,
     roots: Option<Arc<[PathBuf]>>,
-    /// Whoever connects has shown a certificate.
+    /// Every client has a certificate of the configured authority.
     certified: bool,
 }
 
@@ -60,10 +61,10 @@ struct Proxy {
 }
 
 impl Admission {
-    /// The rules that settings make for a server that listens at an address.
+    /// Creates the rules for a server that listens at an address.
     ///
     /// # Errors
-    /// Nobody may listen there with these settings, or one of them makes no sense.
+    /// The settings do not allow a server at that address, or one of them is invalid.
     pub fn new(settings: &ServeSettings, listen: SocketAddr) -> Result<Self, String> {
         let tokens = Tokens::new(&settings.tokens, settings.token_file.as_deref())?;
         let loopback = listen.ip().is_loopback();
@@ -84,7 +85,7 @@ impl Admission {
         }
         let roots = settings.roots.as_deref().map(real).transpose().map_err(|why| format!("serve.roots {why}"))?;
         let own = settings.tokens.iter().any(|token| token.roots.is_some());
-        // Where strangers can connect, nothing is served that nobody has named.
+        // If other machines can connect, only configured directories are served.
         let roots = if loopback || roots.is_some() { roots } else { Some(Arc::from([])) };
         if roots.as_deref().is_some_and(<[PathBuf]>::is_empty) && !own && settings.token_file.is_none() {
             return Err("serve.roots says which directories may be opened, and it is empty".into());
@@ -92,13 +93,13 @@ impl Admission {
         Ok(Self { loopback, origins: settings.origins.clone(), tokens, proxy, roots, certified })
     }
 
-    /// Whether everybody on this machine may connect.
+    /// Whether all clients on this machine may connect.
     pub fn is_open(&self) -> bool {
         !self.tokens.are_wanted() && !self.certified && self.named().is_none()
     }
 
-    /// Checks what every request must have, whatever it is for: that it names this machine, where only this machine can
-    /// connect, and comes from no page that was not invited.
+    /// Checks the requirements of every request, including monitoring: it names this machine if
+    /// only this machine can connect, and it does not come from a page that is not allowed.
     ///
     /// # Errors
     /// [`Denied`].
@@ -121,7 +122,7 @@ impl Admission {
         self.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&from))
     }
 
-    /// Lets somebody in.
+    /// Checks a client's credentials, and returns its identity.
     ///
     /// # Errors
     /// [`Denied`].
@@ -133,7 +134,9 @@ impl Admission {
         if self.proxy.is_some() && !by_proxy && !from.is_loopback() {
             return denied(StatusCode::FORBIDDEN, "only the proxy of serve.proxy.addresses may connect");
         }
-        if let Some(header) = self.named().filter(|_| by_proxy) {
+        if let Some(header) = self.named()
+            && by_proxy
+        {
             let name = head.headers.get(header).and_then(|name| name.to_str().ok());
             return match name.filter(|name| is_user(name)) {
                 Some(name) => Ok(self.identity(name, Some(name.to_owned()))),
@@ -159,7 +162,7 @@ impl Admission {
                 let roots = token.roots.or_else(|| self.roots.clone());
                 Ok(Identity { name: token.name, user: token.user, roots })
             }
-            // Its authority was checked before it could say anything.
+            // The certificate was checked during the TLS handshake.
             None if self.certified && caller.certificate.is_some() => Ok(self.identity("a certificate", None)),
             None if self.is_open() => Ok(self.identity("somebody on this machine", None)),
             None => unauthorized("a token is needed: send it as \"Authorization: Bearer TOKEN\""),
@@ -175,23 +178,23 @@ impl Admission {
     }
 }
 
-fn proxy(said: &TrustedProxy) -> Result<Proxy, String> {
+fn proxy(settings: &TrustedProxy) -> Result<Proxy, String> {
     let address =
         |text: &String| text.parse().map_err(|_| format!("serve.proxy.addresses: \"{text}\" is not an address"));
-    let addresses: Vec<IpAddr> = said.addresses.iter().map(address).collect::<Result<_, _>>()?;
+    let addresses: Vec<IpAddr> = settings.addresses.iter().map(address).collect::<Result<_, _>>()?;
     if addresses.is_empty() {
         return Err("serve.proxy.addresses says where the proxy connects from, and it is empty".into());
     }
-    Ok(Proxy { addresses, user_header: said.user_header.clone() })
+    Ok(Proxy { addresses, user_header: settings.user_header.clone() })
 }
 
-/// The token that was sent.
+/// Returns the bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a request is for this machine by a name that nobody else can give it.
+/// Whether a request names this machine by a name that cannot be assigned to another one.
 fn names_loopback(head: &Parts) -> bool {
     let authority = head.uri.authority().map(|authority| authority.as_str().to_owned());
     let host = authority.or_else(|| head.headers.get(HOST)?.to_str().ok().map(str::to_owned));
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_named_on_this_machine() {
+    fn request_to_loopback_must_name_loopback() {
         let table = [
             (vec![("host", "localhost:4200")], true),
             (vec![("host", "LOCALHOST.")], true),
@@ -254,16 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_invited_may_connect() {
+    fn allowed_origin_may_connect() {
         let settings = ServeSettings { origins: vec!["https://ide.example/".into()], ..ServeSettings::default() };
-        let door = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
-        let from = |origin| door.admit(&head(&[("host", "localhost"), ("origin", origin)]), &caller("127.0.0.1"));
+        let admission = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
+        let from = |origin| admission.admit(&head(&[("host", "localhost"), ("origin", origin)]), &caller("127.0.0.1"));
         assert!(from("https://ide.example").is_ok());
         assert!(from("https://ide.example.evil").unwrap_err().why.contains("serve.origins"));
     }
 
     #[test]
-    fn nobody_listens_to_strangers_without_knowing_them() {
+    fn public_address_requires_tls_and_credentials() {
         let everywhere: SocketAddr = "0.0.0.0:1".parse().unwrap();
         let (_, line) = tokens::make("a", None).unwrap();
         let sha256 = line.split("sha256:").last().unwrap().to_owned();
@@ -302,34 +305,35 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_says_who_connects() {
+    fn user_name_is_taken_from_proxy_header() {
         let proxy = TrustedProxy { addresses: vec!["10.0.0.1".into()], user_header: Some("x-user".into()) };
         let settings = ServeSettings { proxy: Some(proxy), roots: Some(vec!["/".into()]), ..ServeSettings::default() };
-        let door = Admission::new(&settings, "0.0.0.0:1".parse().unwrap()).unwrap();
-        let admitted = |headers: &[(&str, &str)], from: &str| door.admit(&head(headers), &caller(from));
+        let admission = Admission::new(&settings, "0.0.0.0:1".parse().unwrap()).unwrap();
+        let admitted = |headers: &[(&str, &str)], from: &str| admission.admit(&head(headers), &caller(from));
         let ada = admitted(&[("x-user", "ada")], "10.0.0.1").unwrap();
         assert_eq!(ada.user.as_deref(), Some("ada"));
         assert_eq!(admitted(&[], "10.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
         assert_eq!(admitted(&[("x-user", "../ada")], "10.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
-        // Whoever else can connect cannot say who they are.
+        // Other clients cannot set the user name.
         assert_eq!(admitted(&[("x-user", "ada")], "10.0.0.2").unwrap_err().status, StatusCode::FORBIDDEN);
         assert_eq!(admitted(&[("x-user", "ada")], "127.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
     }
 
     #[test]
-    fn tokens_are_wanted_where_there_are_any() {
+    fn token_is_required_if_one_is_configured() {
         let (presented, line) = tokens::make("a", None).unwrap();
         let sha256 = line.split("sha256:").last().unwrap().to_owned();
         let entry = TokenEntry { name: "a".into(), sha256, user: Some("ada".into()), roots: None };
         let settings = ServeSettings { tokens: vec![entry], ..ServeSettings::default() };
-        let door = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
-        let with =
-            |value: &str| door.admit(&head(&[("host", "localhost"), ("authorization", value)]), &caller("127.0.0.1"));
+        let admission = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
+        let with = |value: &str| {
+            admission.admit(&head(&[("host", "localhost"), ("authorization", value)]), &caller("127.0.0.1"))
+        };
         assert_eq!(with(&format!("Bearer {presented}")).unwrap().user.as_deref(), Some("ada"));
         assert_eq!(with(&format!("bearer  {presented}")).unwrap().name, "a");
         assert_eq!(with(&format!("Basic {presented}")).unwrap_err().status, StatusCode::UNAUTHORIZED);
         assert!(with("Bearer x").unwrap_err().why.contains("not known"));
-        let none = door.admit(&head(&[("host", "localhost")]), &caller("127.0.0.1"));
+        let none = admission.admit(&head(&[("host", "localhost")]), &caller("127.0.0.1"));
         assert!(none.unwrap_err().why.contains("Authorization"));
     }
 }

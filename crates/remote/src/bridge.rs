@@ -1,7 +1,7 @@
-//! From an editor that only starts programs to a server: standard input and output on one side, a WebSocket on the
-//! other. Where the socket breaks it is opened again, and what has not come is sent once more; nothing is sent twice.
-//! Where the server does not know the connection any more, or stops, it goes on on whichever server answers then: see
-//! `serve/failover.rs`.
+//! Connects a client that only starts programs to a server: standard input and output on one side,
+//! a WebSocket on the other. If the socket breaks, it is opened again, and unacknowledged messages
+//! are sent once more; no message is sent twice. If the server no longer knows the connection, or
+//! stops, the conversation moves to another server; see `failover.rs`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,67 +29,70 @@ use super::tally::MessageTally;
 use super::waiting_lines::WaitingLines;
 use super::websocket::{self, Halves, PING};
 
-/// How often a server is tried that does not answer at first.
-const FIRST_TRIES: u32 = 4;
+/// The number of attempts to reach a server that has never answered.
+const MAX_FIRST_ATTEMPTS: u32 = 4;
 
-/// How long a server is tried that has answered before.
-const PATIENCE: Duration = Duration::from_secs(3600);
+/// The time during which a server is tried that has answered before.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The longest pause between two tries: a server that is back is noticed within a second.
-const PAUSE: Duration = Duration::from_millis(800);
+/// The maximum pause between two attempts, so that a server that is back is noticed within a
+/// second.
+const MAX_PAUSE: Duration = Duration::from_millis(800);
 
-/// How long a server may take to answer.
-const ANSWER: Duration = Duration::from_secs(20);
+/// The time limit of one attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often a connection is asked for that the server does not know: another one behind the same address may.
-const ASKED_FOR: u32 = 3;
+/// The number of attempts to resume a connection that the server does not know: another server
+/// behind the same address may know it.
+const MAX_UNKNOWN_ATTEMPTS: u32 = 3;
 
-/// How long the next server may take to open a session: whoever was lost holds it until its lease has run out.
-const OPENING: Duration = Duration::from_secs(60);
+/// The time limit for opening a session on the next server: a lost server holds the session until
+/// its lease expires.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The pause before that is tried again.
-const OPENING_PAUSE: Duration = Duration::from_millis(500);
+/// The pause before the session is opened again.
+const OPEN_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A connection that was carried for less did not go on.
-const CARRIED: Duration = Duration::from_secs(5);
+/// The minimum lifetime of a connection that counts as established.
+const MIN_LIFETIME: Duration = Duration::from_secs(5);
 
-/// So many connections in a row that were carried for less are followed by another one as soon as a server that is
-/// back should be noticed. A server that ends each more often is asked only every [`CARRIED`].
-const SHORT_IN_A_ROW: u32 = 20;
+/// The number of consecutive short connections after which the next attempt waits for
+/// [`MIN_LIFETIME`]. Earlier attempts follow quickly, so that a server that is back is noticed.
+const MAX_SHORT_CONNECTIONS: u32 = 20;
 
-/// How much of the editor's is read while the server has not said that what was sent has come, in bytes: a cancel may be
-/// among it.
-const WAITING_BYTES: usize = 16 << 20;
+/// The maximum size in bytes of the client messages that are read while the server is behind with
+/// acknowledgements: a cancellation may be among them.
+const MAX_WAITING_BYTES: usize = 16 << 20;
 
-/// A connection to a server, as `adjutant connect` has it.
+/// The client's side of a connection to a server, for `adjutant connect`.
 pub struct Bridge {
     client: Client,
     url: String,
     token: Option<HeaderValue>,
-    /// The connection, once there is one.
+    /// The id of the connection, once there is one.
     id: Option<HeaderValue>,
     /// The server counts messages, so that a broken connection can be resumed.
     resumes: bool,
-    /// A server has answered once: from then on it is tried for [`PATIENCE`].
+    /// A server has answered once: from then on it is tried for [`RECONNECT_TIMEOUT`].
     opened: bool,
-    /// How many connections in a row were carried for less than [`CARRIED`].
+    /// The number of consecutive connections that were shorter than [`MIN_LIFETIME`].
     short: u32,
     tally: MessageTally,
-    /// What the editor has said and was not sent yet, because too much is on its way.
+    /// The client's messages that are not sent yet, because too many are unacknowledged.
     waiting: WaitingLines,
     conversation: CarriedConversation,
 }
 
-/// Why a bridge ends.
+/// The reason why a bridge ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BridgeError {
     /// The server does not answer.
     #[error("{url} cannot be reached: {why}")]
     Unreachable { url: String, why: String },
-    /// It does not answer as a server of ours does.
+    /// The server's answer is not that of an adjutant server.
     #[error("{url} refuses: {why}")]
     Refused { url: String, why: String },
-    /// It has ended the connection.
+    /// The server has ended the connection.
     #[error("the server has ended the connection{0}")]
     Ended(String),
     /// The connection broke and cannot be resumed.
@@ -97,20 +100,20 @@ pub enum BridgeError {
     Lost(String),
 }
 
-/// What is to follow when a socket has ended.
+/// The end of a socket.
 enum SocketEnd {
-    /// The editor has nothing more to say.
+    /// The client's input has ended.
     Done,
     Broken,
-    /// The server has ended the connection: why, and whether it is about to stop.
+    /// The server has ended the connection: the reason, and whether the server stops.
     Closed(String, bool),
 }
 
-/// A socket broke, or is taken for broken.
+/// The socket broke, or is treated as broken.
 struct Broken;
 
 impl Bridge {
-    /// One that has not been opened.
+    /// Creates a bridge without a connection.
     pub fn new(client: Client, url: String, token: Option<HeaderValue>) -> Self {
         let conversation = CarriedConversation::new(format!("{:032x}", fastrand::u128(..)));
         let tally = MessageTally::counting();
@@ -118,7 +121,8 @@ impl Bridge {
         Self { client, url, token, id: None, resumes: false, opened: false, short: 0, tally, waiting, conversation }
     }
 
-    /// Carries messages until the editor has nothing more to say. `tell` is told what somebody should know meanwhile.
+    /// Carries messages until the client's input ends. `tell` receives progress messages for the
+    /// user.
     ///
     /// # Errors
     /// [`BridgeError`].
@@ -149,7 +153,8 @@ impl Bridge {
         }
     }
 
-    /// Connects again, to the same server or, where that stops or does not know the connection any more, another one.
+    /// Connects again: to the same server, or to another one if it stops or no longer knows the
+    /// connection.
     async fn next(
         &mut self,
         stops: bool,
@@ -171,71 +176,76 @@ impl Bridge {
         Ok((self.go_on(carried, outbox, tell).await?, Vec::new()))
     }
 
-    /// Goes on with the conversation on whichever server answers.
+    /// Moves the conversation to another server.
     async fn go_on(
         &mut self,
         carried: Instant,
         outbox: &Outbox,
         tell: &impl Fn(&str),
     ) -> Result<Halves<Upgraded>, BridgeError> {
-        self.short = if carried.elapsed() < CARRIED { self.short + 1 } else { 0 };
-        // Nobody is to be asked without a pause for what nobody can give.
+        self.short = if carried.elapsed() < MIN_LIFETIME { self.short + 1 } else { 0 };
+        // Limits the rate of attempts at a server that ends every connection.
         tokio::time::sleep(pause_after_short(self.short)).await;
         let began = Instant::now();
         loop {
             for line in self.conversation.leave() {
                 outbox.send(line.into()).await;
             }
-            (self.id, self.tally) = (None, MessageTally::counting());
+            self.id = None;
+            self.tally = MessageTally::counting();
             let (mut socket, _) = self.open(tell).await?;
             match self.settle(&mut socket, outbox).await {
                 Ok(()) => {
                     tell("connected again, to another server");
                     return Ok(socket);
                 }
-                Err(Broken) if began.elapsed() > PATIENCE => {
+                Err(Broken) if began.elapsed() > RECONNECT_TIMEOUT => {
                     return Err(BridgeError::Lost("no other server goes on with it".into()));
                 }
-                Err(Broken) => tokio::time::sleep(OPENING_PAUSE).await,
+                Err(Broken) => tokio::time::sleep(OPEN_RETRY_INTERVAL).await,
             }
         }
     }
 
-    /// Introduces the editor to a server, loads its sessions there, and asks once more what was not answered.
+    /// Introduces the client to a server, loads its sessions there, and sends its unanswered
+    /// requests again.
     async fn settle(&mut self, socket: &mut Halves<Upgraded>, outbox: &Outbox) -> Result<(), Broken> {
-        let hello = self.conversation.introduction();
-        self.ask(socket, hello, None, outbox).await?.map_err(|_| Broken)?;
-        // By the time that whoever was lost has let go of those, it has let go of the others.
+        let initialize = self.conversation.introduction();
+        self.ask(socket, initialize, None, outbox).await?.map_err(|_| Broken)?;
+        // Sessions with an unanswered prompt come first: when the lost server has released them, it
+        // has released the others too.
         let mut sessions = self.conversation.sessions();
         sessions.sort_by_key(|session| !self.conversation.is_waiting(session));
         for session in sessions {
             let began = Instant::now();
             loop {
-                let (load, mut replay) = (self.conversation.load(&session), Vec::new());
-                let told = match self.ask(socket, load, Some((&session, &mut replay)), outbox).await? {
+                let load = self.conversation.load(&session);
+                let mut replay = Vec::new();
+                let lines = match self.ask(socket, load, Some((&session, &mut replay)), outbox).await? {
                     Ok(()) => match self.choose(socket, &session, outbox).await? {
                         Ok(()) => self.conversation.missed(replay),
-                        // In another mode it may do more than its user wants.
+                        // In another mode the agent might do more than the user wants.
                         Err(e) => self.conversation.give_up(&session, &e.message),
                     },
-                    // To ask twice is to take it from whoever has it, which is right only for a turn of ours.
+                    // A second request takes the session over from another connection, which is
+                    // right only for a turn of this client.
                     Err(e) if e.code != code::INTERNAL || !self.conversation.is_waiting(&session) => {
                         self.conversation.give_up(&session, &e.message)
                     }
-                    Err(e) if began.elapsed() > OPENING => self.conversation.give_up(&session, &e.message),
+                    Err(e) if began.elapsed() > OPEN_TIMEOUT => self.conversation.give_up(&session, &e.message),
                     Err(_) => {
-                        tokio::time::sleep(OPENING_PAUSE).await;
+                        tokio::time::sleep(OPEN_RETRY_INTERVAL).await;
                         continue;
                     }
                 };
-                for line in told.into_iter().filter_map(|line| self.conversation.heard(line)) {
+                for line in lines.into_iter().filter_map(|line| self.conversation.from_server(line)) {
                     outbox.send(line.into()).await;
                 }
                 break;
             }
         }
-        let (again, told) = self.conversation.again();
-        for line in told {
+        let (again, responses) = self.conversation.again();
+        for line in responses {
             outbox.send(line.into()).await;
         }
         for line in again {
@@ -244,7 +254,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Chooses in a session that has begun anew what was chosen in it before.
+    /// Repeats the choices in a session that was created again.
     async fn choose(
         &mut self,
         socket: &mut Halves<Upgraded>,
@@ -259,8 +269,8 @@ impl Bridge {
         Ok(Ok(()))
     }
 
-    /// Asks the server something of our own, and waits for the answer. What is shown of sessions meanwhile is kept
-    /// in `replay`; everything else is the editor's.
+    /// Sends a request of the bridge itself, and waits for the response. Collects the updates of
+    /// sessions that are being loaded in `replay`, and forwards all other messages to the client.
     async fn ask(
         &mut self,
         socket: &mut Halves<Upgraded>,
@@ -269,7 +279,7 @@ impl Bridge {
         outbox: &Outbox,
     ) -> Result<Result<(), RpcError>, Broken> {
         self.send(socket, request).await?;
-        let mut silent = Instant::now() + OPENING;
+        let mut silent = Instant::now() + OPEN_TIMEOUT;
         loop {
             let message = tokio::time::timeout_at(silent, socket.1.next()).await.map_err(|_| Broken)?;
             let text = match message {
@@ -281,7 +291,7 @@ impl Bridge {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Broken),
                 Some(Ok(_)) => continue,
             };
-            silent = Instant::now() + OPENING;
+            silent = Instant::now() + OPEN_TIMEOUT;
             if self.tally.hear(text.len()) {
                 socket.0.send(Message::Ping(self.tally.ping())).await.map_err(|_| Broken)?;
             }
@@ -299,7 +309,7 @@ impl Bridge {
                 }
                 _ => {}
             }
-            if let Some(line) = self.conversation.heard(text) {
+            if let Some(line) = self.conversation.from_server(text) {
                 outbox.send(line.into()).await;
             }
         }
@@ -310,23 +320,25 @@ impl Bridge {
         websocket::send_one(&mut socket.0, line).await.map_err(|_| Broken)
     }
 
-    /// Opens a socket, however often that takes.
+    /// Opens a socket, with as many attempts as allowed. Returns it with the messages to be sent
+    /// again.
     async fn open(&mut self, tell: impl Fn(&str)) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
         let began = Instant::now();
-        let (mut tries, mut unknown) = (0, 0);
+        let mut tries = 0;
+        let mut unknown = 0;
         loop {
             tries += 1;
-            let why = match tokio::time::timeout(ANSWER, self.once()).await {
+            let why = match tokio::time::timeout(CONNECT_TIMEOUT, self.once()).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(BridgeError::Unreachable { why, .. })) => why,
-                Ok(Err(BridgeError::Lost(why))) if unknown < ASKED_FOR => {
+                Ok(Err(BridgeError::Lost(why))) if unknown < MAX_UNKNOWN_ATTEMPTS => {
                     unknown += 1;
                     why
                 }
                 Ok(Err(e)) => return Err(e),
                 Err(_) => "it does not answer".to_owned(),
             };
-            let over = if self.opened { began.elapsed() > PATIENCE } else { tries >= FIRST_TRIES };
+            let over = if self.opened { began.elapsed() > RECONNECT_TIMEOUT } else { tries >= MAX_FIRST_ATTEMPTS };
             if over {
                 return Err(BridgeError::Unreachable { url: self.url.clone(), why });
             }
@@ -361,15 +373,16 @@ impl Bridge {
         let response = request.send().await.map_err(|e| unreachable(reason(&e)))?;
         let status = response.status();
         if status != StatusCode::SWITCHING_PROTOCOLS {
-            let words = response.text().await.unwrap_or_default();
-            let words = base::text::title(words.trim());
+            let body = response.text().await.unwrap_or_default();
+            let body = base::text::title(body.trim());
             return Err(match status {
                 StatusCode::NOT_FOUND | StatusCode::CONFLICT if self.id.is_some() => {
-                    BridgeError::Lost(format!("the server does not know it any more ({words})"))
+                    BridgeError::Lost(format!("the server does not know it any more ({body})"))
                 }
-                // It may be another one soon: one that stops, or a proxy without anybody behind it.
-                _ if status.is_server_error() => unreachable(format!("{status}: {words}")),
-                _ => refused(format!("{status}: {words}")),
+                // Another server may answer soon: this one stops, or a proxy has no server at
+                // present.
+                _ if status.is_server_error() => unreachable(format!("{status}: {body}")),
+                _ => refused(format!("{status}: {body}")),
             });
         }
         if !websocket::is_answer(response.headers(), &key) {
@@ -380,7 +393,8 @@ impl Bridge {
         Ok((websocket::opened(io, LINE_CAP).await, again))
     }
 
-    /// Takes note of what the server says of the connection: what it has not heard is to be sent again.
+    /// Reads the server's headers about the connection. Returns the messages that it has not
+    /// received.
     fn agreed(&mut self, headers: &HeaderMap) -> Result<Vec<Bytes>, BridgeError> {
         let received = headers.get(RECEIVED).and_then(|count| count.to_str().ok()?.parse::<u64>().ok());
         if self.id.is_none() {
@@ -393,9 +407,9 @@ impl Bridge {
         self.tally.missing(received.unwrap_or_default()).ok_or_else(lost)
     }
 
-    /// Takes note of a line of the editor's; what is to be sent for it.
+    /// Records a line of the client. Returns the line to be sent, if any.
     fn noted(&mut self, line: Bytes) -> Option<Bytes> {
-        if self.resumes { self.conversation.said(line) } else { Some(line) }
+        if self.resumes { self.conversation.from_client(line) } else { Some(line) }
     }
 
     async fn carry(
@@ -436,7 +450,7 @@ impl Bridge {
                         sink.send(Message::Close(None)).await.ok();
                         return SocketEnd::Done;
                     }
-                    // Nothing more comes; what waits is sent first.
+                    // The input has ended; the waiting lines are sent first.
                     None => {
                         while let Some(first) = self.waiting.pop_front() {
                             if self.pass_on(&mut sink, Some(first)).await.is_err() {
@@ -469,12 +483,13 @@ impl Bridge {
         }
     }
 
-    /// Whether more of the editor's is read: of what waits there may be so much.
+    /// Whether more of the client's input is read, given the lines that wait.
     fn takes_more(&self) -> bool {
-        !self.tally.is_full() && self.waiting.is_empty() || self.tally.is_full() && self.waiting.bytes < WAITING_BYTES
+        let waits_within_limit = self.tally.is_full() && self.waiting.bytes < MAX_WAITING_BYTES;
+        !self.tally.is_full() && self.waiting.is_empty() || waits_within_limit
     }
 
-    /// Sends a line of the editor's.
+    /// Sends a line of the client.
     async fn pass_on<S: Sink<Message, Error = WebSocketError> + Unpin>(
         &mut self,
         sink: &mut S,
@@ -485,13 +500,13 @@ impl Bridge {
         websocket::send_one(sink, text).await
     }
 
-    /// Takes a message of the server.
+    /// Handles a message of the server.
     async fn hear(&mut self, message: Message, outbox: &Outbox) -> Option<Heard> {
         match message {
             Message::Text(text) => {
                 let line = Bytes::from(text);
                 let bytes = line.len();
-                let line = if self.resumes { self.conversation.heard(line) } else { Some(line) };
+                let line = if self.resumes { self.conversation.from_server(line) } else { Some(line) };
                 if let Some(line) = line {
                     outbox.send(line.into()).await;
                 }
@@ -519,7 +534,8 @@ impl Bridge {
     }
 }
 
-/// Whether a line is sent before those that wait: a cancel is, unless what it cancels is among them.
+/// Whether a line is sent before those that wait: a cancellation is, unless its target is among
+/// them.
 fn overtakes(line: &[u8], waiting: &VecDeque<Bytes>) -> bool {
     let Some(shape) = Shape::of(line) else { return false };
     let mut others = waiting.iter().filter_map(|line| Shape::of(line));
@@ -536,25 +552,25 @@ fn overtakes(line: &[u8], waiting: &VecDeque<Bytes>) -> bool {
     }
 }
 
-/// Waits until the editor says nothing any more.
+/// Waits until the client's input has ended.
 async fn gone(lines: &mpsc::Receiver<Line>) {
     while !(lines.is_closed() && lines.is_empty()) {
-        tokio::time::sleep(OPENING_PAUSE).await; // nobody is told of that
+        tokio::time::sleep(OPEN_RETRY_INTERVAL).await; // a closed channel gives no notification
     }
 }
 
-/// What a message of the server asks of the bridge.
+/// The consequence of a server's message for the bridge.
 enum Heard {
-    /// As [`SocketEnd::Closed`].
+    /// The server has ended the connection, as in [`SocketEnd::Closed`].
     Closed(String, bool),
-    /// The server has no room at the moment, and wants the last message again.
+    /// The server cannot take the last message at the moment, and expects it again.
     Again,
-    /// Many have come since the server was told how many.
+    /// An acknowledgement is due.
     Many,
 }
 
-/// A line of the editor as a message; the answer to one that is none. The server waits for a response that is too
-/// long to be sent: it gets the reason in its place.
+/// Returns a client's line as a message, or the error response for one that is not. If the line is
+/// a response that is too long, the server waits for it, and gets an error in its place.
 fn message(line: Line) -> Result<Bytes, Vec<u8>> {
     let bad = match line {
         Line::Text(text) => return Ok(text),
@@ -569,21 +585,21 @@ fn message(line: Line) -> Result<Bytes, Vec<u8>> {
     }
 }
 
-/// The pause after so many tries in vain.
+/// Returns the pause after a number of failed attempts.
 fn pause_after(tries: u32) -> Duration {
-    (Duration::from_millis(100) * 2_u32.saturating_pow(tries.min(8))).min(PAUSE)
+    (Duration::from_millis(100) * 2_u32.saturating_pow(tries.min(8))).min(MAX_PAUSE)
 }
 
-/// The pause after so many connections in a row that did not go on.
+/// Returns the pause after a number of consecutive short connections.
 fn pause_after_short(short: u32) -> Duration {
     match short {
         0 => Duration::ZERO,
-        1..=SHORT_IN_A_ROW => pause_after(short),
-        _ => CARRIED,
+        1..=MAX_SHORT_CONNECTIONS => pause_after(short),
+        _ => MIN_LIFETIME,
     }
 }
 
-/// The innermost reason, which says most.
+/// Returns the innermost cause, which is the most specific.
 fn reason(error: &reqwest::Error) -> String {
     let mut at: &dyn std::error::Error = error;
     while let Some(next) = at.source() {
@@ -597,7 +613,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pause_never_longer_than_a_second_once_the_server_is_back() {
+    fn pause_is_below_one_second_when_server_is_back() {
         let pauses: Vec<Duration> = (1..1000).map(pause_after).collect();
         assert!(pauses[0] < Duration::from_millis(300) && pauses.is_sorted(), "{:?}", &pauses[..8]);
         let longest = pauses.last().copied().unwrap_or_default();
@@ -605,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_ends_each_connection_is_not_hammered() {
+    fn server_that_ends_every_connection_is_tried_rarely() {
         // One restart, or several in a minute, are noticed within a second.
         assert!((0..=10).all(|short| pause_after_short(short) < Duration::from_secs(1)));
         assert_eq!(pause_after_short(0), Duration::ZERO);
@@ -614,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_overtakes_all_but_what_it_cancels() {
+    fn cancellation_overtakes_all_but_its_target() {
         let line = |text: &'static str| Bytes::from_static(text.as_bytes());
         let waiting = VecDeque::from([
             line(r#"{"id":2,"method":"session/prompt","params":{"sessionId":"a","prompt":[]}}"#),

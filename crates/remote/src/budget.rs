@@ -1,5 +1,5 @@
-//! How much memory messages take that have not come whole. Each has its own limit; what many senders begin and do not
-//! end has one for their user, and one for all.
+//! Limits of the memory that incomplete messages take. Each message has its own limit; the
+//! incomplete messages of a user have one in all, and those of all users too.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// So many messages of the largest size may be unfinished for one user.
-const USER_MESSAGES: usize = 2;
+/// The budget of a user, in messages of the maximum size.
+const MAX_USER_MESSAGES: usize = 2;
 
-/// The same for all users together.
-const ALL_MESSAGES: usize = 8;
+/// The budget of all users together, in messages of the maximum size.
+const MAX_ALL_MESSAGES: usize = 8;
 
-/// What unfinished messages of one user and of all may take, and take.
+/// The budget for incomplete messages of one user, with the counters of the user and of all users.
 #[derive(Debug, Clone)]
 pub struct MessageBudget {
     user: Arc<AtomicUsize>,
     all: Arc<AtomicUsize>,
-    /// The largest message, in bytes.
+    /// The maximum length of a message in bytes.
     message: usize,
 }
 
 impl MessageBudget {
-    /// That of a user, with what is counted of them and of all.
+    /// Creates the budget of a user from the counters of the user and of all users.
     pub fn new(user: Arc<AtomicUsize>, all: Arc<AtomicUsize>, message: usize) -> Self {
         Self { user, all, message }
     }
 
-    /// Begins a message, of which nothing has come.
+    /// Begins a message.
     pub fn begin(&self) -> UnfinishedMessage {
         UnfinishedMessage { budget: self.clone(), bytes: AtomicUsize::new(0), is_discarded: AtomicBool::new(false) }
     }
 }
 
-/// A message of which so many bytes have come. What it takes is given back when it is dropped.
+/// An incomplete message. Dropping it returns its bytes to the budget.
 #[derive(Debug)]
 pub struct UnfinishedMessage {
     budget: MessageBudget,
@@ -44,7 +44,7 @@ pub struct UnfinishedMessage {
 }
 
 impl UnfinishedMessage {
-    /// Takes note of more bytes. False: there is no room for them.
+    /// Counts more bytes. Returns `false` if the budget is exhausted.
     pub fn grow(&self, bytes: usize) -> bool {
         if self.is_discarded.load(Ordering::Relaxed) {
             return true;
@@ -55,10 +55,10 @@ impl UnfinishedMessage {
             let grown = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= most);
             count.try_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
         };
-        if !fits(user, USER_MESSAGES) {
+        if !fits(user, MAX_USER_MESSAGES) {
             return false;
         }
-        if !fits(all, ALL_MESSAGES) {
+        if !fits(all, MAX_ALL_MESSAGES) {
             user.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }
@@ -66,14 +66,14 @@ impl UnfinishedMessage {
         true
     }
 
-    /// It has come whole: what follows is another one.
+    /// Ends the message. Later bytes belong to the next one.
     pub fn finish(&self) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         self.budget.user.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.all.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// What comes from now on is read and not kept.
+    /// Stops counting: later bytes are read and discarded.
     pub fn discard(&self) {
         self.is_discarded.store(true, Ordering::Relaxed);
         self.finish();
@@ -86,8 +86,8 @@ impl Drop for UnfinishedMessage {
     }
 }
 
-/// What is read from counts as part of a message until that is finished; where there is no room for more, reading
-/// fails.
+/// A reader that counts all bytes towards a message until that is finished. Reading fails if the
+/// budget is exhausted.
 pub struct MeteredIo<T> {
     io: T,
     unfinished: Arc<UnfinishedMessage>,
@@ -103,9 +103,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for MeteredIo<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        let room = self.unfinished.grow(buf.filled().len() - before);
+        let is_within_budget = self.unfinished.grow(buf.filled().len() - before);
         let full = || std::io::Error::new(std::io::ErrorKind::OutOfMemory, "too much has come of unfinished messages");
-        Poll::Ready(if room { Ok(()) } else { Err(full()) })
+        Poll::Ready(if is_within_budget { Ok(()) } else { Err(full()) })
     }
 }
 
@@ -130,12 +130,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unfinished_messages_take_what_they_may() {
+    fn unfinished_messages_stay_within_budget() {
         let all = Arc::<AtomicUsize>::default();
         let users: Vec<_> = (0..5).map(|_| MessageBudget::new(Arc::default(), all.clone(), 10)).collect();
-        let (one, two) = (users[0].begin(), users[0].begin());
+        let one = users[0].begin();
+        let two = users[0].begin();
         assert!(one.grow(10) && two.grow(10) && !two.grow(1));
-        // A finished one makes room.
+        // A finished message frees its bytes.
         one.finish();
         assert!(two.grow(10) && !one.grow(1));
         drop(two);
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reading_ends_where_there_is_no_room() {
+    async fn reading_fails_when_budget_is_exhausted() {
         let message = Arc::new(MessageBudget::new(Arc::default(), Arc::default(), 4).begin());
         let mut io = MeteredIo::new(&[1_u8; 20][..], message.clone());
         let mut read = [0; 6];

@@ -1,9 +1,11 @@
-//! A conversation that goes on on another server, where the one it was begun on is lost or stops. The bridge notes what
-//! its editor and the server say to each other, as far as it takes: how the editor introduced itself, which sessions
-//! are open, what is not answered yet, and what was shown. Only version 1 of the protocol is understood here.
+//! A conversation that moves to another server when its server is lost or stops. The bridge records
+//! the messages between client and server that this takes: the client's `initialize`, its open
+//! sessions, its unanswered requests, and the updates it was shown. Supports only version 1 of the
+//! protocol.
 //!
-//! Nothing is said twice: an editor is shown of a session that was loaded again what it has not seen, and a prompt has
-//! an idempotency key, by which the other server knows whether it has begun, or ended.
+//! No message is repeated: of a session that is loaded again, the client is shown only the part
+//! that it has not seen; and each prompt has an idempotency key, by which the next server knows
+//! whether it has begun or ended.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,59 +22,62 @@ use acp_server::meta::{HANDED_OVER, OWN, UNSAID};
 use project::command;
 use session::builtin::BuiltinName;
 
-/// A prompt is given to so many servers: it may be what they were lost of.
-const SERVERS: u32 = 5;
+/// The maximum number of servers that get the same prompt: the prompt may be the reason why they
+/// were lost.
+const MAX_SERVERS: u32 = 5;
 
-/// What an editor and a server have said to each other.
+/// The recorded state of a conversation between a client and its servers.
 #[derive(Debug)]
 pub(super) struct CarriedConversation {
-    /// Begins the idempotency keys: nobody else's do.
+    /// The unique prefix of the idempotency keys.
     name: String,
     prompts: u64,
-    /// The parameters of `initialize`.
-    hello: Option<Box<RawValue>>,
-    /// It was answered, in a version that is understood here.
+    /// The params of `initialize`.
+    initialize: Option<Box<RawValue>>,
+    /// A server has answered `initialize` with a supported version.
     agreed: bool,
-    /// The sessions that the editor has open.
+    /// The sessions that the client has open.
     sessions: BTreeMap<String, OpenSession>,
-    /// What the editor was shown in each, by the ids of messages and calls; of subagents' sessions too.
+    /// The messages and calls shown in each session by id, including subagents' sessions.
     shown: HashMap<String, HashMap<String, Shown>>,
-    /// The text that was shown last in each session, and what is made again of such a one.
+    /// The text shown last in each session, and its comparison with the repeated answer.
     last: HashMap<String, LastText>,
     repeated: HashMap<String, RepeatedAnswer>,
-    /// Requests of the editor's that are not answered, in their order.
-    unanswered: Vec<EditorRequest>,
-    /// The ids of the server's requests that are not answered: as the editor knows them, and as the server does.
+    /// The client's unanswered requests, in order.
+    unanswered: Vec<ClientRequest>,
+    /// The ids of the server's unanswered requests: the id that the client knows, and the server's
+    /// id.
     questions: HashMap<String, String>,
-    /// How many servers there were before this one. Requests of the next one may have the same ids.
+    /// The number of earlier servers. The requests of different servers may have equal ids.
     servers: u32,
-    /// How many requests were made here.
+    /// The number of requests made by the bridge itself.
     made: u64,
 }
 
 #[derive(Debug, Default)]
 struct OpenSession {
-    /// What it takes to load it.
+    /// The params to load it.
     place: Members,
-    /// Until something was said in it, it is kept nowhere, and what was chosen in it, with the methods.
+    /// The choices made, with their methods, while the session has no prompt: until then it is not
+    /// stored.
     fresh: Option<Vec<(String, Members)>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Shown {
-    /// So many characters of a message.
-    Words(usize),
+    /// The number of characters of a message.
+    Text(usize),
     /// A call, and whether it has ended.
     Call(bool),
 }
 
 #[derive(Debug)]
-struct EditorRequest {
+struct ClientRequest {
     id: Id,
     line: Bytes,
-    /// The server has given it up, for another one.
+    /// The server has handed the turn over to another one.
     handed_over: bool,
-    /// How many servers were asked it.
+    /// The number of servers that got the request.
     asked: u32,
     about: RequestKind,
 }
@@ -80,30 +85,30 @@ struct EditorRequest {
 #[derive(Debug)]
 enum RequestKind {
     Initialize,
-    /// It opens a session with these parameters: a new one, or one that is kept.
+    /// Opens a session with these params: a new one, or a stored one.
     Opening {
         place: Members,
         new: bool,
     },
-    /// It chooses the mode of a session, or another of its options, by this method.
+    /// Chooses a mode or another option of a session by this method.
     Choosing {
         session: String,
         method: String,
         choice: Members,
     },
-    /// It closes the session of this id.
+    /// Closes the session with this id.
     Closing(String),
     Prompt {
         session: String,
-        /// The user does not want it any more.
+        /// The user has cancelled it.
         cancelled: bool,
-        /// It is an order to the session, of which no history says whether it was carried out.
-        order: bool,
+        /// It is a built-in command. The history does not show whether one was carried out.
+        is_builtin: bool,
     },
     Anything,
 }
 
-/// What is looked at in an update.
+/// The members of an update that are needed here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Update<'a> {
@@ -128,11 +133,11 @@ impl ShownUpdate {
         Some((update.session_id, serde_json::from_str(update.update.get()).ok()?))
     }
 
-    fn is_words(&self) -> bool {
+    fn is_text(&self) -> bool {
         matches!(&*self.session_update, "agent_message_chunk" | "agent_thought_chunk")
     }
 
-    fn words(&self) -> &str {
+    fn text(&self) -> &str {
         self.content.as_ref().and_then(|content| content["text"].as_str()).unwrap_or_default()
     }
 
@@ -146,7 +151,7 @@ impl CarriedConversation {
         Self {
             name,
             prompts: 0,
-            hello: None,
+            initialize: None,
             agreed: false,
             sessions: BTreeMap::new(),
             shown: HashMap::new(),
@@ -159,19 +164,19 @@ impl CarriedConversation {
         }
     }
 
-    /// Whether it can go on on another server.
+    /// Whether the conversation can move to another server.
     pub(super) fn can_move(&self) -> bool {
         self.agreed
     }
 
-    /// Takes note of a line of the editor's; what is to be sent for it, if anything.
-    pub(super) fn said(&mut self, line: Bytes) -> Option<Bytes> {
+    /// Records a line of the client. Returns the line to be sent to the server, if any.
+    pub(super) fn from_client(&mut self, line: Bytes) -> Option<Bytes> {
         let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
         match message {
             RpcMessage::Request { id, method, params } => {
                 let (about, keyed) = self.about(&method, params, &line);
                 let line = keyed.unwrap_or_else(|| line.clone());
-                self.unanswered.push(EditorRequest { id, line: line.clone(), handed_over: false, asked: 1, about });
+                self.unanswered.push(ClientRequest { id, line: line.clone(), handed_over: false, asked: 1, about });
                 Some(line)
             }
             RpcMessage::Notification { method, params } => {
@@ -183,7 +188,7 @@ impl CarriedConversation {
             RpcMessage::Response { id, .. } => match self.questions.remove(id) {
                 Some(theirs) if theirs == id => Some(line),
                 Some(theirs) => with_id(&line, &theirs),
-                // It answers a server that is gone.
+                // It answers a question of an earlier server.
                 None => (self.servers == 0).then_some(line),
             },
         }
@@ -193,7 +198,7 @@ impl CarriedConversation {
         let members = || serde_json::from_str::<Members>(params).unwrap_or_default();
         let about = match method {
             "initialize" => {
-                self.hello = RawValue::from_string(params.to_owned()).ok();
+                self.initialize = RawValue::from_string(params.to_owned()).ok();
                 RequestKind::Initialize
             }
             "session/new" | "session/load" | "session/resume" | "session/fork" => {
@@ -210,13 +215,13 @@ impl CarriedConversation {
                 Some(session) => RequestKind::Closing(session),
                 None => RequestKind::Anything,
             },
-            // In another version prompts are answered otherwise, and the session goes nowhere.
+            // Other versions answer prompts differently, and their sessions do not move.
             "session/prompt" if self.agreed => match session(&members()) {
                 Some(session) => {
                     self.prompts += 1;
                     let key = format!("{}-{}", self.name, self.prompts);
-                    let order = is_order(params);
-                    return (RequestKind::Prompt { session, cancelled: false, order }, with_key(line, &key));
+                    let is_builtin = is_builtin(params);
+                    return (RequestKind::Prompt { session, cancelled: false, is_builtin }, with_key(line, &key));
                 }
                 None => RequestKind::Anything,
             },
@@ -225,10 +230,12 @@ impl CarriedConversation {
         (about, None)
     }
 
-    /// The user does not want a prompt any more: those of a session, or the one that a request's id names.
+    /// Records that the user has cancelled the prompts of a session, or the one with the given
+    /// request id.
     fn cancel(&mut self, params: &str) {
         let params = serde_json::from_str::<Members>(params).unwrap_or_default();
-        let (session, id) = (session(&params), params.get("requestId").map(|id| id.get()));
+        let session = session(&params);
+        let id = params.get("requestId").map(|id| id.get());
         for request in &mut self.unanswered {
             if let RequestKind::Prompt { session: of, cancelled, .. } = &mut request.about
                 && (Some(&*of) == session.as_ref() || Some(request.id.as_str()) == id)
@@ -238,23 +245,25 @@ impl CarriedConversation {
         }
     }
 
-    /// Takes note of a line of the server's; what the editor is to be told, if anything.
-    pub(super) fn heard(&mut self, line: Bytes) -> Option<Bytes> {
+    /// Records a line of the server. Returns the line to be sent to the client, if any.
+    pub(super) fn from_server(&mut self, line: Bytes) -> Option<Bytes> {
         let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
         match message {
             RpcMessage::Response { id, outcome } => {
                 let at = self.unanswered.iter().position(|request| request.id.as_str() == id);
                 let Some(at) = at else { return Some(line) };
                 let handed_over = match &outcome {
-                    Ok(result) => serde_json::from_str(result).is_ok_and(|result: Value| given_up(&result["_meta"])),
-                    Err(error) => error.data.as_ref().is_some_and(given_up),
+                    Ok(result) => {
+                        serde_json::from_str(result).is_ok_and(|result: Value| is_handed_over(&result["_meta"]))
+                    }
+                    Err(error) => error.data.as_ref().is_some_and(is_handed_over),
                 };
                 if handed_over && matches!(self.unanswered[at].about, RequestKind::Prompt { .. }) {
                     self.unanswered[at].handed_over = true;
                     return None;
                 }
                 let result = outcome.ok().map(str::to_owned);
-                let EditorRequest { about, .. } = self.unanswered.remove(at);
+                let ClientRequest { about, .. } = self.unanswered.remove(at);
                 if let RequestKind::Prompt { session, .. } = &about {
                     self.last.remove(session);
                     self.repeated.remove(session);
@@ -264,9 +273,9 @@ impl CarriedConversation {
             }
             RpcMessage::Request { id, .. } => {
                 let shown = self.shown_id(id.as_str());
-                let told = if shown == id.as_str() { Some(line.clone()) } else { with_id(&line, &shown) };
+                let renamed = if shown == id.as_str() { Some(line.clone()) } else { with_id(&line, &shown) };
                 self.questions.insert(shown, id.as_str().to_owned());
-                told
+                renamed
             }
             RpcMessage::Notification { method, params } if method == CANCEL_REQUEST => {
                 let request = serde_json::from_str::<Members>(params).ok().and_then(|mut all| all.remove("requestId"));
@@ -282,13 +291,17 @@ impl CarriedConversation {
         }
     }
 
-    /// An update as the editor is to see it: what is made again of an answer that was cut off is not shown twice.
+    /// Returns an update as the client is to see it: the repeated part of an interrupted answer is
+    /// not shown again.
     fn once(&mut self, line: Bytes, params: &str) -> Option<Bytes> {
-        let Some((session, update)) = ShownUpdate::read(params).filter(|_| self.agreed) else { return Some(line) };
+        if !self.agreed {
+            return Some(line);
+        }
+        let Some((session, update)) = ShownUpdate::read(params) else { return Some(line) };
         let id = match &update.message_id {
-            // Why an answer is not whole follows it.
+            // The message with the reason of an interruption follows the answer.
             Some(id) if update.session_update == "agent_message_chunk" && !id.ends_with("-fault") => id,
-            Some(_) if update.is_words() => return Some(line),
+            Some(_) if update.is_text() => return Some(line),
             _ => {
                 if update.tool_call_id.is_some() || update.session_update == "user_message_chunk" {
                     self.last.remove(&session);
@@ -297,9 +310,9 @@ impl CarriedConversation {
                 return Some(line);
             }
         };
-        let piece = self.repeated.get_mut(&session).map(|answer| answer.hear(id, update.words()));
+        let piece = self.repeated.get_mut(&session).map(|answer| answer.hear(id, update.text()));
         let (id, text, line) = match piece {
-            None | Some(RepeatedPiece::Pass) => (id.clone(), update.words().to_owned(), Some(line)),
+            None | Some(RepeatedPiece::Pass) => (id.clone(), update.text().to_owned(), Some(line)),
             Some(RepeatedPiece::Seen) => return None,
             Some(RepeatedPiece::Instead(id, text)) => {
                 let content = json!({ "type": "text", "text": text });
@@ -312,7 +325,7 @@ impl CarriedConversation {
         line
     }
 
-    /// What the editor knows a request of the server's by.
+    /// Returns the id by which the client knows a request of the server.
     fn shown_id(&self, theirs: &str) -> String {
         if self.servers == 0 { theirs.to_owned() } else { json!(format!("{}:{theirs}", self.servers)).to_string() }
     }
@@ -335,7 +348,7 @@ impl CarriedConversation {
             }
             RequestKind::Choosing { session, method, choice } => {
                 let fresh = self.sessions.get_mut(&session).and_then(|session| session.fresh.as_mut());
-                // The last one counts.
+                // The last choice replaces earlier ones.
                 if let Some(fresh) = fresh {
                     fresh.retain(|(other, before)| *other != method || option(before) != option(&choice));
                     fresh.push((method, choice));
@@ -351,20 +364,20 @@ impl CarriedConversation {
             return;
         }
         let Some((session, update)) = ShownUpdate::read(params) else { return };
-        if update.tool_call_id.is_none() && !update.is_words() {
+        if update.tool_call_id.is_none() && !update.is_text() {
             return;
         }
         if let Some(open) = self.sessions.get_mut(&session) {
             open.fresh = None;
         }
-        // It comes before the answer to a load.
+        // The updates of a load precede its response.
         let shown = self.shown.entry(session).or_default();
         if let Some(id) = &update.tool_call_id {
             let ended = matches!(shown.get(id), Some(Shown::Call(true))) || update.has_ended();
             shown.insert(id.clone(), Shown::Call(ended));
-        } else if let Some(id) = update.message_id.as_ref().filter(|_| update.is_words()) {
-            let before = if let Some(Shown::Words(before)) = shown.get(id) { *before } else { 0 };
-            shown.insert(id.clone(), Shown::Words(before + update.words().chars().count()));
+        } else if let Some(id) = &update.message_id {
+            let before = if let Some(Shown::Text(before)) = shown.get(id) { *before } else { 0 };
+            shown.insert(id.clone(), Shown::Text(before + update.text().chars().count()));
         }
     }
 
@@ -375,20 +388,21 @@ impl CarriedConversation {
         self.repeated.remove(session);
     }
 
-    /// Whether the server has given up all that it works on for this editor.
+    /// Whether the server has handed over all running prompts of this client.
     pub(super) fn is_sent_away(&self) -> bool {
         let mut prompts =
             self.unanswered.iter().filter(|request| matches!(request.about, RequestKind::Prompt { .. })).peekable();
         prompts.peek().is_some() && prompts.all(|request| request.handed_over)
     }
 
-    /// The server is lost, or stops: what the editor is told of its questions, which nobody will hear the answers to.
+    /// Leaves a server that is lost or stops. Returns the cancellations of its questions for the
+    /// client, because no server will receive the answers.
     pub(super) fn leave(&mut self) -> Vec<Bytes> {
         self.servers += 1;
         std::mem::take(&mut self.questions).into_keys().map(|id| cancelled(&id)).collect()
     }
 
-    /// A request of our own: its id, and its line.
+    /// Creates a request of the bridge itself: its id, and its line.
     fn request(&mut self, method: &str, params: &impl serde::Serialize) -> (String, Bytes) {
         self.made += 1;
         let id = json!(format!("{}/{}", self.name, self.made));
@@ -396,18 +410,18 @@ impl CarriedConversation {
         (id.to_string(), line.to_string().into())
     }
 
-    /// Introduces the editor to another server: the request's id, and its line.
+    /// Creates the `initialize` request for another server: its id, and its line.
     pub(super) fn introduction(&mut self) -> (String, Bytes) {
-        let hello = self.hello.clone();
-        self.request("initialize", &hello)
+        let initialize = self.initialize.clone();
+        self.request("initialize", &initialize)
     }
 
-    /// The sessions that the editor has open.
+    /// Returns the sessions that the client has open.
     pub(super) fn sessions(&self) -> Vec<String> {
         self.sessions.keys().cloned().collect()
     }
 
-    /// Loads a session: the request's id, and its line.
+    /// Creates the request that loads a session: its id, and its line.
     pub(super) fn load(&mut self, session: &str) -> (String, Bytes) {
         let open = self.sessions.get(session);
         let mut place = open.map(|open| open.place.clone()).unwrap_or_default();
@@ -417,27 +431,30 @@ impl CarriedConversation {
         self.request("session/load", &place)
     }
 
-    /// Chooses once more what was chosen in a session that is kept nowhere: the requests' ids, and their lines.
+    /// Creates the requests that repeat the choices in a session that is not stored: their ids, and
+    /// their lines.
     pub(super) fn choices(&mut self, session: &str) -> Vec<(String, Bytes)> {
         let fresh = self.sessions.get(session).and_then(|open| open.fresh.clone()).unwrap_or_default();
         fresh.into_iter().map(|(method, choice)| self.request(&method, &choice)).collect()
     }
 
-    /// Whether an update may be of what was said before, while a session is loaded: of that, or of its subagents'.
+    /// Whether an update may be part of the history of a session that is being loaded, or of its
+    /// subagents.
     pub(super) fn is_replay(&self, params: &str, loaded: &str) -> bool {
         let session = serde_json::from_str::<Update<'_>>(params).map(|update| update.session_id);
         session.is_ok_and(|session| session == loaded || !self.sessions.contains_key(&session))
     }
 
-    /// Whether something was asked in a session that is not answered.
+    /// Whether a prompt of a session is unanswered.
     pub(super) fn is_waiting(&self, id: &str) -> bool {
         let about =
-            |request: &EditorRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
+            |request: &ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
         self.unanswered.iter().any(about)
     }
 
-    /// Of what a server shows of a session that it loads, and of its subagents', what the editor has not seen. That can
-    /// only be of the last turn. Where it was shown nothing of a session, nobody knows where that begins.
+    /// Returns the updates of a loaded session, and of its subagents, that the client has not seen.
+    /// They can only belong to the last turn. No update is returned for a session in which the
+    /// client was shown nothing, because it is unknown which part it missed.
     pub(super) fn missed(&self, replay: Vec<Bytes>) -> Vec<Bytes> {
         let mut counts: HashMap<(String, String), usize> = HashMap::new();
         let mut missed: Vec<(String, Bytes)> = Vec::new();
@@ -452,16 +469,17 @@ impl CarriedConversation {
                 missed.retain(|(of, _)| *of != session);
                 continue;
             }
-            let id = update.message_id.as_ref().filter(|_| update.is_words()).or(update.tool_call_id.as_ref());
+            let message_id = if update.is_text() { update.message_id.as_ref() } else { None };
+            let id = message_id.or(update.tool_call_id.as_ref());
             let line = match id.and_then(|id| Some((id, shown.get(id)?))) {
                 None => Some(line),
                 Some((_, Shown::Call(true))) => None,
                 Some((_, Shown::Call(false))) => with_update(&line, &[("sessionUpdate", "tool_call_update".into())]),
-                Some((id, Shown::Words(seen))) => {
-                    let words = update.words();
+                Some((id, Shown::Text(seen))) => {
+                    let text = update.text();
                     let passed = counts.entry((session.clone(), id.clone())).or_default();
-                    let rest: String = words.chars().skip(seen.saturating_sub(*passed)).collect();
-                    *passed += words.chars().count();
+                    let rest: String = text.chars().skip(seen.saturating_sub(*passed)).collect();
+                    *passed += text.chars().count();
                     let content = json!({ "type": "text", "text": rest });
                     if rest.is_empty() { None } else { with_update(&line, &[("content", content)]) }
                 }
@@ -471,32 +489,33 @@ impl CarriedConversation {
         missed.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// A session that cannot be loaded is not the editor's any more: what it is told for the prompts in it.
+    /// Forgets a session that cannot be loaded. Returns the error responses for its prompts.
     pub(super) fn give_up(&mut self, id: &str, why: &str) -> Vec<Bytes> {
         self.forget(id);
-        let lost = |request: &mut EditorRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
+        let is_lost = |request: &mut ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
         let error = RpcError::internal(format!("the server was lost, and session {id} cannot be opened: {why}"));
-        self.unanswered.extract_if(.., lost).map(|request| rpc::failure(&request.id, &error).into()).collect()
+        self.unanswered.extract_if(.., is_lost).map(|request| rpc::failure(&request.id, &error).into()).collect()
     }
 
-    /// What is to be asked once more, and what the editor is told for prompts that it has cancelled, and for orders
-    /// that may have been carried out: twice, they do something else.
+    /// Returns the lines to be sent again to the server, and the responses to the client for
+    /// prompts that end here: cancelled ones, those that too many servers got, and built-in
+    /// commands that may have been carried out, because they must not run twice.
     pub(super) fn again(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
         let mut sent = Vec::new();
-        let settled = |request: &mut EditorRequest| match &request.about {
-            RequestKind::Prompt { cancelled, order, .. } => {
-                *cancelled || (*order && !request.handed_over) || request.asked >= SERVERS
+        let settled = |request: &mut ClientRequest| match &request.about {
+            RequestKind::Prompt { cancelled, is_builtin, .. } => {
+                *cancelled || (*is_builtin && !request.handed_over) || request.asked >= MAX_SERVERS
             }
             _ => false,
         };
         let lost = RpcError::internal(
             "the server was lost while it carried this out; look what it did before you send it again",
         );
-        let mut told = Vec::new();
+        let mut responses = Vec::new();
         for request in self.unanswered.extract_if(.., settled) {
-            told.push(match request.about {
+            responses.push(match request.about {
                 RequestKind::Prompt { session, cancelled: true, .. } => {
-                    // The turn may run there.
+                    // The next server may run the turn already.
                     sent.push(
                         json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }),
                     );
@@ -516,28 +535,28 @@ impl CarriedConversation {
             }
             sent.push(request.line.clone());
         }
-        (sent, told)
+        (sent, responses)
     }
 }
 
-/// Whether a prompt is one of the words that a session carries out by itself.
-fn is_order(params: &str) -> bool {
+/// Whether a prompt is a built-in command.
+fn is_builtin(params: &str) -> bool {
     let params: Value = serde_json::from_str(params).unwrap_or_default();
     let word = params["prompt"][0]["text"].as_str().and_then(|text| command::typed(text.trim()));
     word.is_some_and(|(name, _)| BuiltinName::ALL.iter().any(|(_, known, ..)| *known == name))
 }
 
-/// The option that a choice is of; none for the mode.
+/// Returns the option that a choice is about; `None` for the mode.
 fn option(choice: &Members) -> Option<&str> {
     choice.get("configId").map(|id| id.get())
 }
 
-/// The session that parameters name.
+/// Returns the session id in params.
 fn session(params: &Members) -> Option<String> {
     serde_json::from_str(params.get("sessionId")?.get()).ok()
 }
 
-fn given_up(meta: &Value) -> bool {
+fn is_handed_over(meta: &Value) -> bool {
     meta[OWN][HANDED_OVER] == true
 }
 
@@ -571,81 +590,81 @@ mod tests {
         update(&json!({ "sessionUpdate": kind, "toolCallId": id, "status": status }))
     }
 
-    /// One that has an open session and a prompt.
+    /// Returns a conversation with an open session and a prompt.
     fn begun() -> CarriedConversation {
         let mut talk = CarriedConversation::new("n".into());
-        let said = [
+        let messages = [
             json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1, "clientInfo": {} } }),
             json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "cwd": "/w", "mcpServers": [] } }),
         ];
-        for message in &said {
-            assert_eq!(talk.said(line(message)), Some(line(message)));
+        for message in &messages {
+            assert_eq!(talk.from_client(line(message)), Some(line(message)));
         }
         assert!(!talk.can_move());
-        talk.heard(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }))).unwrap();
-        talk.heard(line(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }))).unwrap();
+        talk.from_server(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }))).unwrap();
+        talk.from_server(line(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }))).unwrap();
         let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
             "params": { "sessionId": "s", "prompt": [], "_meta": { "theirs": 1.0 } } });
-        let sent = text(&talk.said(line(&prompt)).unwrap());
+        let sent = text(&talk.from_client(line(&prompt)).unwrap());
         assert_eq!(sent["params"]["_meta"], json!({ "theirs": 1.0, "adjutant": { "idempotencyKey": "n-1" } }));
         talk
     }
 
     #[test]
-    fn answer_cut_off_and_made_again_is_shown_once() {
+    fn repeated_answer_is_shown_once() {
         let mut talk = begun();
-        talk.heard(words("p", "Once up")).unwrap();
+        talk.from_server(words("p", "Once up")).unwrap();
         talk.leave();
-        // The store had kept more of it than was shown.
+        // The store has more of the answer than was shown.
         for line in talk.missed(vec![words("p", "Once upon"), words("p-fault", "(interrupted)")]) {
-            talk.heard(line).unwrap();
+            talk.from_server(line).unwrap();
         }
         talk.again();
-        assert_eq!(talk.heard(words("q", "Once ")), None);
-        let shown = text(&talk.heard(words("q", "upon a time")).unwrap())["params"]["update"].clone();
+        assert_eq!(talk.from_server(words("q", "Once ")), None);
+        let shown = text(&talk.from_server(words("q", "upon a time")).unwrap())["params"]["update"].clone();
         assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(" a time")));
-        // And once more, after which another answer comes.
+        // The answer is repeated again, and another one follows.
         talk.leave();
         talk.again();
-        assert_eq!(talk.heard(words("r", "Once upon a time")), None);
-        let shown = text(&talk.heard(words("r", ", long ago")).unwrap())["params"]["update"].clone();
+        assert_eq!(talk.from_server(words("r", "Once upon a time")), None);
+        let shown = text(&talk.from_server(words("r", ", long ago")).unwrap())["params"]["update"].clone();
         assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(", long ago")));
         let call = call("tool_call", "c", "pending");
-        assert_eq!(talk.heard(call.clone()), Some(call));
-        assert_eq!(talk.heard(words("s", "Once upon")), Some(words("s", "Once upon")));
+        assert_eq!(talk.from_server(call.clone()), Some(call));
+        assert_eq!(talk.from_server(words("s", "Once upon")), Some(words("s", "Once upon")));
     }
 
     #[test]
-    fn what_was_said_is_said_again() {
+    fn unanswered_requests_are_sent_again() {
         let mut talk = begun();
-        talk.heard(words("p", "Hello")).unwrap();
+        talk.from_server(words("p", "Hello")).unwrap();
         let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "session/request_permission", "params": {} });
-        assert_eq!(talk.heard(line(&question)), Some(line(&question)));
+        assert_eq!(talk.from_server(line(&question)), Some(line(&question)));
         assert!(talk.can_move());
-        let told = talk.leave();
-        assert_eq!(told.iter().map(text).collect::<Vec<_>>()[0]["params"], json!({ "requestId": 0 }));
-        // Whoever answers the old question now is not heard.
-        assert_eq!(talk.said(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))), None);
+        let cancellations = talk.leave();
+        assert_eq!(cancellations.iter().map(text).collect::<Vec<_>>()[0]["params"], json!({ "requestId": 0 }));
+        // A late answer to the old question is dropped.
+        assert_eq!(talk.from_client(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))), None);
         let (id, hello) = talk.introduction();
         assert_eq!((id, text(&hello)["params"]["protocolVersion"].clone()), ("\"n/1\"".to_owned(), json!(1)));
         assert_eq!(talk.sessions(), ["s"]);
         let (_, load) = talk.load("s");
         assert_eq!(text(&load)["params"], json!({ "sessionId": "s", "cwd": "/w", "mcpServers": [] }));
-        let (again, told) = talk.again();
-        assert_eq!((again.len(), told.len()), (1, 0));
+        let (again, responses) = talk.again();
+        assert_eq!((again.len(), responses.len()), (1, 0));
         assert_eq!(text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"], "n-1");
-        // The other server's questions have ids of their own, and its answers theirs.
-        let asked = talk.heard(line(&question)).unwrap();
+        // The next server's questions get ids of their own, which are mapped back in the answers.
+        let asked = talk.from_server(line(&question)).unwrap();
         assert_eq!(text(&asked)["id"], "1:0");
-        let answer = talk.said(line(&json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }))).unwrap();
+        let answer = talk.from_client(line(&json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }))).unwrap();
         assert_eq!(text(&answer)["id"], 0);
         let done = line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
-        assert_eq!(talk.heard(done.clone()), Some(done));
+        assert_eq!(talk.from_server(done.clone()), Some(done));
         assert_eq!(talk.again().0, Vec::<Bytes>::new());
     }
 
     #[test]
-    fn what_was_seen_is_not_shown_again() {
+    fn updates_seen_before_are_not_shown_again() {
         let mut talk = begun();
         for seen in [
             words("a", "Hé"),
@@ -653,7 +672,7 @@ mod tests {
             call("tool_call", "c", "pending"),
             call("tool_call", "d", "completed"),
         ] {
-            talk.heard(seen).unwrap();
+            talk.from_server(seen).unwrap();
         }
         let mine =
             || update(&json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": "Hi" } }));
@@ -687,37 +706,39 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_is_handed_over_is_not_answered_yet() {
+    fn handed_over_prompt_is_not_answered_yet() {
         let mut talk = begun();
         let moved = json!({ "jsonrpc": "2.0", "id": 2, "result":
             { "stopReason": "cancelled", "_meta": { "adjutant": { "handedOver": true } } } });
         assert!(!talk.is_sent_away());
-        assert_eq!(talk.heard(line(&moved)), None);
+        assert_eq!(talk.from_server(line(&moved)), None);
         assert!(talk.is_sent_away());
         talk.leave();
         assert_eq!(talk.again().0.len(), 1);
         assert!(!talk.is_sent_away());
         let refused = json!({ "jsonrpc": "2.0", "id": 2, "error": { "code": -32603, "message": "It stops.", "data":
             { "adjutant": { "handedOver": true } } } });
-        assert_eq!(talk.heard(line(&refused)), None);
+        assert_eq!(talk.from_server(line(&refused)), None);
         assert!(talk.is_sent_away());
-        // The user has cancelled it meanwhile.
-        talk.said(line(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } })))
-            .unwrap();
-        let (again, told) = talk.again();
+        // The user has cancelled it in the meantime.
+        talk.from_client(line(
+            &json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } }),
+        ))
+        .unwrap();
+        let (again, responses) = talk.again();
         assert_eq!(text(&again[0])["method"], "session/cancel");
         assert_eq!(
-            (again.len(), text(&told[0])),
+            (again.len(), text(&responses[0])),
             (1, json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "cancelled" } }))
         );
-        // Whether an order was carried out, nobody knows.
+        // It is unknown whether a built-in command was carried out.
         let mut talk = begun();
         let undo = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params":
             { "sessionId": "s", "prompt": [{ "type": "text", "text": "/undo" }] } });
-        talk.said(line(&undo)).unwrap();
-        let (again, told) = talk.again();
-        assert_eq!((again.len(), text(&told[0])["id"].clone()), (1, json!(3)));
-        assert!(text(&told[0])["error"].to_string().contains("before you send it again"), "{told:?}");
+        talk.from_client(line(&undo)).unwrap();
+        let (again, responses) = talk.again();
+        assert_eq!((again.len(), text(&responses[0])["id"].clone()), (1, json!(3)));
+        assert!(text(&responses[0])["error"].to_string().contains("before you send it again"), "{responses:?}");
         let lost = begun().give_up("s", "it is gone");
         assert!(text(&lost[0])["error"].to_string().contains("it is gone"), "{lost:?}");
     }

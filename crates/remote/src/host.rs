@@ -1,4 +1,4 @@
-//! What a serving process has: its users, their sessions, and the connections that are open.
+//! The state of a serving process: users, their sessions, and the open connections.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -29,32 +29,33 @@ use permission::account::AccountAccess;
 use session::{ServedPlaces, Sessions};
 use store::{StoreMeters, StoreNumber};
 
-/// What all connections of a serving process share.
+/// The state shared by all connections of a serving process.
 pub struct Host {
     pub settings: ServeSettings,
     pub admission: Admission,
-    /// Ends when nothing new is to begin.
+    /// Cancelled when no new turn may begin.
     pub draining: CancellationToken,
-    /// Ends everything.
+    /// Cancelled at the end of the process.
     pub ended: CancellationToken,
-    /// Version 2 of the protocol is spoken with whoever asks for it.
+    /// Version 2 of the protocol is offered to clients that request it.
     draft: bool,
     environment: Environment,
     meters: Arc<Meters>,
-    // A std mutex around a map: a leaf, never held across an await.
+    // A std mutex around a map: a leaf lock, never held across an await.
     users: Mutex<HashMap<Option<String>, Arc<ServedUser>>>,
     connections: Arc<AtomicUsize>,
-    /// Sockets that are open, whatever is said over them, and how many may be.
+    /// The number of open sockets, whatever their protocol, and its maximum.
     sockets: Arc<AtomicUsize>,
-    most_sockets: usize,
-    /// Bytes of messages that have not come whole.
+    max_sockets: usize,
+    /// The bytes of incomplete messages.
     unfinished: Arc<AtomicUsize>,
     opened: AtomicUsize,
     refused: AtomicUsize,
     tasks: TaskTracker,
 }
 
-/// Whose sessions are apart from all others; those of nobody in particular are, too.
+/// A user, whose sessions are separate from all others. The clients without a user name are one
+/// user too.
 struct ServedUser {
     sessions: Arc<Sessions>,
     hosted: Arc<Hosted<Server>>,
@@ -62,27 +63,27 @@ struct ServedUser {
     unfinished: Arc<AtomicUsize>,
 }
 
-/// A connection, from the side of whoever carries its messages.
+/// A connection, for the transport that carries its messages.
 pub struct Connection {
     pub id: String,
-    /// What the editor says. Where this is dropped, the connection ends.
+    /// The messages of the client. Dropping the sender ends the connection.
     pub lines: mpsc::Sender<Line>,
-    /// What the editor is told.
+    /// The messages for the client.
     pub outgoing: Outgoing,
     pub liveness: Arc<Liveness>,
-    /// What messages may take that have not come whole.
+    /// The budget for incomplete messages.
     pub budget: MessageBudget,
-    /// Ends when the connection is to end.
+    /// Cancelled when the connection is to end.
     pub ended: CancellationToken,
-    /// Ended when the whole process is about to stop.
+    /// Cancelled when the whole process is about to stop.
     pub draining: CancellationToken,
 }
 
 impl Host {
-    /// One that listens at an address, and has no connections yet.
+    /// Creates a host for a server that listens at an address.
     ///
     /// # Errors
-    /// With these settings nobody may listen there.
+    /// These settings do not allow a server at that address.
     pub fn new(
         environment: Environment,
         settings: ServeSettings,
@@ -101,7 +102,7 @@ impl Host {
             users: Mutex::default(),
             connections: Arc::default(),
             sockets: Arc::default(),
-            most_sockets: most_sockets(settings.limits.connections),
+            max_sockets: max_sockets(settings.limits.connections),
             unfinished: Arc::default(),
             settings,
             opened: AtomicUsize::new(0),
@@ -110,10 +111,10 @@ impl Host {
         }))
     }
 
-    /// Opens a connection for somebody who was let in.
+    /// Opens a connection for an admitted client.
     ///
     /// # Errors
-    /// There are too many, in words for a person.
+    /// There are too many connections; the message is for the user.
     pub fn connect(self: &Arc<Self>, identity: &Identity) -> Result<Connection, String> {
         let limits = &self.settings.limits;
         let user = self.user(identity.user.as_deref());
@@ -131,15 +132,22 @@ impl Host {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let (outbox, outgoing) = Outbox::pulled();
         let (lines, input) = mpsc::channel(4);
-        let (peer, ended, liveness) = (Peer::new(outbox), self.ended.child_token(), Arc::<Liveness>::default());
+        let peer = Peer::new(outbox);
+        let ended = self.ended.child_token();
+        let liveness = Arc::<Liveness>::default();
         let server = |view| {
-            let (hosted, roots, liveness) = (user.hosted.clone(), identity.roots.clone(), liveness.clone());
-            let remote = Some(RemoteClient { hosted, roots, liveness });
+            let remote = Some(RemoteClient {
+                hosted: user.hosted.clone(),
+                roots: identity.roots.clone(),
+                liveness: liveness.clone(),
+            });
             Server::of_remote(user.sessions.clone(), peer.clone(), ended.clone(), view, remote)
         };
-        let (first, second) = (server(v1::view), self.draft.then(|| server(v2::view)));
+        let first = server(v1::view);
+        let second = self.draft.then(|| server(v2::view));
         let versions = Versions::new(v1::table(&first), second.as_ref().map(v2::table));
-        let (over, process) = (ended.clone(), self.ended.clone());
+        let over = ended.clone();
+        let process = self.ended.clone();
         base::task::spawn_in(&self.tasks, async move {
             serve_until(&versions, input, &peer, &over, InFlightEnd::GoOn(&process)).await;
             for server in std::iter::once(first).chain(second) {
@@ -153,35 +161,40 @@ impl Host {
         Ok(Connection { id, lines, outgoing, liveness, budget, ended, draining: self.draining.clone() })
     }
 
-    /// What the messages of a user may take that have not come whole.
+    /// Returns the budget for a user's incomplete messages.
     pub fn budget(&self, identity: &Identity) -> MessageBudget {
         let user = self.user(identity.user.as_deref()).unfinished.clone();
         MessageBudget::new(user, self.unfinished.clone(), self.settings.limits.message_bytes)
     }
 
-    /// A place for a socket; none where there are as many as there may be.
+    /// Returns a place for a socket, or `None` if the maximum is reached.
     pub fn socket(&self) -> Option<SocketPlace> {
-        let place = Counted::one(&self.sockets, self.most_sockets)?;
+        let place = Counted::one(&self.sockets, self.max_sockets)?;
         Some(Arc::new(place))
     }
 
-    /// That there are as many sockets as there may be, for whoever wanted one more.
+    /// Counts a refused socket, and returns the message for its client.
     pub fn full(&self) -> String {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        format!("this server has {} connections, and no more are allowed", self.most_sockets)
+        format!("this server has {} connections, and no more are allowed", self.max_sockets)
     }
 
     fn user(&self, name: Option<&str>) -> Arc<ServedUser> {
         let mut users = locked(&self.users);
         let user = users.entry(name.map(str::to_owned)).or_insert_with(|| {
-            let (environment, ended) = (self.environment.clone(), self.ended.clone());
+            let environment = self.environment.clone();
+            let ended = self.ended.clone();
             let sessions = match name {
                 None => Sessions::new(environment, ended),
                 Some(name) => Sessions::of_user(environment, ended, name),
             };
-            let (workspace, exec) = (self.settings.workspace.clone(), self.settings.exec.clone().into());
-            // Nobody else sets it.
-            sessions.served.set(ServedPlaces { workspace, exec, account: self.account(name) }).ok();
+            let served = ServedPlaces {
+                workspace: self.settings.workspace.clone(),
+                exec: self.settings.exec.clone().into(),
+                account: self.account(name),
+            };
+            // The only place that sets it.
+            sessions.served.set(served).ok();
             let most = &self.settings.limits;
             let limits =
                 UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
@@ -192,21 +205,23 @@ impl Host {
         user.clone()
     }
 
-    /// Whether somebody may change what belongs to the account. Whoever has no name of their own is the account.
+    /// Returns whether a user may change the account. A client without a user name is the owner of
+    /// the account.
     fn account(&self, user: Option<&str>) -> AccountAccess {
         let Some(user) = user else { return AccountAccess::Allowed };
-        match self.settings.account_users.iter().any(|allowed| allowed == "*" || allowed == user) {
-            true => AccountAccess::Allowed,
-            false => AccountAccess::Denied { user: user.into() },
+        if self.settings.account_users.iter().any(|allowed| allowed == "*" || allowed == user) {
+            AccountAccess::Allowed
+        } else {
+            AccountAccess::Denied { user: user.into() }
         }
     }
 
-    /// The sessions of nobody in particular.
+    /// Returns the sessions of the clients without a user name.
     pub fn own_sessions(self: &Arc<Self>) -> Arc<Sessions> {
         self.user(None).sessions.clone()
     }
 
-    /// Lets turns end at their next step.
+    /// Ends all turns at their next step.
     pub fn leave(&self) {
         for user in self.users() {
             user.sessions.leaving.cancel();
@@ -217,23 +232,23 @@ impl Host {
         locked(&self.users).values().cloned().collect()
     }
 
-    /// How many prompts are worked on or wait.
+    /// Returns the number of prompts that run or wait.
     pub fn turns(&self) -> usize {
         self.users().iter().map(|user| user.hosted.turns()).sum()
     }
 
-    /// Does something that is waited for at the end.
+    /// Spawns work that [`Host::finish`] waits for.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         base::task::spawn_in(&self.tasks, work);
     }
 
-    /// Lets nothing new begin, and waits until what runs has ended.
+    /// Stops accepting new turns, and waits until the running ones have ended.
     pub async fn drain(&self) {
         self.draining.cancel();
         loop {
             let over = self.meters.over.notified();
             tokio::pin!(over);
-            // Whether one was the last is looked at once the end of any other would be heard.
+            // Registers for the next end before the check, so that none is missed.
             over.as_mut().enable();
             if self.turns() == 0 {
                 return;
@@ -242,7 +257,7 @@ impl Host {
         }
     }
 
-    /// Waits until everything that was kept is kept.
+    /// Ends all connections, and waits until all sessions are stored.
     pub async fn finish(&self) {
         const GRACE: Duration = Duration::from_secs(5);
         self.ended.cancel();
@@ -255,7 +270,7 @@ impl Host {
         }
     }
 
-    /// What is counted, in the text format of Prometheus.
+    /// Returns the metrics in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         let mut out = String::new();
         let mut gauge = |name: &str, kind: &str, help: &str, value: usize| {
@@ -292,10 +307,10 @@ impl Host {
         out
     }
 
-    /// Whether sessions can be opened; the reason where not.
+    /// Checks that sessions can be opened.
     ///
     /// # Errors
-    /// In words for whoever watches over it.
+    /// The reason why not, for the operator.
     pub fn ready(&self) -> Result<(), String> {
         if self.draining.is_cancelled() {
             return Err("about to stop".into());
@@ -307,9 +322,9 @@ impl Host {
     }
 }
 
-/// How many sockets may be open: as many as the settings say, but no more than half of the files that this process may
-/// open. The others are for what turns do.
-fn most_sockets(wanted: usize) -> usize {
+/// Returns the maximum number of sockets: that of the settings, but at most half of the files that
+/// this process may open. Turns need the other half.
+fn max_sockets(wanted: usize) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let half = files.and_then(|files| usize::try_from(files / 2).ok()).unwrap_or(usize::MAX);
     if half < wanted {
@@ -320,7 +335,7 @@ fn most_sockets(wanted: usize) -> usize {
     wanted.min(half)
 }
 
-/// What the stores of all users have counted together.
+/// Returns the sums of the counters of all users' stores.
 fn store_numbers(users: &[Arc<ServedUser>]) -> Vec<StoreNumber> {
     let mut all = StoreMeters::default().read();
     for user in users {

@@ -1,9 +1,10 @@
-//! The read loop, the replies in flight, the end of input. Knows messages and no method: the agent
-//! serves an editor with it, and `adjutant run` serves its own agent's questions. Standard input and output are one
-//! front of it; `serve/` has the others, for editors on other machines.
+//! The read loop of a connection, its requests in flight, and the end of input; and the transports
+//! for clients on other machines. The loop knows no methods: the agent serves a client with it, and
+//! `adjutant run` answers its own agent's questions. Standard input and output is one transport of
+//! it.
 //!
-//! The loop never waits for a reply, for the other side, or for the writer (except in a flood that
-//! nobody reads). Every request gets exactly one reply, even when its handler panics.
+//! The loop never waits for a reply, for the other side, or for the writer (unless a flood of
+//! output is not read). Every request gets exactly one reply, even if its handler panics.
 
 pub mod admission;
 pub mod bridge;
@@ -35,30 +36,30 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Requests in flight at most. More are refused: waiting for room would keep the cancel that makes
-/// room from being read.
-const IN_FLIGHT: usize = 1024;
+/// The maximum number of requests in flight. More are refused: if the loop waited, it could not
+/// read the cancellation that makes room.
+const MAX_IN_FLIGHT: usize = 1024;
 
-/// How long replies in flight may take after the end of input, and how long the writer may.
+/// The time limit for requests in flight after the end of input, and for the writer.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What becomes of the requests in flight when a connection ends.
+/// The treatment of the requests in flight when a connection ends.
 #[derive(Debug, Clone, Copy)]
 pub enum InFlightEnd<'a> {
     /// They have a grace period to end in.
     Land,
-    /// They go on: what they show is shown on another connection, and whoever asked is not told. Unless this has
-    /// ended: then they land.
+    /// They go on, and are shown on another connection; their client gets no reply. If this token
+    /// is cancelled, they have a grace period instead.
     GoOn(&'a CancellationToken),
 }
 
-/// Serves one connection until its input ends, its output breaks, or `ended` says so; then cancels
-/// `ended`, gives what is in flight a grace period, and writes what is left.
+/// Serves one connection until its input ends, its output breaks, or `ended` is cancelled. Then
+/// cancels `ended`, gives requests in flight a grace period, and writes the remaining output.
 pub async fn serve(table: &impl Routes, lines: mpsc::Receiver<Line>, peer: &Peer, ended: &CancellationToken) {
     serve_until(table, lines, peer, ended, InFlightEnd::Land).await;
 }
 
-/// The same, with a word on what is in flight at the end.
+/// Serves a connection like [`serve`], with a choice for the requests in flight at the end.
 pub async fn serve_until(
     table: &impl Routes,
     mut lines: mpsc::Receiver<Line>,
@@ -132,8 +133,9 @@ fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
                 let error = Error::invalid_request("a request with this id is still being answered");
                 return outbox.push(&rpc::failure(&id, &error));
             }
-            if flight.live.len() >= IN_FLIGHT {
-                let error = Error::invalid_request(format!("{IN_FLIGHT} requests are being answered; wait for some"));
+            if flight.live.len() >= MAX_IN_FLIGHT {
+                let error =
+                    Error::invalid_request(format!("{MAX_IN_FLIGHT} requests are being answered; wait for some"));
                 return outbox.push(&rpc::failure(&id, &error));
             }
             let cx = Cx::default();
@@ -146,7 +148,7 @@ fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
 /// The requests that are being answered.
 #[derive(Default)]
 struct InFlight {
-    /// Each sends its reply, and gives back what is to be done after it.
+    /// Each task sends its reply and returns the work to be done after it.
     tasks: JoinSet<Option<BoxFuture<()>>>,
     live: HashMap<Id, CancellationToken>,
     ids: HashMap<tokio::task::Id, Id>,
@@ -166,14 +168,15 @@ impl InFlight {
         let outbox = outbox.clone();
         let work: BoxFuture<_> = Box::pin(async move {
             let line = work.await;
-            // There are no more of them than were asked for: they need not wait for room.
+            // Requests in flight are limited, so their replies need not wait for space in the
+            // outbox.
             outbox.push(&line);
             cx.take_after()
         });
         self.ids.insert(self.tasks.spawn(work).id(), id);
     }
 
-    /// Does what is to be done after a reply. The request's id is free by then.
+    /// Spawns the work after a reply. The request's id may already be in use again.
     fn follow(&mut self, after: Option<BoxFuture<()>>) {
         if let Some(after) = after {
             let work: BoxFuture<_> = Box::pin(async move {
@@ -184,7 +187,7 @@ impl InFlight {
         }
     }
 
-    /// Forgets a request that was answered; answers one whose handler panicked.
+    /// Removes an answered request, and answers one whose handler panicked.
     fn landed(&mut self, done: Result<(tokio::task::Id, Option<BoxFuture<()>>), JoinError>, outbox: &Outbox) {
         let (task, panicked) = match done {
             Ok((task, after)) => {

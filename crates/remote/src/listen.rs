@@ -1,4 +1,4 @@
-//! Listens, and serves whoever connects: HTTP/1.1 and HTTP/2, with TLS where there is a certificate.
+//! The listener of a serving process: HTTP/1.1 and HTTP/2, with TLS if a certificate is configured.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -24,23 +24,24 @@ use super::route::{self, Doors};
 use super::tokens::fingerprint;
 use config::settings::TlsFiles;
 
-/// How long somebody who connects may take until the first request has come whole, TLS included, and to send the head
-/// of each further one.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The time limit for the first complete request of a connection, including TLS, and for the head
+/// of each later one.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Sockets beyond the limit: they are told so, and what watches over the server is answered. Further ones are closed.
-const REFUSED: usize = 32;
+/// The number of sockets beyond the limit that get an error response; monitoring requests are
+/// served on them. Further sockets are closed.
+const MAX_EXTRA_SOCKETS: usize = 32;
 
-/// How long the last responses may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// The time limit for the last responses.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// How long accepting rests after it has failed, as when no more files may be open.
-const REST: Duration = Duration::from_millis(200);
+/// The pause after a failed accept, for example when no more files may be opened.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What TLS is served with.
+/// Loads the certificates for TLS.
 ///
 /// # Errors
-/// A file that cannot be used, in words for whoever named it.
+/// A file cannot be used; the message is for the operator.
 pub fn tls(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::from_pem_file(&files.key)
@@ -74,10 +75,10 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(wrong(&"it is empty")) } else { Ok(found) }
 }
 
-/// Serves until the host ends.
+/// Serves connections until the host ends.
 pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAcceptor>) {
     let doors = Doors::new(host.clone());
-    let beyond = Arc::new(Semaphore::new(REFUSED));
+    let beyond = Arc::new(Semaphore::new(MAX_EXTRA_SOCKETS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -87,11 +88,11 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
             Ok(accepted) => accepted,
             Err(e) => {
                 tracing::error!("nobody can connect at the moment: {e}");
-                tokio::time::sleep(REST).await; // until others have closed
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await; // until others have closed
                 continue;
             }
         };
-        // Words come one by one and are not to wait for more.
+        // Deltas are small, and must not wait for more data (Nagle's algorithm).
         stream.set_nodelay(true).ok();
         let place = host.socket();
         let extra = if place.is_none() { beyond.clone().try_acquire_owned().ok() } else { None };
@@ -99,10 +100,11 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
             tracing::info!("{address} is not served: {}", host.full());
             continue;
         }
-        let (doors, tls) = (doors.clone(), tls.clone());
+        let doors = doors.clone();
+        let tls = tls.clone();
         let caller = Caller { address, certificate: None, place };
         host.spawn(async move {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + REQUEST_TIMEOUT;
             match tls {
                 None => speak(doors, stream, caller, until).await,
                 Some(tls) => secure(doors, stream, caller, tls, until).await,
@@ -112,7 +114,7 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
     }
 }
 
-/// Completes when nothing was asked in time.
+/// Completes if no request has arrived in time.
 async fn silent(asked: &CancellationToken, until: Instant) {
     if tokio::time::timeout_at(until, asked.cancelled()).await.is_ok() {
         std::future::pending().await
@@ -132,8 +134,8 @@ async fn secure(doors: Arc<Doors>, stream: TcpStream, caller: Caller, tls: TlsAc
     }
 }
 
-/// Serves a socket. One over which no request has come in time is closed: nothing else has a limit before the protocol
-/// is known.
+/// Serves a socket. It is closed if no request arrives in time: before the protocol is known, no
+/// other limit applies.
 async fn speak(
     doors: Arc<Doors>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -147,11 +149,12 @@ async fn speak(
     let first = asked.clone();
     let service = service_fn(move |request| {
         first.cancel();
-        let (doors, caller) = (doors.clone(), caller.clone());
+        let doors = doors.clone();
+        let caller = caller.clone();
         async move { Ok::<_, Infallible>(route::answer(doors, request, caller).await) }
     });
     let mut server = Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 << 10);
+    server.http1().timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT).max_buf_size(64 << 10);
     server.http2().timer(TokioTimer::new()).max_concurrent_streams(1024);
     server.http2().keep_alive_interval(super::websocket::PING).keep_alive_timeout(super::websocket::PING);
     let serving = server.serve_connection_with_upgrades(TokioIo::new(io), service);
@@ -163,7 +166,7 @@ async fn speak(
         () = silent(&asked, until) => tracing::info!("{address} has asked for nothing in time"),
         () = ended.cancelled() => {
             serving.as_mut().graceful_shutdown();
-            tokio::time::timeout(FAREWELL, serving).await.ok();
+            tokio::time::timeout(SHUTDOWN_GRACE, serving).await.ok();
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What waits to be read on the streams of a connection over plain HTTP: one stream for the connection, and one for
-//! each of its sessions. This is bookkeeping only; `streams.rs` speaks HTTP.
+//! The queues of messages for the streams of a connection over plain HTTP: one stream for the
+//! connection, and one for each of its sessions. Contains no HTTP, which is in `streams.rs`.
 //!
-//! Whether what was written to a stream has come, HTTP does not say. So each message has a number in its stream, and is
-//! kept after it was read, within a limit: who comes back says which was the last, and is given those that follow.
+//! HTTP does not report whether a message on a stream was received. So each message has a number in
+//! its stream and is retained after it was sent, within a limit: a client that reconnects states
+//! the last number it has received, and gets the messages after it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -14,21 +15,23 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-/// Streams of sessions that a client asks for before it has opened them; it asks for the stream first.
-const UNKNOWN: usize = 16;
+/// The maximum number of streams for unknown sessions: a client opens a session's stream before the
+/// session.
+const MAX_UNKNOWN_SESSIONS: usize = 16;
 
-/// How much may wait for a stream that nobody reads, in bytes and messages.
-const HELD_BYTES: usize = 16 << 20;
-const HELD: usize = 16_384;
+/// The limits of the queue of a stream without a reader, in bytes and in messages.
+const MAX_QUEUED_BYTES: usize = 16 << 20;
+const MAX_QUEUED_LINES: usize = 16_384;
 
-/// How much of what was read a connection keeps, in bytes, for a client that has not received it. Many connections may
-/// be open for a long time, and most never come back for it.
-const KEPT_BYTES: usize = 1 << 20;
+/// The maximum size in bytes of the sent messages that a connection retains for a client that may
+/// not have received them. It is low, because many connections may be open for a long time, and few
+/// are resumed.
+const MAX_RETAINED_BYTES: usize = 1 << 20;
 
-/// How much may wait in all before no more is made.
-const ROOM: usize = 1 << 20;
+/// The size in bytes of all read queues above which no more output is taken from the connection.
+const MAX_READ_QUEUE_BYTES: usize = 1 << 20;
 
-/// What a message is, as far as its way is concerned.
+/// The members of a message that determine its stream.
 #[derive(Debug, Deserialize)]
 pub struct Shape<'a> {
     #[serde(borrow, default)]
@@ -50,14 +53,16 @@ struct Named {
 }
 
 impl<'a> Shape<'a> {
-    /// Reads a message; none where it is not an object.
+    /// Parses a message. `None` if it is not a JSON object.
     pub fn of(text: &'a [u8]) -> Option<Self> {
-        // A list would be taken for the members of an object, in some order.
-        let is_object = text.trim_ascii_start().starts_with(b"{");
-        serde_json::from_slice(text).ok().filter(|_| is_object)
+        // serde would also accept a list, with the members in order.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return None;
+        }
+        serde_json::from_slice(text).ok()
     }
 
-    /// The session it is about.
+    /// Returns the session in the params; `None` for `$/` methods.
     pub fn session(&self) -> Option<String> {
         if self.method.as_deref().is_some_and(|method| method.starts_with("$/")) {
             return None;
@@ -65,7 +70,7 @@ impl<'a> Shape<'a> {
         named(self.params?)
     }
 
-    /// The id of the request that it cancels, as it was written.
+    /// Returns the id of the request that this message cancels, in its original spelling.
     pub fn cancelled(&self) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -77,12 +82,12 @@ impl<'a> Shape<'a> {
         Some(cancels.request_id.get().to_owned())
     }
 
-    /// Whether it has an id, no method, and a result or an error.
+    /// Whether the message has an id, no method, and a result or an error.
     pub fn is_response(&self) -> bool {
         self.method.is_none() && self.id.is_some() && (self.result.is_some() || self.error.is_some())
     }
 
-    /// Whether it answers with an error.
+    /// Whether the message is an error response.
     pub fn is_error(&self) -> bool {
         self.is_response() && self.error.is_some()
     }
@@ -92,37 +97,37 @@ fn named(value: &RawValue) -> Option<String> {
     serde_json::from_str::<Named>(value.get()).ok()?.session_id
 }
 
-/// A stream: the connection's, or a session's.
+/// A stream's session; `None` for the connection's stream.
 pub type Stream = Option<String>;
 
-/// Where a response goes, once there is one.
+/// The stream of a future response.
 struct Pending {
     stream: Stream,
-    /// Its result names a session that is this connection's from then on.
+    /// The result names a new session of this connection.
     opens: bool,
 }
 
-/// A message in its stream.
+/// A message with its number in the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumberedLine {
-    /// Counted from 1.
+    /// The number, starting at 1.
     pub number: u64,
     pub line: Bytes,
 }
 
-/// What waits for a stream.
+/// The queue of a stream.
 #[derive(Default)]
 struct Mailbox {
     waiting: VecDeque<NumberedLine>,
     bytes: usize,
     /// The number of the newest message.
     last: u64,
-    /// What was read, and may not have been received.
+    /// Messages that were sent, and may not have been received.
     sent: VecDeque<NumberedLine>,
     sent_bytes: usize,
-    /// Requests of ours that were read and not answered, by id.
+    /// The agent's requests that were sent and not answered, by id.
     asked: BTreeMap<String, Bytes>,
-    /// Who reads it, counted; the newest reads.
+    /// The number of the current reader. A new reader replaces the old one.
     reader: u64,
     is_read: bool,
     /// Whether the connection has the session.
@@ -130,12 +135,12 @@ struct Mailbox {
     changed: Arc<Notify>,
 }
 
-/// What waits to be read of one connection's streams.
+/// The queues of all streams of a connection.
 #[derive(Default)]
 pub struct Mailboxes {
     connection: Mailbox,
     sessions: HashMap<String, Mailbox>,
-    /// Requests of the client that are not answered.
+    /// The client's unanswered requests.
     pending: HashMap<String, Pending>,
     readers: u64,
 }
@@ -148,7 +153,7 @@ impl Mailbox {
         self.changed.notify_waiters();
     }
 
-    /// Gives back what waits, and keeps it.
+    /// Takes the queued messages, and retains them as sent.
     fn take(&mut self) -> Vec<NumberedLine> {
         let taken: Vec<NumberedLine> = self.waiting.drain(..).collect();
         self.sent_bytes += self.bytes;
@@ -157,17 +162,17 @@ impl Mailbox {
         taken
     }
 
-    /// Forgets the oldest message that is kept. False: none is.
+    /// Drops the oldest retained message. Returns `false` if there is none.
     fn forget_oldest(&mut self) -> bool {
         let oldest = self.sent.pop_front();
         self.sent_bytes -= oldest.as_ref().map_or(0, |oldest| oldest.line.len());
         oldest.is_some()
     }
 
-    /// Has everything that follows a message wait again.
+    /// Queues all messages after number `last` again.
     ///
     /// # Errors
-    /// It is not kept any more, or was never sent.
+    /// One of them is no longer retained, or `last` was never sent.
     fn resume_after(&mut self, last: u64) -> Result<(), ResumeError> {
         let first = self.sent.front().or(self.waiting.front()).map_or(self.last + 1, |line| line.number);
         if last + 1 < first || last > self.last {
@@ -185,21 +190,21 @@ impl Mailbox {
     }
 }
 
-/// Why a stream cannot be read from where somebody wants to.
+/// The reason why a stream cannot be read from the requested message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResumeError {
     /// The connection has no such session.
     NoSession,
-    /// What follows is not kept any more.
+    /// The messages after it are no longer retained.
     Gone,
 }
 
-/// Nobody reads a stream for which too much waits.
+/// The queue of a stream without a reader is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overflow;
 
 impl Mailboxes {
-    /// Takes note of a message of the client.
+    /// Records a message of the client.
     pub fn heard(&mut self, shape: &Shape<'_>) {
         let Some(id) = shape.id.map(RawValue::get) else { return };
         if shape.is_response() {
@@ -213,7 +218,7 @@ impl Mailboxes {
         self.pending.insert(id.to_owned(), Pending { stream: shape.session(), opens });
     }
 
-    /// Puts a message of ours where it will be read.
+    /// Queues a message of the agent on its stream.
     ///
     /// # Errors
     /// [`Overflow`].
@@ -226,10 +231,12 @@ impl Mailboxes {
             if shape.is_response() {
                 let pending = id.and_then(|id| self.pending.remove(id));
                 if let Some(pending) = pending {
-                    if let Some(opened) = shape.result.filter(|_| pending.opens).and_then(named) {
+                    let opened = if pending.opens { shape.result.and_then(named) } else { None };
+                    if let Some(opened) = opened {
                         self.sessions.entry(opened).or_default().known = true;
                     }
-                    // What nobody reads there, as before a load is answered, goes where somebody does.
+                    // A response on a stream without a reader goes to the connection's stream, for
+                    // example before a load is answered.
                     let read = |session: &String| self.sessions.get(session).is_some_and(|mailbox| mailbox.is_read);
                     stream = if pending.opens { None } else { pending.stream.filter(read) };
                 }
@@ -250,12 +257,12 @@ impl Mailboxes {
             mailbox.asked.insert(id, line.clone());
         }
         mailbox.push(line);
-        let full = mailbox.bytes > HELD_BYTES || mailbox.waiting.len() > HELD;
+        let full = mailbox.bytes > MAX_QUEUED_BYTES || mailbox.waiting.len() > MAX_QUEUED_LINES;
         if full && !mailbox.is_read { Err(Overflow) } else { Ok(()) }
     }
 
-    /// Begins to read a stream; whoever has read it does so no longer. What follows the message numbered `after` is
-    /// told again; without such a number, what was asked there and not answered is.
+    /// Starts to read a stream, in place of an earlier reader. With `after`, the messages after
+    /// that number are queued again; otherwise, the unanswered requests of the agent are.
     ///
     /// # Errors
     /// [`ResumeError`].
@@ -267,7 +274,7 @@ impl Mailboxes {
             None => &mut self.connection,
             Some(session) => match self.sessions.get_mut(session) {
                 Some(mailbox) => mailbox,
-                None if unknown >= UNKNOWN => return Err(ResumeError::NoSession),
+                None if unknown >= MAX_UNKNOWN_SESSIONS => return Err(ResumeError::NoSession),
                 None if after.is_some_and(|after| after > 0) => return Err(ResumeError::Gone),
                 None => self.sessions.entry(session.clone()).or_default(),
             },
@@ -280,7 +287,8 @@ impl Mailboxes {
                 again.into_iter().for_each(|line| mailbox.push(line));
             }
         }
-        (mailbox.reader, mailbox.is_read) = (reader, true);
+        mailbox.reader = reader;
+        mailbox.is_read = true;
         mailbox.changed.notify_waiters();
         Ok((reader, mailbox.changed.clone()))
     }
@@ -292,32 +300,32 @@ impl Mailboxes {
         }
     }
 
-    /// Takes what waits for a reader; none where somebody else reads by now.
+    /// Takes the queued messages for a reader. `None` if another reader has replaced it.
     pub fn take(&mut self, stream: &Stream, reader: u64) -> Option<Vec<NumberedLine>> {
         let taken = self.mailbox(stream).filter(|mailbox| mailbox.reader == reader)?.take();
         self.forget();
         Some(taken)
     }
 
-    /// Forgets of what was read what is beyond the limit: the oldest of the stream that keeps most.
+    /// Drops retained messages beyond the limit, the oldest of the largest stream first.
     fn forget(&mut self) {
         let all = |boxes: &Self| {
             let sessions = boxes.sessions.values().map(|mailbox| mailbox.sent_bytes).sum::<usize>();
             boxes.connection.sent_bytes + sessions
         };
-        let mut kept = all(self);
-        while kept > KEPT_BYTES {
+        let mut retained = all(self);
+        while retained > MAX_RETAINED_BYTES {
             let largest = std::iter::once(&mut self.connection).chain(self.sessions.values_mut());
             let Some(largest) = largest.max_by_key(|mailbox| mailbox.sent_bytes) else { return };
             let before = largest.sent_bytes;
             if !largest.forget_oldest() {
                 return;
             }
-            kept -= before - largest.sent_bytes;
+            retained -= before - largest.sent_bytes;
         }
     }
 
-    /// A reader has gone.
+    /// Removes a reader.
     pub fn leave(&mut self, stream: &Stream, reader: u64) {
         if let Some(mailbox) = self.mailbox(stream).filter(|mailbox| mailbox.reader == reader) {
             mailbox.is_read = false;
@@ -327,15 +335,16 @@ impl Mailboxes {
         }
     }
 
-    /// Whether somebody reads any of the streams.
+    /// Whether any stream has a reader.
     pub fn are_read(&self) -> bool {
         self.connection.is_read || self.sessions.values().any(|mailbox| mailbox.is_read)
     }
 
-    /// Whether there is room for more: what waits for streams that are read is little.
+    /// Whether more output can be queued: the queues with a reader are short.
     pub fn have_room(&self) -> bool {
         let all = std::iter::once(&self.connection).chain(self.sessions.values());
-        all.filter(|mailbox| mailbox.is_read).map(|mailbox| mailbox.bytes).sum::<usize>() < ROOM
+        let read = all.filter(|mailbox| mailbox.is_read);
+        read.map(|mailbox| mailbox.bytes).sum::<usize>() < MAX_READ_QUEUE_BYTES
     }
 }
 
@@ -362,11 +371,11 @@ mod tests {
     const ASK: &str = r#"{"id":7,"method":"session/request_permission","params":{"sessionId":"s"}}"#;
 
     #[test]
-    fn everything_is_read_where_it_belongs() {
+    fn message_is_queued_on_its_stream() {
         let mut boxes = Mailboxes::default();
         heard(&mut boxes, NEW);
         put(&mut boxes, OPENED);
-        // Before its stream is open.
+        // The stream is not open yet.
         put(&mut boxes, UPDATE);
         heard(&mut boxes, r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
         let session = Some("s".to_owned());
@@ -382,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_where_somebody_reads() {
+    fn response_goes_to_connection_stream_if_session_stream_has_no_reader() {
         let mut boxes = Mailboxes::default();
         heard(&mut boxes, r#"{"id":"a","method":"session/load","params":{"sessionId":"s"}}"#);
         let (own, _) = boxes.read(&None, None).unwrap();
@@ -391,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_reader_reads_and_is_asked_again() {
+    fn newer_reader_replaces_older_and_gets_open_requests() {
         let mut boxes = Mailboxes::default();
         let session = Some("s".to_owned());
         let (old, _) = boxes.read(&session, None).unwrap();
@@ -407,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_is_told_what_followed() {
+    fn resumed_stream_continues_after_last_received_message() {
         let mut boxes = Mailboxes::default();
         let session = Some("s".to_owned());
         let update = |n: u64| format!(r#"{{"method":"x","params":{{"sessionId":"s","n":{n}}}}}"#);
@@ -418,12 +427,13 @@ mod tests {
         assert_eq!(boxes.take(&session, old).unwrap().iter().map(|line| line.number).collect::<Vec<_>>(), [1, 2, 3]);
         put(&mut boxes, ASK);
         put(&mut boxes, &update(5));
-        // It broke after the second: the rest comes in its order, once, the question included.
+        // The stream broke after the second message: the later ones follow once, in order, with the
+        // question.
         let (new, _) = boxes.read(&session, Some(2)).unwrap();
         assert_eq!(taken(&mut boxes, &session, new), [update(3), ASK.to_owned(), update(5)]);
         let (again, _) = boxes.read(&session, Some(5)).unwrap();
         assert!(taken(&mut boxes, &session, again).is_empty());
-        // Who has received the fifth does not ask for what was before.
+        // A client that has received the fifth message cannot resume before it.
         assert_eq!(boxes.read(&session, Some(2)).unwrap_err(), ResumeError::Gone);
         assert_eq!(boxes.read(&session, Some(6)).unwrap_err(), ResumeError::Gone);
         assert_eq!(boxes.read(&Some("other".into()), Some(1)).unwrap_err(), ResumeError::Gone);
@@ -431,13 +441,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_what_was_read_is_bounded() {
+    fn retained_messages_are_bounded() {
         let mut boxes = Mailboxes::default();
         let line = |session: &str| {
             let text = "x".repeat(1 << 16);
             Bytes::from(format!(r#"{{"method":"x","params":{{"sessionId":"{session}","x":"{text}"}}}}"#))
         };
-        let (large, small) = (Some("large".to_owned()), Some("small".to_owned()));
+        let large = Some("large".to_owned());
+        let small = Some("small".to_owned());
         let (reader, _) = boxes.read(&large, None).unwrap();
         let (other, _) = boxes.read(&small, None).unwrap();
         boxes.put(line("small")).unwrap();
@@ -446,7 +457,7 @@ mod tests {
             boxes.put(line("large")).unwrap();
             assert_eq!(boxes.take(&large, reader).unwrap().len(), 1);
         }
-        // The larger stream gives way.
+        // The larger stream loses its oldest messages.
         assert!(boxes.read(&small, Some(0)).is_ok());
         assert_eq!(boxes.read(&large, Some(4)).unwrap_err(), ResumeError::Gone);
         let (reader, _) = boxes.read(&large, Some(8)).unwrap();
@@ -454,13 +465,13 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn queued_messages_are_bounded() {
         let mut boxes = Mailboxes::default();
         let line =
             Bytes::from(format!(r#"{{"method":"x","params":{{"sessionId":"s","x":"{}"}}}}"#, "x".repeat(1 << 20)));
         let held = (0..40).take_while(|_| boxes.put(line.clone()).is_ok()).count();
         assert!((14..17).contains(&held), "{held}");
-        for n in 0..UNKNOWN {
+        for n in 0..MAX_UNKNOWN_SESSIONS {
             assert!(boxes.read(&Some(format!("u{n}")), None).is_ok());
         }
         assert!(boxes.read(&Some("one too many".into()), None).is_err());

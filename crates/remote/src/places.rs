@@ -1,14 +1,14 @@
-//! How many there are of something of which there may be only so many.
+//! Counters with a maximum.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts one less when it is dropped.
+/// A counted item. Dropping it decrements the counter.
 #[derive(Debug)]
 pub struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
-    /// Counts one more, unless there are as many as there may be.
+    /// Counts one more item, unless the maximum `most` is reached.
     pub fn one(all: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let counted = all.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
         counted.ok().map(|_| Self(all.clone()))
@@ -21,5 +21,5 @@ impl Drop for Counted {
     }
 }
 
-/// A socket's place among those that are open: it is one of them until the last copy of this is dropped.
+/// The place of an open socket. The socket is counted until the last clone is dropped.
 pub type SocketPlace = Arc<Counted>;

@@ -1,42 +1,44 @@
-//! An answer that was cut off with its server, and is made again on another one. The editor has seen the beginning of it:
-//! where the new answer begins with the same words, they are not shown twice, and what follows goes on where they ended.
+//! Answers that were cut off when a server was lost, and are generated again by another server. The
+//! client has seen the beginning: if the new answer begins with the same text, that part is not
+//! shown again, and the rest continues the old message.
 
-/// The longest text that is compared, in bytes.
+/// The maximum length of a compared text, in bytes.
 const MAX_COMPARED: usize = 256 << 10;
 
-/// The last text of a model that an editor was shown in a session, nothing having come after it.
+/// The last text of the model that the client was shown in a session, with no other update after
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LastText {
-    /// The message it is of.
+    /// The id of its message.
     id: String,
     text: String,
 }
 
 impl LastText {
-    /// Takes note of more text, which may be of another message.
+    /// Adds a piece of text, which may begin another message.
     pub(super) fn shown(last: Option<Self>, id: &str, text: &str) -> Option<Self> {
         let before = last.filter(|last| last.id == id).map(|last| last.text).unwrap_or_default();
         (before.len() + text.len() <= MAX_COMPARED).then(|| Self { id: id.to_owned(), text: before + text })
     }
 }
 
-/// What becomes of a piece of an answer.
+/// The treatment of a piece of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RepeatedPiece {
     Pass,
-    /// The editor has seen it.
+    /// The client has seen this piece.
     Seen,
-    /// It is shown as this text of this message.
+    /// To be replaced by this message id and text.
     Instead(String, String),
 }
 
-/// Compares a new answer with the beginning that was seen.
+/// The comparison of a new answer with the text that the client has seen.
 #[derive(Debug)]
 pub(super) struct RepeatedAnswer {
     seen: LastText,
-    /// How much of that the new answer has repeated, in bytes.
+    /// The number of bytes of that text which the new answer has repeated.
     repeated: usize,
-    /// The new answer's message.
+    /// The id of the new answer's message.
     id: Option<String>,
     is_over: bool,
 }
@@ -76,7 +78,7 @@ mod tests {
     type Pieces = &'static [(&'static str, &'static str)];
 
     #[test]
-    fn answer_made_again_goes_on_where_it_was_cut_off() {
+    fn repeated_answer_continues_the_interrupted_one() {
         let table: [(&str, Pieces, Pieces); 7] = [
             ("in one piece", &[("b", "Once upon a time")], &[("a", " a time")]),
             ("in many", &[("b", "Onc"), ("b", "e up"), ("b", "on a"), ("b", " time")], &[("a", " a"), ("a", " time")]),

@@ -1,4 +1,4 @@
-//! Responses as they are sent.
+//! HTTP responses.
 
 use std::convert::Infallible;
 
@@ -16,7 +16,7 @@ pub fn of(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     response
 }
 
-/// Plain text that ends with a newline, or no body.
+/// Returns plain text that ends with a newline, or an empty body.
 pub fn plain(status: StatusCode, words: &str) -> Response<ResponseBody> {
     let end = if words.is_empty() { "" } else { "\n" };
     let mut response = of(status, Bytes::from(format!("{words}{end}")));

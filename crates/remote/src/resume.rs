@@ -1,6 +1,7 @@
-//! A connection over a WebSocket that goes on when the socket is another one: `adjutant connect` comes back to it, and
-//! nothing is lost and nothing said twice. Who asks for that with a header counts the messages on both sides, and
-//! says now and then, in pings, how many have come; what has not is kept and sent again.
+//! WebSocket connections that survive their socket: `adjutant connect` resumes the connection over
+//! another one, and no message is lost or sent twice. A client that requests this by a header
+//! counts the messages in both directions, and both sides acknowledge them in pings; unacknowledged
+//! messages are stored and sent again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,40 +17,41 @@ use super::tally::ResumableConnection;
 use super::websocket::{Ending, carry};
 use base::lock::locked;
 
-/// Asks for a connection that can be resumed; answers how many messages have come. A number of messages that
-/// have come, with the id of a connection, goes on with it.
+/// The header with the number of messages received. Without a connection id it requests a
+/// connection that can be resumed; with one, it resumes that connection. The server answers with
+/// its own number.
 pub const RECEIVED: &str = "adjutant-received";
 
-/// How long one who has the connection may take to give it up.
-const HAND_OVER: Duration = Duration::from_secs(5);
+/// The time limit for the present socket to release the connection.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that can be resumed.
 struct Resumable {
     identity: Identity,
     wanted: Notify,
-    // A std mutex around a slot: a leaf.
+    // A std mutex around a slot: a leaf lock.
     claim: Mutex<Option<oneshot::Sender<ResumableConnection>>>,
 }
 
 /// The connections that can be resumed.
 #[derive(Default)]
 pub struct Resumables {
-    // A std mutex around a map: a leaf, never held across an await.
+    // A std mutex around a map: a leaf lock, never held across an await.
     all: Mutex<HashMap<String, Arc<Resumable>>>,
 }
 
 impl Resumables {
-    /// Takes a connection from whoever carries it, to go on with it. None: there is no such connection.
+    /// Takes a connection from its present socket. `None` if there is no such connection.
     pub async fn claim(&self, id: &str, identity: &Identity) -> Option<ResumableConnection> {
         let found = locked(&self.all).get(id).cloned().filter(|found| found.identity == *identity)?;
         let (sender, thread) = oneshot::channel();
         *locked(&found.claim) = Some(sender);
         found.wanted.notify_one();
-        tokio::time::timeout(HAND_OVER, thread).await.ok()?.ok()
+        tokio::time::timeout(HAND_OVER_TIMEOUT, thread).await.ok()?.ok()
     }
 
-    /// Carries a connection over a socket, which has its place until it ends, and waits for another one where that breaks,
-    /// but not for ever.
+    /// Carries a connection over a socket, which keeps its place until it ends. If the socket
+    /// breaks, waits for another one for the grace period.
     pub async fn run<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut thread: ResumableConnection,
@@ -64,8 +66,7 @@ impl Resumables {
             return;
         }
         let id = thread.connection.id.clone();
-        let (wanted, claim) = (Notify::new(), Mutex::default());
-        let this = Arc::new(Resumable { identity, wanted, claim });
+        let this = Arc::new(Resumable { identity, wanted: Notify::new(), claim: Mutex::default() });
         locked(&self.all).insert(id.clone(), this.clone());
         let ending = match io {
             Some(io) => tokio::select! {
@@ -81,18 +82,21 @@ impl Resumables {
             Ending::Broken | Ending::Over => false,
         };
         let mut all = locked(&self.all);
-        // Whoever goes on with it has a place of their own.
+        // The next socket has a place of its own.
         all.remove(&id);
         drop(all);
         let claim = locked(&this.claim).take();
-        if let Some(claim) = claim.filter(|_| wanted) {
-            // Whoever wanted it may have gone: then it ends.
+        if let Some(claim) = claim
+            && wanted
+        {
+            // If the receiver is dropped, the connection ends.
             claim.send(thread).ok();
         }
     }
 }
 
-/// Waits until somebody wants a connection, and keeps what it says meanwhile. False: it ends.
+/// Waits until another socket claims the connection, and stores its output meanwhile. Returns
+/// `false` if the connection ends.
 async fn wait(thread: &mut ResumableConnection, wanted: &Notify, grace: Duration) -> bool {
     let over = tokio::time::sleep(grace); // the grace period itself
     tokio::pin!(over);

@@ -1,5 +1,5 @@
-//! Lines of JSON-RPC with other members than they came with: what is not changed stays as it was written, down to how a
-//! number is spelled. None for a line that has not the shape it takes.
+//! Changes of members of JSON-RPC lines. Unchanged members keep their spelling, down to that of
+//! numbers. The functions return `None` for a line of another shape.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use acp_server::meta::{IDEMPOTENCY_KEY, OWN};
 
-/// The members of a JSON object, as they were written.
+/// The members of a JSON object, in their original spelling.
 pub(super) type Members = BTreeMap<String, Box<RawValue>>;
 
-/// A line with other members.
+/// Returns a line with changed members.
 fn with(line: &[u8], change: impl FnOnce(&mut Members) -> Option<()>) -> Option<Bytes> {
     let mut members: Members = serde_json::from_slice(line).ok()?;
     change(&mut members)?;
     serde_json::to_vec(&members).ok().map(Bytes::from)
 }
 
-/// A line with another id.
+/// Returns a line with another id.
 pub(super) fn with_id(line: &[u8], id: &str) -> Option<Bytes> {
     with(line, |message| {
         message.insert("id".into(), RawValue::from_string(id.to_owned()).ok()?);
@@ -27,7 +27,7 @@ pub(super) fn with_id(line: &[u8], id: &str) -> Option<Bytes> {
     })
 }
 
-/// Changes the object that a member is; where there is none, it begins empty.
+/// Changes an object that is a member; a missing one is created.
 fn inside(members: &mut Members, name: &str, change: impl FnOnce(&mut Members) -> Option<()>) -> Option<()> {
     let mut inner = match members.get(name).map(|value| value.get()).filter(|text| *text != "null") {
         Some(text) => serde_json::from_str(text).ok()?,
@@ -38,7 +38,7 @@ fn inside(members: &mut Members, name: &str, change: impl FnOnce(&mut Members) -
     Some(())
 }
 
-/// A prompt with an idempotency key; none where it has one, or is none that has.
+/// Returns a prompt with an idempotency key, or `None` if it has one already.
 pub(super) fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
     with(line, |message| {
         inside(message, "params", |params| {
@@ -58,7 +58,8 @@ pub(super) fn with_key(line: &[u8], key: &str) -> Option<Bytes> {
     })
 }
 
-/// Parameters with something of ours in their `_meta`; as they were where that is none.
+/// Adds one of adjutant's members to the `_meta` of params. Does nothing if `_meta` is not an
+/// object.
 pub(super) fn with_own(params: &mut Members, key: &str, value: impl serde::Serialize) {
     inside(params, "_meta", |meta| {
         inside(meta, OWN, |own| {
@@ -68,7 +69,7 @@ pub(super) fn with_own(params: &mut Members, key: &str, value: impl serde::Seria
     });
 }
 
-/// An update with other members.
+/// Returns an update with changed members.
 pub(super) fn with_update(line: &[u8], changes: &[(&str, Value)]) -> Option<Bytes> {
     with(line, |message| {
         inside(message, "params", |params| {

@@ -1,4 +1,4 @@
-//! From a request to what answers it.
+//! The routes of a serving process.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::streams::{CONNECTION_ID, Profiles};
 use super::tally::{MessageTally, ResumableConnection};
 use super::websocket;
 
-/// What all requests to a serving process share.
+/// The state shared by all requests to a serving process.
 pub struct Doors {
     pub host: Arc<Host>,
     profiles: Arc<Profiles>,
@@ -23,17 +23,19 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// Those of a host, with nobody in them.
+    /// Creates the state of a host without connections.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
         Arc::new(Self { host, profiles: Arc::default(), resumables: Arc::default() })
     }
 }
 
 pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<ResponseBody> {
-    let (host, profiles) = (&doors.host, &doors.profiles);
+    let host = &doors.host;
+    let profiles = &doors.profiles;
     let (head, body) = request.into_parts();
     let path = head.uri.path();
-    // Also where nobody has to say who they are: a page of the web is not to learn what runs on this machine.
+    // Checked even if no credentials are required: a web page must not learn what runs on this
+    // machine.
     if let Err(denied) = host.admission.check_origin(&head, &caller) {
         return refused(&caller, &denied);
     }
@@ -84,7 +86,7 @@ fn refused(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
     plain(denied.status, &denied.why)
 }
 
-/// Makes a WebSocket of a request: of a new connection, or of one that is resumed.
+/// Upgrades a request to a WebSocket, for a new connection or a resumed one.
 async fn upgrade(
     doors: &Doors,
     mut request: Request<Incoming>,
@@ -99,7 +101,7 @@ async fn upgrade(
     };
     let number = |name| headers.get(name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let received = number(RECEIVED);
-    let known = headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok()).filter(|_| received.is_some());
+    let known = if received.is_some() { headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok()) } else { None };
     let (thread, again) = match known {
         Some(id) => match doors.resumables.claim(id, &identity).await {
             None => return plain(StatusCode::NOT_FOUND, "there is no such connection; begin a new one"),

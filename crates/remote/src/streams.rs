@@ -1,4 +1,5 @@
-//! A connection over plain HTTP: what the editor says is posted, what it is told comes as events on streams.
+//! Connections over plain HTTP: the client posts its messages, and receives the agent's as
+//! server-sent events.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -25,60 +26,60 @@ use super::reply::{ResponseBody, plain};
 use acp_server::hosted::Liveness;
 use base::lock::locked;
 
-/// The connection a request belongs to.
+/// The header with the connection of a request.
 pub const CONNECTION_ID: &str = "acp-connection-id";
-/// The session a request is about.
+/// The header with the session of a request.
 pub const SESSION_ID: &str = "acp-session-id";
 
-/// The number of the last event that a client has received of a stream.
+/// The header with the number of the last event that a client has received on a stream.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// How often a stream says that it is still there.
-const ALIVE: Duration = Duration::from_secs(15);
+/// The interval of comments on an idle stream, which show that it is alive.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How long a connection may be without a stream.
-const UNREAD: Duration = Duration::from_secs(120);
+/// The maximum time of a connection without a reader.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a message may take to come whole, and to go on coming.
+/// The time limits for a whole body, and for each part of it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(300);
-const BODY_PAUSE: Duration = Duration::from_secs(15);
+const BODY_PART_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long the handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+/// The time limit of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The connections over plain HTTP.
 #[derive(Default)]
 pub struct Profiles {
-    // A std mutex around a map: a leaf, never held across an await.
+    // A std mutex around a map: a leaf lock, never held across an await.
     open: Mutex<HashMap<String, Arc<Profile>>>,
 }
 
-/// What is wrong with a request, in words for whoever wrote the client.
-type Wrong = (StatusCode, &'static str);
+/// The status and the reason of a refused request; the reason is for the author of the client.
+type RefusedRequest = (StatusCode, &'static str);
 
-/// A connection that is carried by requests and streams.
+/// A connection that consists of requests and streams.
 struct Profile {
     identity: Identity,
     lines: mpsc::Sender<Line>,
-    // The same, around what waits.
+    // A leaf lock too, around the queues.
     boxes: Mutex<Mailboxes>,
-    /// Something was read, or somebody reads no longer.
+    /// Notified when messages were read, or a reader starts or leaves.
     read: Notify,
     ended: CancellationToken,
-    /// Ends when nothing more will come.
+    /// Cancelled when no more messages will follow.
     over: CancellationToken,
     liveness: Arc<Liveness>,
 }
 
 impl Profiles {
-    /// The connection that headers name; otherwise what is wrong.
-    fn find(&self, headers: &HeaderMap, identity: &Identity) -> Result<(String, Arc<Profile>), Wrong> {
+    /// Returns the connection that the headers name.
+    fn find(&self, headers: &HeaderMap, identity: &Identity) -> Result<(String, Arc<Profile>), RefusedRequest> {
         let id = text(headers, CONNECTION_ID);
         let id = id.ok_or((StatusCode::BAD_REQUEST, "the header Acp-Connection-Id is missing"))?;
         let found = locked(&self.open).get(&id).cloned();
         match found.filter(|found| found.identity == *identity) {
             Some(found) => Ok((id, found)),
-            // Somebody else's looks as if there were none.
+            // A connection of another user is treated as unknown.
             None => Err((StatusCode::NOT_FOUND, "there is no such connection; begin again with initialize")),
         }
     }
@@ -95,7 +96,7 @@ impl Profiles {
         }
     }
 
-    /// Takes a message of the editor.
+    /// `POST`: takes a message of the client.
     pub async fn post(
         self: Arc<Self>,
         host: &Arc<Host>,
@@ -140,7 +141,7 @@ impl Profiles {
         }
     }
 
-    /// Shakes hands: the one request whose answer comes as the response.
+    /// Answers `initialize`, the one request whose answer is the response to the POST.
     async fn begin(
         self: Arc<Self>,
         host: &Arc<Host>,
@@ -160,7 +161,7 @@ impl Profiles {
             let error = rpc::Error::invalid_request("initialize is a request, and has an id");
             return json(StatusCode::BAD_REQUEST, rpc::failure(&Id::null(), &error).into());
         };
-        let answer = tokio::time::timeout(HANDSHAKE, outgoing.next()).await.ok().flatten();
+        let answer = tokio::time::timeout(HANDSHAKE_TIMEOUT, outgoing.next()).await.ok().flatten();
         let Some(mut answer) = answer else {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "the handshake was not answered");
         };
@@ -169,12 +170,18 @@ impl Profiles {
         let answered = Shape::of(&answer)
             .is_some_and(|shape| !shape.is_error() && shape.id.is_some_and(|answered| answered.get() == id));
         if !answered {
-            // Without a handshake there is no connection.
+            // A connection begins only with a successful handshake.
             return json(StatusCode::OK, answer.into());
         }
-        let (boxes, read) = (Mutex::default(), Notify::new());
-        let over = CancellationToken::new();
-        let profile = Arc::new(Profile { identity, lines, boxes, read, ended, over, liveness });
+        let profile = Arc::new(Profile {
+            identity,
+            lines,
+            boxes: Mutex::default(),
+            read: Notify::new(),
+            ended,
+            over: CancellationToken::new(),
+            liveness,
+        });
         locked(&self.open).insert(name.clone(), profile.clone());
         let this = self.clone();
         let key = name.clone();
@@ -188,7 +195,7 @@ impl Profiles {
         if let Ok(name) = HeaderValue::from_str(&name) {
             response.headers_mut().insert(CONNECTION_ID, name);
         }
-        // What stands before several servers can tell by it which of them has the connection.
+        // A load balancer can route later requests to this server by the cookie.
         let cookie = format!("adjutant_connection={name}; Path=/acp; HttpOnly; SameSite=Strict");
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {
             response.headers_mut().insert(SET_COOKIE, cookie);
@@ -244,7 +251,8 @@ impl Profiles {
 }
 
 impl Profile {
-    /// Gives what is told to the streams, until the connection ends or nobody reads it any more.
+    /// Queues the agent's output on the streams, until the connection ends or has had no reader for
+    /// too long.
     async fn route(&self, mut outgoing: Outgoing, first: Vec<u8>) {
         let mut lines = Some(first);
         while let Some(taken) = lines.take() {
@@ -265,7 +273,7 @@ impl Profile {
         }
     }
 
-    /// Says that the editor is there whenever somebody wants to know, as long as it reads.
+    /// Answers liveness checks for the client, as long as it reads a stream.
     async fn beat(&self) {
         loop {
             self.liveness.asked().await;
@@ -280,11 +288,11 @@ impl Profile {
         outgoing.next().await
     }
 
-    /// Completes when nobody has read any stream for too long.
+    /// Completes when no stream has had a reader for too long.
     async fn unread(&self) {
         loop {
             self.until(|boxes| !boxes.are_read()).await;
-            if tokio::time::timeout(UNREAD, self.until(Mailboxes::are_read)).await.is_err() {
+            if tokio::time::timeout(UNREAD_TIMEOUT, self.until(Mailboxes::are_read)).await.is_err() {
                 return;
             }
         }
@@ -303,7 +311,7 @@ impl Profile {
     }
 }
 
-/// A stream that is read.
+/// The reader of a stream.
 struct Reading {
     profile: Arc<Profile>,
     stream: Stream,
@@ -313,11 +321,11 @@ struct Reading {
 }
 
 impl Reading {
-    /// The next events; none when the stream is over.
+    /// Returns the next events, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.begun, true) {
             self.profile.read.notify_waiters();
-            // Something, so that whatever stands between sends what it has.
+            // The first bytes make proxies forward the response headers.
             return Some(Bytes::from_static(b":\n\n"));
         }
         loop {
@@ -335,7 +343,7 @@ impl Reading {
                     let last = locked(&self.profile.boxes).take(&self.stream, self.reader)?;
                     return (!last.is_empty()).then(|| events(&last));
                 }
-                () = tokio::time::sleep(ALIVE) => return Some(Bytes::from_static(b":\n\n")), // the interval itself
+                () = tokio::time::sleep(KEEP_ALIVE_INTERVAL) => return Some(Bytes::from_static(b":\n\n")), // the interval itself
             }
         }
     }
@@ -348,16 +356,16 @@ impl Drop for Reading {
     }
 }
 
-/// The body of a request.
+/// Reads the body of a request.
 ///
 /// # Errors
-/// It is too long, does not come, or there is no room for it: in words for whoever sent it.
+/// The body is too long, arrives too slowly, or exceeds the budget; the message is for the client.
 async fn whole(mut body: Incoming, most: usize, unfinished: &UnfinishedMessage) -> Result<Bytes, (StatusCode, String)> {
     let wrong = |status, why: &str| (status, why.to_owned());
     let end = Instant::now() + BODY_TIMEOUT;
     let mut all = BytesMut::new();
     loop {
-        let next = end.min(Instant::now() + BODY_PAUSE);
+        let next = end.min(Instant::now() + BODY_PART_TIMEOUT);
         let frame = tokio::time::timeout_at(next, body.frame()).await;
         let frame = frame.map_err(|_| wrong(StatusCode::REQUEST_TIMEOUT, "the message did not come in time"))?;
         let Some(frame) = frame else { return Ok(all.freeze()) };
@@ -375,7 +383,7 @@ async fn whole(mut body: Incoming, most: usize, unfinished: &UnfinishedMessage) 
     }
 }
 
-/// One server-sent event for each message, whose id is its number.
+/// Encodes each message as one server-sent event, with the number as its id.
 fn events(lines: &[NumberedLine]) -> Bytes {
     let mut out = BytesMut::with_capacity(lines.iter().map(|numbered| numbered.line.len() + 32).sum());
     for NumberedLine { number, line } in lines {
@@ -386,9 +394,10 @@ fn events(lines: &[NumberedLine]) -> Bytes {
     out.freeze()
 }
 
-/// The line of a message that was posted: with the session that its header names, where it names none itself.
+/// Returns the line of a posted message, with the session of the header if the message names none.
 fn about(head: &Parts, shape: &Shape<'_>, body: &Bytes) -> Result<Bytes, &'static str> {
-    let Some(named) = text(&head.headers, SESSION_ID).filter(|_| shape.method.is_some()) else {
+    let named = if shape.method.is_some() { text(&head.headers, SESSION_ID) } else { None };
+    let Some(named) = named else {
         return Ok(body.clone());
     };
     if shape.method.as_deref().is_some_and(|method| method.starts_with("$/")) {

@@ -1,4 +1,5 @@
-//! How many messages a connection has carried each way, and those that may have to be carried again.
+//! Counts of the messages of a connection in both directions, and the messages that may have to be
+//! sent again.
 
 use std::collections::VecDeque;
 
@@ -6,87 +7,88 @@ use bytes::Bytes;
 
 use super::host::Connection;
 
-/// How much may wait for somebody to come back, in bytes.
-const HELD: usize = 16 << 20;
+/// The maximum size in bytes of the unacknowledged messages.
+const MAX_UNACKNOWLEDGED_BYTES: usize = 16 << 20;
 
-/// After so many bytes or messages the other side is told how many messages have come: it keeps them until then, and
-/// takes no more from its editor when it keeps too much.
-const ACKNOWLEDGED_BYTES: usize = 1 << 20;
-const ACKNOWLEDGED_MESSAGES: u64 = 64;
+/// The number of bytes or messages after which the sender gets an acknowledgement. It stores the
+/// messages until then, and stops reading from its client if it stores too much.
+const ACKNOWLEDGE_EVERY_BYTES: usize = 1 << 20;
+const ACKNOWLEDGE_EVERY_MESSAGES: u64 = 64;
 
-/// What was sent and may have to be sent again, and how much has come.
+/// The unacknowledged messages, and the number of received ones.
 #[derive(Debug, Default)]
 pub struct MessageTally {
-    /// Whether the other side counts.
+    /// Whether both sides count messages.
     pub counts: bool,
-    /// Messages that have come.
+    /// The number of messages received.
     pub heard: u64,
-    /// Bytes that have come since the other side was told how many messages have.
+    /// The bytes received since the last acknowledgement.
     unacknowledged: usize,
-    /// How many it was told of.
+    /// The number of messages in the last acknowledgement.
     acknowledged: u64,
-    /// The number of the first that is kept.
+    /// The number of the first stored message.
     first: u64,
-    kept: VecDeque<Bytes>,
+    unconfirmed: VecDeque<Bytes>,
     bytes: usize,
 }
 
 impl MessageTally {
-    /// One that keeps what is sent.
+    /// Creates a tally that stores the messages sent.
     pub fn counting() -> Self {
         Self { counts: true, ..Self::default() }
     }
 
-    /// Takes note of a message that has come, of so many bytes. True: the other side should be told.
+    /// Counts a received message. Returns whether an acknowledgement is due.
     pub fn hear(&mut self, bytes: usize) -> bool {
         self.heard += 1;
         self.unacknowledged += bytes;
-        let many = self.heard - self.acknowledged >= ACKNOWLEDGED_MESSAGES;
-        self.counts && (many || self.unacknowledged >= ACKNOWLEDGED_BYTES)
+        let many = self.heard - self.acknowledged >= ACKNOWLEDGE_EVERY_MESSAGES;
+        self.counts && (many || self.unacknowledged >= ACKNOWLEDGE_EVERY_BYTES)
     }
 
-    /// Keeps a message that is sent.
+    /// Stores a message that is being sent.
     pub fn sent(&mut self, message: &Bytes) {
         if self.counts {
             self.bytes += message.len();
-            self.kept.push_back(message.clone());
+            self.unconfirmed.push_back(message.clone());
         }
     }
 
-    /// So many have come on the other side.
+    /// Drops the first `count` messages, which the other side has received.
     pub fn arrived(&mut self, count: u64) {
         while self.first < count
-            && let Some(message) = self.kept.pop_front()
+            && let Some(message) = self.unconfirmed.pop_front()
         {
             self.bytes -= message.len();
             self.first += 1;
         }
     }
 
-    /// What has not come on the other side, where so many have. None: what is wanted is not kept any more.
+    /// Returns the messages after the first `count`, which the other side has received. `None` if
+    /// one of them is no longer stored, or `count` were not sent.
     pub fn missing(&mut self, count: u64) -> Option<Vec<Bytes>> {
-        let sent = self.first + self.kept.len() as u64;
+        let sent = self.first + self.unconfirmed.len() as u64;
         if count < self.first || count > sent {
             return None;
         }
         self.arrived(count);
-        Some(self.kept.iter().cloned().collect())
+        Some(self.unconfirmed.iter().cloned().collect())
     }
 
-    /// Whether too much is kept.
+    /// Whether too many bytes are unacknowledged.
     pub fn is_full(&self) -> bool {
-        self.bytes > HELD
+        self.bytes > MAX_UNACKNOWLEDGED_BYTES
     }
 
-    /// The payload of a ping, which tells the other side how many messages have come: eight bytes, `heard` in network
-    /// order; empty where nobody counts.
+    /// Returns the payload of a ping, an acknowledgement: eight bytes, `heard` in network byte
+    /// order; empty if messages are not counted.
     pub fn ping(&mut self) -> Bytes {
         self.unacknowledged = 0;
         self.acknowledged = self.heard;
         if self.counts { Bytes::copy_from_slice(&self.heard.to_be_bytes()) } else { Bytes::new() }
     }
 
-    /// What a ping of the other side says.
+    /// Handles the payload of the other side's ping.
     pub fn pinged(&mut self, payload: &[u8]) {
         if let Ok(count) = <[u8; 8]>::try_from(payload)
             && self.counts
@@ -96,7 +98,7 @@ impl MessageTally {
     }
 }
 
-/// A connection and what is counted of it.
+/// A connection with its tally.
 pub struct ResumableConnection {
     pub connection: Connection,
     pub tally: MessageTally,
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_not_come_is_sent_again() {
+    fn unacknowledged_messages_are_sent_again() {
         let mut tally = MessageTally::counting();
         for n in 0..5_u8 {
             tally.sent(&Bytes::copy_from_slice(&[n]));
@@ -122,14 +124,15 @@ mod tests {
         assert_eq!(missing(&mut tally, 3), Some(vec![3, 4]));
         assert_eq!(missing(&mut tally, 5), Some(vec![]));
         assert!(!tally.is_full());
-        tally.sent(&Bytes::from(vec![0; HELD + 1]));
+        tally.sent(&Bytes::from(vec![0; MAX_UNACKNOWLEDGED_BYTES + 1]));
         assert!(tally.is_full());
-        // What has come is told by bytes and by messages, whichever is first.
+        // An acknowledgement is due after enough bytes or messages.
         let mut hearing = MessageTally::counting();
-        assert!(!hearing.hear(ACKNOWLEDGED_BYTES - 1) && hearing.hear(1));
+        assert!(!hearing.hear(ACKNOWLEDGE_EVERY_BYTES - 1) && hearing.hear(1));
         assert_eq!(hearing.ping(), Bytes::copy_from_slice(&2_u64.to_be_bytes()));
-        assert_eq!((0..ACKNOWLEDGED_MESSAGES).filter(|_| hearing.hear(1)).count(), 1);
-        // Who does not count keeps nothing.
+        let due: usize = (0..ACKNOWLEDGE_EVERY_MESSAGES).map(|_| usize::from(hearing.hear(1))).sum();
+        assert_eq!(due, 1);
+        // A tally that does not count stores nothing.
         let mut plain = MessageTally::default();
         plain.sent(&Bytes::from_static(b"x"));
         assert_eq!((plain.missing(0), plain.ping().len()), (Some(vec![]), 0));

@@ -1,4 +1,4 @@
-//! Who may connect: tokens, of which only their SHA-256 is known here. Those of a file are read again when it has
+//! Access tokens, of which only the SHA-256 is stored. The token file is read again when it has
 //! changed, so that a token can be replaced without a restart.
 
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use ring::rand::{SecureRandom, SystemRandom};
 use base::lock::locked;
 use config::settings::TokenEntry;
 
-/// Somebody a token stands for.
+/// A known token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub name: String,
     hash: [u8; 32],
     pub user: Option<String>,
-    /// Directories that it may open, as the system names them; none said: those of the server.
+    /// The directories that the token may open, as canonical paths; `None`: those of the server.
     pub roots: Option<Arc<[PathBuf]>>,
 }
 
-/// The tokens that are known.
+/// The known tokens.
 #[derive(Debug, Default)]
 pub struct Tokens {
     listed: Vec<Token>,
@@ -31,23 +31,23 @@ pub struct Tokens {
 #[derive(Debug)]
 struct TokenFile {
     path: PathBuf,
-    /// Those of the settings, whose names and digests none of the file may have.
+    /// The tokens of the settings, whose names and digests must not occur in the file.
     listed: Arc<[Token]>,
-    // A std mutex around what the file said last: a leaf.
+    // A std mutex around the last contents of the file: a leaf lock.
     read: Mutex<(Stamp, Arc<[Token]>)>,
 }
 
-/// The longest name of a token, in bytes.
+/// The maximum length of a token's name in bytes.
 const MAX_NAME_BYTES: usize = 100;
 
-/// What tells two states of a file apart.
+/// The modification time and the size of a file, to detect changes.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl Tokens {
-    /// Those of the settings, and of a file.
+    /// Reads the tokens of the settings and of a file.
     ///
     /// # Errors
-    /// One that is not as it should be, in words for its writer.
+    /// An entry is invalid; the message is for the operator.
     pub fn new(listed: &[TokenEntry], file: Option<&Path>) -> Result<Self, String> {
         let listed = listed.iter().enumerate().map(|(at, entry)| {
             let name = if entry.name.is_empty() { format!("{}", at + 1) } else { entry.name.clone() };
@@ -73,39 +73,40 @@ impl Tokens {
         Ok(Self { file: file.transpose()?, listed: known })
     }
 
-    /// Whether a token of this name is known.
+    /// Whether a token with this name is known.
     pub fn has(&self, name: &str) -> bool {
         let in_file = self.file.as_ref().map(TokenFile::current);
         self.listed.iter().chain(in_file.iter().flat_map(|tokens| tokens.iter())).any(|token| token.name == name)
     }
 
-    /// Whether anybody needs one.
+    /// Whether clients need a token.
     pub fn are_wanted(&self) -> bool {
         !self.listed.is_empty() || self.file.is_some()
     }
 
-    /// Whom a token stands for.
+    /// Returns the token that a client has sent, if it is known.
     pub fn find(&self, presented: &str) -> Option<Token> {
         self.find_hash(&hash(presented.as_bytes()))
     }
 
-    /// The same for what has this SHA-256, such as a certificate.
+    /// Returns the token with this SHA-256, which may be that of a certificate.
     pub fn find_hash(&self, hash: &[u8; 32]) -> Option<Token> {
         let in_file = self.file.as_ref().map(TokenFile::current);
-        // All are compared, and each in the same time, whatever it begins with.
+        // Compares with all tokens, each in constant time.
         let all = self.listed.iter().chain(in_file.iter().flat_map(|tokens| tokens.iter()));
         all.fold(None, |found, token| if same(&token.hash, hash) { Some(token.clone()) } else { found })
     }
 }
 
 impl TokenFile {
-    /// The tokens the file has now. One that cannot be read any more, or not understood, leaves those of before.
+    /// Returns the current tokens of the file. If the file cannot be read, the earlier tokens stay
+    /// in effect.
     fn current(&self) -> Arc<[Token]> {
         let stamp = stamp(&self.path);
         let mut last = locked(&self.read);
         if last.0 != stamp {
             match read(&self.path, &self.listed) {
-                // One that was removed must not hold on because another line is wrong.
+                // A removed token must not stay valid because another line is invalid.
                 Ok((tokens, problems)) => {
                     for problem in problems {
                         tracing::error!("{problem}; this line is left out");
@@ -124,22 +125,23 @@ fn stamp(path: &Path) -> Stamp {
     Some((about.modified().ok()?, about.len()))
 }
 
-/// Adds a token to others. Each has a name and a digest of its own: of two with one name, nobody could say which one
-/// the log means, and of two with one digest, whose it is.
+/// Adds a token. Names must be unique, because the log contains them, and so must digests, because
+/// they identify the user.
 fn add(tokens: &mut Vec<Token>, token: Token) -> Result<(), String> {
     if tokens.iter().any(|other| other.name == token.name) {
         return Err(format!("there are two tokens named \"{}\"; give one of them another name", token.name));
     }
     if let Some(other) = tokens.iter().find(|other| other.hash == token.hash) {
-        let (one, two) = (&other.name, &token.name);
+        let one = &other.name;
+        let two = &token.name;
         return Err(format!("the tokens \"{one}\" and \"{two}\" are the same one; remove either"));
     }
     tokens.push(token);
     Ok(())
 }
 
-/// Reads the tokens of a file, none of which may be one of those `listed` in the settings, and what is wrong with its
-/// other lines.
+/// Reads the tokens of a file, without those `listed` in the settings. Returns the problems of
+/// invalid lines too.
 fn read(path: &Path, listed: &[Token]) -> Result<(Vec<Token>, Vec<String>), String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     let mut tokens = listed.to_vec();
@@ -156,13 +158,14 @@ fn read(path: &Path, listed: &[Token]) -> Result<(Vec<Token>, Vec<String>), Stri
     Ok((tokens.split_off(listed.len()), problems))
 }
 
-/// One line: `NAME sha256:DIGITS user=USER root=DIRECTORY …`.
+/// Parses one line: `NAME sha256:DIGITS user=USER root=DIRECTORY …`.
 fn entry(line: &str) -> Result<Token, String> {
     let mut words = line.split_whitespace();
     let (Some(name), Some(hash)) = (words.next(), words.next().and_then(|word| word.strip_prefix("sha256:"))) else {
         return Err("a line is NAME sha256:DIGITS, then user=USER and root=DIRECTORY as wanted".into());
     };
-    let (mut user, mut roots) = (None, None::<Vec<PathBuf>>);
+    let mut user = None;
+    let mut roots = None::<Vec<PathBuf>>;
     for word in words {
         match word.split_once('=') {
             Some(("user", name)) => user = Some(name.to_owned()),
@@ -183,10 +186,10 @@ fn token(name: &str, hash: &str, user: Option<String>, roots: Option<Vec<PathBuf
     Ok(Token { name: name.to_owned(), hash, user, roots })
 }
 
-/// Directories as the system names them.
+/// Returns the canonical paths of directories.
 ///
 /// # Errors
-/// One that there is not.
+/// A directory does not exist.
 pub fn real(roots: &[PathBuf]) -> Result<Arc<[PathBuf]>, String> {
     let one = |root: &PathBuf| {
         let real = std::fs::canonicalize(root).ok().filter(|real| real.is_dir());
@@ -195,7 +198,7 @@ pub fn real(roots: &[PathBuf]) -> Result<Arc<[PathBuf]>, String> {
     roots.iter().map(one).collect()
 }
 
-/// Whether a token may be called so: its name stands in logs and errors, on one line.
+/// Checks a token's name, which must fit into one line of a log or an error.
 fn check_name(name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME_BYTES {
         return Err(format!("has a name of {} bytes, and {MAX_NAME_BYTES} are allowed", name.len()));
@@ -207,7 +210,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a user may be called so: it is the name of a folder.
+/// Whether a user may have this name, which becomes the name of a directory.
 pub fn is_user(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.chars().all(letter)
@@ -219,12 +222,12 @@ fn hash(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// The SHA-256 of something that stands for somebody.
+/// Returns the SHA-256 of a token or a certificate.
 pub fn fingerprint(bytes: &[u8]) -> [u8; 32] {
     hash(bytes)
 }
 
-/// Whether two are the same. It takes as long wherever they differ.
+/// Compares two digests in constant time.
 fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.iter().zip(other).fold(0, |differs, (a, b)| differs | std::hint::black_box(a ^ b)) == 0
 }
@@ -244,10 +247,10 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A new token, and the line that stands for it in a file.
+/// Creates a token, and its line for the token file.
 ///
 /// # Errors
-/// The system gives no random numbers; or what it is to be called cannot stand in a line.
+/// The system provides no random numbers, or the name does not fit into a line.
 pub fn make(name: &str, user: Option<&str>) -> Result<(String, String), String> {
     if name.is_empty() || name.contains(char::is_whitespace) || name.starts_with('#') {
         return Err("a token's name is one word".into());
@@ -269,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_known_by_its_line() {
+    fn token_is_found_by_its_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
         let (token, line) = make("laptop", Some("ada")).unwrap();
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_replaced_without_a_restart() {
+    fn token_is_replaced_without_restart() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
         let (old, line) = make("a", None).unwrap();
@@ -294,7 +297,7 @@ mod tests {
         std::fs::write(&file, format!("{line}\n\n")).unwrap();
         assert!(tokens.find(&old).is_none());
         assert!(tokens.find(&new).is_some());
-        // A line that cannot be understood takes no other's token away, and keeps none that was removed.
+        // An invalid line does not remove other tokens, nor does it preserve removed ones.
         let (third, line) = make("b", None).unwrap();
         std::fs::write(&file, format!("a b c\n{line}\n\n\n")).unwrap();
         assert!(tokens.find(&third).is_some());
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_say_what_is_wrong_with_them() {
+    fn invalid_line_is_reported_with_reason() {
         let good = format!("n sha256:{}", "0".repeat(64));
         assert!(entry(&good).is_ok());
         for (line, why) in [
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_there_twice_is_refused() {
+    fn duplicate_token_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
         let (token, line) = make("a", None).unwrap();
@@ -345,7 +348,7 @@ mod tests {
             let found = Tokens::new(&listed, Some(&file)).unwrap_err();
             assert!(found.contains(why), "{found}");
         }
-        // One that comes later leaves those of before.
+        // A duplicate that is added later leaves the earlier tokens in effect.
         std::fs::write(&file, &line).unwrap();
         let tokens = Tokens::new(&[], Some(&file)).unwrap();
         assert!(tokens.has("a") && !tokens.has("b"));

@@ -1,19 +1,19 @@
-//! What of the editor's is kept back while the server is behind.
+//! Client messages that wait while the server is behind.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Lines of the editor's that wait until the server has acknowledged what was sent before them.
+/// Lines of the client that wait until the server has acknowledged earlier ones.
 #[derive(Default)]
 pub(super) struct WaitingLines {
     pub(super) lines: VecDeque<Bytes>,
-    /// What they take, in bytes.
+    /// Their size in bytes, with overhead.
     pub(super) bytes: usize,
 }
 
 impl WaitingLines {
-    /// What a line takes besides its text.
+    /// The overhead of a line in bytes.
     const LINE_BYTES: usize = 64;
 
     pub(super) fn push_back(&mut self, line: Bytes) {

@@ -1,5 +1,5 @@
-//! A connection over a WebSocket: one message for each text frame (or binary one that holds text), a ping every 20
-//! seconds.
+//! Connections over a WebSocket: one message for each text frame (or binary frame that contains
+//! text), and a ping every 20 seconds.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,19 +30,19 @@ use super::tally::{MessageTally, ResumableConnection};
 use acp_server::hosted::Liveness;
 use base::lock::locked;
 
-/// How often the other side is asked whether it is there.
+/// The interval of pings.
 pub const PING: Duration = Duration::from_secs(20);
 
-/// So many pings may stay unanswered.
-const MISSED: u32 = 2;
+/// The maximum number of unanswered pings.
+const MAX_MISSED_PINGS: u32 = 2;
 
-/// How long a farewell may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// The time limit for closing a socket.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is wrong with a request for a WebSocket.
+/// Checks a request for a WebSocket, and returns the value of the header that accepts it.
 ///
 /// # Errors
-/// In words for whoever wrote the client.
+/// The request is invalid; the message is for the author of the client.
 pub fn accept(headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, &'static str)> {
     let has = |name: &str, word: &str| {
         let mut words = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
@@ -60,32 +60,33 @@ pub fn accept(headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, &'static 
     HeaderValue::from_str(&answer(key)).map_err(|_| (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is not a key"))
 }
 
-/// What answers a key; see RFC 6455, section 4.2.2.
+/// Returns the answer to a key; see RFC 6455, section 4.2.2.
 pub fn answer(key: &str) -> String {
     let with = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     BASE64.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, with.as_bytes()))
 }
 
-/// The name of the header that answers a key.
+/// The header with the answer to a key.
 pub const ACCEPT: hyper::header::HeaderName = SEC_WEBSOCKET_ACCEPT;
 
-/// How messages are cut, by the largest there may be. What waits takes little memory.
+/// Returns the limits and buffers for a maximum message size. Small buffers, because most sockets
+/// are idle.
 pub fn config(message: usize) -> WebSocketConfig {
     let config = WebSocketConfig::default().read_buffer_size(4 << 10).write_buffer_size(16 << 10);
     config.max_message_size(Some(message)).max_frame_size(Some(message))
 }
 
-/// How a socket's part in a connection ends.
+/// The end of a socket's part in a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// One side has said farewell: the connection is over.
+    /// One side has closed the connection.
     Over,
     Broken,
-    /// Somebody else goes on with the connection.
+    /// Another socket resumes the connection.
     Wanted,
 }
 
-/// Why a socket is closed; none: it broke.
+/// The close code and reason of a socket; `None` if it broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct End(Option<(CloseCode, &'static str)>);
 
@@ -96,7 +97,8 @@ impl End {
     const BYE: Self = Self(Some((CloseCode::Normal, "")));
 }
 
-/// Carries a connection's messages until one side ends it; `again` are those that have not come over the last socket.
+/// Carries a connection's messages until one side ends it. `again` are the messages that the last
+/// socket did not deliver.
 pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     io: T,
     thread: &mut ResumableConnection,
@@ -121,11 +123,12 @@ pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
         unfinished.discard();
         farewell(socket, code, why).await;
     }
-    // Whoever can come back sends the message again.
+    // A client that can resume the connection sends the message again.
     if code == CloseCode::Again { Ending::Broken } else { Ending::Over }
 }
 
-/// Tells the other side why, and reads what it is sending: where that is left unread, the reason is lost with it.
+/// Closes a socket with a reason, and reads the remaining input: if it stayed unread, the TCP reset
+/// could destroy the reason.
 async fn farewell<T: AsyncRead + AsyncWrite + Unpin>(
     mut socket: WebSocketStream<T>,
     code: CloseCode,
@@ -136,16 +139,16 @@ async fn farewell<T: AsyncRead + AsyncWrite + Unpin>(
         let mut rest = vec![0; 16 << 10];
         while socket.get_mut().read(&mut rest).await.is_ok_and(|n| n > 0) {}
     };
-    timeout(FAREWELL, last).await.ok();
+    timeout(CLOSE_TIMEOUT, last).await.ok();
 }
 
-/// What both halves of a socket count.
+/// The counters that both halves of a socket use.
 struct SocketCounts<'a> {
-    /// Pings that were not answered.
+    /// The number of unanswered pings.
     missed: AtomicU32,
-    // A std mutex around what is counted: a leaf, for the two halves of the socket.
+    // A std mutex around the counts: a leaf lock, for the two halves of the socket.
     tally: Mutex<&'a mut MessageTally>,
-    /// Notified when the other side should be told how much has come.
+    /// Notified when an acknowledgement is due.
     owed: Notify,
 }
 
@@ -162,7 +165,7 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
         liveness.beat();
         let text = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
-            // Some clients send nothing else.
+            // Some clients send only binary frames.
             Ok(Message::Binary(bytes)) if std::str::from_utf8(&bytes).is_ok() => bytes,
             Ok(Message::Binary(_)) => return bad(CloseCode::Invalid, "a binary frame is not UTF-8"),
             Ok(Message::Close(_)) => return End::BYE,
@@ -200,7 +203,7 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
     liveness: &Liveness,
 ) -> End {
     for message in again {
-        if !matches!(timeout(PING * MISSED, send_one(sink, message)).await, Ok(Ok(()))) {
+        if !matches!(timeout(PING * MAX_MISSED_PINGS, send_one(sink, message)).await, Ok(Ok(()))) {
             return End::BROKEN;
         }
     }
@@ -210,11 +213,14 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
         let beats = || Message::Ping(locked(&counts.tally).ping());
         let sent = tokio::select! {
             lines = outgoing.next() => match lines {
-                Some(lines) => timeout(PING * MISSED, send(sink, lines, |line| locked(&counts.tally).sent(line))).await,
+                Some(lines) => {
+                    let sending = send(sink, lines, |line| locked(&counts.tally).sent(line));
+                    timeout(PING * MAX_MISSED_PINGS, sending).await
+                }
                 None => return End::LEAVING,
             },
             _ = ping.tick() => {
-                if counts.missed.fetch_add(1, Ordering::Relaxed) >= MISSED {
+                if counts.missed.fetch_add(1, Ordering::Relaxed) >= MAX_MISSED_PINGS {
                     return End::BROKEN;
                 }
                 timeout(PING, sink.send(beats())).await
@@ -231,27 +237,28 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
 /// Sends a message.
 ///
 /// # Errors
-/// The socket's.
+/// The error of the socket.
 pub async fn send_one<S: Sink<Message, Error = Error> + Unpin>(sink: &mut S, message: Bytes) -> Result<(), Error> {
     match Utf8Bytes::try_from(message) {
         Ok(text) => sink.send(Message::Text(text)).await,
-        // Lines are JSON of ours.
+        // Lines are JSON from this program, so they are UTF-8.
         Err(_) => Ok(()),
     }
 }
 
-/// Sends lines, each with its newline, as messages; each is told of before. What was told of and not sent is the
-/// caller's to send again.
+/// Sends lines, each ending with a newline, as messages. Calls `record` for each line before any is
+/// sent, so that the caller can send it again.
 async fn send<S: Sink<Message, Error = Error> + Unpin>(
     sink: &mut S,
     lines: Vec<u8>,
-    tell: impl Fn(&Bytes),
+    record: impl Fn(&Bytes),
 ) -> Result<(), Error> {
     let lines = Bytes::from(lines);
-    let (mut start, mut all) = (0, Vec::new());
+    let mut start = 0;
+    let mut all = Vec::new();
     for end in memchr::memchr_iter(b'\n', &lines) {
         let line = lines.slice(start..end);
-        tell(&line);
+        record(&line);
         all.push(line);
         start = end + 1;
     }
@@ -263,15 +270,15 @@ async fn send<S: Sink<Message, Error = Error> + Unpin>(
     sink.flush().await
 }
 
-/// The two halves of a socket, as whoever connects to a server has them.
+/// The two halves of a socket on the client's side.
 pub type Halves<T> = (SplitSink<WebSocketStream<T>, Message>, SplitStream<WebSocketStream<T>>);
 
-/// A socket that was opened from here.
+/// Wraps a socket that this program has opened as a client.
 pub async fn opened<T: AsyncRead + AsyncWrite + Unpin>(io: T, message: usize) -> Halves<T> {
     WebSocketStream::from_raw_socket(io, Role::Client, Some(config(message))).await.split()
 }
 
-/// What must come back for a key that was sent.
+/// Whether the headers contain the answer to a key.
 pub fn is_answer(headers: &HeaderMap, key: &str) -> bool {
     headers.get(ACCEPT).is_some_and(|given| given.as_bytes() == answer(key).as_bytes())
 }
@@ -281,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_answered_as_the_standard_says() {
+    fn key_is_answered_by_rfc_6455() {
         assert_eq!(answer("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
             let pair = |(name, value): &(&'static str, &'static str)| {
