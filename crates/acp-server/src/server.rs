@@ -165,7 +165,7 @@ impl Server {
     ///
     /// # Errors
     /// The connection or the user has the maximum number of sessions.
-    pub fn has_room(&self) -> Result<(), Refusal> {
+    pub fn check_session_limit(&self) -> Result<(), Refusal> {
         let Some(hosted) = self.hosted() else { return Ok(()) };
         let full = |most: usize, whose: &str| Refusal::Failed {
             message: format!("{whose} has {most} sessions open, and no more are allowed."),
@@ -227,7 +227,7 @@ impl Server {
     }
 
     /// Stores the client's capabilities. A second handshake does not change them.
-    pub fn shake_hands(&self, capabilities: Capabilities) {
+    pub fn set_capabilities(&self, capabilities: Capabilities) {
         let mut known = locked(&self.capabilities);
         if known.is_some() {
             tracing::info!("a second handshake; the first one's capabilities stay");
@@ -236,7 +236,7 @@ impl Server {
     }
 
     /// Stores the client's capabilities, and replaces earlier ones.
-    pub fn shake_hands_again(&self, capabilities: Capabilities) {
+    pub fn replace_capabilities(&self, capabilities: Capabilities) {
         *locked(&self.capabilities) = Some(capabilities);
     }
 
@@ -373,7 +373,7 @@ impl Server {
 
     async fn settled<R>(&self, chosen: ChoiceReply<R>) -> Result<R, Refusal> {
         if let Some((session, written)) = chosen.kept {
-            self.kept(&session, written).await?;
+            self.wait_until_saved(&session, written).await?;
         }
         Ok(chosen.response)
     }
@@ -382,7 +382,7 @@ impl Server {
     ///
     /// # Errors
     /// The session ended before the choice was written.
-    pub async fn kept(&self, session: &Handle, written: SavedReceiver) -> Result<(), Refusal> {
+    pub async fn wait_until_saved(&self, session: &Handle, written: SavedReceiver) -> Result<(), Refusal> {
         written.await.map_err(|_| MailboxError::Closed)?;
         self.shared.store.handed_over(&session.id).await;
         Ok(())

@@ -111,7 +111,7 @@ pub fn create(
     let place = checked(server, place);
     let server = server.clone();
     async move {
-        server.has_room()?;
+        server.check_session_limit()?;
         let place = place?;
         let options = server.hosted().map(|_| place.clone());
         let session = server.shared.create(place).await?.handle;
@@ -159,7 +159,7 @@ pub fn reopen(
         let mut reclaimed = None;
         if server.session(&id).is_err() {
             match server.reclaim(&id, history.word()).await? {
-                None => server.has_room()?,
+                None => server.check_session_limit()?,
                 Some(live) => match come_back(&server, live, &place, history).await? {
                     CameBack::To(reopened) => return Ok(reopened),
                     CameBack::Otherwise(live) => reclaimed = Some(live),
@@ -262,7 +262,7 @@ async fn come_back(
         let asked = place.cwd.clone();
         Some(OpenError::Elsewhere { id, kept, asked }.into())
     } else if otherwise {
-        server.has_room().err()
+        server.check_session_limit().err()
     } else {
         None
     };
@@ -374,7 +374,7 @@ pub fn fork(
             Some(Value::String(message)) => Some(message.as_str()),
             Some(_) => return Err(Refusal::Invalid(format!("_meta.adjutant.{BEFORE} must be a message's id"))),
         };
-        server.has_room()?;
+        server.check_session_limit()?;
         let place = place?;
         let options = server.hosted().map(|_| place.clone());
         let session = server.shared.fork(&id, place, before).await?.handle;
@@ -403,7 +403,7 @@ pub fn set_title(
             Some((live, written)) => {
                 // Later requests do not wait for the write.
                 drop(place);
-                server.kept(&live, written).await?;
+                server.wait_until_saved(&live, written).await?;
             }
             None => drop(server.shared.store.rename(&id, &title).await?),
         }
@@ -522,7 +522,7 @@ pub fn archive(
         match server.session(id.as_str()) {
             Ok(_) if aside => server.shared.put_aside(&id, server.dismiss(id.as_str())).await?,
             // A live session writes its record itself.
-            Ok(live) => server.kept(&live, live.take_back()?).await?,
+            Ok(live) => server.wait_until_saved(&live, live.take_back()?).await?,
             Err(_) => drop(server.shared.store.change(&id, RecordChange::Archived(aside)).await?),
         }
         Ok(())

@@ -238,7 +238,7 @@ impl Bridge {
                         continue;
                     }
                 };
-                for line in lines.into_iter().filter_map(|line| self.conversation.from_server(line)) {
+                for line in lines.into_iter().filter_map(|line| self.conversation.on_server_line(line)) {
                     outbox.send(line.into()).await;
                 }
                 break;
@@ -309,7 +309,7 @@ impl Bridge {
                 }
                 _ => {}
             }
-            if let Some(line) = self.conversation.from_server(text) {
+            if let Some(line) = self.conversation.on_server_line(text) {
                 outbox.send(line.into()).await;
             }
         }
@@ -409,7 +409,7 @@ impl Bridge {
 
     /// Records a line of the client. Returns the line to be sent, if any.
     fn noted(&mut self, line: Bytes) -> Option<Bytes> {
-        if self.resumes { self.conversation.from_client(line) } else { Some(line) }
+        if self.resumes { self.conversation.on_client_line(line) } else { Some(line) }
     }
 
     async fn carry(
@@ -506,7 +506,7 @@ impl Bridge {
             Message::Text(text) => {
                 let line = Bytes::from(text);
                 let bytes = line.len();
-                let line = if self.resumes { self.conversation.from_server(line) } else { Some(line) };
+                let line = if self.resumes { self.conversation.on_server_line(line) } else { Some(line) };
                 if let Some(line) = line {
                     outbox.send(line.into()).await;
                 }

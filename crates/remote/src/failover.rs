@@ -170,7 +170,7 @@ impl CarriedConversation {
     }
 
     /// Records a line of the client. Returns the line to be sent to the server, if any.
-    pub(super) fn from_client(&mut self, line: Bytes) -> Option<Bytes> {
+    pub(super) fn on_client_line(&mut self, line: Bytes) -> Option<Bytes> {
         let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
         match message {
             RpcMessage::Request { id, method, params } => {
@@ -246,7 +246,7 @@ impl CarriedConversation {
     }
 
     /// Records a line of the server. Returns the line to be sent to the client, if any.
-    pub(super) fn from_server(&mut self, line: Bytes) -> Option<Bytes> {
+    pub(super) fn on_server_line(&mut self, line: Bytes) -> Option<Bytes> {
         let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
         match message {
             RpcMessage::Response { id, outcome } => {
@@ -598,14 +598,14 @@ mod tests {
             json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new", "params": { "cwd": "/w", "mcpServers": [] } }),
         ];
         for message in &messages {
-            assert_eq!(talk.from_client(line(message)), Some(line(message)));
+            assert_eq!(talk.on_client_line(line(message)), Some(line(message)));
         }
         assert!(!talk.can_move());
-        talk.from_server(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }))).unwrap();
-        talk.from_server(line(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }))).unwrap();
+        talk.on_server_line(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }))).unwrap();
+        talk.on_server_line(line(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }))).unwrap();
         let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
             "params": { "sessionId": "s", "prompt": [], "_meta": { "theirs": 1.0 } } });
-        let sent = text(&talk.from_client(line(&prompt)).unwrap());
+        let sent = text(&talk.on_client_line(line(&prompt)).unwrap());
         assert_eq!(sent["params"]["_meta"], json!({ "theirs": 1.0, "adjutant": { "idempotencyKey": "n-1" } }));
         talk
     }
@@ -613,38 +613,38 @@ mod tests {
     #[test]
     fn repeated_answer_is_shown_once() {
         let mut talk = begun();
-        talk.from_server(words("p", "Once up")).unwrap();
+        talk.on_server_line(words("p", "Once up")).unwrap();
         talk.leave();
         // The store has more of the answer than was shown.
         for line in talk.missed(vec![words("p", "Once upon"), words("p-fault", "(interrupted)")]) {
-            talk.from_server(line).unwrap();
+            talk.on_server_line(line).unwrap();
         }
         talk.again();
-        assert_eq!(talk.from_server(words("q", "Once ")), None);
-        let shown = text(&talk.from_server(words("q", "upon a time")).unwrap())["params"]["update"].clone();
+        assert_eq!(talk.on_server_line(words("q", "Once ")), None);
+        let shown = text(&talk.on_server_line(words("q", "upon a time")).unwrap())["params"]["update"].clone();
         assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(" a time")));
         // The answer is repeated again, and another one follows.
         talk.leave();
         talk.again();
-        assert_eq!(talk.from_server(words("r", "Once upon a time")), None);
-        let shown = text(&talk.from_server(words("r", ", long ago")).unwrap())["params"]["update"].clone();
+        assert_eq!(talk.on_server_line(words("r", "Once upon a time")), None);
+        let shown = text(&talk.on_server_line(words("r", ", long ago")).unwrap())["params"]["update"].clone();
         assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(", long ago")));
         let call = call("tool_call", "c", "pending");
-        assert_eq!(talk.from_server(call.clone()), Some(call));
-        assert_eq!(talk.from_server(words("s", "Once upon")), Some(words("s", "Once upon")));
+        assert_eq!(talk.on_server_line(call.clone()), Some(call));
+        assert_eq!(talk.on_server_line(words("s", "Once upon")), Some(words("s", "Once upon")));
     }
 
     #[test]
     fn unanswered_requests_are_sent_again() {
         let mut talk = begun();
-        talk.from_server(words("p", "Hello")).unwrap();
+        talk.on_server_line(words("p", "Hello")).unwrap();
         let question = json!({ "jsonrpc": "2.0", "id": 0, "method": "session/request_permission", "params": {} });
-        assert_eq!(talk.from_server(line(&question)), Some(line(&question)));
+        assert_eq!(talk.on_server_line(line(&question)), Some(line(&question)));
         assert!(talk.can_move());
         let cancellations = talk.leave();
         assert_eq!(cancellations.iter().map(text).collect::<Vec<_>>()[0]["params"], json!({ "requestId": 0 }));
         // A late answer to the old question is dropped.
-        assert_eq!(talk.from_client(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))), None);
+        assert_eq!(talk.on_client_line(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))), None);
         let (id, hello) = talk.introduction();
         assert_eq!((id, text(&hello)["params"]["protocolVersion"].clone()), ("\"n/1\"".to_owned(), json!(1)));
         assert_eq!(talk.sessions(), ["s"]);
@@ -654,12 +654,12 @@ mod tests {
         assert_eq!((again.len(), responses.len()), (1, 0));
         assert_eq!(text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"], "n-1");
         // The next server's questions get ids of their own, which are mapped back in the answers.
-        let asked = talk.from_server(line(&question)).unwrap();
+        let asked = talk.on_server_line(line(&question)).unwrap();
         assert_eq!(text(&asked)["id"], "1:0");
-        let answer = talk.from_client(line(&json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }))).unwrap();
+        let answer = talk.on_client_line(line(&json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }))).unwrap();
         assert_eq!(text(&answer)["id"], 0);
         let done = line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
-        assert_eq!(talk.from_server(done.clone()), Some(done));
+        assert_eq!(talk.on_server_line(done.clone()), Some(done));
         assert_eq!(talk.again().0, Vec::<Bytes>::new());
     }
 
@@ -672,7 +672,7 @@ mod tests {
             call("tool_call", "c", "pending"),
             call("tool_call", "d", "completed"),
         ] {
-            talk.from_server(seen).unwrap();
+            talk.on_server_line(seen).unwrap();
         }
         let mine =
             || update(&json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": "Hi" } }));
@@ -711,17 +711,17 @@ mod tests {
         let moved = json!({ "jsonrpc": "2.0", "id": 2, "result":
             { "stopReason": "cancelled", "_meta": { "adjutant": { "handedOver": true } } } });
         assert!(!talk.is_sent_away());
-        assert_eq!(talk.from_server(line(&moved)), None);
+        assert_eq!(talk.on_server_line(line(&moved)), None);
         assert!(talk.is_sent_away());
         talk.leave();
         assert_eq!(talk.again().0.len(), 1);
         assert!(!talk.is_sent_away());
         let refused = json!({ "jsonrpc": "2.0", "id": 2, "error": { "code": -32603, "message": "It stops.", "data":
             { "adjutant": { "handedOver": true } } } });
-        assert_eq!(talk.from_server(line(&refused)), None);
+        assert_eq!(talk.on_server_line(line(&refused)), None);
         assert!(talk.is_sent_away());
         // The user has cancelled it in the meantime.
-        talk.from_client(line(
+        talk.on_client_line(line(
             &json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": "s" } }),
         ))
         .unwrap();
@@ -735,7 +735,7 @@ mod tests {
         let mut talk = begun();
         let undo = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params":
             { "sessionId": "s", "prompt": [{ "type": "text", "text": "/undo" }] } });
-        talk.from_client(line(&undo)).unwrap();
+        talk.on_client_line(line(&undo)).unwrap();
         let (again, responses) = talk.again();
         assert_eq!((again.len(), text(&responses[0])["id"].clone()), (1, json!(3)));
         assert!(text(&responses[0])["error"].to_string().contains("before you send it again"), "{responses:?}");

@@ -37,7 +37,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// The maximum number of requests in flight. More are refused: if the loop waited, it could not
-/// read the cancellation that makes room.
+/// read the cancellation that frees a place.
 const MAX_IN_FLIGHT: usize = 1024;
 
 /// The time limit for requests in flight after the end of input, and for the writer.

@@ -341,7 +341,7 @@ impl Mailboxes {
     }
 
     /// Whether more output can be queued: the queues with a reader are short.
-    pub fn have_room(&self) -> bool {
+    pub fn can_queue_more(&self) -> bool {
         let all = std::iter::once(&self.connection).chain(self.sessions.values());
         let read = all.filter(|mailbox| mailbox.is_read);
         read.map(|mailbox| mailbox.bytes).sum::<usize>() < MAX_READ_QUEUE_BYTES

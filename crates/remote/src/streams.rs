@@ -284,7 +284,7 @@ impl Profile {
     }
 
     async fn more(&self, outgoing: &mut Outgoing) -> Option<Vec<u8>> {
-        self.until(Mailboxes::have_room).await;
+        self.until(Mailboxes::can_queue_more).await;
         outgoing.next().await
     }
 

@@ -22,7 +22,7 @@ pub(super) fn initialize(
     let session = client.session.as_ref();
     let terminal = client.auth.terminal;
     let legacy = !terminal && meta_flag("terminal-auth") == Some(true);
-    server.shake_hands(Capabilities {
+    server.set_capabilities(Capabilities {
         runs_logins: legacy,
         misses_commands: true,
         forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),

@@ -15,7 +15,7 @@ use tools::FileCapabilities;
 pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> Reply<v2::InitializeResponse> {
     let Initialize2(request) = request;
     let client = &request.capabilities;
-    server.shake_hands_again(Capabilities {
+    server.replace_capabilities(Capabilities {
         files: FileCapabilities { read: false, write: false },
         // All of these are part of the protocol, and a client ignores the updates that it does not
         // know.
