@@ -187,7 +187,7 @@ pub fn choose(
         }
     };
     let response = settings(server, session);
-    Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
+    Ok(ChoiceReply { response, pending_write: Some((session.clone(), written)) })
 }
 
 /// Chooses the approvals.

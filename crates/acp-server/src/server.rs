@@ -101,7 +101,7 @@ pub struct ChoiceReply<R> {
     pub response: R,
     /// The session, and the receiver that completes when the choice is written; `None` if nothing
     /// is stored.
-    pub kept: Option<(Handle, SavedReceiver)>,
+    pub pending_write: Option<(Handle, SavedReceiver)>,
 }
 
 /// The capabilities that the client has declared.
@@ -352,7 +352,7 @@ impl Server {
         let server = self.clone();
         match self.enter_queue(id, false, |queue| tries || queue.is_some()) {
             None => match work() {
-                Ok(ChoiceReply { response, kept: None }) => Reply::now(Ok(response)),
+                Ok(ChoiceReply { response, pending_write: None }) => Reply::now(Ok(response)),
                 Ok(chosen) => Reply::later(async move { Ok(server.settled(chosen).await?) }),
                 Err(refusal) => Reply::now(Err(refusal.into())),
             },
@@ -372,7 +372,7 @@ impl Server {
     }
 
     async fn settled<R>(&self, chosen: ChoiceReply<R>) -> Result<R, Refusal> {
-        if let Some((session, written)) = chosen.kept {
+        if let Some((session, written)) = chosen.pending_write {
             self.wait_until_saved(&session, written).await?;
         }
         Ok(chosen.response)

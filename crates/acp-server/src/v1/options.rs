@@ -76,7 +76,7 @@ pub(super) fn set_config_option(
             v1::SessionConfigOptionValue::ValueId { value } => Chosen::Value(&value.0),
             _ => return Err(Refusal::Invalid("this kind of value is not known here".into())),
         };
-        let ChoiceReply { response, kept } = options::choose(&server, &session, &request.config_id.0, chosen)?;
+        let ChoiceReply { response, pending_write } = options::choose(&server, &session, &request.config_id.0, chosen)?;
         if let (MODE, Chosen::Value(mode)) = (&*request.config_id.0, chosen) {
             let server = server.clone();
             let update = v1::CurrentModeUpdate::new(mode.to_owned());
@@ -84,7 +84,7 @@ pub(super) fn set_config_option(
                 line::send(&server.peer, &session.id, v1::SessionUpdate::CurrentModeUpdate(update)).await;
             });
         }
-        Ok(ChoiceReply { response: v1::SetSessionConfigOptionResponse::new(encode(response)), kept })
+        Ok(ChoiceReply { response: v1::SetSessionConfigOptionResponse::new(encode(response)), pending_write })
     })
 }
 
@@ -101,7 +101,7 @@ pub(super) fn set_mode(
         let written = options::choose_mode(&session, &request.mode_id.0)?;
         let changed = session.clone();
         cx.after(async move { UpdateSender::new(&own, &changed).settings().await });
-        Ok(ChoiceReply { response: v1::SetSessionModeResponse::default(), kept: Some((session, written)) })
+        Ok(ChoiceReply { response: v1::SetSessionModeResponse::default(), pending_write: Some((session, written)) })
     })
 }
 
@@ -113,12 +113,12 @@ pub(super) fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Repl
     server.clone().when_open(&id, move || {
         let session = server.session(&request.session_id.0)?;
         if options::current_model(&session).to_string() == request.model_id {
-            return Ok(ChoiceReply { response: Empty {}, kept: None });
+            return Ok(ChoiceReply { response: Empty {}, pending_write: None });
         }
         let written = options::choose_model(&session, &request.model_id)?;
         let own = server.clone();
         let changed = session.clone();
         cx.after(async move { UpdateSender::new(&own, &changed).settings().await });
-        Ok(ChoiceReply { response: Empty {}, kept: Some((session, written)) })
+        Ok(ChoiceReply { response: Empty {}, pending_write: Some((session, written)) })
     })
 }

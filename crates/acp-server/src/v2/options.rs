@@ -66,7 +66,7 @@ pub(super) fn set_config_option(
             v2::SessionConfigOptionValue::Id { value } => Chosen::Value(&value.0),
             _ => return Err(Refusal::Invalid("this kind of value is not known here".into())),
         };
-        let ChoiceReply { response, kept } = options::choose(&server, &session, &request.config_id.0, chosen)?;
-        Ok(ChoiceReply { response: v2::SetSessionConfigOptionResponse::new(encode(response)), kept })
+        let ChoiceReply { response, pending_write } = options::choose(&server, &session, &request.config_id.0, chosen)?;
+        Ok(ChoiceReply { response: v2::SetSessionConfigOptionResponse::new(encode(response)), pending_write })
     })
 }
