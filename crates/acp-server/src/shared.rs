@@ -1,5 +1,5 @@
-//! Code that both protocol versions use. The versions have equal but distinct types, so that each file is a macro,
-//! which is called with the name of a version.
+//! Code that both protocol versions use. The versions have equal but distinct types, so each file
+//! is a macro that is called with the name of a version.
 
 mod forms;
 mod requests;

@@ -1,4 +1,5 @@
-//! ACP version 2, a draft: decodes requests, calls the shared modules, encodes responses. Contains no logic.
+//! ACP version 2, a draft: decodes requests, calls the shared modules, encodes responses. Contains
+//! no logic.
 
 mod ask;
 mod card;

@@ -1,4 +1,5 @@
-//! Request handlers, and conversions for them, that are the same in both protocol versions except for the types.
+//! Request handlers, and conversions for them, that are the same in both protocol versions except
+//! for the types.
 
 /// Defines the handlers with the types of one protocol version.
 macro_rules! requests {
