@@ -1,4 +1,4 @@
-//! Putting a session together from what was kept of it.
+//! Assembles a session from its stored rows.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use super::{Record, StoredSession};
 use base::id::MessageId;
 use transcript::{Content, Message, Part};
 
-/// A session that is being put together.
+/// A session that is being assembled.
 pub(super) struct Assembly {
     stored: StoredSession,
     places: HashMap<String, usize>,
-    /// Which one got the last part.
+    /// The index of the message that received the last part.
     last: usize,
 }
 
 impl Assembly {
-    /// Begins with what is known about a session, and its messages as id and JSON, oldest first. None where nobody
-    /// knows what session it is.
+    /// Begins with the record and the messages as id and JSON, oldest first. Returns `None` if
+    /// there is neither a readable record nor a fallback.
     pub(super) fn begin(record: Option<String>, rows: Vec<(String, String)>, fallback: Option<Record>) -> Option<Self> {
         let mut damage = Vec::new();
         let record = record.and_then(|json| serde_json::from_str(&json).ok()).or(fallback)?;
@@ -34,14 +34,15 @@ impl Assembly {
         Some(Self { stored: StoredSession { record, messages, damage }, places, last: 0 })
     }
 
-    /// The message whose parts [`Self::cold`] has to see; none where nothing was summarised.
+    /// Returns the message whose parts [`Self::cold`] needs; `None` if there is no summary.
     pub(super) fn summarised(&self) -> Option<&MessageId> {
         let summary = self.stored.messages.iter().rfind(|message| message.is_summary())?;
         summary.assistant().map(|summary| &summary.parent)
     }
 
-    /// How many messages are from before what the last summary kept, which says so in the `parts` of its `parent`:
-    /// no model sees them any more.
+    /// Returns the number of messages before the history that the last summary left in place: no
+    /// model sees them any more. The start of that history is named by the `parts` of the summary's
+    /// `parent`.
     pub(super) fn cold(&self, parent: &MessageId, parts: &[String]) -> usize {
         for json in parts {
             if let Ok(Part { content: Content::Compaction(asked), .. }) = serde_json::from_str::<Part>(json) {
@@ -52,7 +53,7 @@ impl Assembly {
         0
     }
 
-    /// Adds a part; of one from before `cold` the result of a call is left out.
+    /// Adds a part. If its message is before `cold`, the result of a call is left out.
     pub(super) fn part(&mut self, id: &str, message: &str, json: &str, cold: usize) {
         match (serde_json::from_str::<Part>(json), self.places.get(message)) {
             (Ok(mut part), Some(place)) => {
@@ -63,7 +64,7 @@ impl Assembly {
                 }
                 let messages = &mut self.stored.messages;
                 if *place != self.last {
-                    // Most messages have one part or two; there are thousands of messages.
+                    // Most messages have one or two parts, and there are thousands of messages.
                     messages[self.last].parts.shrink_to_fit();
                     self.last = *place;
                 }

@@ -1,4 +1,5 @@
-//! Sessions under new names, a message at a time: forks, and imports whose name is taken. Pure but for the ids.
+//! Copies of sessions with new ids, one message at a time: forks, and imports whose id is taken.
+//! Pure except for the ids.
 
 use std::collections::HashMap;
 
@@ -7,8 +8,8 @@ use base::environment::Environment;
 use base::id::{CallId, MessageId, PartId, SessionId};
 use transcript::{Content, Message, Role};
 
-/// A session that begins with another one's history: same words, agent, model, plan and permissions
-/// (those belong to the project and the agent), names of its own.
+/// Copies a session's history, agent, model and plan into a new one. Permissions belong to the
+/// project and the agent, and therefore apply to the copy.
 pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> SessionFeed {
     let from = from.into();
     let now = environment.now();
@@ -25,7 +26,7 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
         past_undos: Vec::new(),
         ..from.record.clone()
     };
-    // What is undone is not part of the conversation that goes on.
+    // Undone messages are not part of the copied conversation.
     let hidden = from.record.undone.last().map(|undone| undone.from.clone());
     renamed(
         from.rewritten(record, move |message| Some(message).filter(|message| Some(&message.id) != hidden.as_ref())),
@@ -33,12 +34,12 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
     )
 }
 
-/// The same session with fresh ids throughout.
+/// Copies a session with new ids throughout.
 pub fn renamed(from: impl Into<SessionFeed>, environment: &Environment) -> SessionFeed {
     let from = from.into();
     let mut record = Record { id: SessionId::new(environment.fresh(SessionId::PREFIX)), ..from.record.clone() };
     let mut names: HashMap<MessageId, MessageId> = HashMap::new();
-    // The record comes before the messages that it names.
+    // The record precedes the messages that it names.
     for undone in &mut record.undone {
         let fresh = || MessageId::new(environment.fresh(MessageId::PREFIX));
         undone.from = names.entry(undone.from.clone()).or_insert_with(fresh).clone();
@@ -53,13 +54,13 @@ pub fn renamed(from: impl Into<SessionFeed>, environment: &Environment) -> Sessi
                 call.call = CallId::new(environment.fresh(CallId::PREFIX));
             }
         }
-        // What a message refers to came before it.
+        // References point to earlier messages only.
         point(&mut message, &|old| names.get(old).unwrap_or(old).clone());
         Some(message)
     })
 }
 
-/// Lets a message's references follow.
+/// Replaces the message ids that a message refers to.
 fn point(message: &mut Message, new: &dyn Fn(&MessageId) -> MessageId) {
     if let Role::Assistant(assistant) = &mut message.role {
         assistant.parent = new(&assistant.parent);
@@ -73,7 +74,7 @@ fn point(message: &mut Message, new: &dyn Fn(&MessageId) -> MessageId) {
     }
 }
 
-/// "X (fork #1)"; the fork of "X (fork #3)" is "X (fork #4)".
+/// Returns "X (fork #1)" for "X", and "X (fork #4)" for "X (fork #3)".
 fn fork_title(title: &str) -> String {
     let numbered = title.strip_suffix(')').and_then(|rest| rest.rsplit_once(" (fork #"));
     match numbered.and_then(|(name, n)| Some((name, n.parse::<u32>().ok()?))) {

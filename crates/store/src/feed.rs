@@ -1,13 +1,14 @@
-//! A session on its way out of a store or into one, a message at a time: it may be larger than what memory is for.
+//! Sessions that are read or written one message at a time, because they may be too large for
+//! memory.
 
 use std::sync::{Arc, Mutex};
 
 use super::{Error, Record, StoredSession};
 use transcript::Message;
 
-/// A session whose messages come one after the other, oldest first. An error is the last that comes.
+/// A session whose messages arrive one at a time, oldest first. An error ends the messages.
 pub struct SessionFeed {
-    /// Everything known about it but its messages.
+    /// The record, which is available before the messages.
     pub record: Record,
     pub(super) messages: Box<dyn Iterator<Item = Result<Message, Error>> + Send>,
     damage: Arc<Mutex<Vec<String>>>,
@@ -18,12 +19,12 @@ impl SessionFeed {
         Self { record, messages: Box::new(messages), damage: Arc::default() }
     }
 
-    /// The damage found in what has come so far, for the user.
+    /// Returns the damage found in the messages so far, for the user.
     pub fn damage(&self) -> Arc<Mutex<Vec<String>>> {
         self.damage.clone()
     }
 
-    /// The same messages under this record, as `change` makes them, until it gives none.
+    /// Replaces the record, and transforms each message with `change`, until that returns `None`.
     #[must_use]
     pub fn rewritten(
         self,
@@ -41,7 +42,7 @@ impl SessionFeed {
         Self { damage, ..self }
     }
 
-    /// Reads all of it.
+    /// Reads the whole session.
     #[cfg(test)]
     pub(super) fn whole(mut self) -> Result<StoredSession, Error> {
         let messages = self.by_ref().collect::<Result<_, _>>()?;

@@ -1,11 +1,12 @@
-//! Prompts that wait in the store until a host takes them. Only a database has them: one machine needs no such queue.
+//! Prompts that are queued in the store until a host claims them. Only a database has this queue:
+//! one machine does not need it.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Error, ReplySender};
 use base::id::SessionId;
 
-/// How far a prompt in the store is.
+/// The state of a queued prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
@@ -34,40 +35,40 @@ impl TaskState {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Whether nothing more happens to it.
+    /// Whether the state is final.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
 }
 
-/// A prompt that this process is to answer.
+/// A prompt that this process has claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedTask {
     pub session: SessionId,
-    /// What to do, as whoever put it there wrote it.
+    /// The task, in the format of the program that queued it.
     pub work: String,
-    /// How often a host has begun with it, this time included.
+    /// The number of hosts that have started it, including this one.
     pub tries: u64,
-    /// How many messages the session had before the prompt.
+    /// The number of messages that the session had before the prompt.
     pub before: usize,
 }
 
-/// Where a prompt in the store is.
+/// The status of a queued prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
     pub state: TaskState,
     pub tries: u64,
-    /// What came of it, as whoever answered it wrote it.
+    /// The outcome, in the format of the host that answered it.
     pub outcome: Option<String>,
 }
 
-/// A session that somebody works in, or is to.
+/// A session that a host has open or is to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusySession {
     pub session: SessionId,
-    /// Of its prompt in the store; none where an editor has it open.
+    /// The state of its queued prompt; `None` if a client has the session open.
     pub state: Option<TaskState>,
-    /// The machine and the process that has it.
+    /// The machine and the process that have it open.
     pub host: Option<(String, u32)>,
     pub tries: u64,
 }
@@ -81,7 +82,7 @@ pub(super) enum FleetJob {
     Claim {
         reply: ReplySender<Option<ClaimedTask>>,
     },
-    /// Ends a prompt of this process, or gives it back to whoever takes it next.
+    /// Ends a prompt of this process, or returns it to the queue.
     End {
         session: SessionId,
         state: TaskState,
@@ -102,10 +103,10 @@ pub(super) enum FleetJob {
 }
 
 impl FleetJob {
-    /// Answers where there is no queue.
+    /// Refuses the job, because this backend has no queue.
     pub(super) fn refuse(self) {
         let none = || Error::Unwritable("prompts can wait only in a database: set store.url in your settings".into());
-        // Whoever asked may have been cancelled since.
+        // The receiver may have been cancelled.
         match self {
             Self::Put { reply, .. } => drop(reply.send(Err(none()))),
             Self::Claim { reply } => drop(reply.send(Err(none()))),

@@ -1,13 +1,13 @@
-//! Who has a session open.
+//! The process that has a session open.
 
-/// Who has a session open, as far as it said so.
+/// The process that has a session open, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LockHolder {
-    /// Its process number on its machine.
+    /// The process id on its machine.
     pub pid: Option<u32>,
-    /// The name of its machine, where that may be another one.
+    /// The name of its machine, if that may be another one.
     pub host: Option<String>,
-    /// Where it hears others who want the session, as the backend calls it.
+    /// The address at which it receives requests for the session, in the form of the backend.
     pub(super) door: Option<String>,
 }
 

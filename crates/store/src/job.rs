@@ -1,6 +1,6 @@
-//! The seam. A backend is whoever does these jobs: those about one session in the order they come, each answered by
-//! what its reply is for, none ever left without an answer while the backend lives. Nothing else passes between a
-//! backend and the rest of the program.
+//! The interface between the store and its backends. A backend executes these jobs: those of one
+//! session in order, each answered through its reply channel, and none left unanswered while the
+//! backend lives. Nothing else passes between a backend and the rest of the program.
 
 use tokio::sync::oneshot;
 
@@ -15,7 +15,7 @@ use base::id::{PartId, SessionId};
 use std::time::Duration;
 use transcript::{ModelRef, Part};
 
-/// Answers; whoever asked may have been cancelled since.
+/// Sends an answer. The receiver may have been cancelled.
 pub(super) fn answer<T, E: Into<Error>>(reply: ReplySender<T>, answer: Result<T, E>) {
     drop(reply.send(answer.map_err(Into::into)));
 }
@@ -51,14 +51,14 @@ pub(super) enum StoreJob {
         session: SessionId,
         reply: ReplySender<bool>,
     },
-    /// Reads a session a message at a time.
+    /// Reads a session one message at a time.
     ReadOut {
         session: SessionId,
         reply: ReplySender<SessionFeed>,
     },
     Import {
         feed: Box<SessionFeed>,
-        /// The session it is a copy of.
+        /// The session that it is a copy of.
         of: Option<SessionId>,
         reply: ReplySender<()>,
     },
@@ -75,7 +75,7 @@ pub(super) enum StoreJob {
         query: Box<ListQuery>,
         reply: ReplySender<SessionPage>,
     },
-    /// The listed sessions whose ids begin so.
+    /// Returns the listed sessions whose ids begin with `beginning`.
     Beginning {
         beginning: String,
         limit: usize,
@@ -85,7 +85,7 @@ pub(super) enum StoreJob {
     Filled {
         reply: ReplySender<()>,
     },
-    /// The children of a session that was deleted while they were not known.
+    /// Deletes the children of a session that was deleted while its children were unknown.
     DeleteOrphans {
         session: SessionId,
     },
@@ -131,20 +131,21 @@ pub(super) enum StoreJob {
         limit: usize,
         reply: ReplySender<SearchPage>,
     },
-    /// Asks a holder to let go of a session. How long that may take; none where it cannot be asked.
+    /// Requests a holder to release a session. Returns the time that this may take; `None` if the
+    /// holder cannot be notified.
     Ask {
         holder: LockHolder,
         session: SessionId,
         reply: ReplySender<Option<Duration>>,
     },
-    /// Where this process hears who wants its sessions, or has taken them.
+    /// Returns the source of other processes' requests for the sessions of this one.
     Requests {
         reply: ReplySender<RequestSource>,
     },
     About {
         reply: ReplySender<BackendState>,
     },
-    /// The models chosen last in a project, the newest first.
+    /// Returns the models chosen last in a project, the newest first.
     Recent {
         project: String,
         reply: ReplySender<Vec<ModelRef>>,
@@ -154,17 +155,17 @@ pub(super) enum StoreJob {
         models: Vec<ModelRef>,
         reply: ReplySender<()>,
     },
-    /// Whether machines share this store.
+    /// Returns whether several machines share this store.
     Shared {
         reply: ReplySender<bool>,
     },
-    /// Contents of a session by their names, as far as they are kept.
+    /// Returns the named contents of a session that are stored.
     Contents {
         session: SessionId,
         names: Vec<String>,
         reply: ReplySender<Vec<(String, Vec<u8>)>>,
     },
-    /// What the user said about a project's own settings: as it is kept, or to be kept.
+    /// Returns the decision about a project's own settings, or stores it if there is an `entry`.
     Trust {
         project: String,
         entry: Option<String>,
@@ -178,8 +179,8 @@ pub(super) enum StoreJob {
 }
 
 impl StoreJob {
-    /// Answers what only machines that share a store ask, where none does: one machine has all of it in places of its
-    /// own.
+    /// Answers the jobs about shared data for a store of one machine, which stores that data
+    /// elsewhere.
     pub(super) fn answer_alone(self) {
         match self {
             Self::Shared { reply } => answer(reply, Ok::<_, Error>(false)),
@@ -190,7 +191,7 @@ impl StoreJob {
         }
     }
 
-    /// Whose turn it waits for.
+    /// Returns the jobs that it must wait for.
     pub(super) fn scope(&self) -> JobScope {
         match self {
             Self::Create { record, .. } => JobScope::Session(record.id.clone()),
@@ -233,8 +234,8 @@ impl StoreJob {
     }
 }
 
-/// What a job has to do with sessions: it comes after all that was said about one, about none, or about
-/// all of them.
+/// The sessions that a job concerns: it is executed after all earlier jobs of one session, of none,
+/// or of all.
 pub(super) enum JobScope {
     Session(SessionId),
     None,

@@ -1,4 +1,4 @@
-//! Lists of sessions, page by page: what is asked for, and what comes back.
+//! Lists of sessions, page by page: queries and results.
 
 use std::path::{Path, PathBuf};
 
@@ -7,20 +7,20 @@ use super::{Error, Record, Store};
 use base::environment::Timestamp;
 use base::id::SessionId;
 
-/// One page of a listing.
+/// One page of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionPage {
     /// Newest first.
     pub sessions: Vec<Record>,
-    /// Where the next page starts, if there is one.
+    /// The start of the next page, if there is one.
     pub next: Option<ListCursor>,
-    /// The list is being made again, and more sessions will be in it.
+    /// Set while the list is being rebuilt: more sessions will be in it.
     pub filling: Option<ListFilling>,
-    /// The files that hold a session and do not say which: they are in no list.
+    /// The files of sessions that cannot be identified: they are in no list.
     pub unreadable: Vec<PathBuf>,
 }
 
-/// A place in a listing: after this moment and id.
+/// A position in a list: after this time and id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListCursor {
     /// The last session's `updated`.
@@ -29,27 +29,27 @@ pub struct ListCursor {
     pub id: SessionId,
 }
 
-/// How far a list is filled that was lost, or that files were put beside.
+/// The progress of filling a list that was lost, or to whose directory files were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListFilling {
-    /// How many sessions have been taken in.
+    /// The number of sessions that have been added.
     pub taken: usize,
-    /// How many were to be taken in; none while that is not known.
+    /// The number of sessions that were to be added; 0 while it is not known.
     pub unknown: usize,
 }
 
-/// A question for sessions: those with a message or with a title of their user's, children left out.
+/// A query for sessions that have a message or a title of their user; children are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListQuery {
-    /// The directory they work in; `None` for all.
+    /// The working directory; `None` for all.
     pub cwd: Option<PathBuf>,
-    /// What that directory is called on every machine.
+    /// The name of that directory on every machine.
     pub place: Option<String>,
-    /// Whether those in directories below it are listed as well.
+    /// Whether to list sessions in the directories below it too.
     pub is_project: bool,
-    /// Only those that are put aside, or only those that are not.
+    /// Whether to list only archived sessions or only the others; `None` for both.
     pub archived: Option<bool>,
-    /// Where the page begins.
+    /// The start of the page.
     pub after: Option<ListCursor>,
     pub limit: usize,
 }
@@ -64,7 +64,7 @@ impl ListQuery {
         SessionPage { sessions, next, filling: None, unreadable: Vec::new() }
     }
 
-    /// The place before which it begins, as numbers and letters are ordered.
+    /// Returns the position before which the page starts, as integer and text for SQL.
     pub(super) fn start(&self) -> (i64, String) {
         match &self.after {
             Some(cursor) => (i64::try_from(cursor.updated.0).unwrap_or(i64::MAX), cursor.id.to_string()),
@@ -72,20 +72,21 @@ impl ListQuery {
         }
     }
 
-    /// How many records are read: one more than are listed says whether there is another page.
+    /// Returns the number of records to read: one more than the page has, to detect a next page.
     pub(super) fn rows(&self) -> i64 {
         i64::try_from(self.limit).unwrap_or(i64::MAX - 1).saturating_add(1)
     }
 }
 
-/// Greater than any id.
+/// A text that is greater than any id.
 pub(super) const LAST_ID: &str = "\u{10ffff}";
 
 impl Store {
-    /// Lists sessions, newest first: those with a message or with a title of their user's, children left out.
+    /// Lists sessions that have a message or a title of their user, newest first; children are left
+    /// out.
     ///
     /// # Errors
-    /// [`Error::Unwritable`] where there is no index to be had.
+    /// Returns [`Error::Unlisted`] if no index is available.
     pub async fn list(
         &self,
         cwd: Option<&Path>,
@@ -95,19 +96,19 @@ impl Store {
         self.list_where(ListQuery { cwd: cwd.map(Path::to_path_buf), after, limit, ..ListQuery::default() }).await
     }
 
-    /// Lists the sessions that are asked for, newest first.
+    /// Lists the sessions that match the query, newest first.
     ///
     /// # Errors
-    /// As [`Store::list`].
+    /// See [`Store::list`].
     pub async fn list_where(&self, query: ListQuery) -> Result<SessionPage, Error> {
         let query = Box::new(query);
         self.ask(|reply| StoreJob::List { query, reply }).await.map_err(Error::of_list)
     }
 
-    /// Returns the listed sessions whose ids begin so, up to `limit`.
+    /// Returns the listed sessions whose ids begin with `beginning`, at most `limit`.
     ///
     /// # Errors
-    /// As [`Store::list`].
+    /// See [`Store::list`].
     pub async fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, Error> {
         let beginning = beginning.to_owned();
         self.ask(|reply| StoreJob::Beginning { beginning, limit, reply }).await.map_err(Error::of_list)
@@ -116,9 +117,9 @@ impl Store {
     /// Waits until the list has all sessions: see [`SessionPage::filling`].
     ///
     /// # Errors
-    /// As [`Store::list`].
+    /// See [`Store::list`].
     pub async fn filled(&self) -> Result<(), Error> {
-        // Once more for a list that turned out to be damaged: it is made again by whoever asks next.
+        // A list that turns out to be damaged is rebuilt by the next query, so wait twice.
         for _ in 0..2 {
             self.ask(|reply| StoreJob::Filled { reply }).await.map_err(Error::of_list)?;
         }

@@ -1,9 +1,9 @@
-//! What a store counts, for whoever watches over it.
+//! Counters of a store, for monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counted by everybody who has a hand on the store, and by its thread.
+/// Counters that the handles of the store and its thread update.
 #[derive(Debug, Default)]
 pub struct StoreMeters {
     flushes: AtomicU64,
@@ -18,31 +18,31 @@ pub struct StoreMeters {
     lost: AtomicU64,
 }
 
-/// What is counted, and how often or how long.
+/// A counter or gauge with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoreNumber {
     pub name: &'static str,
-    /// As Prometheus calls it: `counter`, `gauge`.
+    /// The metric type of Prometheus: `counter` or `gauge`.
     pub kind: &'static str,
     pub help: &'static str,
     pub value: f64,
 }
 
 impl StoreMeters {
-    /// Somebody has waited so long until what they wrote was kept.
+    /// Counts a flush and its duration.
     pub(super) fn flushed(&self, took: Duration, failed: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.failures.fetch_add(u64::from(failed), Ordering::Relaxed);
         self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// So many entries were written in one go.
+    /// Counts a batch and its entries.
     pub(super) fn wrote(&self, entries: usize) {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.entries.fetch_add(entries as u64, Ordering::Relaxed);
     }
 
-    /// So many entries could not be written yet.
+    /// Sets the number of entries that could not be written yet.
     pub(super) fn waits(&self, entries: usize) {
         self.waiting.store(entries as u64, Ordering::Relaxed);
     }
@@ -51,17 +51,17 @@ impl StoreMeters {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The leases were renewed, or could not be.
+    /// Counts a successful or failed renewal of the leases.
     pub(super) fn renewed(&self, well: bool) {
         if well { &self.renewals } else { &self.late }.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A session was taken over by somebody else.
+    /// Counts a session that another process has taken over.
     pub(super) fn lost(&self) {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All of it, always in the same order.
+    /// Returns all numbers, always in the same order.
     pub fn read(&self) -> Vec<StoreNumber> {
         let seconds = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
         let number = |name, kind, help, value| StoreNumber { name, kind, help, value };

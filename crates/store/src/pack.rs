@@ -1,23 +1,24 @@
-//! Long texts take a third of their room when they are packed. The length comes first, so that nothing
-//! has to grow when one is unpacked.
+//! Compression of long texts, to about a third of their size. The length is stored in front, so
+//! that the buffer need not grow while a text is decompressed.
 
 use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// What is shorter stays as it is.
+/// The maximum length of a text that is not compressed, in bytes.
 const SHORT: usize = 512;
 
-/// Nothing that was packed is so many times longer: the most that the format can do.
+/// The maximum compression ratio of the format; a higher one indicates damage.
 const MOST: usize = 1_032;
 
 thread_local! {
-    // Making them costs more than most texts do. A store has one thread, and reads on a few others.
+    // Creating them costs more than compressing most texts. A store has one thread, and reads on a
+    // few others.
     static PACKER: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
     static UNPACKER: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
-/// A text packed, where that is worth it.
+/// Compresses a text if that makes it smaller.
 pub(super) fn pack(text: &str) -> Option<Vec<u8>> {
     if text.len() <= SHORT {
         return None;
@@ -28,12 +29,12 @@ pub(super) fn pack(text: &str) -> Option<Vec<u8>> {
         packer.reset();
         packer.compress_vec(text.as_bytes(), &mut packed, FlushCompress::Finish)
     });
-    // What does not become shorter has not found its end in the room there was.
+    // A text that does not become smaller does not fit into the buffer.
     let packed = (status.ok()? == Status::StreamEnd).then_some(packed)?;
     Some(packed.into_boxed_slice().into_vec())
 }
 
-/// The text that was packed; none where it is damaged.
+/// Decompresses a text. Returns `None` if it is damaged.
 pub(super) fn unpack(packed: &[u8]) -> Option<String> {
     let (length, packed) = packed.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;

@@ -1,15 +1,17 @@
-//! Sessions in a PostgreSQL database, for processes on many machines.
+//! Storage in a PostgreSQL database, for processes on many machines.
 //!
-//! One thread does the jobs, over one connection with its own small runtime: nothing here waits on the thread that
-//! reads what editors say. What is written about any session while a batch is on its way goes with the next one: a
-//! statement, a transaction and a round trip for all of them.
+//! One thread executes the jobs, over one connection with its own small runtime, so nothing here
+//! blocks the thread that reads the clients' messages. Writes of all sessions that arrive while a
+//! batch is in flight form the next batch: one statement, one transaction and one round trip.
 //!
-//! A session is one process's by its row in `lease`. Each change of hands counts its `epoch` up, and each statement
-//! that writes locks the row and looks at the epoch: whoever was stopped for so long that somebody else took the
-//! session writes nothing any more, and is told. How long a process is taken to be alive is measured by the clock of
-//! the database alone (`owner.until`).
+//! A session belongs to one process by its row in `lease`. Each change of ownership increments the
+//! row's `epoch`, and every statement that writes locks the row and checks the epoch: a process
+//! that was suspended until another one took its session can no longer write, and receives an
+//! error. The time for which a process counts as alive is measured by the database's clock only
+//! (`owner.until`).
 //!
-//! While the database is away, sessions go on in memory up to a bound ([`base::store_place::DatabasePlace`]).
+//! While the database is unreachable, sessions continue in memory up to a limit
+//! ([`base::store_place::DatabasePlace`]).
 
 mod fault;
 mod fill;
@@ -42,7 +44,7 @@ use super::StoreMeters;
 use super::job::StoreJob;
 use base::channel::Receiver;
 
-/// Does jobs until the last [`super::Store`] is gone.
+/// Executes jobs until the last [`super::Store`] is dropped.
 pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, rounds::run(place, jobs, meters)),

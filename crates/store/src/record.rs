@@ -1,4 +1,4 @@
-//! What is known about a session besides its messages, and how it changes.
+//! The record of a session: its properties without its messages, and changes to it.
 
 use std::path::PathBuf;
 
@@ -10,74 +10,77 @@ use base::id::{MessageId, SessionId};
 use base::text::mark::ReminderMark;
 use transcript::{FileChange, Message, ModelRef, Todo};
 
-/// What is known about a session besides its messages.
+/// The properties of a session, without its messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub id: SessionId,
-    /// The directory it works in; absolute.
+    /// The working directory; absolute.
     pub cwd: PathBuf,
-    /// What that directory is called on every machine that shares the store; none where nobody else does.
+    /// The name of that directory on every machine that shares the store; `None` if the store is
+    /// not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
     /// Further directories; absolute.
     #[serde(default)]
     pub extra: Vec<PathBuf>,
-    /// What it is about, once known.
+    /// The title, once there is one.
     #[serde(default)]
     pub title: Option<String>,
-    /// Who gave it its title.
+    /// The author of the title.
     #[serde(default)]
     pub titled: TitleSource,
     pub created: Timestamp,
-    /// When it was last used.
+    /// The time of the last use.
     pub updated: Timestamp,
-    /// What adjutant's notes to its models carry.
+    /// The mark of adjutant's notes to the model.
     #[serde(default)]
     pub mark: ReminderMark,
     /// The session that delegated to it.
     #[serde(default)]
     pub parent: Option<SessionId>,
-    /// How many sessions have delegated on the way here.
+    /// The number of delegations between a user's session and this one.
     #[serde(default)]
     pub depth: u32,
-    /// What the parent may not do, as permission and pattern: nor may anyone here.
+    /// The denied permissions and patterns of the parent, which apply here too.
     #[serde(default)]
     pub denied: Vec<(String, String)>,
-    /// The agent, as chosen; none: as the settings say.
+    /// The chosen agent; `None` leaves the choice to the settings.
     #[serde(default)]
     pub agent: Option<String>,
     /// The chosen model and effort.
     #[serde(default)]
     pub model: Option<ModelRef>,
-    /// Whether what the user says while a turn runs is heard in it, as chosen; none: as the settings say.
+    /// Whether messages of the user are delivered to the running turn, as chosen; `None` leaves the
+    /// choice to the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<bool>,
-    /// How much is asked, as chosen; none: as the settings say.
+    /// The chosen approvals; `None` leaves the choice to the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<Approvals>,
-    /// Its user has put it aside.
+    /// Whether the user has archived it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub archived: bool,
     #[serde(default)]
     pub todos: Vec<Todo>,
-    /// US dollars so far; none while no price was known.
+    /// The cost so far, in US dollars; `None` while no price is known.
     #[serde(default)]
     pub cost: Option<f64>,
-    /// What it changed in the files; none while nothing is.
+    /// The changes to files; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<DiffStats>,
-    /// What was spent on turns that were undone for good, in US dollars.
+    /// The cost of turns that were undone permanently, in US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone_cost: Option<f64>,
-    /// What was undone and can be redone, the latest last. Messages from there on are hidden.
+    /// The undos that can be redone, the latest last. The messages from the latest one on are
+    /// hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<UndoEntry>,
-    /// What was undone before the conversation went on, the latest last.
+    /// The undos after which the conversation continued, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_undos: Vec<PastUndo>,
 }
 
-/// How many files a session changed, and how many lines it added and removed.
+/// The numbers of files changed, and of lines added and removed, in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffStats {
     pub files: usize,
@@ -87,39 +90,40 @@ pub struct DiffStats {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoEntry {
-    /// The first message that is hidden by it.
+    /// The first message that it hides.
     pub from: MessageId,
-    /// What it did to the files: `old` comes back with the redo.
+    /// The changes that it made to files: a redo restores `old`.
     #[serde(default)]
     pub files: Vec<FileChange>,
-    /// What it would have done to files that somebody else had changed.
+    /// The changes that it skipped because another program had changed the files.
     #[serde(default)]
     pub left: Vec<FileChange>,
-    /// False while files may be between old and new: the process was ended meanwhile.
+    /// Whether the files are completely written; false if the process ended during the undo.
     #[serde(default)]
     pub done: bool,
 }
 
-/// An undo whose messages are gone, because the conversation went on. Its files can still be brought back.
+/// An undo whose messages are deleted because the conversation continued. Its files can still be
+/// restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastUndo {
-    /// The first words of the turn; empty where a version of a file was restored.
+    /// The beginning of the turn's prompt; empty if a version of a file was restored.
     pub words: String,
-    /// What it did to the files: `old` comes back with a redo.
+    /// The changes that it made to files: a redo restores `old`.
     pub files: Vec<FileChange>,
-    /// A redo has brought the files back, as far as it could.
+    /// Whether a redo has restored the files, as far as possible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redone: bool,
 }
 
-/// How many of a session's messages are not hidden by what was undone.
+/// Returns the number of messages that no undo hides.
 pub fn visible(messages: &[Message], undone: &[UndoEntry]) -> usize {
     let from = undone.last().map(|undone| &undone.from);
     from.and_then(|from| messages.iter().position(|m| m.id == *from)).unwrap_or(messages.len())
 }
 
 impl Record {
-    /// A session that begins now.
+    /// Creates the record of a session that begins now.
     pub fn new(id: SessionId, cwd: PathBuf, now: Timestamp) -> Self {
         Self {
             id,
@@ -148,7 +152,7 @@ impl Record {
         }
     }
 
-    /// This record, as it takes the place of the one `before`: a title that its user gave stays.
+    /// Returns this record as the replacement of `before`: a title that the user gave is preserved.
     pub(super) fn after(&self, before: Option<&Self>) -> Self {
         let mut record = self.clone();
         if let Some(before) = before.filter(|before| before.titled == TitleSource::User && before.title.is_some()) {
@@ -159,33 +163,34 @@ impl Record {
     }
 }
 
-/// Who gave a session its title.
+/// The author of a session's title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TitleSource {
-    /// Nobody: words of its first prompt.
+    /// The first words of the prompt.
     #[default]
     Words,
     Agent,
-    /// The user: it stays.
+    /// The user; nothing replaces the title except another choice of the user.
     User,
 }
 
-/// Something of a record that is changed by itself, whatever else of it changes at the time.
+/// A change to one aspect of a record, independent of concurrent changes to the others.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecordChange {
-    /// The title its user wants.
+    /// The title that the user chose.
     Title(String),
-    /// Whether it is put aside.
+    /// Whether the session is archived.
     Archived(bool),
-    /// The agent, and how it is to work.
+    /// The agent and its options.
     Choice {
         agent: String,
-        /// The model and effort; none leaves it to the agent.
+        /// The model and effort; `None` leaves them to the agent.
         model: Option<ModelRef>,
-        /// Whether it hears what is said while it works; none leaves it to the settings.
+        /// Whether messages of the user are delivered to the running turn; `None` leaves it to the
+        /// settings.
         steer: Option<bool>,
-        /// How much is asked; none leaves it to the settings.
+        /// The approvals; `None` leaves them to the settings.
         approvals: Option<Approvals>,
     },
 }

@@ -1,5 +1,5 @@
-//! Finding sessions by their words. What is found is read in the sessions themselves, newest first: an index only says
-//! which ones need not be read.
+//! Full-text search of sessions. The hits are found in the sessions themselves, newest first; an
+//! index only determines the sessions that need not be read.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,51 +9,52 @@ use base::environment::Timestamp;
 use base::lock::locked;
 use transcript::{Content, Message, Part};
 
-/// A session with the words in it.
+/// A session that contains the words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchHit {
     pub record: Record,
-    /// How many of its messages have them; none when only the title does.
+    /// The number of its messages that contain them; 0 if only the title does.
     pub messages: usize,
-    /// The first place, with the words around it.
+    /// The first occurrence with its context.
     pub excerpt: String,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SearchPage {
     /// The newest sessions first.
     pub hits: Vec<SearchHit>,
-    /// How many sessions were not in the index, so that they had to be read.
+    /// The number of sessions that had to be read because they were not in the index.
     pub unindexed: usize,
-    /// The search ended before it had found enough or had looked everywhere.
+    /// Set if the search ended before it had enough hits or had read all sessions.
     pub cut: Option<SearchCut>,
 }
 
-/// The place where a search ended for which no index says where to look: all its words are short.
+/// The point at which a search without an index ended: all its words are short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchCut {
-    /// How many sessions were read, the newest.
+    /// The number of sessions that were read, from the newest.
     pub sessions: usize,
-    /// When the last of them was last used. What is older was not read.
+    /// The last use of the oldest of them. Older sessions were not read.
     pub oldest: Timestamp,
 }
 
-/// How many sessions are read, the newest, for words that are too short for an index.
+/// The maximum number of sessions that are read, from the newest, if all words are too short for an
+/// index.
 pub(super) const MAX_UNAIDED: usize = 1000;
 
-/// How many letters a word has at least that an index finds parts of.
+/// The minimum length of a word that an index can find, in letters.
 pub(super) const INDEXED_LETTERS: usize = 3;
 
-/// Whether no index helps to find these words.
+/// Whether all words are too short for an index.
 pub(super) fn are_short(words: &[String]) -> bool {
     words.iter().all(|word| word.chars().nth(INDEXED_LETTERS - 1).is_none())
 }
 
 const AROUND: usize = 60;
 
-/// Searches sessions for words, all of which must be in a message or in the title, in whatever case.
-/// The hits come in the order of `records`; `limit` of them at most. Blocks.
+/// Searches sessions for words, all of which must be in one message or in the title, in any case.
+/// Returns at most `limit` hits, in the order of `records`. Blocks.
 pub(super) fn search(
     read: &(dyn Fn(&Record) -> Result<StoredSession, Error> + Sync),
     records: &[Record],
@@ -83,12 +84,12 @@ pub(super) fn search(
     found.into_iter().map(|(_, hit)| hit).take(limit).collect()
 }
 
-/// The words of a question, as they are compared.
+/// Splits a query into words in lower case.
 pub(super) fn wanted(words: &str) -> Vec<String> {
     words.split_whitespace().map(str::to_lowercase).collect()
 }
 
-/// Whether a session that was read has the words; of one that cannot be read, whether its title has.
+/// Searches a session that was read; if it could not be read, only its title.
 pub(super) fn looked(record: &Record, read: Result<StoredSession, Error>, words: &[String]) -> Option<SearchHit> {
     let stored = read.unwrap_or_else(|e| {
         tracing::debug!("not searched: {e}");
@@ -112,13 +113,13 @@ fn hit(stored: &StoredSession, words: &[String]) -> Option<SearchHit> {
     Some(SearchHit { record: stored.record.clone(), messages: texts.len(), excerpt })
 }
 
-/// The texts in which a session's words are looked for, as they are compared: its title, then its messages.
+/// Returns the searchable texts of a session in lower case: its title, then its messages.
 pub(super) fn texts(stored: &StoredSession) -> Vec<String> {
     let title = stored.record.title.as_deref().unwrap_or_default().to_lowercase();
     std::iter::once(title).chain(stored.messages.iter().map(|message| text(message).to_lowercase())).collect()
 }
 
-/// What a person would remember of a message: what was said, and what was done.
+/// Returns the searchable text of a message: the texts and the titles of calls.
 fn text(message: &Message) -> String {
     let mut all = String::new();
     for text in message.parts.iter().filter_map(part_text) {
@@ -128,7 +129,7 @@ fn text(message: &Message) -> String {
     all
 }
 
-/// Returns what a part has of its message's text. No word goes from one part into the next.
+/// Returns the searchable text of a part. No word extends over two parts.
 pub(super) fn part_text(part: &Part) -> Option<&str> {
     match &part.content {
         Content::Text(text) if !text.synthetic => Some(&text.text),
@@ -137,10 +138,10 @@ pub(super) fn part_text(part: &Part) -> Option<&str> {
     }
 }
 
-/// The first place of a word, on one line.
+/// Returns the first occurrence of a word with its context, on one line.
 fn excerpt(text: &str, word: &str) -> String {
     let lower = text.to_lowercase();
-    // Lower case may be longer or shorter; then the place is near enough.
+    // The text in lower case may have a different length; the position is then approximate.
     let at = lower.find(word).unwrap_or(0).min(text.len());
     let start = text.floor_char_boundary(at.saturating_sub(AROUND));
     let end = text.ceil_char_boundary((at + word.len() + AROUND).min(text.len()));

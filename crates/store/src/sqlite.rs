@@ -1,9 +1,9 @@
-//! Sessions in files of this machine: one SQLite file for each, opened by one process at a time, and one index
-//! database that can be rebuilt from them.
+//! Storage in local files: one SQLite file per session, opened by one process at a time, and an
+//! index database that can be rebuilt from them.
 //!
-//! One thread owns every connection (`thread.rs`). Writes are done in order for each session, and hardly wait for
-//! what is written about others. What was flushed survives a power cut where the disk honours flushes; what was
-//! merely written survives the death of the process.
+//! One thread owns every connection (`thread.rs`). The writes of a session are executed in order,
+//! and hardly wait for those of other sessions. Flushed data survives a power cut if the disk
+//! honours flushes; data that was only written survives the end of the process.
 
 mod beginning;
 mod beside;
@@ -40,16 +40,17 @@ pub(super) use thread::work;
 
 use rusqlite::ErrorCode;
 
-/// A path with something after its last letter.
+/// Appends a suffix to a path.
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// Returns whether an error speaks of what the file holds. Unless it is about the machine (another process, the
-/// disk, rights, memory), it does: a flipped bit makes JSON malformed, a column a number or a text no UTF-8, and
-/// SQLite calls each of these something else.
+/// Whether an error is caused by the contents of the file. This is the default, because a flipped
+/// bit can make JSON malformed, a column a number or a text invalid UTF-8, and SQLite reports each
+/// of them differently. The exceptions concern the machine: another process, the disk, permissions
+/// or memory.
 fn is_damage(e: &rusqlite::Error) -> bool {
     match e.sqlite_error_code() {
         Some(code) => !matches!(
@@ -73,7 +74,7 @@ fn is_damage(e: &rusqlite::Error) -> bool {
                 | rusqlite::Error::IntegralValueOutOfRange(..)
                 | rusqlite::Error::InvalidColumnType(..)
                 | rusqlite::Error::Utf8Error(..)
-                // The SQL is ours, and right: the tables are not those that belong there.
+                // The SQL itself is correct, so the tables are not the expected ones.
                 | rusqlite::Error::SqlInputError { .. }
         ),
     }

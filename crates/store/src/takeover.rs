@@ -1,4 +1,4 @@
-//! How a process hears that others want its sessions.
+//! Requests of other processes for the sessions of this one.
 
 use std::path::PathBuf;
 
@@ -7,23 +7,23 @@ use tokio::sync::mpsc;
 use super::sqlite::takeover::PipeRequests;
 use base::id::SessionId;
 
-/// What another process asks of one that has a session.
+/// A request of another process to the one that has a session open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnerRequest {
-    /// To let go of it; or it has taken it already.
+    /// Requests the session's release, or reports that it has been taken over already.
     TakeOver(SessionId),
-    /// To end what runs in it.
+    /// Requests the end of the running turn.
     Cancel(SessionId),
 }
 
 #[derive(Debug)]
 pub(super) enum RequestSource {
-    /// By a pipe below a directory.
+    /// A pipe below the directory.
     Pipe(PathBuf),
     Heard(mpsc::UnboundedReceiver<OwnerRequest>),
 }
 
-/// What other processes ask of this one, or have taken from it.
+/// The stream of requests of other processes to this one.
 #[derive(Debug)]
 pub struct TakeoverRequests(Source);
 
@@ -41,7 +41,7 @@ impl TakeoverRequests {
         }))
     }
 
-    /// The next one. None: nobody can ask any more.
+    /// Waits for the next request. Returns `None` once no more can arrive.
     pub async fn next(&mut self) -> Option<OwnerRequest> {
         match &mut self.0 {
             Source::Pipe(pipe) => pipe.next().await.map(OwnerRequest::TakeOver),

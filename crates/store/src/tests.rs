@@ -1,11 +1,11 @@
-//! The store through its own door, in each backend that can be had here.
+//! Tests of the store through its public interface, in each backend that is available.
 
 use self::database::Database;
 use super::*;
 use base::store_place::DatabasePlace;
 use transcript::{Content, Role, Text, User};
 
-/// As the tests of the whole program have it.
+/// The same module as in the tests of the whole program.
 #[path = "../../../editor-tests/database.rs"]
 pub(super) mod database;
 
@@ -28,7 +28,7 @@ pub(super) fn message(id: &str, words: &[&str]) -> Message {
     }
 }
 
-/// A place to keep sessions in, for one test.
+/// A store location for one test.
 pub(super) struct Bed {
     pub(super) place: StorePlace,
     dir: tempfile::TempDir,
@@ -41,7 +41,7 @@ impl Bed {
     }
 }
 
-/// Does the same in each backend.
+/// Runs a test in each backend.
 async fn each(test: impl AsyncFn(Bed)) {
     let dir = tempfile::tempdir().unwrap();
     test(Bed { place: StorePlace::Files(dir.path().into()), dir }).await;
@@ -70,7 +70,7 @@ async fn a_history_comes_back_as_it_was_written() {
             store.create(&record).await.unwrap();
             assert_eq!(store.load(&record.id).await.unwrap().messages, []);
             write(&store, &record, &messages).await;
-            // A part that is written again keeps its place.
+            // A part that is written again stays at its position.
             store.part(&record.id, &messages[0].id, &messages[0].parts[0]).await;
             store.flush(&record.id).await.unwrap();
             store.close(&record.id).await;
@@ -82,7 +82,7 @@ async fn a_history_comes_back_as_it_was_written() {
     .await;
 }
 
-/// More sessions than are written to at once, each with much to say: everything is kept, in order.
+/// More sessions than are written concurrently, each with much text: everything is saved, in order.
 #[tokio::test]
 async fn many_sessions_write_at_once() {
     each(async |bed: Bed| {
@@ -119,7 +119,7 @@ async fn a_session_is_one_process_s_from_its_first_moment() {
         let record = record("ses_00000001", "/w", 1);
         one.create(&record).await.unwrap();
         assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
-        // Before its first message nobody else knows of it.
+        // Before its first message no other process knows of it.
         assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
         let messages = [message("a", &["one"])];
         write(&one, &record, &messages).await;
@@ -130,7 +130,7 @@ async fn a_session_is_one_process_s_from_its_first_moment() {
             "{refused:?}"
         );
         assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
-        // It can be read all the same.
+        // It can be read in any case.
         assert_eq!(other.peek(&record.id).await.unwrap().messages, messages);
         assert!(matches!(other.load(&record.id).await, Err(Error::Locked { .. })));
         one.close(&record.id).await;
@@ -174,7 +174,8 @@ async fn forks_and_imports_are_sessions_of_their_own() {
     .await;
 }
 
-/// Read a message at a time, a session is what it is as a whole, whether it is open or not.
+/// Reading one message at a time yields the same session as reading it whole, whether or not it is
+/// open.
 #[tokio::test]
 async fn a_session_is_read_out_as_it_was_written() {
     each(async |bed: Bed| {
@@ -183,7 +184,7 @@ async fn a_session_is_read_out_as_it_was_written() {
         store.create(&record).await.unwrap();
         let messages: Vec<Message> = (0..50).map(|at| message(&format!("m{at}"), &["one", "two"])).collect();
         write(&store, &record, &messages).await;
-        // What came later belongs to an early message all the same.
+        // A late part belongs to an early message.
         let late = Part { id: PartId::new("late"), ..messages[0].parts[0].clone() };
         store.record(&record).await;
         store.part(&record.id, &messages[3].id, &late).await;
@@ -203,7 +204,7 @@ async fn a_session_is_read_out_as_it_was_written() {
     .await;
 }
 
-/// Of a session that could not be read to its end, nothing is taken in.
+/// An incomplete feed stores nothing.
 #[tokio::test]
 async fn an_import_that_fails_leaves_nothing() {
     each(async |bed: Bed| {
@@ -255,8 +256,9 @@ async fn words_are_found_in_whatever_case() {
     .await;
 }
 
-/// A session whose user has told it nothing is known to the process that made it, and leaves nothing behind. What
-/// the user tells it before the first message is kept as everything is, until the session is left.
+/// A session without input of its user is known only to the process that created it, and leaves
+/// nothing. Input before the first message is saved like everything else, until the session is
+/// left.
 #[tokio::test]
 async fn what_was_never_prompted_is_kept_until_it_is_left() {
     each(async |bed: Bed| {
@@ -285,7 +287,7 @@ async fn what_was_never_prompted_is_kept_until_it_is_left() {
             store.handed_over(&id(n)).await;
         }
         assert_eq!(listed(&store).await, [id(4), id(3)]);
-        // Let go of without a word, as by a kill.
+        // Closed without `leave`, as by a kill.
         for n in 1..=4 {
             store.close(&id(n)).await;
         }
@@ -294,7 +296,7 @@ async fn what_was_never_prompted_is_kept_until_it_is_left() {
         assert_eq!(again.load(&id(2)).await.unwrap().record.agent.as_deref(), Some("plan"));
         assert_eq!(again.load(&id(3)).await.unwrap().record.title.as_deref(), Some("Mine"));
         assert_eq!(again.load(&id(4)).await.unwrap().messages.len(), 1);
-        // In use: nobody else takes it away.
+        // It is in use: other processes must not delete it.
         assert!(!again.discard(&id(2), true).await.unwrap());
         for (n, removed) in [(2, true), (3, false), (4, false)] {
             assert_eq!(again.leave(&id(n)).await.unwrap(), removed, "{n}");
@@ -358,7 +360,7 @@ async fn list_project_has_the_directories_below_it() {
     .await;
 }
 
-/// What is undone for good is gone, and what is written after it stands in its place.
+/// Cut messages are gone, and later ones take their place.
 #[tokio::test]
 async fn what_is_cut_off_is_gone() {
     each(async |bed: Bed| {
@@ -367,7 +369,7 @@ async fn what_is_cut_off_is_gone() {
         store.create(&record).await.unwrap();
         write(&store, &record, &[message("a", &["one"]), message("b", &["two"]), message("c", &["three"])]).await;
         store.handed_over(&record.id).await;
-        // Some of it is written in one go with what follows.
+        // Some of them are written in the same batch as the cut.
         write(&store, &record, &[message("d", &["four"])]).await;
         store.cut(&record.id, &MessageId::new("b")).await;
         write(&store, &record, &[message("b", &["again"])]).await;

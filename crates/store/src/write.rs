@@ -1,11 +1,11 @@
-//! What is written about a session, whoever keeps it.
+//! The writes that backends carry out.
 
 use std::collections::HashMap;
 
 use super::{Record, RecordChange};
 use transcript::Message;
 
-/// Something to be written about a session.
+/// One write to a session.
 #[derive(Debug)]
 pub(super) enum SessionWrite {
     Record(Box<Record>),
@@ -19,11 +19,12 @@ pub(super) enum SessionWrite {
         message: String,
         json: String,
     },
-    /// A message and all after it are gone.
+    /// Removes a message and all later ones.
     Cut {
         from: String,
     },
-    /// What a file held, or the whole result of a tool: for other machines that share the store.
+    /// The contents of a file or the complete result of a tool, for other machines that share the
+    /// store.
     Content {
         name: String,
         bytes: Vec<u8>,
@@ -31,7 +32,7 @@ pub(super) enum SessionWrite {
 }
 
 impl SessionWrite {
-    /// About how much of it there is to be written.
+    /// Returns the approximate size, in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Message { json, .. } | Self::Part { json, .. } => json.len(),
@@ -40,7 +41,7 @@ impl SessionWrite {
         }
     }
 
-    /// A message and its parts, in order.
+    /// Returns the writes of a message and its parts, in order.
     pub(super) fn of(message: &Message) -> impl Iterator<Item = Self> {
         let json = serde_json::to_string(message).unwrap_or_default();
         let parts = message.parts.iter().map(|part| {
@@ -51,8 +52,8 @@ impl SessionWrite {
     }
 }
 
-/// What is left of entries that are written together: an older state of something is not written where a
-/// newer one follows. The newer one takes its place, for rows keep the order in which they came first.
+/// Drops the writes that a later one of the same batch replaces. The later one moves to the
+/// position of the first, because rows are ordered by their first insertion.
 pub(super) fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
     if entries.len() < 2 {
         return entries;
@@ -63,7 +64,7 @@ pub(super) fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
         let key = match &entry {
             SessionWrite::Record(_) => (0, String::new()),
             SessionWrite::Amend(_) => {
-                // A record that follows must not come before it.
+                // A later record must not move before this change.
                 places.remove(&(0, String::new()));
                 kept.push(entry);
                 continue;
@@ -72,7 +73,7 @@ pub(super) fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
             SessionWrite::Part { id, .. } => (2, id.clone()),
             SessionWrite::Content { name, .. } => (3, name.clone()),
             SessionWrite::Cut { .. } => {
-                // What was before is gone, or was written before.
+                // Earlier writes must not be replaced by ones after the removal.
                 places.clear();
                 kept.push(entry);
                 continue;

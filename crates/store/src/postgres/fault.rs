@@ -1,26 +1,26 @@
-//! How the database fails.
+//! Faults of the database.
 
 use crate::Error;
 
-/// How often a statement is tried again that somebody else's was in the way of.
+/// The maximum number of attempts for a statement that conflicts with another transaction.
 pub(super) const TRIES: usize = 5;
 
-/// Why a statement failed, by what is to be done about it.
+/// The reason why a statement failed, by the appropriate reaction.
 #[derive(Debug, Clone)]
 pub(super) enum DatabaseFault {
-    /// The database cannot be reached, or takes nothing at the moment.
+    /// The database is unreachable, or accepts no writes at the moment.
     Away(String),
-    /// It is there, and has no room for what is to be written.
+    /// The database is reachable, and has no space for the data.
     Full(String),
-    /// It was in the way of somebody else, and is to be tried again.
+    /// The statement conflicted with another transaction, and can be retried.
     Again,
-    /// The database refuses the statement itself, in its words: repeating it does not help.
+    /// The database refuses the statement itself, for the given reason: retrying does not help.
     Refused(String),
     Store(Error),
 }
 
 impl DatabaseFault {
-    /// Returns what happened, without what follows from it.
+    /// Returns the cause, without its consequences.
     pub(super) fn reason(&self) -> String {
         match self {
             Self::Away(reason) | Self::Full(reason) | Self::Refused(reason) => reason.clone(),
@@ -45,10 +45,11 @@ impl From<tokio_postgres::Error> for DatabaseFault {
         };
         match said.code().code() {
             "40001" | "40P01" => Self::Again,
-            // A standby takes nothing; the rest: it ends, or starts.
+            // 25006 is a standby, which accepts no writes; the others mean that the server ends or
+            // starts.
             "25006" | "57P01" | "57P02" | "57P03" => Self::Away(said.message().to_owned()),
             code if code.starts_with("08") || code == "53300" => Self::Away(said.message().to_owned()),
-            // The disk is full, or the memory.
+            // The disk or the memory is full.
             code if code.starts_with("53") => Self::Full(said.message().to_owned()),
             _ => Self::Refused(said.message().to_owned()),
         }

@@ -1,5 +1,5 @@
-//! Indexing beside everything else: what changed in sessions of this process, and the sessions that nobody has and that
-//! are not in the search index, the newest first. Only one process at a time does the latter.
+//! Indexing in the background: the changes of owned sessions, and the sessions without an owner
+//! that are not in the search index, newest first. Only one process at a time does the latter.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -16,25 +16,25 @@ use super::ours::Ours;
 use crate::Error;
 use base::id::SessionId;
 
-/// How often it is looked whether there is something to index.
+/// The interval at which it is checked whether there is something to index.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long whoever closes a session, or ends, waits for it to be indexed.
+/// The time for which closing a session, or the end of the process, waits for indexing.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How many sessions are looked up at a time.
+/// The number of sessions that are looked up at a time.
 const SESSIONS: i64 = 64;
 
-/// Sessions that nobody has and that are not indexed, before `$1`.
+/// Yields sessions without an owner that are not indexed, before `$1`.
 pub(super) const LEFT: &str = "SELECT session, epoch FROM lease
     WHERE unsearched AND instance IS NULL AND ($1::text IS NULL OR session < $1)
     ORDER BY session DESC LIMIT $2";
 
-/// A piece of work on the search index that is done.
+/// A completed piece of indexing.
 pub(super) struct IndexedPiece {
-    /// The session of this process that something was indexed of.
+    /// The owned session that was indexed, if it was one.
     pub(super) own: Option<SessionId>,
-    /// When it may go on.
+    /// The time at which indexing may continue.
     pub(super) next: Instant,
 }
 
@@ -44,7 +44,7 @@ impl Keeper {
         !self.link.is_away() && (self.filling.is_wanted() || is_any())
     }
 
-    /// The next piece to be indexed, if there is one.
+    /// Returns the next piece of indexing, if there is one.
     pub(super) fn next_piece<'a>(
         &'a self,
         busy: &HashSet<SessionId>,
@@ -61,7 +61,7 @@ impl Keeper {
         }
     }
 
-    /// When it is looked again where nothing is to be indexed.
+    /// Returns the time of the next check if there is nothing to index.
     pub(super) fn next_look() -> Instant {
         Instant::now() + LOOK_INTERVAL
     }
@@ -80,11 +80,11 @@ impl Keeper {
         IndexedPiece { own, next: Instant::now() + pause }
     }
 
-    /// Indexes one session that nobody has, where it is this process's turn.
+    /// Indexes one session without an owner, if it is the turn of this process.
     async fn index_next(&self) -> Result<(), DatabaseFault> {
         let filling = &self.filling;
         if !filling.has_turn.get() && !self.has_turn("pg_try_advisory_lock").await? {
-            // It may be past a session that was let go of since.
+            // It may have passed a session that was released since.
             filling.wait();
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl Keeper {
         self.index_closed(&session, epoch, &|| filling.is_over()).await
     }
 
-    /// Takes the turn of all processes that have this namespace, or gives it back.
+    /// Takes the lock that all processes of this namespace share, or releases it.
     async fn has_turn(&self, function: &str) -> Result<bool, DatabaseFault> {
         let name = format!("adjutant search {}", self.link.address()?.namespace);
         let turn = i64::from(crc32fast::hash(name.as_bytes()));
@@ -114,7 +114,7 @@ impl Keeper {
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
     }
 
-    /// Indexes what changed in a session that is let go of, where that is little.
+    /// Indexes the changes of a session that is to be released, if they are few.
     pub(super) async fn index_before_leaving(&self, session: &SessionId) {
         let is_little =
             self.ours.borrow().get(session).is_some_and(|one| one.is_to_be_indexed() && one.index.is_little());
@@ -124,12 +124,12 @@ impl Keeper {
         match timeout(LEAVE_TIMEOUT, self.index_own(session)).await {
             Ok(Ok(_)) => {}
             Ok(Err(fault)) => tracing::info!("{session} is not indexed: {}", Error::from(fault)),
-            // Then others do it.
+            // Another process indexes it later.
             Err(_) => tracing::info!("{session} is not indexed: it took too long"),
         }
     }
 
-    /// Indexes what changed in all sessions of this process, which ends.
+    /// Indexes the changes of all owned sessions at the end of the process.
     pub(super) async fn index_all_before_leaving(&self) {
         let sessions: Vec<SessionId> = self.ours.borrow().keys().cloned().collect();
         let all = async {
@@ -137,7 +137,7 @@ impl Keeper {
                 self.index_before_leaving(session).await;
             }
         };
-        // What is not indexed by then others do.
+        // Other processes index the rest later.
         timeout(LEAVE_TIMEOUT, all).await.ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Fills the search index with the sessions that nobody has.
+//! The progress of indexing the sessions without an owner.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,29 +8,29 @@ use tokio::time::Instant;
 
 use base::id::SessionId;
 
-/// How often a process that stays looks for sessions that are not indexed.
+/// The interval at which a long-running process looks for sessions that are not indexed.
 const FILL_INTERVAL: Duration = Duration::from_secs(600);
 
-/// How often it is tried to get the turn while another process has it.
+/// The interval of attempts to get the turn while another process has it.
 const TURN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How much longer it waits than it works, so that others' statements go first.
+/// The ratio of waiting to working, so that the statements of others go first.
 const IDLE_SHARE: u32 = 3;
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How far the sessions are indexed that nobody has.
+/// The state of indexing the sessions without an owner.
 #[derive(Default)]
 pub(super) struct IndexFilling {
     wish: Cell<FillWish>,
-    /// This process stays, and looks again later.
+    /// Whether this process is long-running, and looks again later.
     stays: Cell<bool>,
     last: Cell<Option<Instant>>,
-    /// When it is tried again whether it is this process's turn.
+    /// The time of the next attempt to get the turn.
     again: Cell<Option<Instant>>,
     pub(super) has_turn: Cell<bool>,
     /// Sessions and their epochs, the next one first.
     pub(super) left: RefCell<VecDeque<(SessionId, i64)>>,
-    /// The one that was looked up last.
+    /// The last session that was looked up.
     pub(super) before: RefCell<Option<String>>,
     is_over: Cell<bool>,
 }
@@ -40,12 +40,12 @@ enum FillWish {
     #[default]
     None,
     AtLeisure,
-    /// Somebody searches.
+    /// A search has requested it.
     Soon,
 }
 
 impl IndexFilling {
-    /// Has all sessions indexed that nobody has, and again from time to time.
+    /// Requests the indexing of all sessions without an owner, now and periodically.
     pub(super) fn at_leisure(&self) {
         self.stays.set(true);
         if self.wish.get() == FillWish::None {
@@ -57,13 +57,13 @@ impl IndexFilling {
         self.wish.set(FillWish::Soon);
     }
 
-    /// All are indexed.
+    /// Records that all sessions are indexed.
     pub(super) fn rest(&self) {
         self.wish.set(FillWish::None);
         self.last.set(Some(Instant::now()));
     }
 
-    /// Another process has its turn.
+    /// Schedules the next attempt, because another process has the turn.
     pub(super) fn wait(&self) {
         self.again.set(Some(Instant::now() + TURN_INTERVAL));
     }
@@ -76,7 +76,7 @@ impl IndexFilling {
         self.is_over.get()
     }
 
-    /// Ends after the messages that are being indexed.
+    /// Ends indexing after the present messages.
     pub(super) fn end(&self) {
         self.is_over.set(true);
     }

@@ -1,8 +1,9 @@
-//! Searching: which sessions may have the words is asked of the index (`words.rs`), and these are read.
+//! Search: the index (`words.rs`) yields the sessions that may contain the words, and these are
+//! read.
 //!
-//! Of what is not in the index nobody knows, so it is read as well, and a search finds what it would find without. Words
-//! that most sessions have are found in the newest ones: these are looked at first, one after the other, so that the
-//! index need not name all the others.
+//! Sessions that are not in the index are read as well, so that a search finds the same as without
+//! it. Words that most sessions contain are found in the newest ones: these are checked first, one
+//! by one, so that the index need not list all the others.
 
 use futures_util::{StreamExt, stream};
 use tokio_postgres::Row;
@@ -14,21 +15,21 @@ use super::keeper::Keeper;
 use super::read::{ListValues, SqlParams, record};
 use crate::{Error, ListQuery, Record, SearchCut, SearchHit, SearchPage, search};
 
-/// How many sessions are read at a time.
+/// The number of sessions that are read concurrently.
 const READ_AT_ONCE: usize = 4;
 
-/// How many of the newest sessions are looked at before the index is asked about all.
+/// The number of the newest sessions that are checked before the index is queried about all.
 const NEWEST: usize = 64;
 
-/// How many sessions are listed at a time.
+/// The number of sessions that are listed at a time.
 const LISTED: usize = 100;
 
-/// Whether a session `s` is not in the index and nobody has it.
+/// The condition that a session `s` is not in the index and has no owner.
 const IS_UNINDEXED: &str =
     "EXISTS (SELECT 1 FROM lease l WHERE l.session = s.id AND l.instance IS NULL AND l.unsearched)";
 
-/// Those of the sessions `$1` that may have the words: each is looked at by itself (`OFFSET 0`), for there may be no end
-/// of others.
+/// Yields those of the sessions `$1` that may contain the words. Each is checked separately
+/// (`OFFSET 0`), because the number of others is unlimited.
 pub(super) const AMONG: &str =
     "SELECT s.id, EXISTS (SELECT 1 FROM lease l WHERE l.session = s.id AND l.instance IS NULL AND l.unsearched)
     FROM unnest($1::text[]) AS s(id)
@@ -36,9 +37,10 @@ pub(super) const AMONG: &str =
         OR EXISTS (SELECT 1 FROM (SELECT w.grams FROM word w WHERE w.session = s.id OFFSET 0) own
             WHERE own.grams IS NULL OR own.grams @> $2::smallint[])";
 
-/// The query for a page of those that may have the words: with what a list is ([`super::read::page`]), and `$8`. Each
-/// way to be one of them is a question of its own: of words that many have, the newest sessions are looked at until there
-/// are enough, of others those that the index names.
+/// Builds the query of a page of sessions that may contain the words, with the parameters of a list
+/// ([`super::read::page`]) and `$8`. Each reason to be a candidate is a subquery of its own: for
+/// frequent words, the newest sessions are scanned until there are enough; for rare ones, those
+/// that the index yields are read.
 pub(super) fn candidates(query: &ListQuery) -> String {
     let place = match (&query.cwd, query.is_project) {
         (None, _) => "",
@@ -79,7 +81,8 @@ impl Keeper {
         }
     }
 
-    /// Reads one session after the other, the newest first, as many as somebody may wait for.
+    /// Reads sessions one by one, newest first, up to the maximum that a user can be expected to
+    /// wait for.
     async fn search_newest(
         &self,
         query: ListQuery,
@@ -134,7 +137,7 @@ impl Keeper {
         Ok(page)
     }
 
-    /// Reads sessions, several at a time, until enough have the words.
+    /// Reads sessions concurrently, until enough contain the words.
     async fn read_hits(&self, records: Vec<Record>, words: &[String], limit: usize) -> Vec<SearchHit> {
         let looked = records.into_iter().map(|record| async move {
             let read = match self.history(&record.id, false).await {
@@ -149,7 +152,7 @@ impl Keeper {
     }
 }
 
-/// How many of these are not in the index and nobody has them.
+/// Returns the number of rows whose session is not in the index and has no owner.
 fn unindexed(rows: &[Row]) -> Result<usize, DatabaseFault> {
     let each = rows.iter().map(|row| Ok(usize::from(row.try_get::<_, bool>(1)?)));
     each.sum::<Result<usize, DatabaseFault>>()

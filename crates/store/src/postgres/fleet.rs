@@ -1,4 +1,4 @@
-//! Prompts that wait for a host, and who works in which session.
+//! Prompts that wait for a host, and the hosts of sessions.
 
 use tokio_postgres::types::Type;
 
@@ -10,7 +10,7 @@ use crate::fleet::{BusySession, ClaimedTask, FleetJob, TaskState, TaskStatus};
 use crate::{Error, job};
 use base::id::SessionId;
 
-/// A prompt takes the place of one that is over, and of no other.
+/// Queues a prompt, which replaces a finished one, but not a pending one.
 const PUT: &str = "INSERT INTO task AS t (session, number, state, work, before)
     VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, 'waiting', $2,
         (SELECT count(*) FROM message m WHERE m.session = $1))
@@ -56,7 +56,7 @@ impl Keeper {
     }
 
     async fn put_task(&self, session: &SessionId, work: &str) -> Result<(), DatabaseFault> {
-        // The prompt is nothing without the session, which may not be written yet.
+        // The prompt needs the session's row, which may not be written yet.
         if let Some(one) = self.ours.borrow_mut().get_mut(session) {
             (one.kept, one.fresh, one.awaited) = (true, true, true);
         }
@@ -75,7 +75,7 @@ impl Keeper {
 
     async fn claim_task(&self) -> Result<Option<ClaimedTask>, DatabaseFault> {
         loop {
-            // In this order: who takes something has to be alive.
+            // The order matters: a process that claims a prompt must count as alive.
             self.alive().await?;
             let rows = self.rows(CLAIM, &[(&self.instance, Type::TEXT)]).await?;
             let Some(row) = rows.first() else { return Ok(None) };
@@ -136,7 +136,7 @@ impl Keeper {
         }
         let running = "UPDATE task SET cancel = true WHERE session = $1 AND state = 'running'";
         self.rows(running, &[(&id, Type::TEXT)]).await?;
-        // Whoever hears nothing looks when it renews its lease.
+        // A host without notifications sees the mark when it renews its lease.
         let mark = "UPDATE lease l SET cancel = true FROM owner o WHERE l.session = $1 AND o.instance = l.instance
             AND o.until > now() RETURNING l.instance";
         let held = self.rows(mark, &[(&id, Type::TEXT)]).await?;

@@ -1,18 +1,19 @@
-//! Groups of three letters as numbers, by which parts of words are found.
+//! Trigrams as numbers, by which parts of words are found.
 
 use std::collections::BTreeSet;
 
 use crate::search::INDEXED_LETTERS;
 
-/// A text with more numbers than these may have any words. It has some thirty thousand letters.
+/// The maximum number of trigrams that are stored for a text, which corresponds to about thirty
+/// thousand letters. A text with more counts as having any word.
 const MAX_GRAMS: usize = 8192;
 
-/// The numbers of the groups of three letters in some words, in whatever case.
+/// The numbers of the trigrams of words, in any case.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Grams(BTreeSet<i16>);
 
 impl Grams {
-    /// Those that a text with all these words has; none where they are too short.
+    /// Returns the numbers that a text with all these words has; `None` if the words are too short.
     pub(super) fn wanted(words: &[String]) -> Option<Vec<i16>> {
         let mut grams = Self::default();
         words.iter().for_each(|word| grams.add(word));
@@ -39,14 +40,15 @@ impl Grams {
         self.0.is_empty()
     }
 
-    /// As PostgreSQL reads them; none of a text that may have any words.
+    /// Returns the numbers in PostgreSQL's syntax; `None` for a text that counts as having any
+    /// word.
     pub(super) fn literal(&self) -> Option<String> {
         let numbers = || self.0.iter().map(i16::to_string).collect::<Vec<_>>().join(",");
         (self.0.len() <= MAX_GRAMS).then(|| format!("{{{}}}", numbers()))
     }
 }
 
-/// The number of a group of letters. It is part of the format.
+/// Returns the number of a trigram. It is part of the format.
 fn number(letters: &[u8]) -> i16 {
     let [one, other, ..] = crc32fast::hash(letters).to_le_bytes();
     i16::from_le_bytes([one, other])

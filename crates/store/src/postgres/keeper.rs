@@ -1,4 +1,4 @@
-//! The jobs themselves, and what this process knows of the sessions that are its own.
+//! The execution of the jobs, and the state of the sessions that this process owns.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -20,21 +20,21 @@ use crate::{Error, LockHolder, Record, RecordChange, SessionFeed, StoreMeters, S
 use base::id::SessionId;
 use base::store_place::{AwayLimits, DatabasePlace};
 
-/// How long the end of the process may take.
+/// The maximum duration of the final writes when the process ends.
 const END: Duration = Duration::from_millis(1500);
 
 pub(super) struct Keeper {
     pub(super) link: Link,
-    /// The name of this process, made up anew each time.
+    /// The name of this process, chosen at its start.
     pub(super) instance: String,
     pub(super) host: String,
-    /// The address, for people.
+    /// The address without its password, for display.
     pub(super) shown: String,
-    /// Borrowed for moments, never while something is waited for.
+    /// Borrowed for short operations, never across an await.
     pub(super) ours: RefCell<HashMap<SessionId, Ours>>,
     limits: AwayLimits,
     pub(super) meters: Arc<StoreMeters>,
-    /// Who is told that somebody wants, or has, a session of ours.
+    /// The sender of other processes' requests for our sessions, and of their loss.
     heard: mpsc::UnboundedSender<OwnerRequest>,
     hears: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
     pub(super) filling: IndexFilling,
@@ -72,14 +72,14 @@ impl Keeper {
         self.ours.borrow().values().any(|one| !one.lost && one.unwritten())
     }
 
-    /// The sessions of which something could not be written yet, and that nothing else is done for.
+    /// Returns the sessions with unwritten changes that no other job is working on.
     pub(super) fn unwritten(&self, busy: &HashSet<SessionId>) -> Vec<SessionId> {
         let ours = self.ours.borrow();
         let left = ours.iter().filter(|(id, one)| !one.lost && one.unwritten() && !busy.contains(*id));
         left.map(|(id, _)| id.clone()).collect()
     }
 
-    /// What a failure is called by now.
+    /// Converts a fault, with regard to the limits of unwritten changes.
     pub(super) fn failure(&self, fault: DatabaseFault) -> Error {
         let (DatabaseFault::Away(reason) | DatabaseFault::Full(reason)) = fault else { return fault.into() };
         let waiting: usize = self.ours.borrow().values().flat_map(|one| &one.rows).map(RowChange::bytes).sum();
@@ -90,23 +90,23 @@ impl Keeper {
         Error::Away(reason)
     }
 
-    /// Tells the owner of a session that another process wants it.
+    /// Reports that another process requests a session.
     pub(super) fn wanted(&self, session: &SessionId) {
         if self.ours.borrow().get(session).is_some_and(|one| !one.lost) {
-            // Whoever was to hear it has ended.
+            // The receiver may have ended.
             self.heard.send(OwnerRequest::TakeOver(session.clone())).ok();
         }
     }
 
-    /// Somebody wants the turn of a session to end.
+    /// Reports that the running turn of a session is to end.
     pub(super) fn cancel(&self, session: &SessionId) {
         if self.is_ours(session) {
-            // Whoever was to hear it has ended.
+            // The receiver may have ended.
             self.heard.send(OwnerRequest::Cancel(session.clone())).ok();
         }
     }
 
-    /// Somebody has a session that was ours.
+    /// Marks a session as lost to another process, and reports that.
     pub(super) fn lose(&self, session: &SessionId) {
         if let Some(one) = self.ours.borrow_mut().get_mut(session).filter(|one| !one.lost) {
             tracing::warn!("session {session} was taken over by another process");
@@ -122,7 +122,7 @@ impl Keeper {
         self.ours.borrow().get(session).is_some_and(|one| !one.lost)
     }
 
-    /// Makes a session ours, without reading its history.
+    /// Takes the ownership of a session, without reading its history.
     pub(super) async fn claim(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         if self.ours.borrow().contains_key(session) {
             return Ok(());
@@ -150,7 +150,7 @@ impl Keeper {
         }
     }
 
-    /// Lets go of a session, as soon as all of it is written.
+    /// Releases a session, as soon as everything is written.
     async fn release(&self, session: &SessionId) {
         self.index_before_leaving(session).await;
         let one = {
@@ -175,7 +175,7 @@ impl Keeper {
         }
     }
 
-    /// The end of the process: what is left is written, and everything given back.
+    /// Writes pending changes and releases all sessions at the end of the process.
     pub(super) async fn end(&self) {
         let left = self.unwritten(&HashSet::new());
         let work = async {
@@ -232,7 +232,7 @@ impl Keeper {
         }
     }
 
-    /// Reads a session that is ours already.
+    /// Reads a session that this process already owns.
     async fn reload(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), DatabaseFault> {
         let waits = self.put(std::slice::from_ref(session)).await.remove(session);
         if let Some(e) = waits {
@@ -247,7 +247,7 @@ impl Keeper {
         }
     }
 
-    /// A session of ours that nobody else knows of.
+    /// Returns an owned session that is not in the database yet.
     fn unheard_of(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
         let record = self.ours.borrow().get(session).filter(|one| !one.lost).and_then(|one| one.record.clone());
         let record = record.ok_or_else(|| Error::NotFound(session.clone()))?;
@@ -276,7 +276,7 @@ impl Keeper {
             SessionWrite::of(&message?).for_each(|entry| one.absorb(entry));
         }
         let epoch = self.take(id).await?.epoch;
-        // Another process may have imported it while this one read.
+        // Another process may have imported it while this one was reading.
         let known = self.known(id).await;
         if !matches!(known, Ok(None)) {
             self.give_back(id, epoch, true).await;
@@ -317,7 +317,7 @@ impl Keeper {
         }
     }
 
-    /// Removes a session and those it delegated to; the youngest first.
+    /// Deletes a session and its descendants, descendants first.
     async fn delete(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let mut family = vec![session.clone()];
         let mut at = 0;
@@ -334,8 +334,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Removes a session of ours in which nothing was said and to which its user gave no title. Says whether it was
-    /// such a one.
+    /// Releases an owned session, and deletes it if it has no message and no title of its user.
+    /// Returns whether it was deleted.
     async fn leave(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let unsaid = self.ours.borrow().get(session).is_some_and(|one| one.kept && !one.lost && one.is_unsaid());
         let left = if unsaid { self.remove(session).await.map(|()| true) } else { Ok(false) };
@@ -356,7 +356,7 @@ impl Keeper {
 
     async fn request_of(&self, holder: &LockHolder, session: &SessionId) -> Result<Option<Duration>, DatabaseFault> {
         let lease = self.link.address()?.lease;
-        // Who is not there any more answers nothing, and has it until its lease has run out.
+        // A process that has ended does not answer, and owns the session until its lease expires.
         Ok(self.request(holder, session).await?.then_some(lease + Duration::from_secs(2)))
     }
 
@@ -366,7 +366,7 @@ impl Keeper {
             StoreJob::Load { session, options, reply } => answer(reply, self.load(&session, options.lean).await),
             StoreJob::Parts { session, ids, reply } => answer(reply, self.parts(&session, &ids).await),
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
-            // What the database sends of it is in memory in any case.
+            // The whole session is in memory in any case once the database has sent it.
             StoreJob::ReadOut { session, reply } => answer(reply, self.peek(&session).await.map(SessionFeed::from)),
             StoreJob::Has { session, reply } => answer(reply, self.has(&session).await),
             StoreJob::Import { feed, of, reply } => answer(reply, self.import(*feed, of.as_ref()).await),
@@ -377,7 +377,7 @@ impl Keeper {
             StoreJob::Beginning { beginning, limit, reply } => {
                 answer(reply, self.beginning_with(&beginning, limit).await);
             }
-            // In the database, children are never unknown.
+            // The children of a session are always known in the database.
             StoreJob::DeleteOrphans { .. } => {}
             StoreJob::Delete { session, reply } => answer(reply, self.delete(&session).await),
             StoreJob::Close { session, reply } => {
@@ -388,14 +388,14 @@ impl Keeper {
             StoreJob::Discard { session, unsaid, reply } => answer(reply, self.discard(&session, unsaid).await),
             StoreJob::Unsaid { reply } => {
                 answer(reply, self.unsaid().await);
-                // A process that looks for them stays for a while.
+                // A process that requests them runs for a while.
                 self.filling.at_leisure();
             }
             job => self.shared(job).await,
         }
     }
 
-    /// What belongs to no session.
+    /// Executes a job that concerns no session.
     async fn shared(&self, job: StoreJob) {
         match job {
             StoreJob::Grants { project, reply } => answer(reply, self.grants(project).await),
@@ -414,11 +414,11 @@ impl Keeper {
             }
             StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),
             StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),
-            // A database always has all of them.
+            // A database always has all sessions.
             StoreJob::Filled { reply } => answer(reply, Ok::<_, DatabaseFault>(())),
             StoreJob::Trust { project, entry, reply } => answer(reply, self.trust(&project, entry.as_deref()).await),
             StoreJob::Fleet(ask) => self.fleet(ask).await,
-            // Taken out before; the rest is about a session.
+            // The remaining jobs concern sessions, or were handled before.
             _ => {}
         }
     }

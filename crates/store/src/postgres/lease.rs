@@ -1,4 +1,4 @@
-//! Who has a session: its row in `lease`, and how its process shows that it is alive.
+//! The ownership of sessions: rows in `lease`, and the proof that their process is alive.
 
 use tokio_postgres::types::Type;
 
@@ -9,12 +9,13 @@ use super::ours::TakenLease;
 use crate::{Error, LockHolder};
 use base::id::SessionId;
 
-/// Says that this process is alive.
+/// Extends the time until which this process counts as alive.
 const ALIVE: &str = "INSERT INTO owner (instance, host, pid, until) VALUES ($1, $2, $3, now() + $4 * interval '1 ms')
     ON CONFLICT (instance) DO UPDATE SET until = excluded.until";
 
-/// Takes a session that nobody has, or somebody who is not alive any more. A session that was never anyone's begins
-/// with a number that none of its name ever had, had it been removed meanwhile.
+/// Takes a session that has no owner, or whose owner is no longer alive. A new row begins with an
+/// epoch that no earlier row of the same id can have had, in case the session was deleted in the
+/// meantime.
 const TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance)
     VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, $2)
     ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false, cancel = false,
@@ -40,7 +41,8 @@ impl Keeper {
     pub(super) async fn take(&self, session: &SessionId) -> Result<TakenLease, DatabaseFault> {
         let id = session.as_str();
         for _ in 0..TRIES {
-            // In one go with what it is worth nothing without.
+            // Send both statements together: a lease is worthless unless its process counts as
+            // alive.
             let taken = async {
                 let wire = self.link.wire().await?;
                 let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
@@ -57,7 +59,7 @@ impl Keeper {
                     }
                     let wire = self.link.wire().await?;
                     let holder = self.link.ask(wire.client.query_typed(HOLDER, &[(&id, Type::TEXT)])).await?;
-                    // It may have let go meanwhile.
+                    // It may have been released in the meantime.
                     let Some(row) = holder.first() else { continue };
                     let (host, pid, door): (String, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
                     let holder = LockHolder { pid: u32::try_from(pid).ok(), host: Some(host), door: Some(door) };
@@ -68,7 +70,7 @@ impl Keeper {
         Err(DatabaseFault::Again)
     }
 
-    /// Gives a lease back; of a session that has no row nothing stays.
+    /// Releases a lease, and deletes its row if the session has none.
     pub(super) async fn give_back(&self, session: &SessionId, epoch: i64, kept: bool) {
         let sql = match kept {
             true => "UPDATE lease SET instance = NULL, wanted = false WHERE session = $1 AND epoch = $2",
@@ -80,12 +82,12 @@ impl Keeper {
             self.link.ask(wire.client.query_typed(sql, &[(&id, Type::TEXT), (&epoch, Type::INT8)])).await
         };
         if let Err(fault) = given.await {
-            // Others have it when the lease has run out.
+            // Other processes get the session when the lease expires.
             tracing::warn!("session {session} could not be given back: {}", Error::from(fault));
         }
     }
 
-    /// Says that this process is alive, and sees which of its sessions somebody has taken, or wants.
+    /// Renews the leases, and checks for sessions that other processes have taken or request.
     pub(super) async fn renew(&self) {
         let held: Vec<(SessionId, i64)> = {
             let ours = self.ours.borrow();
@@ -124,7 +126,7 @@ impl Keeper {
         }
     }
 
-    /// A wish to end what runs was heard.
+    /// Clears a request to end the running turn, after it was reported.
     async fn uncancel(&self, session: &SessionId) {
         let id = session.as_str();
         let sql = "UPDATE lease SET cancel = false WHERE session = $1 AND instance = $2";
@@ -133,12 +135,12 @@ impl Keeper {
         }
     }
 
-    /// Asks who has a session to let go of it.
+    /// Requests the holder of a session to release it.
     pub(super) async fn request(&self, holder: &LockHolder, session: &SessionId) -> Result<bool, DatabaseFault> {
         let Some(door) = &holder.door else { return Ok(false) };
         let (id, room) = (session.as_str(), channel(door));
         let wire = self.link.wire().await?;
-        // Whoever hears nothing looks when it renews its lease.
+        // A holder without notifications sees the mark when it renews its lease.
         let mark = "UPDATE lease SET wanted = true WHERE session = $1 AND instance = $2";
         self.link.ask(wire.client.query_typed(mark, &[(&id, Type::TEXT), (door, Type::TEXT)])).await?;
         let call = "SELECT pg_notify($1, $2)";
@@ -150,7 +152,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Gives everything back: the process ends.
+    /// Releases all sessions at the end of the process.
     pub(super) async fn give_all_back(&self) {
         let unkept: Vec<(SessionId, i64)> = {
             let ours = self.ours.borrow();

@@ -1,4 +1,4 @@
-//! What waits to be done, in order for each session.
+//! The pending jobs, in order for each session.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -7,22 +7,23 @@ use crate::job::StoreJob;
 use crate::write::{SessionWrite, latest};
 use base::id::SessionId;
 
-/// About how much is taken out to be written at a time, of all sessions.
+/// The approximate limits of the entries, and their bytes, that are written at a time for all
+/// sessions.
 const ENTRIES: usize = 4096;
 const BYTES: usize = 8 << 20;
 
-/// What is written of one session in one go, and who waits for that.
+/// The writes of one session that are executed together, and the callers that wait for them.
 pub(super) struct SessionBatch {
     pub(super) session: SessionId,
     pub(super) entries: Vec<SessionWrite>,
-    /// They are told whether it was written.
+    /// The callers that learn whether the write succeeded.
     pub(super) flushes: Vec<ReplySender<()>>,
-    /// They are told when it was tried.
+    /// The callers that learn when the write was attempted.
     pub(super) handed: Vec<ReplySender<()>>,
 }
 
 impl SessionBatch {
-    /// One with nothing new in it.
+    /// Creates a batch without new entries.
     pub(super) fn of(session: SessionId) -> Self {
         Self { session, entries: Vec::new(), flushes: Vec::new(), handed: Vec::new() }
     }
@@ -54,7 +55,8 @@ impl Lines {
         line.push_back(job);
     }
 
-    /// Takes out what can be written now: of each session that nothing else is done for, all up to what is no write.
+    /// Takes the writes that can be executed now: of each session without a job in progress, all up
+    /// to the first other job.
     pub(super) fn writes(&mut self, busy: &HashSet<SessionId>) -> Vec<SessionBatch> {
         let (mut batches, mut entries, mut bytes) = (Vec::new(), 0, 0);
         for session in &self.order {
@@ -89,7 +91,7 @@ impl Lines {
         batches
     }
 
-    /// Takes out the next job that is no write, of a session that nothing else is done for.
+    /// Takes the next job other than a write, of a session without a job in progress.
     pub(super) fn next(&mut self, busy: &HashSet<SessionId>) -> Option<(SessionId, StoreJob)> {
         let writes =
             |job: &StoreJob| matches!(job, StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::HandOver { .. });

@@ -1,4 +1,4 @@
-//! The connection to the database: made when it is needed, and made again when it broke.
+//! The connection to the database: opened on demand, and again after a failure.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -21,17 +21,17 @@ use crate::{Error, StoreMeters};
 use base::id::SessionId;
 use base::store_place::DatabasePlace;
 
-/// How long nobody tries again after the database could not be reached.
+/// The time without further attempts after the database could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What a call begins with that asks a session's turn to end.
+/// The prefix of a notification that requests the end of a session's turn.
 pub(super) const CANCEL: &str = "cancel ";
 
-/// What comes from the database unasked.
+/// A message that the database sends without a query.
 pub(super) enum LinkEvent {
-    /// Another process wants a session of ours.
+    /// Another process requests a session of ours.
     Wanted(SessionId),
-    /// Somebody wants a session's turn to end.
+    /// A request to end a session's turn.
     Cancel(SessionId),
     Closed,
 }
@@ -55,7 +55,7 @@ pub(super) struct Link {
     instance: String,
     events: UnboundedSender<LinkEvent>,
     state: RefCell<State>,
-    /// Since when it cannot be reached, or takes nothing.
+    /// The time since which the database has been unreachable, or has accepted no writes.
     away: Cell<Option<Instant>>,
     meters: Arc<StoreMeters>,
 }
@@ -76,22 +76,22 @@ impl Link {
         self.address.as_deref().map_err(|e| Error::Unwritable(e.clone()))
     }
 
-    /// For how long the database cannot be reached.
+    /// Returns the time for which the database has been unreachable.
     pub(super) fn away(&self) -> Option<Duration> {
         self.away.get().map(|since| since.elapsed())
     }
 
-    /// Whether there is no connection, and somebody has noticed.
+    /// Whether there is no connection, and a statement has failed because of that.
     pub(super) fn is_away(&self) -> bool {
         self.away.get().is_some() && !matches!(&*self.state.borrow(), State::Up(_))
     }
 
-    /// It has taken what was to be written.
+    /// Records that the database has accepted the writes.
     pub(super) fn took(&self) {
         self.away.set(None);
     }
 
-    /// Why it cannot be reached.
+    /// Returns the reason why it is unreachable.
     pub(super) fn reason(&self) -> String {
         match &*self.state.borrow() {
             State::Down { reason, .. } => reason.clone(),
@@ -99,7 +99,7 @@ impl Link {
         }
     }
 
-    /// Called when a connection ends, perhaps one before the present.
+    /// Handles the end of a connection, which may be an earlier one than the present.
     pub(super) fn lost(&self) {
         let ended = matches!(&*self.state.borrow(), State::Up(wire) if wire.client.is_closed());
         if ended {
@@ -107,7 +107,7 @@ impl Link {
         }
     }
 
-    /// The connection that stands, or one that is made now.
+    /// Returns the present connection, or opens one.
     pub(super) async fn wire(&self) -> Result<Rc<OpenConnection>, DatabaseFault> {
         let opening = {
             let mut state = self.state.borrow_mut();
@@ -139,7 +139,7 @@ impl Link {
         opened
     }
 
-    /// It cannot be reached: the next who needs it makes a new connection.
+    /// Marks the database as unreachable: the next statement opens a new connection.
     pub(super) fn down(&self, reason: &str) {
         if self.away.get().is_none() {
             tracing::warn!("the database is away: {reason}");
@@ -148,7 +148,7 @@ impl Link {
         *self.state.borrow_mut() = State::Down { tried: Instant::now(), reason: reason.into() };
     }
 
-    /// What the database says, or that it says nothing for too long.
+    /// Awaits the answer to a statement, with a timeout.
     pub(super) async fn ask<T>(
         &self,
         question: impl Future<Output = Result<T, tokio_postgres::Error>>,
@@ -184,7 +184,7 @@ async fn open(
         };
         schema::prepare(&client, &address.namespace).await?;
         if let Err(e) = client.batch_execute(&format!("LISTEN \"{}\"", channel(&instance))).await {
-            // Then whoever wants a session is seen when the lease is renewed.
+            // Requests for sessions are then seen when the lease is renewed.
             tracing::info!("the database calls nobody: {e}");
         }
         let write = client.prepare_typed(rows::ROWS, &rows::TYPES).await?;
@@ -195,7 +195,7 @@ async fn open(
     timeout(PATIENCE, opened).await.map_err(|_| late())?
 }
 
-/// Where a process hears others.
+/// Returns the name of a process's notification channel.
 pub(super) fn channel(instance: &str) -> String {
     format!("adjutant_{instance}")
 }
@@ -210,7 +210,7 @@ where
     T::Stream: 'static,
 {
     let (client, connection) = address.config.connect(tls).await.map_err(|e| match DatabaseFault::from(e) {
-        // Whatever is wrong with a connection: nothing can be written at the moment.
+        // Whatever the problem of a connection is, nothing can be written at the moment.
         DatabaseFault::Refused(reason) => DatabaseFault::Away(reason),
         fault => fault,
     })?;
@@ -218,12 +218,12 @@ where
     Ok(client)
 }
 
-/// Moves what is said both ways until the connection ends.
+/// Transfers data in both directions until the connection ends.
 async fn drive<S>(mut connection: Connection<Socket, S>, events: UnboundedSender<LinkEvent>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // Nobody listens any more where the store has ended.
+    // The receiver is dropped when the store has ended.
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notification(note) = message {
             let event = match note.payload().strip_prefix(CANCEL) {

@@ -1,14 +1,14 @@
-//! A session that is this process's, and what of it is still to be written.
+//! A session that this process owns, and its unwritten changes.
 
 use super::own_index::OwnIndex;
 use crate::write::SessionWrite;
 use crate::{Error, Record, TitleSource, pack};
 use base::id::SessionId;
 
-/// The most bytes of contents of one session.
+/// The maximum size of the contents of one session, in bytes.
 const CONTENTS: usize = 256 << 20;
 
-/// Something that is to be written.
+/// A pending change of a session's rows.
 #[derive(Debug)]
 pub(super) enum RowChange {
     Message {
@@ -22,7 +22,7 @@ pub(super) enum RowChange {
         message: String,
         data: Vec<u8>,
     },
-    /// A message and all after it are gone.
+    /// Removes a message and all later ones.
     Cut {
         from: String,
     },
@@ -41,39 +41,39 @@ impl RowChange {
     }
 }
 
-/// A lease that is this process's.
+/// A lease of this process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TakenLease {
     pub(super) epoch: i64,
-    /// The search index has all that was said in the session so far.
+    /// Whether the search index has all messages of the session so far.
     pub(super) is_indexed: bool,
 }
 
-/// A session whose lease is ours, and what is to be written of it.
+/// A session whose lease this process has, and its pending changes.
 #[derive(Debug, Default)]
 pub(super) struct Ours {
-    /// By which its lease is known; none: it is still to be taken.
+    /// The epoch of its lease; `None` if the lease is still to be taken.
     pub(super) epoch: Option<i64>,
     pub(super) record: Option<Record>,
-    /// Its user has told it something: it has, or is to have, a row.
+    /// Whether it has, or is to get, a row, because its user has made an input.
     pub(super) kept: bool,
-    /// It has a message.
+    /// Whether it has a message.
     pub(super) said: bool,
     /// The number of its last message or part.
     pub(super) last: i64,
-    /// The record is to be written.
+    /// Whether the record is to be written.
     pub(super) fresh: bool,
-    /// What else is to be written, oldest first.
+    /// The other pending changes, oldest first.
     pub(super) rows: Vec<RowChange>,
-    /// A write has failed since somebody asked.
+    /// The error of a failed write that has not been reported yet.
     pub(super) failed: Option<Error>,
-    /// Another process has it by now: nothing is written any more.
+    /// Whether another process has taken it: nothing is written any more.
     pub(super) lost: bool,
-    /// How many bytes of contents were kept with it.
+    /// The size of its stored contents, in bytes.
     pub(super) contents: usize,
-    /// A prompt waits for it in the store: it stays, said or not.
+    /// Whether a prompt for it is queued in the store, so that it must not be deleted.
     pub(super) awaited: bool,
-    /// It is to be let go of as soon as all of it is written.
+    /// Whether it is to be released as soon as everything is written.
     pub(super) closing: bool,
     pub(super) index: OwnIndex,
 }
@@ -83,7 +83,7 @@ impl Ours {
         self.fresh || !self.rows.is_empty()
     }
 
-    /// Takes in what is to be written.
+    /// Adds a pending change.
     pub(super) fn absorb(&mut self, entry: SessionWrite) {
         if self.lost {
             return;
@@ -107,7 +107,7 @@ impl Ours {
             }
             SessionWrite::Message { id, json } => {
                 self.index.wrote_message(&id);
-                // With its first message a session is listed.
+                // The first message makes a session appear in lists.
                 self.fresh |= !self.kept || !self.said;
                 (self.kept, self.said) = (true, true);
                 self.last += 1;
@@ -132,12 +132,12 @@ impl Ours {
         }
     }
 
-    /// Whether all of it is written and some of it is not in the search index.
+    /// Whether everything is written, and some of it is not in the search index.
     pub(super) fn is_to_be_indexed(&self) -> bool {
         self.kept && !self.lost && !self.unwritten() && self.epoch.is_some() && !self.index.is_current
     }
 
-    /// Whether nothing was said in it and its user gave it no title.
+    /// Whether it has no message, no pending prompt and no title of its user.
     pub(super) fn is_unsaid(&self) -> bool {
         !self.said && !self.awaited && self.record.as_ref().is_some_and(|record| record.titled != TitleSource::User)
     }
@@ -150,13 +150,13 @@ pub(super) struct SessionRow {
     pub(super) parent: Option<String>,
     pub(super) updated: i64,
     pub(super) archived: bool,
-    /// Lists have it: there is something to come back to.
+    /// Whether lists contain it.
     pub(super) shown: bool,
     pub(super) said: bool,
-    /// Its user gave it its title.
+    /// Whether its title is the user's.
     pub(super) named: bool,
     pub(super) data: Vec<u8>,
-    /// What its directory is called on every machine.
+    /// The name of its directory on every machine.
     pub(super) project: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl SessionRow {
     }
 }
 
-/// A text as it stands in the database: `=` and itself, or `z` and its bytes packed.
+/// Encodes a text for the database: `=` and the text, or `z` and its compressed bytes.
 pub(super) fn packed(text: &str) -> Vec<u8> {
     let (mark, bytes) = match pack::pack(text) {
         Some(packed) => (b'z', packed),
@@ -190,7 +190,7 @@ pub(super) fn packed(text: &str) -> Vec<u8> {
     data
 }
 
-/// The text that stands in the database; none where it is not what was written.
+/// Decodes a text from the database. Returns `None` if it is damaged.
 pub(super) fn unpacked(data: &[u8]) -> Option<String> {
     match data.split_first()? {
         (b'=', text) => String::from_utf8(text.to_vec()).ok(),

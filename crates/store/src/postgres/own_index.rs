@@ -1,14 +1,14 @@
-//! The part of a session of this process that the search index lacks.
+//! The changes of an owned session that the search index lacks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long nothing is written to a session before it is indexed.
+/// The time without writes after which a session is indexed.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How many messages are read at a time.
+/// The number of messages that are read at a time.
 pub(super) const MESSAGES: usize = 16;
 
 /// The name of a session's title among its messages.
@@ -17,13 +17,14 @@ pub(super) const TITLE: &str = "";
 /// The changes to a session since it was indexed.
 #[derive(Debug, Default)]
 pub(super) struct OwnIndex {
-    /// All that was said before this process had the session is indexed, or is among `changed`.
+    /// Whether everything written before this process took the session is indexed, or listed in
+    /// `changed`.
     pub(super) is_based: bool,
     /// The messages that are to be indexed, and the title.
     pub(super) changed: BTreeSet<String>,
-    /// The database knows that all is indexed.
+    /// Whether the session is marked as indexed in the database.
     pub(super) is_current: bool,
-    /// When something was last written.
+    /// The time of the last write.
     written: Option<Instant>,
 }
 
@@ -36,7 +37,7 @@ impl OwnIndex {
         Self { is_based: is_indexed, is_current: is_indexed, ..Self::default() }
     }
 
-    /// Something is written that no search looks at.
+    /// Records a write that does not change searchable text.
     pub(super) fn wrote(&mut self) {
         (self.is_current, self.written) = (false, Some(Instant::now()));
     }
@@ -55,7 +56,7 @@ impl OwnIndex {
         self.written.is_none_or(|written| written.elapsed() >= QUIET)
     }
 
-    /// Whether indexing the rest takes no longer than somebody may wait who closes the session.
+    /// Whether the rest is so small that closing the session can wait for its indexing.
     pub(super) fn is_little(&self) -> bool {
         !self.is_current && self.is_based && self.changed.len() <= MESSAGES
     }

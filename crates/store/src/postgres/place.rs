@@ -1,4 +1,4 @@
-//! Which database, and how it is reached.
+//! The address of the database and the options of the connection.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use base::store_place::DatabasePlace;
 
-/// How the connection is kept from others' eyes.
+/// The protection of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Privacy {
-    /// The URL says so, or it does not leave this machine.
+    /// Not encrypted: the URL requests that, or the connection does not leave this machine.
     Plain,
-    /// TLS, with the certificate checked against an authority's file or those of the system.
+    /// TLS. The certificate is checked against an authority's file or the system's authorities.
     Tls(Option<String>),
 }
 
-/// What is read from an address, `postgresql://…`.
+/// The contents of an address, `postgresql://…`.
 #[derive(Debug)]
 pub(super) struct DatabaseAddress {
     pub(super) config: Config,
@@ -25,13 +25,14 @@ pub(super) struct DatabaseAddress {
     pub(super) lease: Duration,
 }
 
-/// The longest time a statement or a connection may take before the database counts as away.
+/// The longest time that a statement or a connection may take before the database counts as
+/// unreachable.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads the address of a database.
+/// Parses the address of a database.
 ///
 /// # Errors
-/// What is wrong with it, for people; never its password.
+/// Returns the problem in words for the user, never with the password.
 pub(super) fn address(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
     let (base, query) = place.url.split_once('?').unwrap_or((&place.url, ""));
     if !["postgres://", "postgresql://"].iter().any(|scheme| base.starts_with(scheme)) {
@@ -74,7 +75,7 @@ pub(super) fn address(place: &DatabasePlace) -> Result<DatabaseAddress, String> 
     config.application_name("adjutant").keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(PATIENCE);
     config.connect_timeout(config.get_connect_timeout().copied().unwrap_or(PATIENCE).min(PATIENCE));
     if config.get_hosts().len() > 1 {
-        // Of a standby and its primary, the one that takes writes.
+        // Of a standby and its primary, select the one that accepts writes.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     let lease = lease.max(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Reading: whole sessions, lists, what belongs to a project.
+//! Reading: whole sessions, lists, and data of projects.
 
 use std::path::PathBuf;
 
@@ -16,42 +16,42 @@ use base::environment::Timestamp;
 use base::id::{PartId, SessionId};
 use transcript::{ModelRef, Part};
 
-/// What one statement is asked with.
+/// The parameters of a statement.
 pub(super) type SqlParams<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
-/// A session's record, its messages and their parts, in order.
+/// Yields a session's record, its messages and their parts, in order.
 const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, data FROM session WHERE id = $1
     UNION ALL SELECT 1, seq, id, '', data FROM message WHERE session = $1
     UNION ALL SELECT 2, seq, id, message, data FROM part WHERE session = $1
     UNION ALL SELECT 3, coalesce(sum(length(data)), 0)::bigint, '', '', '='::bytea FROM content WHERE session = $1
     ORDER BY kind, seq";
 
-/// The listed sessions whose ids are from `$1` to before `$2`.
+/// Yields the listed sessions whose ids are at least `$1` and less than `$2`.
 pub(super) const BEGINNING: &str = "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
 
 pub(super) const CHILDREN: &str = "SELECT id FROM session WHERE parent = $1 ORDER BY id";
 
-/// The sessions in which nothing was said and that nothing waits for.
+/// Yields the sessions without a message, a title of their user and a pending prompt.
 pub(super) const UNSAID: &str = "SELECT data FROM session s WHERE NOT said AND NOT named
     AND NOT EXISTS (SELECT 1 FROM task t WHERE t.session = s.id AND t.state IN ('waiting', 'running'))";
 
-/// A session as it was read.
+/// A session that was read.
 pub(super) struct Found {
     pub(super) stored: StoredSession,
-    /// How many messages at its beginning lack the results of their calls.
+    /// The number of messages at its beginning that lack the results of their calls.
     pub(super) cold: usize,
     /// The number of its last message or part.
     pub(super) last: i64,
-    /// How many bytes of contents are kept with it.
+    /// The size of its stored contents, in bytes.
     pub(super) contents: usize,
 }
 
-/// What is known about a session without its messages.
+/// The properties of a session, without its messages.
 pub(super) struct Known {
     pub(super) record: Record,
     pub(super) said: bool,
     pub(super) last: i64,
-    /// How many bytes of contents are kept with it.
+    /// The size of its stored contents, in bytes.
     pub(super) contents: usize,
 }
 
@@ -61,8 +61,8 @@ impl Keeper {
         self.link.ask(wire.client.query_typed(sql, values)).await
     }
 
-    /// Reads a whole session; where `lean` says so, without the results of calls that no model will see. None where
-    /// there is no such session.
+    /// Reads a whole session; if `lean`, without the results of calls that no model will see.
+    /// Returns `None` if there is no such session.
     pub(super) async fn history(&self, session: &SessionId, lean: bool) -> Result<Option<Found>, DatabaseFault> {
         let id = session.as_str();
         let wire = self.link.wire().await?;
@@ -151,7 +151,8 @@ impl Keeper {
         rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
     }
 
-    /// The sessions in which nothing was said; what processes that are gone for a day have left of themselves goes.
+    /// Returns the sessions without a message, and deletes the remains of processes that ended a
+    /// day ago.
     pub(super) async fn unsaid(&self) -> Result<Vec<Record>, DatabaseFault> {
         let gone = "WITH old AS (DELETE FROM owner WHERE until < now() - interval '1 day' RETURNING instance)
             DELETE FROM lease l USING old o
@@ -217,7 +218,7 @@ impl Keeper {
         self.rows(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)]).await.map(drop)
     }
 
-    /// Those of these contents that there are: the session's own, or another's.
+    /// Returns those of the named contents that are stored, preferably those of the session.
     pub(super) async fn contents(
         &self,
         session: &SessionId,
@@ -230,7 +231,7 @@ impl Keeper {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Gives a session the contents of the one that it is a copy of.
+    /// Copies the contents of a session to its copy.
     pub(super) async fn copy_contents(&self, of: &SessionId, session: &SessionId) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO content (session, name, data) SELECT $2, name, data FROM content WHERE session = $1
             ON CONFLICT (session, name) DO NOTHING";
@@ -238,7 +239,7 @@ impl Keeper {
         self.rows(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)]).await.map(drop)
     }
 
-    /// What was said about a project, after keeping it where something is said now.
+    /// Returns the decision about a project, after storing `entry` if there is one.
     pub(super) async fn trust(&self, project: &str, entry: Option<&str>) -> Result<Option<String>, DatabaseFault> {
         if let Some(entry) = entry {
             let sql = "INSERT INTO trust (project, entry) VALUES ($1, $2)
@@ -271,7 +272,7 @@ impl Keeper {
     }
 }
 
-/// The values with which a page is asked for.
+/// The parameters of the query for a page.
 pub(super) struct ListValues {
     updated: i64,
     id: String,
@@ -291,7 +292,7 @@ impl ListValues {
         Self { updated, id, rows, cwd, place: query.place.clone(), below, place_below }
     }
 
-    /// `$1` to `$7`.
+    /// Returns `$1` to `$7`.
     pub(super) fn all(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         vec![
             (&self.updated, Type::INT8),
@@ -305,7 +306,7 @@ impl ListValues {
     }
 }
 
-/// The condition of whether sessions are listed that are put aside.
+/// Returns the SQL condition for archived sessions.
 pub(super) fn aside(query: &ListQuery) -> &'static str {
     match query.archived {
         None => "",
@@ -314,9 +315,10 @@ pub(super) fn aside(query: &ListQuery) -> &'static str {
     }
 }
 
-/// The query for a page: so many (`$3`) before `$1` and `$2`, in the directory `$4` or called `$5`, of a project also
-/// below it (`$6`, `$7`). Of each directory and each name as many are read as the page may have, in the order of an index,
-/// and of these the newest are taken; a session that is in both is read twice.
+/// Builds the query of a page: at most `$3` sessions before `$1` and `$2`, in the directory `$4` or
+/// with the name `$5`, for a project also below them (`$6`, `$7`). As many sessions as the page may
+/// have are read of each directory and each name, in the order of an index, and the newest of them
+/// are returned. A session that is found by both is read twice.
 pub(super) fn page(query: &ListQuery) -> String {
     let aside = aside(query);
     let part = |wanted: &str| {
@@ -347,8 +349,8 @@ pub(super) fn page(query: &ListQuery) -> String {
     )
 }
 
-/// The values of a column that begin so, and one after them; each is found by one step into the index over the column,
-/// however many rows have it.
+/// Builds a query of the values of a column with the prefix `beginning`, and one value after them;
+/// each is found by one step in the column's index, independent of the number of its rows.
 fn names(table: &str, column: &str, beginning: &str) -> String {
     let first =
         |wanted: &str| format!("SELECT {column} FROM session WHERE shown AND {wanted} ORDER BY {column} LIMIT 1");

@@ -1,4 +1,4 @@
-//! The order of the jobs: one session's as they come, many sessions' at a time.
+//! The scheduling of jobs: those of one session in order, many sessions concurrently.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ use base::channel::Receiver;
 use base::id::SessionId;
 use base::store_place::DatabasePlace;
 
-/// How many jobs are sorted and not begun.
+/// The maximum number of jobs that are sorted and not started.
 const SORTED: usize = 4096;
 
-/// How often it is tried again to write what could not be written.
+/// The interval at which failed writes are retried.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// How long a process is not heard of at most: who cannot be called is seen to be wanted by then.
+/// The longest interval between renewals, within which requests for a session are seen without
+/// notifications.
 const LONGEST: Duration = Duration::from_secs(5);
 
 enum Done {
@@ -37,27 +38,27 @@ enum Done {
     Other,
 }
 
-/// The jobs that wait, and those that are being done.
+/// The pending jobs, and those in progress.
 struct Rounds<'a> {
     keeper: &'a Keeper,
     lines: Lines,
-    /// The sessions that something is done for.
+    /// The sessions that a job is working on.
     busy: HashSet<SessionId>,
     doing: FuturesUnordered<LocalBoxFuture<'a, Done>>,
     writing: bool,
-    /// A job that comes after all that was said about all sessions, and before all that is said later.
+    /// A job that must follow all earlier jobs and precede all later ones.
     waits: Option<StoreJob>,
-    /// A job is being done that no other may run beside.
+    /// Whether a job is in progress that excludes all others.
     alone: bool,
-    /// Something is being indexed.
+    /// Whether indexing is in progress.
     indexing: bool,
-    /// When something may be indexed again.
+    /// The time at which indexing may continue.
     index_at: Instant,
-    /// More jobs may come: not all senders are gone.
+    /// Whether further jobs may arrive: a sender is left.
     open: bool,
 }
 
-/// Does jobs until all senders are gone, or somebody stops it.
+/// Executes jobs until all senders are dropped, or a stop job arrives.
 pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
     let (events, mut happened) = mpsc::unbounded_channel();
     let keeper = Keeper::new(&place, events, meters);
@@ -80,7 +81,7 @@ pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>, mete
         open: true,
     };
     loop {
-        // What came together is written together.
+        // Jobs that arrived together are written together.
         while rounds.has_room() {
             let Ok(job) = jobs.try_recv() else { break };
             rounds.sort(job);
@@ -89,7 +90,7 @@ pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>, mete
         if let Some(stopped) = rounds.over() {
             keeper.end().await;
             if let Some(stopped) = stopped {
-                // Nobody needs to wait for it.
+                // The receiver may have been dropped.
                 stopped.send(()).ok();
             }
             return;
@@ -122,7 +123,7 @@ impl Rounds<'_> {
         self.open && self.waits.is_none() && !self.alone && self.lines.len() < SORTED
     }
 
-    /// Puts a job where it waits for its turn.
+    /// Queues a job, or starts it if it concerns no session.
     fn sort(&mut self, job: StoreJob) {
         match job.scope() {
             JobScope::Session(session) => self.lines.push(session, job),
@@ -131,7 +132,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// Begins all that can be begun.
+    /// Starts every job that can be started.
     fn begin(&mut self) {
         if !self.writing {
             let batches = self.lines.writes(&self.busy);
@@ -153,7 +154,7 @@ impl Rounds<'_> {
         self.lines.is_empty() && self.busy.is_empty() && !self.alone
     }
 
-    /// Whether it is the end, and who waits for that.
+    /// Whether all work is done, with the reply channel of the stop job if there is one.
     fn over(&mut self) -> Option<Option<oneshot::Sender<()>>> {
         match self.waits.take_if(|job| matches!(job, StoreJob::Stop { .. })) {
             Some(StoreJob::Stop { reply }) if self.is_idle() => Some(Some(reply)),
@@ -173,7 +174,8 @@ impl Rounds<'_> {
         }
     }
 
-    /// Tries again what could not be written; first of all to reach the database, while others go on.
+    /// Retries failed writes. If the database is unreachable, it first retries the connection,
+    /// while other jobs continue.
     fn retry(&mut self) {
         if self.keeper.link.is_away() {
             self.doing.push(self.keeper.link.wire().map(|_| Done::Other).boxed_local());

@@ -1,9 +1,9 @@
-//! The statement that writes what was said, the only one that is prepared.
+//! The statement that writes rows, the only one that is prepared.
 
 use tokio_postgres::types::Type;
 
-/// Writes rows of any sessions, those whose lease is still of the epoch that is given with it, and says which these
-/// are. The lease stays locked until all of it is there.
+/// Writes rows of any sessions whose lease still has the given epoch, and returns these sessions.
+/// The leases stay locked until the end of the transaction.
 pub(super) const ROWS: &str = "WITH fence AS (
         SELECT l.session FROM lease l
         JOIN unnest($1::text[], $2::bigint[]) AS mine(session, epoch)

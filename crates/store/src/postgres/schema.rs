@@ -1,8 +1,8 @@
-//! The format, as numbered steps, each in a transaction of its own. A step is never changed once it was released; a
+//! The format, as numbered steps, executed in one transaction. A released step is never changed. A
 //! database of a newer format is refused.
 //!
-//! Nothing here is more than what PostgreSQL 15 and the databases that speak its language have in common: no
-//! extension, no trigger, no sequence.
+//! It uses only features that PostgreSQL 15 and compatible databases have in common: no extension,
+//! no trigger, no sequence.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use super::fault::DatabaseFault;
 use crate::Error;
 
-/// The newest format known here.
+/// The newest format that this version knows.
 pub(super) const FORMAT: i64 = 3;
 
 const STEPS: [&str; 3] = [
@@ -53,9 +53,10 @@ const STEPS: [&str; 3] = [
     ALTER TABLE lease ADD COLUMN cancel boolean NOT NULL DEFAULT false;
     CREATE INDEX task_by_number ON task (number) WHERE state IN ('waiting', 'running');
 ",
-    // The tables are locked in the order in which those lock them who write meanwhile, with what they knew before.
-    // What such a process writes need not be told to `lease.searched`: taking a session has counted its epoch up. That
-    // they differ is a column, for PostgreSQL counts how often a column is true, and of a comparison it guesses.
+    // The tables are locked in the same order as by concurrent writers of the earlier format. Such
+    // a writer need not reset `lease.searched`, because taking the session has incremented its
+    // epoch. The difference of the two is a column, because PostgreSQL has statistics on a column
+    // and only guesses the result of a comparison.
     "
     LOCK TABLE lease, session IN ACCESS EXCLUSIVE MODE;
     ALTER TABLE session ALTER COLUMN cwd TYPE text COLLATE \"C\", ALTER COLUMN project TYPE text COLLATE \"C\";
@@ -71,19 +72,19 @@ const STEPS: [&str; 3] = [
 ",
 ];
 
-/// Makes a database of the third format one of the second.
+/// Converts a database of the third format into one of the second.
 #[cfg(test)]
 pub(super) const UNDO_THIRD: &str = "DROP TABLE word; ALTER TABLE lease DROP COLUMN unsearched, DROP COLUMN searched;
     DROP INDEX session_unsaid; ALTER TABLE session ALTER COLUMN cwd TYPE text COLLATE \"default\",
     ALTER COLUMN project TYPE text COLLATE \"default\"; UPDATE format SET number = 2;";
 
-/// Makes sure that the tables are there and of the present format, and that statements find them.
+/// Ensures that the tables exist and have the present format, and sets the search path.
 pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
     client.batch_execute(&format!("SET search_path TO \"{namespace}\"")).await?;
     if format(client, namespace).await? == Some(FORMAT) {
         return Ok(());
     }
-    // Processes that start together take turns. A connection that breaks ends the transaction.
+    // Concurrent processes take turns. A broken connection ends the transaction.
     client.batch_execute("BEGIN").await?;
     let made = steps(client, namespace).await;
     let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
@@ -96,7 +97,7 @@ async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
     let turn = i64::from(crc32fast::hash(format!("adjutant {namespace}").as_bytes()));
     client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&turn, Type::INT8)]).await?;
     let exists = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
-    // Who may use a schema that is there may not be allowed to make one.
+    // A user of an existing schema may have no permission to create one.
     if client.query_typed(exists, &[(&namespace, Type::TEXT)]).await?.is_empty() {
         client.batch_execute(&format!("CREATE SCHEMA \"{namespace}\"")).await?;
     }
@@ -113,7 +114,7 @@ async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
     Ok(())
 }
 
-/// The format of what is there; none where nothing is.
+/// Returns the format of an existing database; `None` if there is none.
 async fn format(client: &Client, namespace: &str) -> Result<Option<i64>, DatabaseFault> {
     let there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format'";
     if client.query_typed(there, &[(&namespace, Type::TEXT)]).await?.is_empty() {

@@ -1,4 +1,4 @@
-//! What only a database can do to a session: leases, and being away.
+//! Tests of the database backend: leases, and an unreachable database.
 
 mod plans;
 mod search;
@@ -22,7 +22,7 @@ fn id() -> SessionId {
     SessionId::new("ses_00000001")
 }
 
-/// Who asks is heard at once; who has let go has, and nothing it says later is kept.
+/// A request arrives at once, and a session can be loaded after its owner has closed it.
 #[tokio::test]
 async fn a_session_is_asked_for_and_given() {
     let Some(database) = Database::get() else { return };
@@ -44,7 +44,7 @@ async fn a_session_is_asked_for_and_given() {
     other.stop().await;
 }
 
-/// A process that does not show that it is alive loses its session, and hears it when it writes.
+/// A process that does not renew its lease loses its session, and learns that when it writes.
 #[tokio::test]
 async fn what_a_former_owner_writes_is_refused() {
     let Some(database) = Database::get() else { return };
@@ -55,7 +55,7 @@ async fn what_a_former_owner_writes_is_refused() {
     write(&one, &record, &[message("a", &["one"])]).await;
     one.flush(&id()).await.unwrap();
     let mut requests = one.requests().await.unwrap();
-    // As if it had been stopped for longer than its lease.
+    // As if it had been suspended for longer than its lease.
     let (client, namespace) = by_hand(&place).await;
     client.batch_execute(&format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'")).await.unwrap();
     let taken = other.load(&id()).await.unwrap();
@@ -67,14 +67,14 @@ async fn what_a_former_owner_writes_is_refused() {
     other.flush(&id()).await.unwrap();
     let names: Vec<String> = one.peek(&id()).await.unwrap().messages.iter().map(|one| one.id.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
-    // What it could say about its other sessions it still can.
+    // It can still write its other sessions.
     let next = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
     one.create(&next).await.unwrap();
     write(&one, &next, &[message("c", &["three"])]).await;
     one.flush(&next.id).await.unwrap();
 }
 
-/// A list of sessions saves nothing, and says once what is wrong.
+/// Errors of a list do not mention saving, and state the cause once.
 #[tokio::test]
 async fn list_database_away_is_said_once() {
     let store = store(&DatabasePlace::new("postgres://nobody@127.0.0.1:1/none?sslmode=disable"));
@@ -86,7 +86,8 @@ async fn list_database_away_is_said_once() {
     store.stop().await;
 }
 
-/// Restarted and stopped in the middle: what was said meanwhile is there afterwards, and it was told that it waits.
+/// The server is stopped and restarted: later messages are pending, which is reported, and are
+/// there afterwards.
 #[tokio::test]
 async fn while_the_database_is_away_it_goes_on_in_memory() {
     let Ok(database) = Database::start() else { return };
@@ -99,14 +100,14 @@ async fn while_the_database_is_away_it_goes_on_in_memory() {
     one.flush(&id()).await.unwrap();
     database.control(&["stop", "-m", "immediate"]);
     write(&one, &record, &[message("b", &["two"])]).await;
-    // It may be noticed with the first thing that is said.
+    // The failure is detected by the first write.
     let told = one.flush(&id()).await;
     assert!(matches!(told, Err(Error::Away(_))), "{told:?}");
     one.handed_over(&id()).await;
     let later = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
     assert!(matches!(one.create(&later).await, Err(Error::Away(_))));
     write(&one, &later, &[message("c", &["three"])]).await;
-    // More than may wait.
+    // More than the limit.
     let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
     write(&one, &record, &[message("d", &[&noise])]).await;
     let told = one.flush(&id()).await;
@@ -155,7 +156,7 @@ fn number(store: &Store, name: &str) -> f64 {
     store.numbers().iter().find(|number| number.name == name).unwrap().value
 }
 
-/// What is said while there is no room waits, as much as may, and is written once there is some.
+/// Changes while the database is full wait, up to the limit, and are written once there is space.
 #[tokio::test]
 async fn a_full_database_is_written_to_when_there_is_room() {
     let Some(database) = Database::get() else { return };
@@ -177,7 +178,7 @@ async fn a_full_database_is_written_to_when_there_is_room() {
     write(&one, &record, &[message("b", &["two"])]).await;
     let told = one.flush(&id()).await;
     assert!(matches!(&told, Err(Error::Away(reason)) if reason.contains("No space left")), "{told:?}");
-    // What takes no room goes on, and the connection stands.
+    // Operations that need no space continue, and the connection is still open.
     assert_eq!(one.list(None, None, 9).await.unwrap().sessions.len(), 1);
     assert_eq!(number(&one, "adjutant_store_connections_total"), 1.0);
     assert!(number(&one, "adjutant_store_entries_waiting") > 0.0);
@@ -195,7 +196,7 @@ async fn a_full_database_is_written_to_when_there_is_room() {
     again.stop().await;
 }
 
-/// The primary is gone, and its standby takes its place: all that was acknowledged is there.
+/// The primary is lost, and its standby replaces it: everything acknowledged is there.
 #[tokio::test]
 async fn a_promoted_standby_goes_on() {
     let Ok(database) = Database::start() else { return };
@@ -211,7 +212,7 @@ async fn a_promoted_standby_goes_on() {
     let both = database.url.replace(ours, &format!("{ours},127.0.0.1:{port}"));
     let place = DatabasePlace::new(&format!("{both}?namespace=standby&lease=60"));
     let (client, _) = by_hand(&place).await;
-    // What is acknowledged is on both.
+    // Acknowledged data is on both.
     for line in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
         client.batch_execute(line).await.unwrap();
     }
@@ -235,7 +236,7 @@ async fn a_promoted_standby_goes_on() {
     again.stop().await;
 }
 
-/// A filled database as the first format had it, opened by several at once.
+/// A filled database of the first format, opened by several processes at once.
 #[tokio::test]
 async fn a_filled_database_of_the_first_format_is_brought_up_to_date() {
     let Some(database) = Database::get() else { return };

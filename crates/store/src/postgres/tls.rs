@@ -1,4 +1,4 @@
-//! How the connection is kept from others' eyes.
+//! TLS for the connection.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What makes TLS of a connection: the server's certificate is checked against the authorities in a file, or those of
-/// the system, and for its name.
+/// Creates the TLS connector: the server's certificate is checked against the authorities in a
+/// file, or the system's, and for the server's name.
 ///
 /// # Errors
-/// Why it cannot be had, for people.
+/// Returns the reason why TLS is not available, for the user.
 pub(super) fn connector(authority: Option<&str>) -> Result<MakeRustlsConnect, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

@@ -1,15 +1,16 @@
-//! The search index: which messages may have some words. `find.rs` asks it.
+//! The search index, which yields the messages that may contain some words. `find.rs` queries it.
 //!
-//! A row of `word` belongs to a message, or to the title of a session (with no message's name), and has the groups of
-//! three letters that its words have, each as a number of 16 bits. Several groups share a number: a search reads a
-//! session in vain sometimes and misses none. PostgreSQL's own text search knows whole words alone, and `pg_trgm` knows
-//! letters by the database's locale, keeps each text a second time and may not be there.
+//! A row of `word` belongs to a message, or to the title of a session (with an empty message name),
+//! and contains the trigrams of its words, each as a number of 16 bits. Several trigrams share a
+//! number: a search may read a session in vain, and misses none. PostgreSQL's own text search only
+//! finds whole words, and `pg_trgm` depends on the database's locale, stores each text a second
+//! time, and may not be installed.
 //!
-//! `lease.searched` says that all that was said in a session is in the index: it is the `epoch` then. Whoever writes sets
-//! it back in the same statement, and taking a session counts its epoch up, so that a session is not taken for indexed
-//! to which a process wrote that knows of no index. Nothing is indexed while somebody waits for it: a session of this
-//! process is when nothing was written to it for a moment and before it is let go of, the others of which no
-//! process has the lease are behind (`fill.rs`).
+//! `lease.searched` is the `epoch` at which everything in the session was indexed. Every write
+//! resets it in the same statement, and taking a session increments its epoch, so that writes of a
+//! process that does not know the index invalidate it too. No caller waits for indexing: an owned
+//! session is indexed when it has not been written for a moment, and before it is released;
+//! sessions without an owner are indexed in the background (`fill.rs`).
 
 use std::collections::HashMap;
 
@@ -27,11 +28,12 @@ use base::id::SessionId;
 use base::task;
 use transcript::Part;
 
-/// About how many numbers go in one statement: others' statements wait behind it.
+/// The approximate maximum of numbers in one statement, because the statements of others wait for
+/// it.
 const GRAMS_AT_ONCE: usize = 4096;
 
-/// Writes rows, and removes those of messages that have no text any more, unless somebody has the session who had not.
-/// Nobody waits for the disk: the mark that follows is lost with them.
+/// Writes rows, and removes those of messages without text, unless another process has taken the
+/// session. The commit is not synced: after a crash, the mark that follows is lost as well.
 const PUT: &str = "WITH fence AS (
         SELECT l.session FROM lease l, (SELECT set_config('synchronous_commit', 'off', true)) AS quick
         WHERE l.session = $1 AND l.epoch = $2 AND (l.instance IS NULL OR l.instance = $3) FOR UPDATE OF l),
@@ -43,23 +45,23 @@ const PUT: &str = "WITH fence AS (
     gone AS (DELETE FROM word w USING fence f WHERE w.session = f.session AND w.message = ANY($6::text[]))
     SELECT session FROM fence";
 
-/// Says that a session is indexed.
+/// Marks a session as indexed.
 const MARK: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off', true))
     UPDATE lease l SET searched = l.epoch FROM quick
     WHERE l.session = $1 AND l.epoch = $2 AND (l.instance IS NULL OR l.instance = $3) RETURNING l.session";
 
-/// Removes the rows of messages that are not there any more.
+/// Removes the rows of deleted messages.
 const SWEEP: &str = "DELETE FROM word w USING lease l WHERE w.session = $1 AND l.session = $1 AND l.epoch = $2
     AND w.message <> '' AND NOT EXISTS (SELECT 1 FROM message m WHERE m.session = w.session AND m.id = w.message)";
 
 impl Keeper {
-    /// Indexes some of what changed in a session of ours, for which nothing else may be done meanwhile. Says whether
-    /// that was all.
+    /// Indexes a part of the changes of an owned session, which must have no other job in progress.
+    /// Returns whether that was all.
     pub(super) async fn index_own(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let Some((epoch, record)) = self.to_be_indexed(session) else { return Ok(true) };
         let is_based = self.ours.borrow().get(session).is_some_and(|one| one.index.is_based);
         if record.parent.is_some() {
-            // No search looks at what a session delegated to another.
+            // Searches ignore the sessions of subagents.
             self.own_index(session, |index| index.changed.clear());
         } else if !is_based {
             let messages = self.messages(session).await?;
@@ -85,7 +87,8 @@ impl Keeper {
         Ok(is_all != Some(false))
     }
 
-    /// The epoch and the record of a session of ours of which something is to be indexed and nothing to be written.
+    /// Returns the epoch and the record of an owned session that has something to index and nothing
+    /// to write.
     fn to_be_indexed(&self, session: &SessionId) -> Option<(i64, Record)> {
         let ours = self.ours.borrow();
         let one = ours.get(session).filter(|one| one.is_to_be_indexed())?;
@@ -96,7 +99,8 @@ impl Keeper {
         self.ours.borrow_mut().get_mut(session).map(|one| change(&mut one.index))
     }
 
-    /// Indexes a whole session that nobody has; a part of it when somebody takes it meanwhile, or `is_over` says so.
+    /// Indexes a whole session without an owner. Stops if another process takes it, or when
+    /// `is_over` returns true.
     pub(super) async fn index_closed(
         &self,
         session: &SessionId,
@@ -104,7 +108,7 @@ impl Keeper {
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), DatabaseFault> {
         let record = self.record_of(session).await?;
-        // Of what has no row nothing is found, and no search looks at what was delegated.
+        // A session without a row has no text, and searches ignore those of subagents.
         if let Some(record) = record.filter(|record| record.parent.is_none()) {
             let mut messages = self.messages(session).await?;
             self.sweep(session, epoch).await?;
@@ -134,14 +138,15 @@ impl Keeper {
         self.rows(SWEEP, &[(&session.as_str(), Type::TEXT), (&epoch, Type::INT8)]).await.map(drop)
     }
 
-    /// Says whether the session is still whose it was.
+    /// Marks a session as indexed. Returns whether its owner has not changed.
     async fn mark_indexed(&self, session: &SessionId, epoch: i64) -> Result<bool, DatabaseFault> {
         let id = session.as_str();
         let values: SqlParams<'_> = &[(&id, Type::TEXT), (&epoch, Type::INT8), (&self.instance, Type::TEXT)];
         Ok(!self.rows(MARK, values).await?.is_empty())
     }
 
-    /// Reads messages and writes what they have; says whether the session is still whose it was.
+    /// Reads messages and writes their trigrams. Returns whether the session's owner has not
+    /// changed.
     async fn index_messages(
         &self,
         session: &SessionId,
@@ -159,7 +164,7 @@ impl Keeper {
         let parts = parts.collect::<Result<Vec<(String, Vec<u8>)>, DatabaseFault>>()?;
         let messages = messages.to_vec();
         let title = title.unwrap_or_default().to_owned();
-        // Whoever streams does not wait for it.
+        // On another thread, so that streaming is not delayed.
         let taken_apart = task::spawn_blocking(move || grams_of(messages, &title, parts)).await;
         let grams = taken_apart.map_err(|e| DatabaseFault::Refused(format!("what was said cannot be indexed: {e}")))?;
         let (gone, grams): (Vec<_>, Vec<_>) = grams.into_iter().partition(|(_, grams)| grams.is_empty());
@@ -199,7 +204,7 @@ impl Keeper {
     }
 }
 
-/// How many rows go in the next statement, one at least if there is any.
+/// Returns the number of rows in the next statement, at least one if there are any.
 fn how_many(rows: &[(String, Grams)]) -> usize {
     let mut grams = 0;
     let full = rows.iter().position(|(_, more)| {
@@ -209,14 +214,14 @@ fn how_many(rows: &[(String, Grams)]) -> usize {
     full.map_or(rows.len(), |full| full.max(1))
 }
 
-/// Returns the numbers of each of these messages; none of one that has no text.
+/// Returns the trigrams of each message; none for one without text.
 fn grams_of(messages: Vec<String>, title: &str, parts: Vec<(String, Vec<u8>)>) -> Vec<(String, Grams)> {
     let mut all: HashMap<String, Grams> = messages.into_iter().map(|message| (message, Grams::default())).collect();
     if let Some(grams) = all.get_mut(TITLE) {
         grams.add(title);
     }
     for (message, data) in parts {
-        // What cannot be read is not found by any search.
+        // Damaged parts are not found by any search.
         let part = unpacked(&data).and_then(|json| serde_json::from_str::<Part>(&json).ok());
         if let (Some(grams), Some(text)) = (all.get_mut(&message), part.as_ref().and_then(part_text)) {
             grams.add(text);

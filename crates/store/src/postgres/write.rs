@@ -1,4 +1,4 @@
-//! Writing. Each statement is a transaction, and looks at the lease of each session it writes.
+//! Writing. Each statement is a transaction, and checks the lease of each session that it writes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,11 +11,12 @@ use super::ours::{RowChange, SessionRow};
 use crate::Error;
 use base::id::SessionId;
 
-/// About how many bytes, and how many rows, go in one statement.
+/// The approximate maximum size of one statement, in bytes, and its maximum number of rows.
 const BYTES: usize = 8 << 20;
 const ROWS_AT_ONCE: usize = 4096;
 
-/// Removes a message and all after it. Says whether the lease is ours, and whether there is a message left.
+/// Removes a message and all later ones. Returns whether the lease is ours, and whether a message
+/// is left.
 const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 AND epoch = $2 FOR UPDATE),
     start AS (SELECT seq FROM message WHERE session = $1 AND id = $3),
     gone AS (DELETE FROM message m USING fence f, start s WHERE m.session = f.session AND m.seq >= s.seq
@@ -26,7 +27,7 @@ const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 A
     SELECT EXISTS (SELECT 1 FROM fence), EXISTS (SELECT 1 FROM message m WHERE m.session = $1
         AND (m.seq < (SELECT seq FROM start) OR NOT EXISTS (SELECT 1 FROM start)))";
 
-/// Where the lease is still ours; else no row comes back.
+/// Deletes a session if the lease is ours; otherwise it returns no row.
 const REMOVE: &str = "WITH fence AS (DELETE FROM lease WHERE session = $1 AND epoch = $2 RETURNING session),
     messages AS (DELETE FROM message m USING fence f WHERE m.session = f.session),
     parts AS (DELETE FROM part p USING fence f WHERE p.session = f.session),
@@ -35,7 +36,7 @@ const REMOVE: &str = "WITH fence AS (DELETE FROM lease WHERE session = $1 AND ep
     sessions AS (DELETE FROM session s USING fence f WHERE s.id = f.session)
     SELECT session FROM fence";
 
-/// What a row is about.
+/// The kind of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Message,
@@ -43,10 +44,10 @@ enum Kind {
     Content,
 }
 
-/// What goes to the database in one statement.
+/// The contents of one statement.
 #[derive(Default)]
 struct Load {
-    /// Sessions and their epochs, and whether the record is among it.
+    /// Sessions with their epochs, and whether the record is included.
     sessions: Vec<(SessionId, i64, bool)>,
     records: Vec<SessionRow>,
     rows: Vec<(SessionId, RowChange)>,
@@ -54,11 +55,11 @@ struct Load {
 }
 
 impl Keeper {
-    /// Writes what is wanted and what could not be written before, and answers who waits for it.
+    /// Writes batches together with earlier unwritten changes, and answers the callers that wait.
     pub(super) async fn write(&self, mut batches: Vec<SessionBatch>) -> Vec<SessionId> {
         let mut failed: HashMap<SessionId, Error> = HashMap::new();
         for batch in batches.iter_mut().filter(|batch| !batch.entries.is_empty()) {
-            // Something is said about a session that was let go of: it is ours again.
+            // The session was released before this write: take it again.
             if let Err(fault) = self.claim(&batch.session).await {
                 failed.insert(batch.session.clone(), fault.into());
             } else if let Some(one) = self.ours.borrow_mut().get_mut(&batch.session) {
@@ -66,12 +67,14 @@ impl Keeper {
             }
         }
         let sessions: Vec<SessionId> = batches.iter().map(|batch| batch.session.clone()).collect();
-        // While it is away nobody waits for it: whoever tries again does that beside.
+        // While the database is unreachable, the callers do not wait for it: another task retries
+        // the connection.
         failed.extend(match self.link.is_away() {
             true => self.all_unwritten(&sessions),
             false => self.put(&sessions).await,
         });
-        // Before the answers: who is told that all is written may look at once.
+        // Before the answers, because a caller that learns of the completion may read the metrics
+        // at once.
         self.meters.waits(self.ours.borrow().values().filter(|one| !one.lost).map(|one| one.rows.len()).sum());
         for batch in batches {
             let now = failed.remove(&batch.session);
@@ -88,7 +91,7 @@ impl Keeper {
             {
                 one.failed = Some(e.clone());
             }
-            // Whoever asked may have been cancelled since.
+            // The receiver may have been cancelled.
             batch.flushes.into_iter().for_each(|reply| drop(reply.send(told.clone())));
             batch.handed.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
             self.let_go_if_closing(&batch.session).await;
@@ -96,7 +99,8 @@ impl Keeper {
         sessions
     }
 
-    /// What those are told of whom something waits for a database that is away.
+    /// Returns the errors of the sessions with unwritten changes, while the database is
+    /// unreachable.
     fn all_unwritten(&self, sessions: &[SessionId]) -> HashMap<SessionId, Error> {
         let error = self.failure(DatabaseFault::Away(self.link.reason()));
         let ours = self.ours.borrow();
@@ -104,7 +108,8 @@ impl Keeper {
         sessions.iter().filter(waits).map(|session| (session.clone(), error.clone())).collect()
     }
 
-    /// Writes all that waits of some sessions. Gives back those of which something could not be written.
+    /// Writes all pending changes of the sessions. Returns the errors of those with changes that
+    /// could not be written.
     pub(super) async fn put(&self, sessions: &[SessionId]) -> HashMap<SessionId, Error> {
         let mut failed = HashMap::new();
         let mut left: Vec<SessionId> = sessions.to_vec();
@@ -148,7 +153,7 @@ impl Keeper {
                 Err(fault) => {
                     let tried: Vec<SessionId> = load.sessions.iter().map(|(session, ..)| session.clone()).collect();
                     self.put_back(load);
-                    // With what waits again.
+                    // After returning the rows, so that they count as pending.
                     let error = self.failure(fault);
                     left.retain(|session| !tried.contains(session));
                     failed.extend(tried.into_iter().map(|session| (session, error.clone())));
@@ -161,7 +166,7 @@ impl Keeper {
         self.ours.borrow().get(session).is_some_and(|one| one.epoch.is_none())
     }
 
-    /// Takes the lease of a session that was made while the database was away.
+    /// Takes the lease of a session that was created while the database was unreachable.
     async fn retake(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let epoch = self.take(session).await?.epoch;
         if let Some(one) = self.ours.borrow_mut().get_mut(session) {
@@ -170,7 +175,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes out what goes in one statement: of each session up to a cut.
+    /// Takes the rows of one statement out of the sessions: of each session those before a cut.
     fn gather(&self, sessions: &[SessionId]) -> Load {
         let (mut load, mut ours) = (Load::default(), self.ours.borrow_mut());
         for session in sessions {
@@ -200,7 +205,7 @@ impl Keeper {
         load
     }
 
-    /// What could not be written waits again, before what came meanwhile.
+    /// Returns unwritten rows to their sessions, before newer ones.
     fn put_back(&self, load: Load) {
         let mut ours = self.ours.borrow_mut();
         for (session, _, fresh) in load.sessions {
@@ -215,9 +220,9 @@ impl Keeper {
         }
     }
 
-    /// Writes, and says which sessions are ours still.
+    /// Executes the statement, and returns the sessions that this process still owns.
     async fn send(&self, load: &Load) -> Result<HashSet<SessionId>, DatabaseFault> {
-        // Of what is written twice the latest counts, in the first one's place.
+        // If a row occurs twice, the latest data is written at the position of the first.
         let mut messages: Vec<(&str, i64, &String, &Vec<u8>)> = Vec::new();
         let mut parts: Vec<(&str, i64, &String, &String, &Vec<u8>)> = Vec::new();
         let mut contents: Vec<(&str, &String, &Vec<u8>)> = Vec::new();
@@ -294,7 +299,7 @@ impl Keeper {
         Err(DatabaseFault::Again)
     }
 
-    /// Carries out the cut that is next.
+    /// Executes the next cut.
     async fn cut(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let next = {
             let ours = self.ours.borrow();
@@ -326,7 +331,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Removes a session that is ours.
+    /// Deletes a session that this process owns.
     pub(super) async fn remove(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         self.claim(session).await?;
         let epoch = self.ours.borrow().get(session).and_then(|one| one.epoch);

@@ -1,4 +1,4 @@
-//! The first messages of a session's file, for whoever shows them while the rest is read.
+//! The first messages of a session's file, to be shown while the rest is read.
 
 use rusqlite::{Connection, Row};
 
@@ -6,13 +6,14 @@ use super::session;
 use crate::StoredSession;
 use crate::assembly::Assembly;
 
-/// How many messages and parts are read at most, and how many bytes of these.
+/// The maximum numbers of messages and parts that are read, and the maximum size of the parts in
+/// bytes.
 const MESSAGES: usize = 16;
 const PARTS: usize = 64;
 const BYTES: usize = 256 * 1024;
 
-/// Reads the record and the first messages with the parts that lie with them. None where something of that cannot be
-/// read, or is not as it was written.
+/// Reads the record and the first messages with their parts, as far as the parts are stored in the
+/// same order. Returns `None` if any of it is unreadable or altered.
 pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     let record = session::kept_record(db).ok()??;
     let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq").ok()?;
@@ -31,7 +32,7 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     let mut found = query.query([]).ok()?;
     let mut parts = 0;
     let mut bytes = 0;
-    // All messages whose parts are read, unless that ends within one.
+    // The number of messages with all their parts; the limits may end within one.
     let mut whole = known.len();
     let mut order = RowOrder::default();
     while let Some(row) = found.next().ok()? {
@@ -50,14 +51,15 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     stored.damage.is_empty().then_some(stored)
 }
 
-/// Checks that each row comes once and in its order. A damaged file may give the rows of a page twice.
+/// A check that each row occurs once and in order. A damaged file may yield the rows of a page
+/// twice.
 #[derive(Default)]
 struct RowOrder {
     last: Option<i64>,
 }
 
 impl RowOrder {
-    /// Takes the next row. `None` if it does not follow the last one.
+    /// Accepts the next row. Returns `None` if it does not follow the last one.
     fn follows(&mut self, row: &Row<'_>) -> Option<()> {
         let number: i64 = row.get(0).ok()?;
         let last = self.last.replace(number);
@@ -124,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Counted without a clock: what the thread that reads it has read of files.
+    /// Measures the work by the bytes that the thread reads, not by a clock.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_beginning_costs_the_same_however_much_follows() {
@@ -134,7 +136,7 @@ mod tests {
         };
         let counted = [100, 1_000].map(|n| {
             let mut random = fastrand::Rng::with_seed(1);
-            // Nothing that can be packed.
+            // Random text cannot be compressed.
             let words = std::iter::repeat_with(|| format!("{:016x}", random.u64(..))).take(n * 60).collect::<Vec<_>>();
             let messages: Vec<Message> = words
                 .chunks(60)

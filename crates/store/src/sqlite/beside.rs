@@ -1,4 +1,5 @@
-//! Writing to one session's file beside the thread that does the others' work.
+//! Writing one session's file on a thread of its own, while the store's thread serves the other
+//! sessions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -13,29 +14,29 @@ use base::channel::WeakSender;
 use base::id::SessionId;
 use base::lock::locked;
 
-/// Entries on their way to their file, and all that is needed for it.
+/// A batch on the way to its file, with everything that writing it needs.
 pub(super) struct WriteJob {
     pub(super) dir: PathBuf,
-    /// None: it is still to be opened, or made.
+    /// `None` if the file is still to be opened or created.
     pub(super) file: Option<SessionFile>,
-    /// What the index knows about a session whose file is not open yet.
+    /// The index's record of a session whose file is not open yet.
     pub(super) known: Option<Record>,
     pub(super) what: WriteBatch,
 }
 
-/// What is written, and what was wanted with it.
+/// The entries to write, and the requests that came with them.
 pub(super) struct WriteBatch {
     pub(super) session: SessionId,
     pub(super) entries: Vec<SessionWrite>,
-    /// Who waits until they are on the disk.
+    /// The callers that wait until the entries are on the disk.
     pub(super) flushes: Vec<ReplySender<()>>,
-    /// What is done after that.
+    /// The job that is executed afterwards.
     pub(super) then: Option<StoreJob>,
 }
 
 pub(super) struct WriteResult {
     pub(super) file: Result<SessionFile, Error>,
-    /// What the index is to know.
+    /// The update for the index.
     pub(super) kept: Option<IndexUpdate>,
     pub(super) what: WriteBatch,
 }
@@ -59,16 +60,16 @@ impl WriteJob {
     }
 }
 
-/// Where a thread says what it has written.
+/// Starts writing threads, and reports their results to the store's thread.
 #[derive(Clone)]
 pub(super) struct BackgroundWriter {
     written: done::Sender<WriteResult>,
-    /// Wakes the store's thread where it waits for jobs. It does not keep it alive.
+    /// Wakes the store's thread when it waits for jobs, without keeping it alive.
     wake: WeakSender<StoreJob>,
     pub(super) meters: Arc<StoreMeters>,
 }
 
-/// What the thread has of its store: what wakes it, and what is counted.
+/// The store's wake-up channel and its counters.
 pub(crate) type Hands = (WeakSender<StoreJob>, Arc<StoreMeters>);
 
 impl BackgroundWriter {
@@ -76,14 +77,14 @@ impl BackgroundWriter {
         Self { written, wake, meters }
     }
 
-    /// The way to the store's thread, which does not keep it alive.
+    /// Returns the sender of jobs to the store's thread, which does not keep it alive.
     pub(super) fn jobs(&self) -> WeakSender<StoreJob> {
         self.wake.clone()
     }
 
-    /// Writes on a thread of its own. Gives back what is to be written where there is none to be had.
+    /// Writes on a new thread. Returns the job if no thread can be started.
     pub(super) fn start(&self, writing: WriteJob) -> Result<(), Box<WriteJob>> {
-        // A thread that could not be started has dropped what it was to do; the other hand still has it.
+        // A thread that cannot be started drops its closure, so the job is shared with it.
         let lent = Arc::new(Mutex::new(Some(writing)));
         let (beside, own) = (self.clone(), lent.clone());
         let work = move || {
@@ -107,7 +108,7 @@ impl BackgroundWriter {
     }
 
     fn tell(self, written: WriteResult) {
-        // Nobody is there any more where the store's thread has died.
+        // The store's thread may have died.
         self.written.send(written).ok();
         if let Some(jobs) = self.wake.upgrade() {
             jobs.put(StoreJob::Wake);

@@ -1,5 +1,5 @@
-//! What is damaged or gone is made good or told of, never passed over: the index, which is only a cache,
-//! and session files.
+//! Tests of damaged and missing indexes and session files: damage is repaired or reported, never
+//! ignored.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::*;
 use crate::tests::{message, record, write};
 use crate::*;
 
-/// A store with three sessions that nobody has open.
+/// Creates a store with three sessions that no process has open.
 async fn three(dir: &Path) {
     let store = Store::start(dir);
     for n in 0..3u64 {
@@ -67,10 +67,10 @@ async fn no_index_hides_a_session() {
         if let Some(bytes) = bytes {
             fs::write(pattern.path().join("index.db"), bytes).unwrap();
         }
-        // What was about to be made when a process was killed.
+        // The remains of a process that was killed while it created an index.
         fs::write(pattern.path().join("index.db-new"), "half").unwrap();
         match Store::start(pattern.path()).list(None, None, 100).await {
-            // The number of its format is another one: it is left alone, and that is said.
+            // The number of its format was changed, so it is left alone, and that is reported.
             Err(Error::NewerIndex { .. }) => continue,
             listed => assert_eq!(listed.unwrap().sessions, expected, "{what}"),
         }
@@ -78,7 +78,8 @@ async fn no_index_hides_a_session() {
     }
 }
 
-/// More sessions than anybody would wait for, and an index that knows none of them.
+/// Creates more sessions than a query would wait for, and an index that knows none of them. Returns
+/// their number.
 async fn many_unknown(dir: &Path) -> usize {
     const MANY: usize = 80;
     let store = Store::start(dir);
@@ -100,7 +101,7 @@ async fn many_unknown(dir: &Path) -> usize {
 async fn index_lost_is_filled_behind_and_a_list_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let many = many_unknown(dir.path()).await;
-    // Whoever fills it has to wait for this one, and nobody else has.
+    // The thread that fills the index has to wait for this transaction; no other does.
     let writer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     writer.execute_batch("BEGIN IMMEDIATE").unwrap();
     let store = Store::start(dir.path());
@@ -114,7 +115,7 @@ async fn index_lost_is_filled_behind_and_a_list_says_so() {
     let whole = store.list(None, None, 100).await.unwrap();
     // One of them is a child.
     assert_eq!((whole.sessions.len(), whole.filling), (many - 1, None));
-    // Another process finds it whole.
+    // Another process finds the index complete.
     assert_eq!(listed(dir.path()).await, whole.sessions);
 }
 
@@ -128,7 +129,7 @@ async fn session_deleted_while_the_index_is_filled_stays_deleted_with_its_childr
     assert!(store.list(None, None, 1).await.unwrap().filling.is_some());
     store.delete(&parent).await.unwrap();
     store.filled().await.unwrap();
-    // What is put last is done last.
+    // Jobs are executed in order, so this one waits for the deletion of orphans.
     store.list(None, None, 1).await.unwrap();
     for id in [&parent, &child] {
         assert!(!store.has(id).await.unwrap(), "{id}");
@@ -136,13 +137,15 @@ async fn session_deleted_while_the_index_is_filled_stays_deleted_with_its_childr
     assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), many - 2);
 }
 
-/// One that is too large to be looked through first is looked through meanwhile: what hides sessions is found.
+/// An index that is too large for the initial scan is scanned in the background, which finds hidden
+/// sessions.
 #[tokio::test]
 async fn a_large_index_hides_no_session_for_long() {
     let dir = tempfile::tempdir().unwrap();
     three(dir.path()).await;
     let expected = listed(dir.path()).await;
-    // Every row is as it was written, and one is missing where they stand in their order.
+    // Every row matches its checksum, and one is missing from the indexes by which lists are
+    // ordered.
     let sql = |lines: &str| {
         let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
         db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).unwrap();
@@ -189,7 +192,7 @@ async fn what_was_granted_survives_a_damaged_index() {
     assert_eq!(store.grants("/w").await.unwrap().grants.len(), 1);
 }
 
-/// Finds a text in the index's file.
+/// Returns the position of a text in the index's file.
 fn position(file: &[u8], text: &str) -> usize {
     file.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
 }
@@ -211,7 +214,7 @@ async fn session_list_any_flipped_byte_of_a_row_lists_every_session() {
             flipped[at] ^= 1 << bit;
             fs::write(pattern.path().join("index.db"), flipped).unwrap();
             let store = Store::start(pattern.path());
-            // As an editor asks.
+            // The query that an editor sends.
             let query = ListQuery { archived: Some(false), limit: 100, ..ListQuery::default() };
             let listed = store.list_where(query).await.unwrap().sessions;
             store.stop().await;
@@ -240,7 +243,7 @@ async fn grant_altered_is_not_given_and_its_loss_is_said_once() {
     store.stop().await;
 }
 
-/// Where there can be no index, sessions are kept all the same.
+/// If no index is available, sessions are saved in any case.
 #[tokio::test]
 async fn sessions_are_kept_without_an_index() {
     let dir = tempfile::tempdir().unwrap();
@@ -272,7 +275,7 @@ async fn a_file_that_is_gone_or_cut_is_told_of_once() {
         three(dir.path()).await;
         let path = session::path(dir.path(), &id);
         {
-            // A process that was killed leaves a log behind.
+            // A killed process leaves a log.
             let store = Store::start(dir.path());
             let record = store.load(&id).await.unwrap().record;
             write(&store, &record, &[message("more", &["y"])]).await;
@@ -302,7 +305,7 @@ async fn a_file_that_is_gone_or_cut_is_told_of_once() {
 
 #[tokio::test]
 async fn a_file_that_is_removed_while_it_is_in_use_is_noticed() {
-    // Whether the flush comes with what is written, after it, or with nothing new since the last one.
+    // The flush comes with the write, after it, or without any write since the last flush.
     for (before, apart, after) in [(false, false, true), (false, true, true), (true, false, true), (true, false, false)]
     {
         let case = format!("written before: {before}, flushed apart: {apart}, written after: {after}");
@@ -324,7 +327,7 @@ async fn a_file_that_is_removed_while_it_is_in_use_is_noticed() {
         }
         let flushed = store.flush(&id).await;
         assert!(matches!(&flushed, Err(Error::Removed(_))), "{case}: {flushed:?}");
-        // Said once; what comes from now on is kept.
+        // The loss is reported once, and later messages are saved.
         store.flush(&id).await.unwrap();
         write(&store, &record, &[message("later", &["z"])]).await;
         store.flush(&id).await.unwrap();
@@ -341,7 +344,7 @@ async fn a_removal_that_was_cut_off_leaves_all_or_nothing() {
     let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     db.execute("DELETE FROM session WHERE id IN ('ses_00000000', 'ses_00000001')", []).unwrap();
     drop(db);
-    // Killed before the file had another name, and after it had.
+    // Killed before and after the file was renamed.
     let gone = session::path(dir.path(), &SessionId::new("ses_00000001"));
     fs::rename(&gone, with_suffix(&gone, session::GONE)).unwrap();
     let left: Vec<String> = listed(dir.path()).await.into_iter().map(|record| record.id.to_string()).collect();
@@ -355,7 +358,7 @@ async fn a_session_whose_file_was_only_just_made_goes_on() {
     let record = record("ses_00000001", "/w", 5);
     let store = Store::start(dir.path());
     store.create(&record).await.unwrap();
-    // Killed, or refused by the disk, between making the file and writing into it.
+    // The process was killed, or the disk refused, between creating the file and writing to it.
     drop(session::SessionFile::open(dir.path(), &record.id, true).unwrap());
     let other = Store::start(dir.path());
     assert_eq!(other.list(None, None, 10).await.unwrap().sessions, []);
@@ -391,7 +394,7 @@ async fn a_title_of_the_users_and_a_choice_outlast_what_a_turn_writes() {
     assert_eq!((listed.title.as_deref(), listed.agent.as_deref()), (Some("Mine"), Some("plan")));
     assert_eq!(listed.titled, TitleSource::User);
     store.close(&record.id).await;
-    // The lock is free when that has returned.
+    // The lock is free when `close` has returned.
     let other = Store::start(dir.path());
     assert_eq!(other.load(&record.id).await.unwrap().record, listed);
 }

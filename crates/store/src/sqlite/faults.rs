@@ -1,5 +1,5 @@
-//! What a store goes through: rows of the fault catalogue that need nothing but files. The others are
-//! run from outside, in `editor-tests/faults.rs`.
+//! Fault tests of the store: rows of the fault catalogue that need only files. The others are
+//! executed from outside, in `editor-tests/faults.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,14 +14,14 @@ use base::environment::{Environment, Timestamp};
 use base::id::SessionId;
 use transcript::Message;
 
-/// A fixed seed and a fresh one; the fresh one is printed when a test fails.
+/// Returns a fixed seed and a fresh one, which is printed when a test fails.
 pub(super) fn seeds() -> [u64; 2] {
     let fresh = fastrand::u64(..);
     eprintln!("fresh seed {fresh}");
     [18_255, fresh]
 }
 
-/// A directory in memory, where there is one: these tests write thousands of files.
+/// Creates a directory in memory if possible, because these tests write thousands of files.
 pub(super) fn room() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -44,7 +44,7 @@ pub(super) fn id() -> SessionId {
     SessionId::new("ses_00000001")
 }
 
-/// An open file with `n` messages in transactions of `per`, all of them still in its log.
+/// Creates an open file with `n` messages in transactions of `per`, all of them still in its log.
 fn filled(dir: &Path, n: usize, per: usize, words: usize) -> (SessionFile, Vec<Message>) {
     let mut file = SessionFile::open(dir, &id(), true).unwrap();
     let messages: Vec<Message> =
@@ -55,7 +55,8 @@ fn filled(dir: &Path, n: usize, per: usize, words: usize) -> (SessionFile, Vec<M
     (file, messages)
 }
 
-/// FD02: every prefix of a log. What is whole is read, what is torn is noticed; SQLite agrees.
+/// FD02: every prefix of a log. The complete frames are read, torn ones are detected; SQLite
+/// agrees.
 #[test]
 fn fd02_every_prefix_of_a_log_gives_the_longest_valid_beginning() {
     let dir = room();
@@ -72,7 +73,7 @@ fn fd02_every_prefix_of_a_log_gives_the_longest_valid_beginning() {
             assert_eq!(wal::torn(&log[..length]).is_none(), whole || length == 0, "cut to {length}");
         }
     });
-    // Every place that matters to SQLite, and some that do not.
+    // Every position that matters to SQLite, and some that do not.
     let beside = room();
     let copy = beside.path().join("copy.db");
     let mut last = 0;
@@ -89,8 +90,8 @@ fn fd02_every_prefix_of_a_log_gives_the_longest_valid_beginning() {
     assert!(last >= 20, "{last}");
 }
 
-/// FD08: five thousand kinds of damage. Nothing panics, nothing is invented, damage is said, and the
-/// other session is not touched.
+/// FD08: five thousand kinds of damage. There is no panic, no invented data and no silent loss, and
+/// other sessions are unaffected.
 #[test]
 fn fd08_damage_stays_where_it_is_and_is_said() {
     let dir = room();
@@ -106,7 +107,7 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             for n in 0..1_250 {
                 let mut bytes = whole.clone();
-                // An empty file is a session that nobody has spoken in.
+                // An empty file is a session without messages.
                 let at = random.usize(1..bytes.len());
                 let end = (at + random.usize(1..5000)).min(bytes.len());
                 match n % 5 {
@@ -136,7 +137,7 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
                             Err(e) => panic!("seed {seed}, {n}: {e}"),
                         }
                     }
-                    // A page count beyond the end, and the like: said, and left alone.
+                    // For example a page count beyond the end: reported, and left alone.
                     Err(Error::Newer { .. } | Error::Unwritable(_)) => (Vec::new(), true),
                     Err(e) => panic!("seed {seed}, {n}: {e}"),
                 };
@@ -156,7 +157,7 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
     }
 }
 
-/// FD09: twelve things that are no session of ours. None is changed, none hides the others.
+/// FD09: twelve files that are not sessions. None is changed, none hides the sessions.
 #[tokio::test]
 async fn fd09_foreign_files_are_left_alone() {
     let dir = room();
@@ -199,7 +200,7 @@ async fn fd09_foreign_files_are_left_alone() {
     assert_eq!(store.load(&good.id).await.unwrap().messages.len(), 1);
 }
 
-/// FD11: a network's file system has no memory to share: no write-ahead log is used there.
+/// FD11: a network file system has no shared memory, so no write-ahead log is used there.
 #[test]
 fn fd11_no_log_on_a_network() {
     let dir = room();
@@ -210,12 +211,12 @@ fn fd11_no_log_on_a_network() {
     file.write(&entries(&[message("a", &["x"])]), true).unwrap();
     assert!(!wal::path(&path).exists());
     drop(file);
-    // And back: the same file where there is memory to share.
+    // The same file is opened where memory can be shared.
     let file = SessionFile::open_at(path, &id(), false).unwrap();
     assert_eq!(file.load(None).unwrap().messages.len(), 1);
 }
 
-/// FD12: the clock jumps; order is the order of writing, and ids do not repeat.
+/// FD12: the clock jumps. The order is that of writing, and ids do not repeat.
 #[tokio::test]
 async fn fd12_order_does_not_come_from_the_clock() {
     const DAY: u64 = 86_400_000;
@@ -240,7 +241,7 @@ async fn fd12_order_does_not_come_from_the_clock() {
     }
 }
 
-/// FD15: a session is deleted while somebody reads it: all of it, or nothing.
+/// FD15: a session is deleted while it is read: the reader gets all of it or nothing.
 #[test]
 fn fd15_a_reader_gets_all_or_nothing() {
     let dir = room();
@@ -264,7 +265,7 @@ fn fd15_a_reader_gets_all_or_nothing() {
     }
 }
 
-/// FD16: nobody else can read anything, and what was loose is tightened.
+/// FD16: no other user can read anything, and loose permissions are tightened.
 #[tokio::test]
 async fn fd16_everything_is_the_owners_alone() {
     use std::os::unix::fs::PermissionsExt;

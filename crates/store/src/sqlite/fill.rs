@@ -1,10 +1,10 @@
-//! Making the index whole, beside those who ask it.
+//! Completion of the index, while it is in use.
 //!
-//! An index may lack sessions: it was lost, or a file was put where the sessions lie. And it may be damaged where no
-//! query for a page comes along. Both are found by looking at all of it, which takes seconds where there are many
-//! sessions, so a thread of its own does that, with a connection of its own, and what it finds is there for whoever
-//! asks next. A small index is looked through at once: that takes a few milliseconds. Nobody is told of a look that
-//! finds nothing missing.
+//! An index may lack sessions, because it was lost or because a file was added to the directory of
+//! sessions. It may also have damage that no query for a page encounters. Both are found by a full
+//! scan, which takes seconds if there are many sessions, so a thread with its own connection does
+//! it, and later queries see the result. A small index is scanned at once, within a few
+//! milliseconds. A scan that finds nothing missing is not reported as progress.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,41 +19,41 @@ use super::{peek, session};
 use crate::{Error, ListFilling};
 use base::lock::locked;
 
-/// Up to this size, in bytes, the whole index is looked through before it is first asked what there is, where there are
-/// no more files than these beside it, and no more of them unknown to it.
+/// The limits up to which an index is scanned completely before its first query: its size in bytes,
+/// the number of session files, and the number of unknown ones among them.
 const SMALL: u64 = 256 << 10;
 const SMALL_FOLDER: usize = 1024;
 const FEW_UNKNOWN: usize = 64;
 
-/// How many sessions are taken in at a time. Whoever wants to write waits for them.
+/// The number of sessions that are added per transaction. Other writers wait for it.
 const CHUNK: usize = 64;
 
-/// How long the thread waits for others that write into the index.
+/// The time that the thread waits for other writers of the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is to be done later.
+/// A function to call at the end.
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// How far an index has been made whole.
+/// The progress of completing an index.
 pub(super) struct IndexFill {
-    /// Why the index has to be made again.
+    /// The reason to rebuild the index.
     damage: OnceLock<String>,
-    /// What is done when it is over; `None` when it is.
+    /// The functions to call at the end; `None` after it.
     waiting: Mutex<Option<Vec<Callback>>>,
-    /// Sessions are known to be missing. Otherwise it is only looked whether any are.
+    /// Whether sessions are known to be missing. Otherwise the scan only checks for that.
     is_partial: AtomicBool,
-    /// The sessions that were to be taken in, and those of them that have been.
+    /// The number of sessions that were missing, and of those of them that have been added.
     unknown: AtomicUsize,
     taken: AtomicUsize,
-    /// The files of sessions that do not say which sessions they are.
+    /// The session files that cannot be identified.
     unreadable: Mutex<Vec<PathBuf>>,
 }
 
 impl IndexFill {
-    /// Begins to make an index whole; a small one is whole when this returns.
+    /// Starts to complete an index; a small one is complete when this returns.
     ///
     /// # Errors
-    /// [`Error::DamagedIndex`].
+    /// Returns [`Error::DamagedIndex`].
     pub(super) fn begin(db: &mut Connection, dir: &Path) -> Result<Arc<Self>, Error> {
         let fill = Arc::new(Self {
             damage: OnceLock::new(),
@@ -87,23 +87,23 @@ impl IndexFill {
         Ok(fill)
     }
 
-    /// Returns why the index has to be made again, if that is known by now.
+    /// Returns the reason to rebuild the index, if one is known by now.
     pub(super) fn damage(&self) -> Option<&str> {
         self.damage.get().map(String::as_str)
     }
 
-    /// Returns how many sessions of how many have been taken in; `None` when all have, as far as is known.
+    /// Returns the progress; `None` if no session is missing, as far as is known.
     pub(super) fn filling(&self) -> Option<ListFilling> {
         locked(&self.waiting).as_ref().filter(|_| self.is_partial.load(Ordering::Relaxed))?;
         Some(ListFilling { taken: self.taken.load(Ordering::Relaxed), unknown: self.unknown.load(Ordering::Relaxed) })
     }
 
-    /// Returns the files of sessions that do not say which sessions they are.
+    /// Returns the session files that cannot be identified.
     pub(super) fn unreadable(&self) -> Vec<PathBuf> {
         locked(&self.unreadable).clone()
     }
 
-    /// Calls when all have been taken in.
+    /// Calls `call` at the end, or now if it is over.
     pub(super) fn when_over(&self, call: impl FnOnce() + Send + 'static) {
         if let Some(waiting) = locked(&self.waiting).as_mut() {
             return waiting.push(Box::new(call));
@@ -116,7 +116,7 @@ impl IndexFill {
         waiting.into_iter().flatten().for_each(|call| call());
     }
 
-    /// Takes in what is unknown, unless it is too much for somebody to wait for. Returns whether it did.
+    /// Adds the unknown sessions, unless there are too many to wait for. Returns whether it did.
     fn take_in_few(&self, db: &mut Connection, dir: &Path) -> Result<bool, Error> {
         let survey = FolderSurvey::of(db, dir)?;
         if survey.unknown.len() > FEW_UNKNOWN {
@@ -129,7 +129,7 @@ impl IndexFill {
     fn run(self: Arc<Self>, dir: &Path) {
         match self.check_and_take_in(dir) {
             Ok(()) => {}
-            // Whoever asks next hears of it.
+            // The next query reports it.
             Err(Error::DamagedIndex(damage)) => drop(self.damage.set(damage)),
             Err(e) => tracing::warn!("the session index may not know all sessions: {e}"),
         }
@@ -141,7 +141,7 @@ impl IndexFill {
         let db = Connection::open_with_flags(dir.join("index.db"), flags);
         let mut db = db.map_err(index::unwritable)?;
         db.busy_timeout(BUSY_TIMEOUT).map_err(index::unwritable)?;
-        // Whoever wants to write waits for the disk otherwise, with each chunk.
+        // Otherwise, other writers would wait for the disk with each chunk.
         db.execute_batch("PRAGMA synchronous = NORMAL").map_err(index::unwritable)?;
         if let Some(damage) = index::damage(&db).map_err(index::unwritable)? {
             return Err(Error::DamagedIndex(damage));
@@ -150,8 +150,8 @@ impl IndexFill {
         self.take_in(&mut db, dir, &survey)
     }
 
-    /// Takes in every session that has a file and is not in the index yet, the newest first, and forgets those without
-    /// a file in which nothing was ever said.
+    /// Adds every session that has a file and is not in the index, newest first, and removes those
+    /// that have neither a file nor a message.
     fn take_in(&self, db: &mut Connection, dir: &Path, survey: &FolderSurvey) -> Result<(), Error> {
         self.unknown.store(survey.unknown.len(), Ordering::Relaxed);
         self.is_partial.fetch_or(survey.unknown.len() > FEW_UNKNOWN, Ordering::Relaxed);
@@ -160,10 +160,11 @@ impl IndexFill {
             let chunk = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(index::unwritable)?;
             for (path, read) in found {
                 match read {
-                    // It may have been deleted since, or told to the index by its owner, who knows better.
+                    // It may have been deleted since, or written to the index by its owner, whose
+                    // data is newer.
                     Ok((record, messages)) if path.exists() => index::put_unless_known(&chunk, &record, messages)?,
                     Err(Error::Damaged { .. }) => locked(&self.unreadable).push(path.clone()),
-                    // It is no session of ours, or there is nothing in it yet.
+                    // It is no session file, or it is still empty.
                     Ok(_) | Err(_) => {}
                 }
             }
@@ -181,11 +182,11 @@ impl IndexFill {
     }
 }
 
-/// A number in the head of the file that SQLite leaves to us: 1 from when an index is made until it has all sessions,
-/// which processes that start meanwhile see at once.
+/// A number in the header of the file that is free for applications: 1 from the creation of an
+/// index until it has all sessions. Processes that start in the meantime read it.
 const PARTIAL: &str = "application_id";
 
-/// Says in a new index that it does not have all sessions yet.
+/// Marks a new index as incomplete.
 pub(super) fn mark_partial(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, PARTIAL, 1)
 }
@@ -194,16 +195,16 @@ fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
     db.pragma_query_value(None, PARTIAL, |row| row.get::<_, i64>(0)).map(|partial| partial != 0)
 }
 
-/// What an index and the folder of sessions do not agree on.
+/// The differences between an index and the directory of sessions.
 struct FolderSurvey {
-    /// Files of sessions that the index does not list, the newest first.
+    /// The session files that the index does not list, newest first.
     unknown: Vec<PathBuf>,
-    /// Sessions without a file in which nothing was said.
+    /// Sessions that have neither a file nor a message.
     empty: Vec<String>,
 }
 
 impl FolderSurvey {
-    /// Compares them; removes what a removal that was cut off has left.
+    /// Compares the two, and removes the remains of an interrupted deletion.
     fn of(db: &Connection, dir: &Path) -> Result<Self, Error> {
         let mut unknown = Vec::new();
         let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return Ok(Self { unknown, empty: Vec::new() }) };
@@ -211,7 +212,7 @@ impl FolderSurvey {
         let mut query = db.prepare(&sql).map_err(index::unwritable)?;
         let flags = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)));
         let ids = query.query_map([], flags).map_err(index::unwritable)?;
-        // Whether anything was said in it, and whether it is listed.
+        // The values are whether the session has a message, and whether it is listed.
         let mut known = ids.collect::<rusqlite::Result<HashMap<String, (bool, bool)>>>().map_err(index::unwritable)?;
         for file in files.flatten() {
             let name = file.file_name();
@@ -219,8 +220,8 @@ impl FolderSurvey {
             if rest == session::GONE {
                 std::fs::remove_file(file.path()).ok();
             } else if rest.is_empty() && !known.remove(id).unwrap_or_default().1 {
-                // Without a message it may have been made by somebody who did not count them. What is listed all
-                // the same need not be opened for that.
+                // Without a message, the entry may come from a version that did not count them. A
+                // listed session need not be opened for that.
                 unknown.push(file.path());
             }
         }
@@ -231,7 +232,7 @@ impl FolderSurvey {
     }
 }
 
-/// Whether the index and the folder of sessions are looked through in a few milliseconds.
+/// Whether the index and the directory of sessions can be scanned within a few milliseconds.
 fn is_small(dir: &Path) -> bool {
     let index = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());
     let files = std::fs::read_dir(dir.join("sessions")).map_or(0, |files| files.take(SMALL_FOLDER + 1).count());

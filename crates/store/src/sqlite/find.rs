@@ -1,7 +1,8 @@
-//! Searching, and keeping the search index up.
+//! Search, and maintenance of the search index.
 //!
-//! A search asks the search index which of the sessions that are current there may have the words, and reads those and
-//! all that are not current. So it finds what it would find without the index, which only saves reading.
+//! A search asks the index for the current sessions that may contain the words, and reads those,
+//! and all sessions that are not current. The result is the same as without the index, which only
+//! saves reading.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,22 +21,24 @@ use crate::{Error, ListQuery, Record, ReplySender};
 use base::environment::Timestamp;
 use base::id::SessionId;
 
-/// A session whose file has more bytes is not taken in: a search reads it, and nobody holds it in memory to index it.
+/// The maximum size of an indexed session's file, in bytes: indexing a larger one would take too
+/// much memory, so a search reads it.
 const LARGEST: u64 = 16 << 20;
 
-/// How many sessions are read at a time, and taken in at a time.
+/// The numbers of sessions that are read, and indexed, at a time.
 const READ: usize = 256;
 const TAKEN_IN: usize = 16;
 
-/// How much of its time the thread that takes sessions in waits: there are years of them, and nobody asked for it.
+/// The ratio of waiting to working of the indexing thread: there may be years of sessions, and no
+/// caller waits for it.
 const IDLE_SHARE: u32 = 3;
 
-/// The end of the process waits for it.
+/// The longest pause of the indexing thread, because the end of the process waits for it.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Searches on a thread of its own.
+/// Starts a search on a new thread.
 pub(super) fn start(dir: PathBuf, query: ListQuery, words: String, limit: usize, reply: ReplySender<SearchPage>) {
-    // A reply that was dropped says that the store is gone.
+    // The receiver may have been dropped.
     let work = move || drop(reply.send(find(&dir, &query, &words, limit)));
     if let Err(e) = std::thread::Builder::new().name("search".into()).spawn(work) {
         tracing::error!("no thread to search on: {e}");
@@ -76,25 +79,25 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
     Ok(page)
 }
 
-/// The answer of the search index for some words.
+/// The answer of the search index to a query.
 #[derive(Default)]
 struct KnownWords {
     current: HashMap<String, i64>,
-    /// The sessions that may have them; `None` if any may.
+    /// The sessions that may contain the words; `None` if all may.
     with: Option<HashSet<String>>,
 }
 
 impl KnownWords {
     fn read(dir: &Path, words: &[String]) -> Result<Self, Error> {
         let Some(index) = WordIndex::open(dir)? else { return Ok(Self::default()) };
-        // In this order, and before it is looked who has a session open: what changes in between is not current then, or
-        // is open.
+        // The order matters, and both must precede the check for open sessions: a session that
+        // changes in between is not current, or is open.
         let with = index.with(words)?;
         Ok(Self { current: index.current()?, with })
     }
 
-    /// Returns those of the sessions that have to be read, and how many of these only because they are not in the index
-    /// yet.
+    /// Returns the sessions that have to be read, and the number of them that are merely not in the
+    /// index yet.
     fn sessions_to_read(&self, dir: &Path, listed: Vec<(String, i64)>) -> (Vec<String>, usize) {
         let (mut wanted, mut unindexed) = (Vec::new(), 0);
         let open = open_sessions(dir);
@@ -110,14 +113,14 @@ impl KnownWords {
     }
 }
 
-/// Returns the sessions that some process has open, or has left without closing them.
+/// Returns the sessions that a process has open, or has ended without closing.
 fn open_sessions(dir: &Path) -> HashSet<String> {
     let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return HashSet::new() };
     let id = |name: &str| name.strip_suffix(".lock").or_else(|| name.strip_suffix(".held")).map(str::to_owned);
     files.flatten().filter_map(|file| id(file.file_name().to_str()?)).collect()
 }
 
-/// The way to the thread that takes sessions in.
+/// A handle to the indexing thread.
 pub(super) struct Indexer {
     dir: PathBuf,
     jobs: Option<mpsc::Sender<IndexJob>>,
@@ -126,9 +129,9 @@ pub(super) struct Indexer {
 }
 
 enum IndexJob {
-    /// A session that is closed by now.
+    /// A session that has been closed.
     Session(SessionId),
-    /// All that are not current; at leisure, unless somebody searches.
+    /// All sessions that are not current; slowly, unless a search has requested it.
     All { at_leisure: bool },
 }
 
@@ -137,7 +140,8 @@ impl Indexer {
         Self { dir, jobs: None, thread: None, is_over: Arc::default() }
     }
 
-    /// Ends the thread, after the session that it reads: the files are let go of when this returns.
+    /// Ends the thread after the session that it is reading. All files are closed when this
+    /// returns.
     pub(super) fn end(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.jobs = None;
@@ -148,12 +152,12 @@ impl Indexer {
         }
     }
 
-    /// Takes in a session that is closed by now, when there is time.
+    /// Schedules the indexing of a closed session.
     pub(super) fn session(&mut self, id: &SessionId) {
         self.send(IndexJob::Session(id.clone()));
     }
 
-    /// Takes in all sessions that are not current, beside everything else.
+    /// Schedules the indexing of all sessions that are not current.
     pub(super) fn all(&mut self, at_leisure: bool) {
         self.send(IndexJob::All { at_leisure });
     }
@@ -170,7 +174,7 @@ impl Indexer {
                 Err(e) => tracing::warn!("the search index is not kept up: {e}"),
             }
         }
-        // A thread that has ended is not needed: what is not in the index is read.
+        // If the thread has ended, the sessions that are not in the index are read.
         self.jobs.as_ref().map(|jobs| jobs.send(job).ok());
     }
 }
@@ -203,7 +207,8 @@ impl IndexerThread {
         self.take_in(&IndexReader::open(&self.dir)?, &WordIndex::open_or_make(&self.dir)?, &[id], false)
     }
 
-    /// The newest first. One process at a time does so.
+    /// Indexes all sessions that are not current, newest first. Only one process at a time does
+    /// this.
     fn take_in_all(&self, at_leisure: bool) -> Result<(), Error> {
         let path = self.dir.join("search.lock");
         let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
@@ -242,7 +247,7 @@ impl IndexerThread {
     ) -> Result<(), Error> {
         let began = Instant::now();
         let pause = |took: Duration| {
-            // Whoever waits for a turn gets one, also where somebody waits for all of them to be taken in.
+            // Other writers get a turn even if a search waits for the index.
             let pause = if at_leisure { (took * IDLE_SHARE).min(LONGEST_PAUSE) } else { took / 10 };
             std::thread::sleep(if self.is_over.load(Ordering::Relaxed) { Duration::ZERO } else { pause });
         };
@@ -282,7 +287,8 @@ mod tests {
         thread.take_in_left(false).unwrap();
     }
 
-    /// The sessions that a search for a word reads, and how many of these are not in the index.
+    /// Returns the sessions that a search for a word reads, and the number of them that are not in
+    /// the index.
     fn reads(dir: &Path, word: &str) -> (Vec<String>, usize) {
         let listed = IndexReader::open(dir).unwrap().listed(&ListQuery::default()).unwrap();
         KnownWords::read(dir, &[word.to_owned()]).unwrap().sessions_to_read(dir, listed)
@@ -318,7 +324,7 @@ mod tests {
         assert_eq!(reads(dir.path(), "giraffe"), (open.map(str::to_owned).to_vec(), 0));
         assert_eq!(reads(dir.path(), "is").0.len(), 4, "too short to be looked for");
         assert_eq!(hits(&store, "ZEBRA").await, zebras);
-        // Its title has the words of its name.
+        // Its title contains its id.
         assert_eq!(hits(&store, "title ses_00000001").await, ["ses_00000001"]);
     }
 
@@ -337,14 +343,14 @@ mod tests {
         write(&store, &record, &[message("later", &["a giraffe"])]).await;
         store.handed_over(&id).await;
         assert_eq!(hits(&store, "giraffe").await, [id.to_string()]);
-        // Whoever takes in what is not current leaves it alone while it is open.
+        // The indexer skips an open session.
         index_all(dir.path());
         write(&store, &record, &[message("latest", &["an ibex"])]).await;
         store.close(&id).await;
         assert_eq!(hits(&store, "ibex").await, [id.to_string()]);
         index_all(dir.path());
         assert_eq!(reads(dir.path(), "ibex"), (vec![id.to_string()], 0));
-        // A process that ends without closing its sessions says so as well.
+        // A process that ends without closing its sessions marks them as changed too.
         let other = Store::start(dir.path());
         store.stop().await;
         write(&other, &record, &[message("at last", &["a yak"])]).await;
@@ -372,7 +378,7 @@ mod tests {
         let cut = Some(SearchCut { sessions: search::MAX_UNAIDED, oldest: Timestamp(2) });
         let page = found("xy");
         assert_eq!((page.hits.len(), page.cut), (0, cut));
-        // Where enough is found before, or a word is long enough, nothing is said.
+        // If enough is found before the cut, or a word is long enough, no cut is reported.
         let page = found("of");
         assert_eq!((page.hits.len(), page.cut), (9, None));
         let page = found("xy only");

@@ -1,7 +1,7 @@
-//! The index over all sessions, and what belongs to no session. Several processes share it. It is
-//! a cache of what the session files say (except for grants):
-//! it takes in what it does not know when it is first asked what there is (see [`IndexFill`]), and when it cannot be
-//! read, or is not what was written, it is put aside and made again.
+//! The index of all sessions, and data that belongs to no session. Several processes share it.
+//! Except for grants, it is a cache of the session files: it adds the sessions that it lacks when
+//! it is first queried (see [`IndexFill`]), and if it is unreadable or altered, it is moved aside
+//! and rebuilt.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use base::id::SessionId;
 
 pub(super) struct SessionIndex {
     db: Connection,
-    /// How far it has been made whole; `None` until it is first asked what there is.
+    /// The progress of completing it; `None` until the first query.
     fill: Option<Arc<IndexFill>>,
-    /// The file's own numbers, wherever its name leads by now.
+    /// The device and inode of the file, whichever file its name leads to now.
     identity: Option<(u64, u64)>,
 }
 
-/// Held while the index is opened or made: processes take turns.
+/// Takes the lock for opening or creating the index, which processes do one at a time.
 fn turn(dir: &Path) -> Result<std::fs::File, Error> {
     let path = dir.join("index.lock");
     if std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_file()) {
-        // Opening a pipe would wait for ever.
+        // Opening a pipe would block forever.
         std::fs::rename(&path, aside(dir)).map_err(io(dir))?;
     }
     session::private_file(&path).map_err(io(dir))?;
     let turn = std::fs::OpenOptions::new().append(true).open(path).map_err(io(dir))?;
     if let Err(e) = turn.lock() {
-        // A file system without locks: then nobody else can be noticed either.
+        // The file system has no locks, so other processes cannot be detected anyway.
         tracing::warn!("the session index cannot be locked: {e}");
     }
     Ok(turn)
@@ -45,17 +45,17 @@ fn io(dir: &Path) -> impl Fn(std::io::Error) -> Error {
     move |e| Error::Unwritable(format!("{}: {e}", dir.display()))
 }
 
-/// A name that nothing has yet.
+/// Returns a free name for a damaged index.
 fn aside(dir: &Path) -> PathBuf {
     let name = |n: u32| dir.join(format!("index.damaged-{n}.db"));
     (1..).map(name).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| name(0))
 }
 
-/// Reads the grants of a damaged index, and whether these are all that it held.
+/// Reads the grants of a damaged index, and whether these are all of them.
 fn salvage_grants(path: &Path) -> (Vec<Grant>, bool) {
     const NONE: (Vec<Grant>, bool) = (Vec::new(), false);
     let Ok(db) = Connection::open(path) else { return NONE };
-    // It may be of the format before grants had checksums.
+    // The index may have the format without checksums of grants.
     let query = db
         .prepare(&format!("SELECT {GRANT_COLUMNS} FROM grant_"))
         .or_else(|_| db.prepare("SELECT project, agent, permission, pattern, given, -1 FROM grant_"));
@@ -70,7 +70,7 @@ fn salvage_grants(path: &Path) -> (Vec<Grant>, bool) {
                 Ok(None) | Err(_) => is_whole = false,
             },
             Ok(None) => return (grants, is_whole),
-            // What comes after a damaged page cannot be reached.
+            // Rows after a damaged page are unreachable.
             Err(_) => return (grants, false),
         }
     }
@@ -78,7 +78,7 @@ fn salvage_grants(path: &Path) -> (Vec<Grant>, bool) {
 
 const GRANT_COLUMNS: &str = "project, agent, permission, pattern, given, crc";
 
-/// Reads a grant; none where its row is not as it was written.
+/// Reads a grant. Returns `None` if its checksum does not match.
 fn read_grant(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Grant>> {
     let given = row.get::<_, i64>(4)?;
     let grant = Grant {
@@ -97,14 +97,14 @@ fn grant_crc(grant: &Grant, given: i64) -> i64 {
     session::crc(&[&grant.project, &grant.agent, &grant.permission, &grant.pattern, &given.to_string()])
 }
 
-/// The file that says that grants were lost with an index, until a session has told its user. It holds the path
-/// under which the damaged index was put aside.
+/// Returns the path of the file that records a loss of grants until a session has reported it. It
+/// contains the path of the damaged index.
 fn lost_grants_file(dir: &Path) -> PathBuf {
     dir.join("index.grants-lost")
 }
 
-/// Returns where the index lies whose grants could not be read, if there is one nobody was told of yet. With
-/// `is_told`, it is forgotten.
+/// Returns the path of the index whose grants could not be read, if that has not been reported yet.
+/// With `is_told`, it counts as reported from now on.
 pub(super) fn lost_grants(dir: &Path, is_told: bool) -> Option<String> {
     let file = lost_grants_file(dir);
     let place = std::fs::read_to_string(&file).ok()?;
@@ -114,7 +114,8 @@ pub(super) fn lost_grants(dir: &Path, is_told: bool) -> Option<String> {
     Some(place)
 }
 
-/// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`, put aside or not.
+/// Builds the query of a page: at most `?3` sessions before `?1` and `?2`, in the directory `?4`,
+/// archived or not.
 fn page(in_directory: bool, archived: Option<bool>) -> String {
     let columns = IndexRow::COLUMNS;
     let place = if in_directory { "cwd = ?4" } else { "?4 IS NULL" };
@@ -123,15 +124,17 @@ fn page(in_directory: bool, archived: Option<bool>) -> String {
         Some(true) => " AND coalesce(json_extract(data, '$.archived'), 0) <> 0",
         Some(false) => " AND coalesce(json_extract(data, '$.archived'), 0) = 0",
     };
-    // `+`: almost all have no parent, and by the index over parents all of them would be sorted for each page.
-    // Where nothing was said yet, there is nothing to come back to, unless its user has named it.
+    // The `+` disables the index over parents: almost all sessions have none, and all of them would
+    // be sorted for each page. A session without messages is left out, unless its user has named
+    // it.
     format!(
         "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {UNSAID}{aside} AND (updated, id) < (?1, ?2)
          ORDER BY updated DESC, id DESC LIMIT ?3"
     )
 }
 
-/// The directories below `?1`, each found by one step into the index over them, however many sessions are in it.
+/// Yields the directories below `?1`, each by one step in the index, independent of the number of
+/// its sessions.
 const DIRECTORIES: &str = "WITH RECURSIVE directory (cwd) AS (
         SELECT min(cwd) FROM session WHERE cwd >= ?1
         UNION ALL
@@ -141,14 +144,14 @@ const DIRECTORIES: &str = "WITH RECURSIVE directory (cwd) AS (
     SELECT cwd FROM directory WHERE substr(cwd, 1, length(?1)) = ?1";
 
 impl SessionIndex {
-    /// Opens the index, or makes it. Processes that start at the same time take turns.
+    /// Opens the index, or creates it. Concurrent processes take turns.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         base::environment::private_dir(dir).map_err(io(dir))?;
         let _turn = turn(dir)?;
         let path = dir.join("index.db");
         let found = match std::fs::symlink_metadata(&path) {
             Ok(meta) if !meta.is_file() => Err(IndexError::Damaged("it is no regular file".into())),
-            // SQLite takes nothing, or a single byte, for a database with nothing in it.
+            // SQLite treats an empty file and one of a single byte as an empty database.
             Ok(meta) if meta.len() <= 1 => Err(IndexError::Damaged("nothing is left of it".into())),
             Ok(_) => session::private_file(&path)
                 .map_err(|e| IndexError::Other(e.to_string()))
@@ -162,11 +165,11 @@ impl SessionIndex {
         }
     }
 
-    /// Makes sure that somebody has looked, or looks, whether it can be read and knows every session that has a file.
-    /// Nobody waits for that longer than a few milliseconds.
+    /// Ensures that the index has been checked for damage and completed from the session files, or
+    /// that this is in progress. It takes a few milliseconds at most.
     ///
     /// # Errors
-    /// [`Error::DamagedIndex`].
+    /// Returns [`Error::DamagedIndex`].
     pub(super) fn complete(&mut self, dir: &Path) -> Result<(), Error> {
         let fill = match self.fill.take() {
             Some(fill) => fill,
@@ -181,11 +184,11 @@ impl SessionIndex {
         self.fill.clone()
     }
 
-    /// Makes another index in the place of a damaged one, which is kept.
+    /// Replaces a damaged index, which is moved aside.
     fn instead(dir: &Path, reason: &str) -> Result<Self, Error> {
         let (path, aside) = (dir.join("index.db"), aside(dir));
         tracing::warn!("the session index is damaged ({reason}); kept as {} and made again", aside.display());
-        // The others of it first: beside a new one they would damage that.
+        // The companion files go first: they would damage a new index.
         for suffix in ["-wal", "-shm", "-journal"] {
             std::fs::rename(super::with_suffix(&path, suffix), super::with_suffix(&aside, suffix)).ok();
         }
@@ -195,8 +198,9 @@ impl SessionIndex {
         Self::anew(dir, Some(&aside))
     }
 
-    /// Makes an index that knows no session yet. It gets its name when it has its tables: who is killed meanwhile
-    /// leaves none. What the user granted stands nowhere else: what can be read of that in an `old` one is taken along.
+    /// Creates an index without sessions. It gets its name once it has its tables, so that a killed
+    /// process leaves no incomplete one. Grants are stored nowhere else, so the readable ones of an
+    /// `old` index are copied.
     fn anew(dir: &Path, old: Option<&Path>) -> Result<Self, Error> {
         let (path, new) = (dir.join("index.db"), dir.join("index.db-new"));
         for left in [
@@ -226,7 +230,7 @@ impl SessionIndex {
         Ok(Self::connect(&path, session::is_network(dir), true)?)
     }
 
-    /// Makes the index again because a query found it damaged, unless another process has done so.
+    /// Rebuilds the index because a query found it damaged, unless another process has done so.
     pub(super) fn again(self, dir: &Path, reason: &str) -> Result<Self, Error> {
         let identity = self.identity;
         drop(self);
@@ -244,16 +248,17 @@ impl SessionIndex {
         again
     }
 
-    /// `known`: it was whole a moment ago.
+    /// Opens an index file. If `known`, it has the newest format already.
     fn connect(path: &Path, network: bool, known: bool) -> Result<Self, IndexError> {
         let mut db = Connection::open(path)?;
-        // Short: every session waits behind this one.
+        // The timeout is short because every session waits for the index.
         db.busy_timeout(Duration::from_millis(250))?;
         let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if found > migrate::INDEX_FORMAT {
             return Err(IndexError::Newer(found));
         }
-        // The log needs memory shared between processes, which there is none of on a network.
+        // The write-ahead log needs memory that is shared between processes, which a network file
+        // system does not offer.
         let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
         let _mode: String = db.query_row(mode, [], |row| row.get(0))?;
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512;")?;
@@ -266,13 +271,13 @@ impl SessionIndex {
         Ok(Self { db, fill: None, identity: session::identity(path) })
     }
 
-    /// Remembers a session, and the number of the last message in its file.
+    /// Stores a session, and the number of the last message in its file.
     pub(super) fn put(&self, record: &Record, messages: i64) -> Result<(), Error> {
         let sql = format!("INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", IndexRow::COLUMNS);
         put_with(&self.db, &sql, record, messages)
     }
 
-    /// A session, and the number of the last message in its file.
+    /// Returns a session, and the number of the last message in its file.
     pub(super) fn get(&self, id: &SessionId) -> Result<Option<(Record, i64)>, Error> {
         let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
         let found = self.db.query_row(&sql, params![id.as_str()], IndexRow::read).optional().transpose();
@@ -296,7 +301,8 @@ impl SessionIndex {
         let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
         let records = match cwd {
             Some(root) if query.is_project => {
-                // Each directory has its own order, so the newest of each are read, and of these the newest are taken.
+                // Each directory has its own order, so the newest sessions of each are read and
+                // merged.
                 let mut records = Vec::new();
                 for directory in self.directories(&root)? {
                     records.extend(self.rows(query, Some(directory))?);
@@ -319,7 +325,7 @@ impl SessionIndex {
         rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
     }
 
-    /// Returns the directories that sessions are in, `root` and those below it.
+    /// Returns `root` and the directories below it that have sessions.
     fn directories(&self, root: &str) -> Result<Vec<String>, Error> {
         let below = format!("{}/", root.trim_end_matches('/'));
         let mut query = self.db.prepare_cached(DIRECTORIES).map_err(unwritable)?;
@@ -328,7 +334,7 @@ impl SessionIndex {
         Ok(found.into_iter().filter(|directory| directory != root).chain([root.to_owned()]).collect())
     }
 
-    /// Returns the listed sessions whose ids begin so.
+    /// Returns the listed sessions whose ids begin with `beginning`.
     pub(super) fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, Error> {
         let sql = format!(
             "SELECT {} FROM session WHERE id >= ?1 AND id < ?2 AND +parent IS NULL AND NOT {UNSAID} ORDER BY id LIMIT ?3",
@@ -341,7 +347,8 @@ impl SessionIndex {
         rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id)).collect()
     }
 
-    /// The sessions in which nothing was said, as far as is known here, and which their users gave no title.
+    /// Returns the sessions that have no message according to the index, and no title of their
+    /// users.
     pub(super) fn unsaid(&self) -> Result<Vec<Record>, Error> {
         let sql = format!("SELECT {} FROM session WHERE {UNSAID}", IndexRow::COLUMNS);
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
@@ -384,7 +391,7 @@ impl SessionIndex {
     }
 }
 
-/// Reads the index beside the thread that owns it.
+/// A reader of the index for other threads than the one that owns it.
 pub(super) struct IndexReader(Connection);
 
 impl IndexReader {
@@ -395,7 +402,8 @@ impl IndexReader {
         Ok(Self(db))
     }
 
-    /// Returns the ids of all sessions that a query lists, whatever its limit, and when they were last used.
+    /// Returns the ids of all sessions that match a query, ignoring its limit, and the times of
+    /// their last use.
     pub(super) fn listed(&self, query: &ListQuery) -> Result<Vec<(String, i64)>, Error> {
         let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
         let below = cwd.as_ref().filter(|_| query.is_project).map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
@@ -408,7 +416,7 @@ impl IndexReader {
         rows.collect::<rusqlite::Result<_>>().map_err(unwritable)
     }
 
-    /// Returns what is known about a session.
+    /// Returns the record of a session.
     pub(super) fn record(&self, id: &str) -> Result<Option<Record>, Error> {
         let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
         let mut query = self.0.prepare_cached(&sql).map_err(unwritable)?;

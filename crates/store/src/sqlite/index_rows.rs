@@ -1,4 +1,4 @@
-//! The rows of the index over all sessions, as they stand there, and what is wrong with them.
+//! The rows of the session index, and their checks.
 
 use rusqlite::{Connection, params};
 
@@ -13,7 +13,7 @@ pub(super) fn unwritable(e: rusqlite::Error) -> Error {
     }
 }
 
-/// A reason not to use the index as it is.
+/// A reason not to use the index in its present state.
 pub(super) enum IndexError {
     Damaged(String),
     Newer(i64),
@@ -35,10 +35,10 @@ impl From<IndexError> for Error {
     }
 }
 
-/// The checksum of rows that were written before there were any.
+/// The checksum of rows that were written before there were checksums.
 pub(super) const UNCHECKED: i64 = -1;
 
-/// A row of the table of sessions, as it stands there.
+/// A row of the table of sessions.
 pub(super) struct IndexRow {
     pub(super) record: Record,
     pub(super) messages: i64,
@@ -47,7 +47,7 @@ pub(super) struct IndexRow {
 impl IndexRow {
     pub(super) const COLUMNS: &str = "id, cwd, parent, updated, data, messages, crc";
 
-    /// Reads a row; none where it is not as it was written.
+    /// Reads a row. Returns `None` if its checksum does not match.
     pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Self>> {
         if !Self::is_as_written(row)? {
             return Ok(None);
@@ -69,7 +69,7 @@ impl IndexRow {
         Ok(crc_at_writing == crc(&id, &cwd, parent.as_deref(), row.get(3)?, &data, row.get(5)?))
     }
 
-    /// A row that is not as it was written makes the index a damaged one.
+    /// Returns the row, or an error that declares the index damaged if its checksum did not match.
     pub(super) fn genuine(read: rusqlite::Result<Option<Self>>) -> Result<Self, Error> {
         read.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED.into()))
     }
@@ -79,8 +79,8 @@ fn crc(id: &str, cwd: &str, parent: Option<&str>, updated: i64, data: &str, mess
     session::crc(&[id, cwd, parent.unwrap_or_default(), &updated.to_string(), data, &messages.to_string()])
 }
 
-/// Looks for damage in the whole of a database: SQLite's own check, then the checksum of every row, because a
-/// flipped bit in a text is none to SQLite and can hide a session from a query.
+/// Scans a whole database for damage: SQLite's own check, then the checksum of every row, because
+/// SQLite does not detect a flipped bit in a text, which can hide a session from a query.
 pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
     let check = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0))?;
     if check != "ok" {
@@ -96,13 +96,13 @@ pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
     Ok(None)
 }
 
-/// The reason given for an index in which a row does not fit its checksum.
+/// The reason for damage if a row does not match its checksum.
 pub(super) const ALTERED: &str = "an entry is not as it was written";
 
-/// Nothing was said in it, and its user gave it no title.
+/// The SQL condition for a session that has no message, and no title of its user.
 pub(super) const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
 
-/// Remembers a session of which the index knows nothing, or not that anything was said in it.
+/// Adds a session unless the index has it with a message.
 pub(super) fn put_unless_known(db: &Connection, record: &Record, messages: i64) -> Result<(), Error> {
     let sql = format!(
         "INSERT INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE
@@ -112,7 +112,7 @@ pub(super) fn put_unless_known(db: &Connection, record: &Record, messages: i64) 
     put_with(db, &sql, record, messages)
 }
 
-/// When a session was last used, as its row has it.
+/// Returns the time of a session's last use, in the form of its row.
 pub(super) fn updated(record: &Record) -> i64 {
     i64::try_from(record.updated.0).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! The lock on a session: one process at a time has it open, from the moment it is made. A killed
-//! process leaves nothing behind that would keep others out, because the system holds the lock.
+//! The lock of a session, which one process at a time holds from the creation of the session on.
+//! The operating system releases the lock of a killed process.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -9,40 +9,40 @@ use std::path::{Path, PathBuf};
 use crate::LockHolder;
 use base::environment::private_file;
 
-/// A session that is ours. The lock ends with the value, and with the process.
+/// A held lock. It is released when the value is dropped, and when the process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
-    // Held for its lock.
+    // Held open for its lock.
     _file: File,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While it is still locked: whoever opened it meanwhile notices, and makes a new one. A file
-        // that stays behind locks nothing.
+        // The file is removed while it is still locked: a process that has opened it in the
+        // meantime detects that, and creates a new one. A remaining file locks nothing.
         std::fs::remove_file(&self.path).ok();
     }
 }
 
-/// Why a lock is not available.
+/// The reason why a lock is not available.
 #[derive(Debug)]
 pub(super) enum LockError {
     Held(LockHolder),
     Io(std::io::Error),
 }
 
-/// How a file is locked; tests pass something that fails.
+/// The function that locks a file; tests pass one that fails.
 pub(super) type Flock = fn(&File) -> Result<(), TryLockError>;
 
 impl Lock {
-    /// Takes the lock at `path`, and writes there who has it.
+    /// Takes the lock at `path`, and writes the holder into its file.
     pub(super) fn take(path: &Path, pipe: &str) -> Result<Self, LockError> {
         Self::take_with(path, pipe, File::try_lock)
     }
 
-    /// Returns whether a process that is alive has written its name at `path`. Takes no lock, which would be in the way
-    /// of others.
+    /// Whether the lock's file names a process that is alive. Takes no lock, which would interfere
+    /// with others.
     pub(super) fn is_held(path: &Path) -> bool {
         let is_alive = |path: &Path| File::open(path).is_ok_and(|mut file| alive(&holder(&mut file)));
         is_alive(path) || is_alive(&path.with_extension("held"))
@@ -54,7 +54,7 @@ impl Lock {
             match flock(&file) {
                 Ok(()) => {
                     if !is_at(&file, path) {
-                        // Its last owner removed it between our opening and our locking it.
+                        // The last owner removed the file between opening and locking.
                         continue;
                     }
                     say(&mut file, pipe);
@@ -69,8 +69,8 @@ impl Lock {
         }
     }
 
-    /// On a file system that has no locks, a file that only one process can make stands for one. It
-    /// outlives a killed process, so it counts only while its process is alive here.
+    /// Creates a marker file instead of a lock, on a file system without locks. A marker outlives a
+    /// killed process, so it is valid only while its process is alive on this machine.
     fn without_locks(path: &Path, pipe: &str, why: &std::io::Error) -> Result<Self, LockError> {
         static WARNED: std::sync::Once = std::sync::Once::new();
         WARNED.call_once(|| tracing::warn!("{} has no file locks ({why}); using marker files", path.display()));
@@ -106,7 +106,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Says who has the lock. On a full disk nobody is told, and the lock holds all the same.
+/// Writes the holder of the lock. On a full disk the holder stays unknown, and the lock is valid in
+/// any case.
 fn say(file: &mut File, pipe: &str) {
     let text = format!("{} {pipe}\n", std::process::id());
     file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).ok();
@@ -126,7 +127,7 @@ fn read(text: &str) -> LockHolder {
 
 fn alive(holder: &LockHolder) -> bool {
     let pid = holder.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
-    // Unknown counts as alive: two writers are worse than one refusal.
+    // An unknown process counts as alive: two writers are worse than one refusal.
     pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
@@ -147,7 +148,7 @@ mod tests {
         Lock::take(&path, "next").unwrap();
     }
 
-    /// FD11: a file system that has no locks.
+    /// FD11: a file system without locks.
     #[test]
     fn without_locks_a_marker_file_stands_for_one() {
         let no: Flock = |_| Err(TryLockError::Error(std::io::Error::from_raw_os_error(37)));
@@ -157,7 +158,7 @@ mod tests {
         assert!(matches!(Lock::take_with(&path, "other", no), Err(LockError::Held(_))));
         drop(first);
         drop(Lock::take_with(&path, "again", no).unwrap());
-        // What a killed process leaves is not taken for a living one.
+        // The marker of a killed process is not valid.
         std::fs::write(path.with_extension("held"), format!("{} gone\n", i32::MAX)).unwrap();
         Lock::take_with(&path, "after a kill", no).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

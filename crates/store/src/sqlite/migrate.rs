@@ -1,20 +1,20 @@
-//! The formats, as numbered steps. A step is never changed once it was released; a database of a
-//! newer format is refused, never migrated down.
+//! The file formats, as numbered steps. A released step is never changed. A database of a newer
+//! format is refused, never downgraded.
 
 use std::sync::LazyLock;
 
 use rusqlite::Connection;
 use rusqlite_migration::{M, Migrations};
 
-/// The file of one session.
+/// The format of a session's file.
 pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
     let first = M::up(
         "CREATE TABLE session (one INTEGER PRIMARY KEY CHECK (one = 1), data TEXT NOT NULL, flushed INTEGER NOT NULL DEFAULT 0);
          CREATE TABLE message (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, data TEXT NOT NULL);
          CREATE TABLE part (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, message TEXT NOT NULL, data TEXT NOT NULL);",
     );
-    // A flipped bit in a text is not an error to SQLite. Older entries stay without a checksum, and say so:
-    // nothing at all would also be what a damaged entry has.
+    // SQLite does not detect a flipped bit in a text. Older entries have no checksum, which is
+    // marked by -1, because a damaged entry may have NULL.
     let checksums = M::up(
         "ALTER TABLE session ADD COLUMN crc INTEGER;
          ALTER TABLE message ADD COLUMN crc INTEGER;
@@ -23,12 +23,13 @@ pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
          UPDATE message SET crc = -1;
          UPDATE part SET crc = -1;",
     );
-    // Long entries are packed from here on, which an older adjutant could not read.
+    // Long entries are compressed from this format on, which older versions cannot read.
     let packed = M::up("SELECT 1;");
     Migrations::new(vec![first, checksums, packed])
 });
 
-/// A session's file of the newest format with nothing in it. None where it cannot be made in memory.
+/// Returns an empty session file of the newest format. Returns `None` if it cannot be created in
+/// memory.
 pub(super) fn empty_session() -> Option<&'static [u8]> {
     static EMPTY: LazyLock<rusqlite::Result<Vec<u8>>> = LazyLock::new(|| {
         let mut db = Connection::open_in_memory()?;
@@ -51,12 +52,12 @@ pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
          CREATE TABLE grant_ (project TEXT NOT NULL, agent TEXT NOT NULL, permission TEXT NOT NULL, pattern TEXT NOT NULL, given INTEGER NOT NULL,
              PRIMARY KEY (project, agent, permission, pattern)) WITHOUT ROWID;",
     );
-    // The number of the last message in the session's file, and a checksum of all of the row.
+    // Adds the number of the last message in the session's file, and a checksum of the whole row.
     let checked = M::up(
         "ALTER TABLE session ADD COLUMN messages INTEGER NOT NULL DEFAULT 0;
          ALTER TABLE session ADD COLUMN crc INTEGER NOT NULL DEFAULT -1;",
     );
-    // A flipped bit in a grant would allow something else than was shown.
+    // A flipped bit in a grant would allow something that the user was not shown.
     let checked_grants = M::up("ALTER TABLE grant_ ADD COLUMN crc INTEGER NOT NULL DEFAULT -1;");
     Migrations::new(vec![first, checked, checked_grants])
 });

@@ -1,8 +1,8 @@
-//! The session files that are open, by when they were used.
+//! The open session files, ordered by their last use.
 //!
-//! A file that is opened for each write costs seven times as much as one that stays open, so all of those stay open
-//! that are in use, as far as the process may have files open. An open file takes memory, so of those that nobody has
-//! written to or read from for a while only a few stay.
+//! Opening a file for each write costs seven times as much as leaving it open, so all files in use
+//! stay open, within the process's limit of descriptors. An open file takes memory, so only a few
+//! of those that have not been used for a while stay open.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use super::session::SessionFile;
 use base::id::SessionId;
 
-/// How long a file counts as in use: longer than the pause between two pieces of an answer, or two calls of a turn.
+/// The time for which a file counts as in use: longer than the pause between two deltas of an
+/// answer, or two calls of a turn.
 const IN_USE: Duration = Duration::from_secs(60);
 
-/// How many files stay open that are not in use.
+/// The maximum number of files that stay open although they are not in use.
 const IDLE: usize = 64;
 
 #[derive(Default)]
 pub(super) struct OpenFiles {
     files: HashMap<SessionId, OpenFile>,
-    /// The number of each use, and whose it was: the file that was not used for longest comes first.
+    /// The session of each use, by the number of the use: the least recently used file comes first.
     order: BTreeMap<u64, SessionId>,
     uses: u64,
 }
@@ -57,7 +58,8 @@ impl OpenFiles {
         Some(open.file)
     }
 
-    /// Closes files, those first that were not used for longest: all but `most`, and those not in use but a few.
+    /// Closes the least recently used files until at most `most` are open, and only a few that are
+    /// not in use.
     pub(super) fn close_surplus(&mut self, most: usize, now: Instant) {
         while let Some((_, oldest)) = self.order.first_key_value() {
             let is_idle = self.files.get(oldest).is_none_or(|open| now.saturating_duration_since(open.used) >= IN_USE);
@@ -89,7 +91,7 @@ mod tests {
         fill(&mut open, 0..100, begun);
         open.close_surplus(1000, begun);
         assert_eq!(open.files.len(), 100, "all of them are in use");
-        // The first one is used again, and is the last to go.
+        // The first file is used again, and is the last to be closed.
         let first = open.remove(&id(0)).unwrap();
         let later = begun + IN_USE;
         open.insert(id(0), first, later);

@@ -1,6 +1,6 @@
-//! Reading sessions without having them: for the index, for searching, for the command line. Also
-//! of sessions that another process has open: a copy is read, which is whole because the log is
-//! copied after the database and was not begun anew meanwhile.
+//! Reading of sessions without locking them: for the index, for searches and for the command line.
+//! A session that another process has open is read from a copy, which is consistent because the log
+//! is copied after the database and was not restarted in the meantime.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::{read_out, salvage, wal};
 use crate::{Error, Record, StoredSession, TitleSource};
 use base::id::SessionId;
 
-/// How often a copy is made again when the original was reorganised meanwhile.
+/// The maximum number of copies that are made if the original is checkpointed in the meantime.
 const TRIES: usize = 5;
 
-/// Reads a session as it is now.
+/// Reads the present state of a session.
 pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
     let beside = path.parent().unwrap_or(dir);
@@ -47,12 +47,12 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
         }
         std::fs::remove_file(wal::path(&copy)).ok();
     }
-    // Where somebody is writing, a log may end anywhere.
+    // While a process is writing, a log may end anywhere.
     let is_held = Lock::is_held(&path.with_extension("lock"));
     let log = if is_held { None } else { std::fs::read(wal::path(&copy)).ok() };
     let torn = log.and_then(|log| wal::torn(&log));
     match SessionFile::open_at(copy, id, false).and_then(|file| file.load(known.clone())) {
-        // The copy's name would mean nothing to anyone.
+        // The error must not name the copy.
         Err(Error::Damaged { reason, .. }) => salvage::look(&path, beside, known, damaged(&reason)),
         Err(Error::NotFound(_)) if torn.is_some() => salvage::look(&path, beside, known, damaged(TORN)),
         Ok(mut stored) => {
@@ -64,11 +64,11 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
     }
 }
 
-/// The reason given for a session with nothing in its file and something in its log.
+/// The reason for damage if a session's file is empty and its log is not.
 pub(super) const TORN: &str = "its write-ahead log is not whole";
 
-/// Reads a file that nobody has open and that needs no repair, as most are; no lock is taken, so it
-/// counts only when nothing has changed meanwhile.
+/// Reads a file that no process has open and that needs no repair, which is the common case. No
+/// lock is taken, so the result is valid only if the file has not changed in the meantime.
 fn in_place(path: &Path, known: Option<Record>) -> Option<StoredSession> {
     let state = || {
         let meta = std::fs::metadata(path).ok()?;
@@ -81,9 +81,9 @@ fn in_place(path: &Path, known: Option<Record>) -> Option<StoredSession> {
     (state() == Some(before)).then_some(stored)
 }
 
-/// Reads what is known about a session from its file, and how many messages are in it.
+/// Reads the record of a session from its file, and the number of its messages.
 ///
-/// Returns `None` if no session has a file of that name.
+/// Returns `None` if the name is not that of a session's file.
 pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Error>> {
     let id = SessionId::new(path.file_stem()?.to_str()?);
     if !id.is_well_formed() {
@@ -92,7 +92,7 @@ pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Er
     let messages = |stored: &StoredSession| i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
     let read = peek(dir, &id, None);
     Some(read.and_then(|stored| match stored.damage.first() {
-        // Without a message it would be in no list, and nobody would hear of it.
+        // Without a message it would be in no list, and its damage would not be reported.
         Some(reason) if stored.messages.is_empty() && stored.record.titled != TitleSource::User => {
             Err(session::damaged(&id, path, reason.clone()))
         }
@@ -100,7 +100,7 @@ pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Er
     }))
 }
 
-/// Changes whenever a log is begun anew.
+/// Returns the header of the log, which changes whenever the log is restarted.
 fn log_header(path: &Path) -> Vec<u8> {
     use std::io::Read;
     let mut header = Vec::new();

@@ -1,6 +1,7 @@
-//! FD04: power loss. What a session's file and its log were written since they were last flushed may be there or not,
-//! in any order, in sectors of 512 bytes. What SQLite writes and flushes is seen by standing between it and the
-//! system; then the machine loses its power at random moments, and the session is opened.
+//! FD04: power loss. Writes to a session's file and its log since the last flush may or may not be
+//! on the disk, in any order, in sectors of 512 bytes. A file system between SQLite and the system
+//! records the writes and flushes; then the power fails at random moments, and the session is
+//! opened.
 //!
 //! `ADJUTANT_POWER=n` tries n states of each workload.
 
@@ -23,21 +24,22 @@ use transcript::Message;
 const SECTOR: usize = 512;
 const WORKLOADS: usize = 20;
 
-/// What SQLite did to a file.
+/// An operation of SQLite on a file.
 enum Done {
     Write(usize, Vec<u8>),
     Truncate(usize),
     Sync,
 }
 
-/// By the path of a session's file: whether it was done to the log, and what. A leaf lock around a map.
+/// The operations by the path of a session's file, with whether they concern the log. A leaf lock
+/// around a map.
 static TRACES: Mutex<BTreeMap<PathBuf, Vec<(bool, Done)>>> = Mutex::new(BTreeMap::new());
 
 fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Done)>) -> T) -> T {
     look(TRACES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default())
 }
 
-/// What it made of the files would be lost by a power cut at any of 20 times 50 moments.
+/// Each of 20 workloads is cut off at 50 moments by default.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long it looks is said from outside")]
 fn fd04_completed_turns_survive_a_power_cut() {
@@ -61,7 +63,8 @@ fn power(seed: u64, states: usize) {
     let first = fs::read(&path).unwrap();
     assert!(!wal::path(&path).exists(), "closed, it is one file");
     let mut file = SessionFile::open_through(path.clone(), &id, false, Some(vfs())).unwrap();
-    // After so many things done, so many messages were acknowledged as flushed, and so many were written.
+    // The number of operations after which messages were acknowledged as flushed, with their
+    // number; and the numbers of written messages.
     let mut flushed = vec![(0, 0)];
     let mut written = vec![0];
     for _ in 0..60 {
@@ -88,7 +91,7 @@ fn power(seed: u64, states: usize) {
     assert!(checkpoints > 0, "the log was never brought into the database");
     let mut moments: Vec<usize> = (0..states).map(|_| random.usize(0..=done.len())).collect();
     moments.sort_unstable();
-    // What is on the disk for certain, and what is not: the database, and its log.
+    // The durable state and the pending operations of the database and of its log.
     let mut safe = [first, Vec::new()];
     let mut pending: [Vec<&Done>; 2] = [Vec::new(), Vec::new()];
     let beside = faults::room();
@@ -136,17 +139,17 @@ fn apply(image: &mut Vec<u8>, done: &Done) {
     }
 }
 
-/// What is found of a file after a power cut: each sector as it was written at some time since the last flush,
-/// whatever became of the others.
+/// Returns a file's contents after a power cut: each sector as it was written at some time since
+/// the last flush, independent of the others.
 fn lose(mut image: Vec<u8>, pending: &[&Done], random: &mut fastrand::Rng) -> Vec<u8> {
-    // Sometimes nearly all of it is there, sometimes nearly nothing.
+    // Sometimes nearly all of it survives, sometimes nearly nothing.
     let share = [10, 50, 90, 100][random.usize(..4)];
     let mut fixed = BTreeMap::new();
     for done in pending {
         match done {
             Done::Write(at, bytes) => {
                 for sector in at / SECTOR..=(at + bytes.len() - 1) / SECTOR {
-                    // Once a sector was not written again, it is what it was.
+                    // Once a write of a sector is lost, so are the later ones.
                     let lost = fixed.entry(sector).or_insert(false);
                     *lost = *lost || random.usize(..100) >= share;
                     let (from, to) = ((sector * SECTOR).max(*at), ((sector + 1) * SECTOR).min(at + bytes.len()));
@@ -162,13 +165,14 @@ fn lose(mut image: Vec<u8>, pending: &[&Done], random: &mut fastrand::Rng) -> Ve
     image
 }
 
-/// The name of a file system that writes down what is done, and has the usual one do it.
+/// Registers a file system that records the operations and passes them on to the default one.
+/// Returns its name.
 fn vfs() -> &'static str {
     static MADE: Once = Once::new();
     MADE.call_once(|| {
-        // SAFETY: the usual file system is there as long as the process; what is registered is never freed. The
-        // copy's functions are those of the usual one, but for the one that opens, whose file is ours and has the
-        // usual one's behind it.
+        // SAFETY: the default file system exists as long as the process, and the registered one is
+        // never freed. The copy's functions are those of the default one, except for `xOpen`, whose
+        // file is ours and is followed by the default one's.
         unsafe {
             let usual = ffi::sqlite3_vfs_find(std::ptr::null());
             let mut own = *usual;
@@ -183,7 +187,7 @@ fn vfs() -> &'static str {
     "traced"
 }
 
-/// An open file: what SQLite looks at, and what it is. The usual one's file lies behind it.
+/// An open file: SQLite's part and ours. The default file system's file follows it in memory.
 #[repr(C)]
 struct Traced {
     file: ffi::sqlite3_file,
@@ -198,7 +202,7 @@ struct What {
 /// # Safety
 /// `file` is one that [`open`] opened.
 unsafe fn real(file: *mut ffi::sqlite3_file) -> (*mut ffi::sqlite3_file, &'static ffi::sqlite3_io_methods) {
-    // SAFETY: `szOsFile` has room for both, one behind the other.
+    // SAFETY: `szOsFile` has room for both, one after the other.
     unsafe {
         let real = file.cast::<Traced>().add(1).cast::<ffi::sqlite3_file>();
         (real, &*(*real).pMethods)
@@ -206,9 +210,9 @@ unsafe fn real(file: *mut ffi::sqlite3_file) -> (*mut ffi::sqlite3_file, &'stati
 }
 
 /// # Safety
-/// As [`real`].
+/// See [`real`].
 unsafe fn note(file: *mut ffi::sqlite3_file, done: Done) {
-    // SAFETY: it was made when the file was opened, and is freed when it is closed.
+    // SAFETY: it was allocated when the file was opened, and is freed when it is closed.
     let what = unsafe { &*(*file.cast::<Traced>()).what };
     traced(&what.path, |all| all.push((what.log, done)));
 }
@@ -221,7 +225,7 @@ unsafe extern "C" fn open(
     out: *mut c_int,
 ) -> c_int {
     static METHODS: OnceLock<ffi::sqlite3_io_methods> = OnceLock::new();
-    // SAFETY: SQLite gives as much memory as `szOsFile` says. The usual file system is asked with itself.
+    // SAFETY: SQLite allocates `szOsFile` bytes. The default file system is called with itself.
     unsafe {
         let usual = ffi::sqlite3_vfs_find(std::ptr::null());
         let traced = file.cast::<Traced>();
@@ -241,9 +245,10 @@ unsafe extern "C" fn open(
     ffi::SQLITE_OK
 }
 
-/// Version 1: without shared memory, which a session's file, of one process alone, does without.
+/// Returns methods of version 1, without shared memory, which a session's file does not need
+/// because only one process has it open.
 fn methods() -> ffi::sqlite3_io_methods {
-    /// A function that only passes on what it is given.
+    /// Defines a function that passes its arguments on.
     macro_rules! pass {
         ($method:ident $(, $name:ident: $kind:ty)*) => {{
             unsafe extern "C" fn pass(file: *mut ffi::sqlite3_file $(, $name: $kind)*) -> c_int {
@@ -257,7 +262,7 @@ fn methods() -> ffi::sqlite3_io_methods {
         }};
     }
     unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
-        // SAFETY: as above; it is not used any more afterwards.
+        // SAFETY: see above; the file is not used afterwards.
         unsafe {
             drop(Box::from_raw((*file.cast::<Traced>()).what));
             let (real, methods) = real(file);
@@ -265,7 +270,7 @@ fn methods() -> ffi::sqlite3_io_methods {
         }
     }
     unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, length: c_int, at: i64) -> c_int {
-        // SAFETY: as above; there are so many bytes.
+        // SAFETY: see above; `bytes` has `length` bytes.
         unsafe {
             let all = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
             note(file, Done::Write(at as usize, all.to_vec()));
@@ -274,7 +279,7 @@ fn methods() -> ffi::sqlite3_io_methods {
         }
     }
     unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
-        // SAFETY: as above.
+        // SAFETY: see above.
         unsafe {
             note(file, Done::Truncate(size as usize));
             let (real, methods) = real(file);
@@ -282,7 +287,7 @@ fn methods() -> ffi::sqlite3_io_methods {
         }
     }
     unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
-        // SAFETY: as above.
+        // SAFETY: see above.
         unsafe {
             note(file, Done::Sync);
             let (real, methods) = real(file);

@@ -1,8 +1,8 @@
-//! What waits for the store's thread, sorted by session, and who is next.
+//! The pending jobs of the store's thread, sorted by session, and the choice of the next one.
 //!
-//! What belongs to one session is done in the order it came. Between sessions there is no order: one
-//! that somebody waits for goes before one that merely writes, or the end of a turn would wait for
-//! the words of all the others.
+//! The jobs of one session are executed in order. There is no order between sessions: one with a
+//! job whose caller waits precedes one with only writes, because otherwise the end of a turn would
+//! wait for the texts of all other sessions.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -11,61 +11,61 @@ use crate::job::StoreJob;
 use crate::write::{SessionWrite, latest};
 use base::id::SessionId;
 
-/// How often a session may be passed over.
+/// The maximum number of times that a session is passed over.
 const PATIENCE: u32 = 8;
 
-/// How many entries are written in one transaction, and bytes of them, about.
+/// The maximum number of entries in one transaction, and their approximate size in bytes.
 const ENTRIES: usize = 256;
 const BYTES: usize = 8 << 20;
 
-/// More bytes than this take a while.
+/// The size from which writing takes a while, in bytes.
 const LONG: usize = 128 << 10;
 
 #[derive(Default)]
 pub(super) struct Queue {
     /// The sessions in the order in which they began to wait.
     lines: BTreeMap<u64, SessionQueue>,
-    /// The number of each session's line.
+    /// The number of each session's queue.
     numbers: HashMap<SessionId, u64>,
     last: u64,
     jobs: usize,
-    /// How many jobs somebody waits for, and how many lines may not be passed over again: while there are none, the
-    /// first line that can be served is the next one.
+    /// The number of jobs whose callers wait, and of queues that may not be passed over again.
+    /// While both are 0, the first queue that can be served is the next one.
     waited: usize,
     overdue: usize,
 }
 
-/// What waits for one session, in order.
+/// The pending jobs of one session, in order.
 struct SessionQueue {
     session: SessionId,
     jobs: VecDeque<StoreJob>,
-    /// How many of them somebody waits for.
+    /// The number of jobs whose callers wait.
     waited: usize,
-    /// How much there is to be written.
+    /// The size of the pending writes, in bytes.
     bytes: usize,
-    /// How often others went first.
+    /// The number of times that others were served first.
     passed: u32,
 }
 
-/// What is done for one session in one go.
+/// The jobs of one session that are executed together.
 pub(super) struct Batch {
     pub(super) session: SessionId,
     pub(super) entries: Vec<SessionWrite>,
-    /// Who waits until they are on the disk.
+    /// The callers that wait until the entries are on the disk.
     pub(super) flushes: Vec<ReplySender<()>>,
-    /// What is done after that.
+    /// The job that is executed afterwards.
     pub(super) then: Option<StoreJob>,
-    /// It takes a while, and should not be done while others wait.
+    /// Whether it takes a while, and should not block other sessions.
     pub(super) long: bool,
 }
 
-/// How it stands with a session's file.
+/// The state of a session's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileStatus {
     Open,
-    /// Opening it, or making it, takes a while.
+    /// Not open: opening or creating it takes a while.
     Closed,
-    /// It is being written to: nothing else can be done for the session.
+    /// Being written in the background: nothing else can be done for the session.
     Away,
 }
 
@@ -78,7 +78,7 @@ impl Queue {
         self.jobs
     }
 
-    /// Puts a job behind those of its session.
+    /// Appends a job to the queue of its session.
     pub(super) fn push(&mut self, session: SessionId, job: StoreJob) {
         let (waited, bytes) = (usize::from(waited(&job)), bytes(&job));
         self.jobs += 1;
@@ -99,8 +99,8 @@ impl Queue {
         line.jobs.push_back(job);
     }
 
-    /// Takes out what is to be done next, if there is something that can be done now. What takes a while
-    /// can be only where somebody is `free` to do it beside the others.
+    /// Takes the next batch, if one can be executed now. A long batch can be executed only if a
+    /// background writer is `free`.
     pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> FileStatus, free: bool) -> Option<Batch> {
         let (number, long) = self.first(state, free)?;
         let mut line = self.lines.remove(&number)?;
@@ -140,7 +140,7 @@ impl Queue {
         Some(piece)
     }
 
-    /// Returns the number of the line that is next, and whether what it has takes a while.
+    /// Returns the number of the next queue, and whether its batch takes a while.
     fn first(&self, state: impl Fn(&SessionId) -> FileStatus, free: bool) -> Option<(u64, bool)> {
         let mut ranked = self.lines.iter().filter_map(|(number, line)| {
             let state = state(&line.session);
@@ -166,7 +166,7 @@ fn bytes(job: &StoreJob) -> usize {
     }
 }
 
-/// Writes are the only jobs that nobody waits for.
+/// Whether a caller waits for the job, which is true of all jobs except writes.
 fn waited(job: &StoreJob) -> bool {
     !matches!(job, StoreJob::Write { .. })
 }
@@ -181,7 +181,8 @@ mod tests {
         SessionId::new(session)
     }
 
-    /// `a p1=x`: session a writes part p1. `a flush`, `a close`, `a peek`, `a cut`, `a record`.
+    /// Adds a job: `a p1=x` writes part p1 of session a. Others: `a flush`, `a close`, `a peek`, `a
+    /// cut`, `a record`.
     fn push(queue: &mut Queue, job: &str) {
         let (session, what) = job.split_once(' ').unwrap();
         let session = id(session);
@@ -239,20 +240,20 @@ mod tests {
         let table: [(&[&str], &[&str]); 10] = [
             (&[], &[]),
             (&["a p=1", "a q=1", "a flush"], &["a p=1 q=1 flush"]),
-            // A flush is not behind what others write.
+            // A flush is not delayed by writes of other sessions.
             (&["a p=1", "b p=1", "c p=1", "c flush"], &["c p=1 flush", "a p=1", "b p=1"]),
             (&["a p=1", "b flush", "c flush", "a flush"], &["a p=1 flush", "b flush", "c flush"]),
-            // Nor behind files that have to be made.
+            // Nor by files that have to be created.
             (
                 &["new1 p=1", "new1 flush", "new2 peek", "a p=1", "a flush"],
                 &["a p=1 flush", "new1 p=1 flush", "new2 peek"],
             ),
-            // What is being worked on stays.
+            // A session in the background is not touched.
             (&["away p=1", "away flush", "a p=1"], &["a p=1"]),
-            // What belongs to a session stays in order.
+            // The jobs of a session stay in order.
             (&["a p=1", "a peek", "a p=2", "a close"], &["a p=1 peek", "a p=2 close"]),
             (&["a close", "b p=1", "a p=1", "a flush"], &["a close", "a p=1 flush", "b p=1"]),
-            // What is written again is written once, where it was first.
+            // An entry that is written again is written once, at its first position.
             (&["a p=1", "a q=1", "a p=2", "a flush", "a p=3"], &["a p=3 q=1 flush"]),
             (&["a p=1", "a cut", "a p=2", "a p=3"], &["a p=1 cut p=3"]),
         ];

@@ -1,4 +1,5 @@
-//! The file of a session, read a message at a time by whoever wants it, while the store's thread does other things.
+//! The file of a session, read one message at a time on the caller's thread, without the store's
+//! thread.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,14 @@ use base::id::SessionId;
 use base::lock::locked;
 use transcript::{Message, Part};
 
-/// Traits of a file that nobody has open.
+/// The modification time and size of a file that no process has open.
 type IdleFileState = (SystemTime, u64);
 
 /// The numbers of the parts by message, ascending.
 type PartNumbers = HashMap<String, Vec<i64>>;
 
-/// The messages of a file. Which part belongs to which message is known beforehand, for parts are found by that.
+/// The messages of a file. The parts of each message are known beforehand, so that they are found
+/// by number.
 struct MessageRows {
     db: Connection,
     path: PathBuf,
@@ -32,8 +34,9 @@ struct MessageRows {
     is_over: bool,
 }
 
-/// Opens a session's file for reading a message at a time, where nobody has it open, it needs no repair, and all of its
-/// entries are as they were written; with the number of its messages. `None` where it is to be read in another way.
+/// Opens a session's file for reading one message at a time, if no process has it open, it needs no
+/// repair, and all of its entries match their checksums. Also returns the number of its messages.
+/// Returns `None` if the file must be read in another way.
 pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
     let path = session::path(dir, id);
     let state = state(&path)?;
@@ -45,13 +48,13 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
     Some((SessionFeed::new(record, messages).with_damage(damage), count))
 }
 
-/// Looks at a file; `None` when it has a log, which belongs to it.
+/// Returns the state of a file; `None` if it has a log, which is part of its contents.
 fn state(path: &Path) -> Option<IdleFileState> {
     let meta = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     (!wal::path(path).exists()).then_some((meta.modified().ok()?, meta.len()))
 }
 
-/// Opens a file that stays as it is: no lock is taken.
+/// Opens a file that does not change: no lock is taken.
 pub(super) fn connect(path: &Path) -> Option<Connection> {
     let plain = path.to_str().filter(|path| !path.contains(['%', '?', '#']))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
@@ -60,8 +63,8 @@ pub(super) fn connect(path: &Path) -> Option<Connection> {
     (format == migrate::SESSION_FORMAT).then_some(db)
 }
 
-/// Reads what is known about the session, and which parts its messages have. `None` where an entry is not what was
-/// written, or belongs to nothing.
+/// Reads the record, and the numbers of each message's parts. Returns `None` if an entry does not
+/// match its checksum, or a part has no message.
 fn check(db: &Connection) -> rusqlite::Result<Option<(Record, PartNumbers)>> {
     let Some(record) = session::kept_record(db)? else { return Ok(None) };
     let mut parts = PartNumbers::new();

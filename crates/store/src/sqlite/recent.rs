@@ -1,4 +1,4 @@
-//! The models that were chosen in a project: a small file for each.
+//! The models chosen last, in a small file for each project.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use transcript::ModelRef;
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct RecentFile {
-    /// For people, and because two projects may have one digest.
+    /// For people who read the file, and because two projects may have the same digest.
     project: String,
     models: Vec<ModelRef>,
 }
@@ -22,17 +22,17 @@ fn path(dir: &Path, project: &str) -> PathBuf {
     dir.join("projects").join(name + ".json")
 }
 
-/// What was chosen, the newest first. Nothing where nothing can be read.
+/// Returns the chosen models, newest first; none if the file is unreadable.
 pub(super) fn read(dir: &Path, project: &str) -> Vec<ModelRef> {
     let text = std::fs::read(path(dir, project)).ok();
     let content: RecentFile = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     if content.project == project { content.models } else { Vec::new() }
 }
 
-/// Writes what was chosen.
+/// Writes the chosen models.
 ///
 /// # Errors
-/// The system's, where the file cannot be written; it is then as it was.
+/// Returns the error of the system if the file cannot be written; it is then unchanged.
 pub(super) fn write(dir: &Path, project: String, models: Vec<ModelRef>) -> std::io::Result<()> {
     let path = path(dir, &project);
     let dir = path.parent().unwrap_or(dir);

@@ -1,5 +1,5 @@
-//! What can still be read of a damaged session file. The damaged file is kept beside the one that
-//! is made of it; nothing is ever taken away from it. Where nothing can be read, the session begins anew beside it.
+//! Recovery of damaged session files. The damaged file is preserved next to its replacement, which
+//! contains everything readable; if nothing is readable, the session starts empty.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use super::{migrate, wal, with_suffix};
 use crate::{Error, Record, StoredSession, TitleSource};
 use base::id::SessionId;
 
-/// Where every page of a database begins: the size SQLite gives to new files.
+/// The page size of a database: SQLite's default for new files.
 const PAGE: usize = 4096;
 
-/// How many missing entries are looked for one by one.
+/// The maximum number of missing entries that are looked up one by one.
 const ONE_BY_ONE: i64 = 100_000;
 
-/// Puts a damaged file aside, and a new one with everything readable in its place: without any message, where none can
-/// be read.
+/// Moves a damaged file aside, and replaces it by a new one with everything readable, possibly
+/// without any message.
 ///
 /// # Errors
-/// `damaged`, where nobody knows what session it is, and [`Error::Unwritable`], where it could not be looked at or put
-/// aside: the file then stays where it is.
+/// Returns `damaged` if no record of the session is available, and [`Error::Unwritable`] if the
+/// file could not be examined or moved; it is then left in place.
 pub(super) fn salvage(
     dir: &Path,
     id: &SessionId,
@@ -44,10 +44,10 @@ pub(super) fn salvage(
     Ok(stored)
 }
 
-/// Reads what can be read of a damaged file, and leaves the file alone.
+/// Reads the readable contents of a damaged file without changing it.
 ///
 /// # Errors
-/// As [`salvage`].
+/// See [`salvage`].
 pub(super) fn look(path: &Path, beside: &Path, known: Option<Record>, damaged: Error) -> Result<StoredSession, Error> {
     let (mut stored, entries, lost) = rest(path, beside, known, &damaged)?;
     let read = match entries {
@@ -59,7 +59,8 @@ pub(super) fn look(path: &Path, beside: &Path, known: Option<Record>, damaged: E
     Ok(stored)
 }
 
-/// Returns what can be read of a damaged file, how many entries that are, and what is to be said of others.
+/// Returns the readable contents of a damaged file, the number of entries, and a note on missing
+/// ones.
 fn rest(
     path: &Path,
     beside: &Path,
@@ -80,8 +81,8 @@ fn rest(
     Ok((stored, entries, if whole { "" } else { ", some are missing" }))
 }
 
-/// Makes a title as lasting as one of its user's: it is all that is left of what was said, and by it the session is
-/// found again.
+/// Marks a title as the user's: it is all that is left of the messages, and lists show the session
+/// because of it.
 pub(super) fn keep_title(record: &mut Record) {
     if record.title.is_some() {
         record.titled = TitleSource::User;
@@ -95,7 +96,7 @@ fn reason(damaged: &Error) -> String {
     }
 }
 
-/// Says where what was damaged lies.
+/// Describes the location of the damaged file.
 fn kept_as(path: &Path, aside: &Path) -> String {
     match (aside.exists(), wal::path(aside).exists()) {
         (true, _) => format!("the damaged file is kept as {}", aside.display()),
@@ -104,7 +105,7 @@ fn kept_as(path: &Path, aside: &Path) -> String {
     }
 }
 
-/// Keeps a log with a torn end beside the session, and says so.
+/// Copies a log with a torn end, and describes that for the user.
 pub(super) fn torn_log(path: &Path) -> Option<String> {
     let log = wal::path(path);
     let torn = wal::torn(&std::fs::read(&log).ok()?)?;
@@ -116,14 +117,14 @@ pub(super) fn torn_log(path: &Path) -> Option<String> {
     Some(format!("The newest {torn} bytes of this session were not whole and are cut off; {kept}."))
 }
 
-/// A name that nothing has yet.
+/// Returns a free name for a damaged file.
 fn aside(path: &Path) -> PathBuf {
     let name = |n: u32| with_suffix(path, &format!(".damaged-{n}"));
     let is_free = |path: &PathBuf| !path.exists() && !wal::path(path).exists();
     (1..).map(name).find(is_free).unwrap_or_else(|| name(0))
 }
 
-/// The new file is complete before the old one is moved.
+/// Writes the new file completely before the old one is moved.
 fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &StoredSession) -> Result<(), Error> {
     let io = |e: std::io::Error| Error::Unwritable(e.to_string());
     let fresh = with_suffix(path, ".new");
@@ -148,17 +149,18 @@ fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &Store
     std::fs::rename(&fresh, path).map_err(io)
 }
 
-/// Returns whether anything stands in the log of a database.
+/// Whether a database has a log that is not empty.
 pub(super) fn has_log(path: &Path) -> bool {
     std::fs::symlink_metadata(wal::path(path)).is_ok_and(|meta| meta.len() > 0)
 }
 
-/// Everything that can be read, and whether that seems to be everything. None where no message can be.
+/// Returns all readable rows, and whether they seem to be complete. Returns `None` if no message is
+/// readable.
 ///
 /// # Errors
-/// The system's words where it could not be tried.
+/// Returns the error of the system if the attempt was not possible.
 fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool)>> {
-    // SQLite gets a copy: it would write into the damaged file.
+    // SQLite would write to the damaged file, so it gets a copy.
     let room = tempfile::TempDir::with_prefix_in("salvage-", beside)?;
     let attempt = |name: &str, has_log: bool| {
         let copy = room.path().join(name);
@@ -182,10 +184,12 @@ fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool
         return Ok(None);
     }
     if is_short {
-        // Every session's file began as this one, and its log may say all that was written since.
+        // Every session's file began like this one, and the log may contain everything written
+        // since.
         bytes = migrate::empty_session().unwrap_or_default().to_vec();
     } else if let Some(first) = first_page(room.path(), bytes.len() / PAGE) {
-        // Its first page says where everything is; that of any other session of the format says the same.
+        // The first page locates all others; that of any other session of the same format does so
+        // too.
         bytes[..PAGE].copy_from_slice(&first);
     }
     for (name, has_log) in [("logged.db", true), ("grafted.db", false)] {
@@ -197,7 +201,7 @@ fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool
             return Ok(Some((rows, false)));
         }
     }
-    // Where no database can be opened at all, that says nothing of this one.
+    // If no database can be opened at all, this one is not known to be damaged.
     let probe = room.path().join("probe.db");
     session::private_file(&probe)?;
     match SessionFile::open_at(probe, &SessionId::new("probe"), true) {
@@ -220,12 +224,12 @@ fn first_page(room: &Path, pages: usize) -> Option<Vec<u8>> {
 fn read(path: &Path) -> Option<(RawRows, bool)> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).ok()?;
     db.pragma_update(None, "locking_mode", "EXCLUSIVE").ok()?;
-    // A table may be of the first format, without checksums.
+    // The tables may have the first format, without checksums.
     let columns = "SELECT count(*) FROM pragma_table_info('message') WHERE name = 'crc'";
     let checked = db.query_row(columns, [], |row| row.get::<_, i64>(0)).ok()? > 0;
     let crc = if checked { "crc" } else { "-1" };
     let mut rows = RawRows::default();
-    // Without the record the index may still know it.
+    // If the record is unreadable, the index may still have it.
     let record = db.query_row(&format!("SELECT data, {crc} FROM session"), [], |row| {
         rows.take_record(row);
         Ok(())
@@ -236,7 +240,7 @@ fn read(path: &Path) -> Option<(RawRows, bool)> {
     let mut parts = RawRows { record, ..rows };
     whole &= table(&db, "part", &format!("seq, id, message, data, {crc}"), &mut |row| parts.take_part(row));
     whole &= parts.altered == 0;
-    // A page that stands where another one should be gives its rows twice.
+    // A page in the place of another one yields its rows twice.
     let mut seen = HashSet::new();
     parts.messages.retain(|(id, _)| seen.insert(id.clone()));
     seen.clear();
@@ -244,7 +248,8 @@ fn read(path: &Path) -> Option<(RawRows, bool)> {
     Some((parts, whole))
 }
 
-/// Reads a table from both ends, and what lies between two unreadable pages one by one.
+/// Reads a table from both ends, and the rows between two unreadable pages one by one. Returns
+/// whether it was read completely.
 fn table(db: &Connection, name: &str, columns: &str, take: &mut dyn FnMut(&Row<'_>)) -> bool {
     let select = |rest: &str| format!("SELECT {columns} FROM {name} {rest}");
     let mut last = 0;
@@ -254,7 +259,7 @@ fn table(db: &Connection, name: &str, columns: &str, take: &mut dyn FnMut(&Row<'
     }) {
         return true;
     }
-    // From the other end: the lowest that can be reached.
+    // From the other end: find the lowest reachable row.
     let mut first = i64::MAX;
     let backwards = format!("SELECT seq FROM {name} WHERE seq > ?1 ORDER BY seq DESC");
     each(db, &backwards, last, &mut |seq, _| first = seq);
@@ -277,7 +282,7 @@ fn table(db: &Connection, name: &str, columns: &str, take: &mut dyn FnMut(&Row<'
     false
 }
 
-/// Lends every row to `take`, with its number; false where it could not go on.
+/// Passes every row to `take`, with its number. Returns false if the iteration failed.
 fn each(db: &Connection, sql: &str, from: i64, take: &mut dyn FnMut(i64, &Row<'_>)) -> bool {
     let Ok(mut query) = db.prepare(sql) else { return false };
     let found = if query.parameter_count() == 0 { query.query([]) } else { query.query([from]) };

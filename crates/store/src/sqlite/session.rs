@@ -14,34 +14,34 @@ use crate::{Error, LockHolder, Record, SessionFeed, StoredSession, pack};
 use base::id::{PartId, SessionId};
 use transcript::Part;
 
-/// An open session file. Holding it keeps other processes out.
+/// An open session file, exclusive to this process.
 pub(super) struct SessionFile {
     id: SessionId,
     path: PathBuf,
     db: Connection,
-    /// Rows were written since the last flush.
+    /// Whether rows were written since the last flush.
     unflushed: bool,
-    /// Which file it is, wherever its name leads by now.
+    /// The device and inode of the file, whichever file its name leads to now.
     identity: Option<(u64, u64)>,
 }
 
-/// A number that no format will ever have: it is not a newer adjutant's, but garbled.
+/// A number that no format will ever have: a greater one is damage, not a newer format.
 const LAST_FORMAT: i64 = 1_000_000;
 
-/// What a session's file holds after a write, for the index.
+/// The contents of a session's file after a write, for the index.
 pub(super) struct IndexUpdate {
     pub(super) record: Record,
     /// The number of the last message.
     pub(super) messages: i64,
 }
 
-/// Where the file of a session lies.
+/// Returns the path of a session's file.
 pub(super) fn path(dir: &Path, id: &SessionId) -> PathBuf {
     dir.join("sessions").join(format!("{id}.db"))
 }
 
 impl SessionFile {
-    /// Opens a session's file; makes it when `create` says so.
+    /// Opens a session's file, and creates it if `create` is set.
     pub(super) fn open(dir: &Path, id: &SessionId, create: bool) -> Result<Self, Error> {
         let path = path(dir, id);
         if create {
@@ -51,16 +51,16 @@ impl SessionFile {
         Self::open_at(path, id, is_network(dir))
     }
 
-    /// Opens a file. On a network's file system there is no write-ahead log.
+    /// Opens a file. A file on a network file system has no write-ahead log.
     pub(super) fn open_at(path: PathBuf, id: &SessionId, network: bool) -> Result<Self, Error> {
         Self::open_through(path, id, network, None)
     }
 
-    /// The same through another file system than SQLite's usual one, which a test gives: its log is brought into the
-    /// database after little.
+    /// Like [`Self::open_at`], through a file system that a test supplies instead of SQLite's
+    /// default. The log is then checkpointed early.
     pub(super) fn open_through(path: PathBuf, id: &SessionId, network: bool, vfs: Option<&str>) -> Result<Self, Error> {
         match std::fs::symlink_metadata(&path) {
-            // SQLite takes a single byte for nothing at all.
+            // SQLite treats a file of one byte as empty.
             Ok(meta) if meta.is_file() && meta.len() == 1 => {
                 return Err(damaged(id, &path, "one byte is left of it".into()));
             }
@@ -78,7 +78,8 @@ impl SessionFile {
             Some(vfs) => Connection::open_with_flags_and_vfs(&path, flags, vfs),
         };
         let mut db = opened.map_err(explain)?;
-        // The order matters: the time-out first, then the lock, then the journal (which needs it).
+        // The order matters: first the timeout, then the lock, then the journal (which needs the
+        // lock).
         db.busy_timeout(Duration::from_millis(200)).map_err(explain)?;
         db.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(explain)?;
         let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
@@ -93,7 +94,8 @@ impl SessionFile {
         if strange > 0 || found < 0 {
             return Err(damaged(id, &path, "it is a database of something else".into()));
         }
-        // Where a file system has no WAL, the answer is another mode, which is as safe and slower.
+        // If a file system does not support WAL, SQLite selects another mode, which is as safe and
+        // slower.
         let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
         let _mode: String = db.query_row(mode, [], |row| row.get(0)).map_err(explain)?;
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")
@@ -105,20 +107,20 @@ impl SessionFile {
             rusqlite_migration::Error::RusqliteError { err, .. } => explain(err),
             e => damaged(id, &path, e.to_string()),
         })?;
-        // Takes the lock now rather than at the first write.
+        // Take the lock now, not at the first write.
         db.execute_batch("BEGIN IMMEDIATE; COMMIT;").map_err(explain)?;
         let identity = identity(&path);
         Ok(Self { id: id.clone(), path, db, unflushed: false, identity })
     }
 
-    /// Writes entries in order, all or none; with `flush`, and everything before them, to the disk. Gives
-    /// back what the index is to know of it, where that has changed.
+    /// Writes entries in order, all or none; with `flush`, they and all earlier ones are synced to
+    /// the disk. Returns the index update, if there is one.
     pub(super) fn write(&mut self, entries: &[SessionWrite], flush: bool) -> Result<Option<IndexUpdate>, Error> {
         if entries.is_empty() && !(flush && self.unflushed) {
             return Ok(None);
         }
         if self.identity.is_some() && identity(&self.path) != self.identity {
-            // The system would take everything, and keep it until we close the file.
+            // The system would accept the writes, and discard them once the file is closed.
             return Err(Error::Removed(self.path.display().to_string()));
         }
         let written = self.transaction(entries, flush);
@@ -138,7 +140,7 @@ impl SessionFile {
             changed |= apply(&tx, entry, changed)?;
         }
         if flush && entries.is_empty() {
-            // A commit that changes nothing is not synced, and would leave earlier ones unsynced.
+            // A commit without changes is not synced, and would leave earlier ones unsynced.
             tx.execute("UPDATE session SET flushed = flushed + 1", [])?;
         }
         let record = if changed { kept_record(&tx)? } else { None };
@@ -150,7 +152,7 @@ impl SessionFile {
         Ok(kept)
     }
 
-    /// Writes a whole session as it comes, all or none, to the disk.
+    /// Writes a whole session from a feed, all or none, and syncs it to the disk.
     pub(super) fn fill(&mut self, mut feed: SessionFeed) -> Result<IndexUpdate, Error> {
         let id = self.id.clone();
         let path = self.path.clone();
@@ -169,8 +171,8 @@ impl SessionFile {
         Ok(IndexUpdate { record: feed.record, messages })
     }
 
-    /// Writes what is known about the session where nothing of it stands here: whoever made the file was killed
-    /// right after that, and what is amended would have nothing to be amended.
+    /// Writes the record if the file has none: the process that created the file may have been
+    /// killed right afterwards, and a change would have no record to apply to.
     pub(super) fn remember(&mut self, known: Option<Record>) -> Result<Option<IndexUpdate>, Error> {
         let lacks =
             |db: &Connection| Ok(db.query_row("SELECT count(*) FROM session", [], |row| row.get::<_, i64>(0))? == 0);
@@ -186,26 +188,26 @@ impl SessionFile {
         &self.db
     }
 
-    /// The number of the last message.
+    /// Returns the number of the last message.
     pub(super) fn messages(&self) -> Result<i64, Error> {
         last(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
     }
 
-    /// What is known about the session, where that can be read.
+    /// Returns the record, if it is readable.
     pub(super) fn record(&self) -> Result<Option<Record>, Error> {
         kept_record(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
     }
 
-    /// Reads everything, as [`SessionFile::read`].
+    /// Reads everything, like [`SessionFile::read`].
     pub(super) fn load(&self, fallback: Option<Record>) -> Result<StoredSession, Error> {
         self.read(fallback, false).map(|(stored, _)| stored)
     }
 
-    /// Reads everything; where `lean` says so, without the results of calls that no model will see.
-    /// Gives back how many messages at the beginning those are missing from.
+    /// Reads everything; if `lean`, without the results of calls that no model will see. Also
+    /// returns the number of messages at the beginning that lack them.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where anything at all is not as it was written.
+    /// Returns [`Error::Damaged`] if anything differs from what was written.
     pub(super) fn read(&self, fallback: Option<Record>, lean: bool) -> Result<(StoredSession, usize), Error> {
         let damaged = |reason: String| damaged(&self.id, &self.path, reason);
         let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
@@ -220,7 +222,7 @@ impl SessionFile {
         Ok((stored.ok_or_else(|| Error::NotFound(self.id.clone()))?, cold))
     }
 
-    /// Reads some parts whole. One that is gone, or not as it was written, is left out.
+    /// Reads the given parts completely. Missing and damaged parts are left out.
     pub(super) fn parts(&self, ids: &[PartId]) -> Result<Vec<Part>, Error> {
         let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
         let sql = "SELECT seq, id, message, data, crc FROM part WHERE id = ?1";
@@ -234,7 +236,8 @@ impl SessionFile {
     }
 }
 
-/// Writes an entry. Returns whether the index is to know of it, which it does where `changed` says so.
+/// Applies an entry. Returns whether the index needs an update; `changed` is set if an earlier
+/// entry has caused one already.
 fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Result<bool> {
     match entry {
         SessionWrite::Record(record) => {
@@ -248,7 +251,7 @@ fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Resu
             Ok(true)
         }
         SessionWrite::Message { id, json } => {
-            // With its first message a session is listed.
+            // The first message makes a session appear in lists.
             let is_first = !changed && last(tx)? == 0;
             tx.prepare_cached(
                 "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
@@ -265,7 +268,7 @@ fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Resu
             .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
             Ok(false)
         }
-        // Those are in files of their own.
+        // Contents are stored in files of their own.
         SessionWrite::Content { .. } => Ok(false),
         SessionWrite::Cut { from } => {
             const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
@@ -281,7 +284,7 @@ fn last(db: &Connection) -> rusqlite::Result<i64> {
     db.prepare_cached("SELECT coalesce(max(seq), 0) FROM message")?.query_row([], |row| row.get(0))
 }
 
-/// What is known about the session, as it stands in its file. None where it cannot be read.
+/// Returns the record in a session's file. `None` if it is unreadable.
 pub(super) fn kept_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
     let mut rows = RawRows::default();
     let mut query = db.prepare_cached("SELECT data, crc FROM session")?;
@@ -299,13 +302,13 @@ fn put_record(db: &Connection, record: &Record) -> rusqlite::Result<()> {
     db.prepare_cached(sql)?.execute(params![json, crc(&[&json])]).map(drop)
 }
 
-/// Which file a name leads to.
+/// Returns the device and inode that a path leads to.
 pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// The entries of a file as they lie there.
+/// The rows of a file.
 #[derive(Default)]
 pub(super) struct RawRows {
     pub(super) record: Option<String>,
@@ -313,14 +316,14 @@ pub(super) struct RawRows {
     pub(super) messages: Vec<(String, String)>,
     /// Id, message and JSON, oldest first.
     pub(super) parts: Vec<(String, String, String)>,
-    /// Entries that are not what was written.
+    /// The number of rows that do not match their checksums.
     pub(super) altered: usize,
 }
 
 impl RawRows {
-    /// Reads all of them, as [`SessionFile::read`]; fails at the first that cannot be read. Parts become what they
-    /// are one by one: a session holds many, and needs no second copy of them. Gives back how many are not
-    /// as they were written as well.
+    /// Reads all rows, like [`SessionFile::read`]; fails at the first unreadable one. Parts are
+    /// decoded one by one, because a session has many, and a second copy of them is not needed.
+    /// Also returns the number of cold messages and of rows that do not match their checksums.
     pub(super) fn stored(
         db: &Connection,
         fallback: Option<Record>,
@@ -377,8 +380,8 @@ impl RawRows {
         }
     }
 
-    /// The session these entries are. What an older or newer adjutant would read differently is left
-    /// out and said. None where nobody knows what session it is.
+    /// Assembles the session from the rows. Entries that this version cannot decode are left out
+    /// and listed as damage. Returns `None` if no record is available.
     pub(super) fn assemble(mut self, fallback: Option<Record>) -> Option<StoredSession> {
         let parts = std::mem::take(&mut self.parts);
         let mut assembly = Assembly::begin(self.record, self.messages, fallback)?;
@@ -389,7 +392,7 @@ impl RawRows {
     }
 }
 
-/// As [`Assembly::cold`].
+/// Determines the number of cold messages: see [`Assembly::cold`].
 fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
     let Some(parent) = assembly.summarised() else { return Ok(0) };
     let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part WHERE message = ?1")?;
@@ -401,19 +404,19 @@ fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
     Ok(assembly.cold(parent, &parts))
 }
 
-/// The row of a message, if it is as it was written.
+/// Decodes the row of a message, if its checksum matches.
 pub(super) fn message(row: &Row<'_>) -> Option<(String, String)> {
     let (id, data) = (text(row, 1)?, text(row, 2)?);
     genuine(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
 }
 
-/// The row of a part, if it is as it was written.
+/// Decodes the row of a part, if its checksum matches.
 pub(super) fn part(row: &Row<'_>) -> Option<(String, String, String)> {
     let (id, message, data) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
     genuine(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
 }
 
-/// What stands in the file for a text: itself, or its bytes packed.
+/// Encodes a text for the file: unchanged, or compressed as bytes.
 fn stored(text: &str) -> ToSqlOutput<'_> {
     match pack::pack(text) {
         Some(packed) => ToSqlOutput::Owned(Value::Blob(packed)),
@@ -421,7 +424,7 @@ fn stored(text: &str) -> ToSqlOutput<'_> {
     }
 }
 
-/// A text of a row, packed or not.
+/// Decodes a text column, compressed or not.
 fn text(row: &Row<'_>, column: usize) -> Option<String> {
     match row.get_ref(column).ok()? {
         ValueRef::Text(text) => std::str::from_utf8(text).ok().map(str::to_owned),
@@ -430,7 +433,7 @@ fn text(row: &Row<'_>, column: usize) -> Option<String> {
     }
 }
 
-/// The checksum of an entry.
+/// Computes the checksum of an entry.
 pub(super) fn crc(fields: &[&str]) -> i64 {
     let mut hasher = crc32fast::Hasher::new();
     for field in fields {
@@ -440,29 +443,29 @@ pub(super) fn crc(fields: &[&str]) -> i64 {
     i64::from(hasher.finalize())
 }
 
-/// What those entries have that were written before there were checksums.
+/// The checksum of entries that were written before there were checksums.
 const UNCHECKED: i64 = -1;
 
-/// Whether an entry is as it was written.
+/// Whether an entry matches its checksum.
 fn genuine(kept: Option<i64>, fields: &[&str]) -> bool {
     kept.is_some_and(|kept| kept == UNCHECKED || kept == crc(fields))
 }
 
-/// Makes the file of a session, where there is none, with its tables in it: to let SQLite make them takes
-/// twice as many flushes, while every other session waits. It is whole or not there at all.
+/// Creates a session's file with its tables if there is none, atomically. Creation by SQLite would
+/// take twice as many flushes, during which every other session waits.
 fn make(path: &Path, network: bool) -> std::io::Result<()> {
     let nothing = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta.is_file() && meta.len() == 0,
         Err(e) => e.kind() == std::io::ErrorKind::NotFound,
     };
     let Some(empty) = migrate::empty_session().filter(|_| nothing) else { return private_file(path) };
-    // What is left of an older file would be taken for the log of this one.
+    // The remains of an older file would be taken for the log of this one.
     for suffix in ["-wal", "-journal", "-shm", NEW] {
         std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing)?;
     }
     let mut image = empty.to_vec();
     if let Some(versions) = image.get_mut(18..20).filter(|_| !network) {
-        // With a write-ahead log, say the versions of the format for writers and readers.
+        // These bytes are the format's versions for reading and writing; 2 means a write-ahead log.
         versions.fill(2);
     }
     let new = super::with_suffix(path, NEW);
@@ -471,14 +474,14 @@ fn make(path: &Path, network: bool) -> std::io::Result<()> {
         file.write_all(&image)?;
         file.sync_all()
     });
-    // That it has this name is on the disk with the first flush: the log lies beside it.
+    // The new name reaches the disk with the first flush, because the log is in the same directory.
     written.and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| drop(std::fs::remove_file(&new)))
 }
 
-/// Removes the file of a session and all that lies beside it.
+/// Removes a session's file and its companion files.
 pub(super) fn remove_files(path: &Path) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
-    // Under another name the database is gone at once, and with it what the others mean.
+    // Renaming removes the database at once, and makes the other files meaningless.
     let gone = super::with_suffix(path, GONE);
     std::fs::rename(path, &gone).or_else(unless_missing).map_err(failed)?;
     for suffix in [NEW, "-wal", "-journal", "-shm", GONE] {
@@ -487,17 +490,17 @@ pub(super) fn remove_files(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the name of a file ends with while it is made.
+/// The suffix of a file while it is created.
 pub(super) const NEW: &str = "-new";
 
-/// What it ends with while it is removed.
+/// The suffix of a file while it is removed.
 pub(super) const GONE: &str = "-gone";
 
 pub(super) fn unless_missing(e: std::io::Error) -> std::io::Result<()> {
     if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
 
-/// Makes a file readable by its owner alone from its first byte.
+/// Creates a file that only its owner can read, from its first byte.
 pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     let file = base::environment::private_file().create(true).append(true).open(path)?;
     #[cfg(unix)]
@@ -506,7 +509,7 @@ pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes a file that others may read, as an older program or a backup left it, away from them.
+/// Restricts a file to its owner if others can read it, for example after a backup.
 #[cfg(unix)]
 fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -518,13 +521,14 @@ fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory lies on another machine, where memory cannot be shared with its processes.
+/// Whether a directory is on a network file system, where memory cannot be shared with processes of
+/// the other machine.
 pub(super) fn is_network(dir: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {
         /// NFS, SMB, CIFS, SMB2, 9P, AFS, Ceph.
         const NETWORKS: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x5346_414f, 0x00c3_6400];
-        // The lower half: the type is signed on some machines.
+        // Compare the lower half: the type is signed on some machines.
         rustix::fs::statfs(dir)
             .is_ok_and(|stat| u32::try_from(stat.f_type & 0xffff_ffff).is_ok_and(|t| NETWORKS.contains(&t)))
     }
@@ -539,7 +543,7 @@ pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
     Error::Damaged { id: id.clone(), reason, path: path.display().to_string() }
 }
 
-/// Whether a directory, a pipe or the like has the name of a log of this database.
+/// Whether a directory, a pipe or another special file has the name of a log of this database.
 fn has_strange_companion(path: &Path) -> bool {
     let is_strange = |suffix| {
         let found = std::fs::symlink_metadata(super::with_suffix(path, suffix));
@@ -554,7 +558,7 @@ fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             Error::Locked { id: id.clone(), holder: LockHolder::default() }
         }
-        // Descriptors may have run out, or rights be missing: that says nothing of what is in the file.
+        // Descriptors may have run out, or permissions may be missing: that is no sign of damage.
         Some(ErrorCode::CannotOpen) if has_strange_companion(path) => damaged(id, path, reason),
         _ if super::is_damage(e) => damaged(id, path, reason),
         _ => Error::Unwritable(reason),
@@ -572,7 +576,7 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let failure = rusqlite::ffi::Error { code: ErrorCode::CannotOpen, extended_code: 14 };
         let explained = || explain(&id, &path, &rusqlite::Error::SqliteFailure(failure, None));
-        // As when no descriptor is left.
+        // The error that occurs when no descriptor is left.
         assert!(matches!(explained(), Error::Unwritable(_)), "{:?}", explained());
         std::fs::create_dir(super::super::with_suffix(&path, "-wal")).unwrap();
         assert!(matches!(explained(), Error::Damaged { .. }), "{:?}", explained());

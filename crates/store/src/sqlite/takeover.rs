@@ -1,5 +1,5 @@
-//! How one process asks another for a session it has open: by a line in the other one's named pipe.
-//! No socket listens, nothing is polled, and a pipe that nobody reads any more refuses by itself.
+//! Requests for a session that another process has open: a line in that process's named pipe. No
+//! socket listens, nothing is polled, and opening a pipe without a reader fails.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -16,7 +16,7 @@ use tokio::net::unix::pipe;
 use crate::LockHolder;
 use base::id::SessionId;
 
-/// The name of this process's pipe, made up once.
+/// Returns the name of this process's pipe, which is chosen once.
 pub(super) fn own() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -29,7 +29,7 @@ fn doors(dir: &Path) -> PathBuf {
     dir.join("doors")
 }
 
-/// What other processes ask of this one.
+/// The requests of other processes to this one.
 #[derive(Debug)]
 pub(crate) struct PipeRequests {
     path: PathBuf,
@@ -41,7 +41,7 @@ impl PipeRequests {
     /// Opens this process's pipe.
     ///
     /// # Errors
-    /// The system's, where there can be no pipe: then nobody can ask.
+    /// Returns the error of the system if no pipe can be created; then no request can arrive.
     pub(crate) fn listen(dir: &Path) -> std::io::Result<Self> {
         let doors = doors(dir);
         base::environment::private_dir(&doors)?;
@@ -51,12 +51,14 @@ impl PipeRequests {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(e) => return Err(e.into()),
         }
-        // Opened for both, so that it does not end when one who asked closes it.
+        // Opened for reading and writing, so that the stream does not end when a sender closes the
+        // pipe.
         let pipe = at_once().read(true).write(true).open(&path)?;
         Ok(Self { path, pipe: pipe::Receiver::from_file(pipe)?, text: Vec::new() })
     }
 
-    /// The next session that somebody wants. None: the pipe is broken, nobody can ask any more.
+    /// Waits for the next request for a session. Returns `None` if the pipe is broken and no more
+    /// can arrive.
     pub(crate) async fn next(&mut self) -> Option<SessionId> {
         loop {
             if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
@@ -79,13 +81,13 @@ impl PipeRequests {
 
 impl Drop for PipeRequests {
     fn drop(&mut self) {
-        // What stays behind is swept by the next process.
+        // The next process removes remaining pipes.
         std::fs::remove_file(&self.path).ok();
     }
 }
 
-/// Asks who has a session to let go of it. False when it cannot be asked: it runs on another
-/// machine, or is no longer there.
+/// Requests the holder of a session to release it. Returns false if it cannot be notified: it runs
+/// on another machine, or has ended.
 pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
     let plain = |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let Some(pipe) = holder.door.as_ref().filter(plain) else { return false };
@@ -94,18 +96,18 @@ pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool 
 }
 
 fn open(path: &Path) -> std::io::Result<std::fs::File> {
-    // Fails where nobody reads.
+    // Fails if no process reads the pipe.
     at_once().write(true).open(path)
 }
 
-/// Opens a pipe without waiting for who reads or writes at its other end.
+/// Returns options to open a pipe without waiting for its other end.
 fn at_once() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(OFlag::O_NONBLOCK.bits());
     options
 }
 
-/// Removes what killed processes left behind.
+/// Removes the pipes of killed processes.
 fn sweep(doors: &Path) {
     for entry in std::fs::read_dir(doors).into_iter().flatten().flatten() {
         if open(&entry.path()).is_err_and(|e| e.raw_os_error() == Some(Errno::ENXIO as i32)) {

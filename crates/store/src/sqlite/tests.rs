@@ -1,10 +1,10 @@
-//! The store in files, through its own door.
+//! Tests of the store in files, through its public interface.
 
 use super::*;
 use crate::tests::{message, record, write};
 use crate::*;
 
-/// A list of sessions saves nothing.
+/// Errors of a list do not mention saving.
 #[tokio::test]
 async fn list_without_a_directory_does_not_speak_of_saving() {
     let dir = tempfile::tempdir().unwrap();
@@ -21,13 +21,13 @@ async fn a_file_that_could_not_be_made_is_made_later() {
     let messages = [message("a", &["one"]), message("b", &["two"])];
     let store = Store::start(dir.path());
     store.create(&record).await.unwrap();
-    // Something is in the way, and cannot be taken for what is left of a file.
+    // The directory is in the way, and cannot be removed like a remaining file.
     let way = dir.path().join("sessions/ses_00000001.db-new");
     std::fs::create_dir_all(way.join("x")).unwrap();
     write(&store, &record, &messages[..1]).await;
     let failed = store.flush(&record.id).await;
     assert!(matches!(failed, Err(Error::Unwritable(_))), "{failed:?}");
-    // Others go on.
+    // Other sessions continue.
     store.create(&other).await.unwrap();
     write(&store, &other, &messages).await;
     store.flush(&other.id).await.unwrap();
@@ -120,8 +120,8 @@ fn file(dir: &Path, id: &str) -> PathBuf {
     dir.join("sessions").join(format!("{id}.db"))
 }
 
-/// A session of the first format, with every kind of part there was. Whatever changes later, such a
-/// file must open, keep all of it, and be written in the present format.
+/// A session of the first format, with every kind of part of that time. Such a file must open in
+/// every later version, without loss, and be upgraded to the present format.
 #[tokio::test]
 async fn a_store_of_the_first_format_opens() {
     let dir = tempfile::tempdir().unwrap();
@@ -145,7 +145,7 @@ async fn a_store_of_the_first_format_opens() {
     let db = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
     let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(format, migrate::SESSION_FORMAT);
-    // What is read is what was written, but for members that were left out because they are empty.
+    // The read data equals the written data, except for members that are omitted when empty.
     let mut rows = db.prepare("SELECT data FROM part ORDER BY seq").unwrap();
     let rows = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
     let parts = first.messages.iter().flat_map(|m| &m.parts);
@@ -198,7 +198,7 @@ async fn damage_is_salvaged_and_said() {
     }
 }
 
-/// What an earlier version has left of sessions without a file goes with the first list.
+/// Rows of sessions without a file, which an earlier version left, are removed by the first list.
 #[tokio::test]
 async fn a_row_without_a_file_and_a_message_goes() {
     let dir = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ async fn a_row_without_a_file_and_a_message_goes() {
     assert!(matches!(store.load(&empty.id).await, Err(Error::NotFound(_))));
 }
 
-/// A title is kept also where the file it belongs into is gone.
+/// A title is saved even if the session's file is missing.
 #[tokio::test]
 async fn a_session_without_a_file_can_be_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,7 +227,7 @@ async fn a_session_without_a_file_can_be_named() {
     assert_eq!(again.load(&known.id).await.unwrap().record.title.as_deref(), Some("Mine"));
 }
 
-/// What is listed anyway is not opened again by every process that starts.
+/// A listed session is not read again by every process that starts.
 #[tokio::test]
 async fn a_session_that_is_only_named_is_not_read_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! The thread that owns every connection. It does one session's work at a time, and looks at what has
-//! come meanwhile before it turns to the next: see [`Queue`] for who that is. What of a session waits
-//! together is written in one transaction, with one flush for all who asked.
+//! The thread that owns every connection. It executes one batch of one session at a time, and
+//! receives new jobs before the next batch, which [`Queue`] chooses. The pending writes of a
+//! session form one transaction, with one flush for all that requested it.
 //!
-//! What takes a while, a file that has to be made or much that has to be packed, is done by a thread of
-//! its own, which is lent the session's file ([`BackgroundWriter`]); what else is wanted of the session waits until
-//! the file is back, and no other session does.
+//! Slow work, such as creating a file or compressing much text, runs on another thread, which
+//! borrows the session's file ([`BackgroundWriter`]). The other jobs of the session wait until the
+//! file is returned; other sessions do not wait.
 
 mod whole;
 
@@ -31,39 +31,41 @@ use crate::{BackendState, Error, Record, ReplySender, StoredGrants};
 use base::channel::Receiver;
 use base::id::SessionId;
 
-/// How many jobs may wait sorted: a store that cannot keep up slows the turn down.
+/// The maximum number of sorted jobs. A store that cannot keep up slows the turn down.
 const SORTED: usize = 512;
 
-/// How many sessions are written to beside the others at a time. They wait for the disk most of the time.
+/// The maximum number of concurrent background writers. They wait for the disk most of the time.
 const BESIDE: usize = 3;
 
-/// How many files are left for everything but sessions: connections, programs, the index, the log.
+/// The number of file descriptors reserved for everything except sessions: connections, programs,
+/// the index, the log.
 const RESERVE: u64 = 36;
 
-/// How many files a session of ours takes besides its own: its lock, and the connection to its model.
+/// The number of descriptors that an owned session needs in addition to its file: its lock, and the
+/// connection to its model.
 const BESIDES: u64 = 2;
 
-/// How many files a session file takes: itself and its log.
+/// The number of descriptors of an open session file: the file and its log.
 const EACH: u64 = 2;
 
-/// How many session files stay open at least, and at most, for each takes memory.
+/// The limits of the number of open session files; each of them takes memory.
 const FEWEST: u64 = 2;
 const MOST: u64 = 4096;
 
-/// How long somebody who was asked for a session may take to let go of it.
+/// The time within which an owner is expected to release a session.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many rows of a session are kept in memory when they cannot be written.
+/// The maximum number of unwritten entries of a session that are held in memory.
 const UNWRITTEN: usize = 4096;
 
-/// Returns how many session files may be open where the process may open so many `files` and has so many `sessions`:
-/// half of the files at most, for programs take some as well.
+/// Returns the maximum number of open session files for a process that may open `files` descriptors
+/// and owns `sessions`: they take at most half of the descriptors, because programs need some too.
 fn most_open(files: u64, sessions: u64) -> usize {
     let left = files.saturating_sub(RESERVE + BESIDES * sessions).min(files / 2);
     usize::try_from((left / EACH).clamp(FEWEST, MOST)).unwrap_or(usize::MAX)
 }
 
-/// Does jobs about the sessions below `dir` until the last [`crate::Store`] is gone.
+/// Executes jobs about the sessions below `dir` until the last [`crate::Store`] is dropped.
 pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
     let (written, done) = done::channel();
     let mut thread = Thread {
@@ -82,7 +84,7 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
     };
     if let Some(stopped) = thread.run(&mut jobs) {
         drop(thread);
-        // Nobody needs to wait for it.
+        // The receiver may have been dropped.
         stopped.send(()).ok();
     }
 }
@@ -90,21 +92,21 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
 struct Thread {
     dir: PathBuf,
     index: Option<SessionIndex>,
-    /// The sessions that are ours, whether they have a file yet or not.
+    /// The locks of the owned sessions, with or without a file.
     locks: HashMap<SessionId, Lock>,
     open: OpenFiles,
-    /// Sessions of ours that have no file yet, because their user has told them nothing. Nothing else knows of
-    /// them: they go when they are closed.
+    /// Owned sessions that have no file yet, because they have no input of their user. They are
+    /// stored nowhere else, and are lost when they are closed.
     created: HashMap<SessionId, Record>,
-    /// What could not be written, oldest first.
+    /// The entries that could not be written, oldest first.
     unwritten: HashMap<SessionId, Vec<SessionWrite>>,
-    /// Sessions whose last write failed, until someone asked.
+    /// Sessions whose last write failed, until a flush reports it.
     failed: HashMap<SessionId, Error>,
-    /// Sessions that are written to beside the others, and what comes of it.
+    /// Sessions that a background writer is writing.
     away: HashSet<SessionId>,
     beside: BackgroundWriter,
     done: done::Receiver<WriteResult>,
-    /// The search index, while there is one.
+    /// The search index, if there is one.
     words: Option<WordIndex>,
     indexer: Indexer,
 }
@@ -118,10 +120,11 @@ impl Drop for Thread {
 }
 
 impl Thread {
-    /// Does what comes until everyone is gone. Gives back who wants the thread to stop, if someone does.
+    /// Executes jobs until every handle is dropped. Returns the reply channel of a stop job, if
+    /// there is one.
     fn run(&mut self, jobs: &mut Receiver<StoreJob>) -> Option<oneshot::Sender<()>> {
         let mut queue = Queue::default();
-        // Whether there may be something that can be done without waiting.
+        // Whether there may be work that can be done without waiting.
         let mut ready = false;
         loop {
             while let Ok(written) = self.done.try_recv() {
@@ -161,7 +164,7 @@ impl Thread {
         }
     }
 
-    /// Does all that waits, and waits for what is done beside.
+    /// Executes all pending jobs, and waits for the background writers.
     fn drain(&mut self, queue: &mut Queue) {
         while !(queue.is_empty() && self.away.is_empty()) {
             if !self.one(queue) {
@@ -170,15 +173,15 @@ impl Thread {
         }
     }
 
-    /// Waits until something was written beside the others.
+    /// Waits until a background writer has finished.
     fn wait(&mut self) {
-        // This thread has a sender itself: there is always one.
+        // This thread owns a sender itself, so the channel is never closed.
         if let Ok(written) = self.done.recv() {
             self.back(written);
         }
     }
 
-    /// Does one piece of what waits. False: nothing can be done now.
+    /// Executes the next batch. Returns false if nothing can be done now.
     fn one(&mut self, queue: &mut Queue) -> bool {
         let state = |session: &SessionId| match self.open.contains(session) {
             _ if self.away.contains(session) => FileStatus::Away,
@@ -195,9 +198,9 @@ impl Thread {
         true
     }
 
-    /// Writes, or has it written beside the others where that is `long`.
+    /// Writes a batch, in the background if it is `long`.
     fn write(&mut self, mut what: WriteBatch, long: bool) {
-        // What could not be written is tried again first: a full disk may have room by now.
+        // Failed entries are retried first: a full disk may have space again.
         if let Some(mut entries) = self.unwritten.remove(&what.session) {
             entries.append(&mut what.entries);
             what.entries = entries;
@@ -217,13 +220,13 @@ impl Thread {
         }
         self.away.insert(writing.what.session.clone());
         if let Err(writing) = self.beside.start(writing) {
-            // There is no thread to be had.
+            // No thread could be started.
             self.back(writing.run());
         }
     }
 
-    /// Where a session has no file yet, and its user has told it nothing, its record is changed here only: the
-    /// file is made with the first message, title, mode or option, which must be there after a kill.
+    /// Changes only the record in memory if the session has no file and no input of its user yet.
+    /// The file is created by the first message, title, mode or option, which must survive a kill.
     fn remember_created(&mut self, what: &mut WriteBatch) {
         let ours = |entry: &SessionWrite| matches!(entry, SessionWrite::Record(_));
         let Some(record) = self.created.get_mut(&what.session).filter(|_| what.entries.iter().all(ours)) else {
@@ -236,7 +239,7 @@ impl Thread {
         }
     }
 
-    /// A session's file is back.
+    /// Takes back a session's file after a write.
     fn back(&mut self, WriteResult { file, kept, mut what }: WriteResult) {
         self.away.remove(&what.session);
         let written = file.map(|file| self.opened(&what.session, file));
@@ -251,7 +254,8 @@ impl Thread {
             }
             Err(e) => {
                 tracing::error!("{e}");
-                // What a file really holds after a failure is seen when it is opened again. The session stays ours.
+                // After a failure, the file's actual contents are determined by opening it again.
+                // The session stays owned.
                 let surplus = entries.len().saturating_sub(UNWRITTEN);
                 self.unwritten.insert(what.session.clone(), entries.into_iter().skip(surplus).collect());
                 self.failed.entry(what.session.clone()).or_insert_with(|| e.clone());
@@ -261,38 +265,38 @@ impl Thread {
         self.settle(what, written);
     }
 
-    /// A session's file is open.
+    /// Registers an open file.
     fn opened(&mut self, session: &SessionId, file: SessionFile) {
         self.open.insert(session.clone(), file, Instant::now());
         self.close_idle();
     }
 
-    /// Closes files that were not used for longest, where there are too many. Their sessions stay ours, and the
-    /// files are opened again when they are needed.
+    /// Closes the least recently used files if there are too many. Their sessions stay owned, and
+    /// the files are opened again on demand.
     fn close_idle(&mut self) {
         self.open.close_surplus(most_open(base::open_files::limit(), self.locks.len() as u64), Instant::now());
     }
 
-    /// Tells the index what a session's file holds now. Where that fails, the file has it all the same, and
-    /// the index gets it with the next change.
+    /// Updates the index entry of a session. If that fails, the index is updated by the next
+    /// change; the file has the data in any case.
     fn note(&mut self, kept: &IndexUpdate) {
         if let Err(e) = self.indexed(|index| index.put(&kept.record, kept.messages)) {
             tracing::warn!("the index does not know the latest of {}: {e}", kept.record.id);
         }
     }
 
-    /// Answers whoever waited for a write, and does what comes after it.
+    /// Answers the flushes of a batch, and executes the job that follows it.
     fn settle(&mut self, what: WriteBatch, written: Result<(), Error>) {
         if !what.flushes.is_empty() {
             let failed = match (self.failed.remove(&what.session), written) {
-                // What went with a file is not made good by another one.
+                // Data that was lost with a removed file is not restored by a new file.
                 (Some(e @ Error::Removed(_)), _) => Err(e),
-                // Any other failure that was made good in the end is none.
+                // Any other failure is void once the entries were written.
                 (_, Ok(())) | (None, _) => Ok(()),
                 (Some(e), Err(_)) => Err(e),
             };
             for reply in what.flushes {
-                // Whoever asked may have been cancelled since.
+                // The receiver may have been cancelled.
                 drop(reply.send(failed.clone()));
             }
         }
@@ -301,8 +305,8 @@ impl Thread {
         }
     }
 
-    /// Makes a session ours before its file is written to. Gives back what the index knows about one whose file
-    /// is not open yet.
+    /// Locks a session before its file is written. Returns the index's record if the file is not
+    /// open yet.
     fn ours(&mut self, session: &SessionId) -> Result<Option<Record>, Error> {
         if self.open.contains(session) {
             return Ok(None);
@@ -312,7 +316,7 @@ impl Thread {
         Ok(known)
     }
 
-    /// Makes a session ours, before its file is touched.
+    /// Locks a session, before its file is used.
     fn hold(&mut self, session: &SessionId) -> Result<(), Error> {
         if self.locks.contains_key(session) {
             return Ok(());
@@ -344,18 +348,19 @@ impl Thread {
         }
     }
 
-    /// Says in the search index, if there is one, that a session is not as it was, before anybody else may open it.
+    /// Marks a session as changed in the search index, if there is one, before another process can
+    /// open it.
     fn mark_changed(&mut self, session: &SessionId) {
         let marked = self.words().and_then(|words| words.map_or(Ok(()), |words| words.mark_changed(session)));
         if let Err(e) = marked {
-            // A search would miss what was said in it. The index is a cache, and is made again.
+            // A search would miss the session's changes. The index is a cache, and is rebuilt.
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
             self.words = None;
             words::discard(&self.dir).unwrap_or_else(|e| tracing::error!("the search index stays: {e}"));
         }
     }
 
-    /// The search index that is in place now, if there is one.
+    /// Returns the search index that is in place now, if there is one.
     fn words(&mut self) -> Result<Option<&WordIndex>, Error> {
         if !self.words.as_ref().is_some_and(WordIndex::is_in_place) {
             self.words = WordIndex::open(&self.dir)?;
@@ -372,7 +377,7 @@ impl Thread {
         self.open.get_mut(session).ok_or_else(|| Error::NotFound(session.clone()))
     }
 
-    /// Asks the index; one that turns out to be damaged is made again, and asked again.
+    /// Queries the index. A damaged index is rebuilt, and queried again.
     fn indexed<T>(&mut self, ask: impl Fn(&mut SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
         let mut index = match self.index.take() {
             Some(index) => index,
@@ -387,14 +392,14 @@ impl Thread {
         }
     }
 
-    /// The same, of an index that knows every session, or will.
+    /// Like [`Self::indexed`], with an index that has every session, or is being filled.
     fn complete<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
         let dir = self.dir.clone();
         self.indexed(|index| index.complete(&dir).and_then(|()| ask(index)))
     }
 
     fn other(&mut self, job: StoreJob) {
-        // A reply that nobody waits for any more is dropped.
+        // A reply whose receiver has been dropped is discarded.
         match job {
             StoreJob::Create { record, reply } => drop(reply.send(self.create(&record))),
             StoreJob::Load { session, options, reply } => {
@@ -436,7 +441,7 @@ impl Thread {
             StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
             StoreJob::Unsaid { reply } => {
                 drop(reply.send(self.complete(|index| index.unsaid())));
-                // A process that looks for them stays for a while.
+                // A process that requests them runs for a while.
                 self.indexer.all(true);
             }
             StoreJob::Grants { project, reply } => {
@@ -464,16 +469,16 @@ impl Thread {
                 let written = recent::write(&self.dir, project, models);
                 drop(reply.send(written.map_err(|e| Error::Unwritable(e.to_string()))));
             }
-            // Everything before it has been written by now.
+            // All earlier writes have been executed by now.
             StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),
-            // What is left is for machines that share a store, or was taken out before.
+            // The remaining jobs are for shared stores, or were handled before.
             job => job.answer_alone(),
         }
     }
 
     fn answer_when_filled(&mut self, reply: ReplySender<()>) {
         match self.complete(|index| Ok(index.fill())) {
-            // Whoever asked may have been cancelled since.
+            // The receiver may have been cancelled.
             Ok(Some(fill)) => fill.when_over(|| drop(reply.send(Ok(())))),
             Ok(None) => drop(reply.send(Ok(()))),
             Err(e) => drop(reply.send(Err(e))),

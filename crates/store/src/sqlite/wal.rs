@@ -1,17 +1,18 @@
-//! A look at a write-ahead log before SQLite reads it. SQLite stops at the first frame that is not
-//! whole and says nothing; the user should hear that something was cut off.
+//! A check of a write-ahead log before SQLite reads it. SQLite silently stops at the first
+//! incomplete frame, but the user should learn that something was cut off.
 
 use std::path::{Path, PathBuf};
 
 const HEADER: usize = 32;
 const FRAME: usize = 24;
 
-/// Where the log of a database lies.
+/// Returns the path of a database's log.
 pub(super) fn path(db: &Path) -> PathBuf {
     super::with_suffix(db, "-wal")
 }
 
-/// How many bytes at the end of a log belong to it and cannot be read; none when all is well.
+/// Returns the number of bytes at the end of a log that belong to it and cannot be read; `None` if
+/// there are none.
 pub(super) fn torn(log: &[u8]) -> Option<usize> {
     if log.is_empty() {
         return None;
@@ -33,8 +34,9 @@ pub(super) fn torn(log: &[u8]) -> Option<usize> {
         running = sum(&frame[FRAME..], sum(&frame[..8], running, big), big);
         let said = (word(at + 16)?, word(at + 20)?);
         if frame[8..12] != log[16..20] && frame[12..16] != log[20..24] {
-            // Of an earlier round of the log, which is overwritten from its beginning. (One salt of
-            // the two would be a damaged frame of this round.)
+            // The frame belongs to an earlier round of the log, which is overwritten from its
+            // beginning. (If only one of the two salts differs, it is a damaged frame of this
+            // round.)
             return None;
         }
         if running != said || frame[8..16] != log[16..24] {
@@ -43,7 +45,7 @@ pub(super) fn torn(log: &[u8]) -> Option<usize> {
         at += size;
     }
     let rest = &log[at..];
-    // Half a frame is torn when it is of this round; an earlier one's half may follow a cut log.
+    // A partial frame of this round is torn; one of an earlier round may follow a truncated log.
     (rest.len() >= 16 && rest[8..16] == log[16..24] || (1..16).contains(&rest.len())).then_some(rest.len())
 }
 

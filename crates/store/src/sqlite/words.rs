@@ -1,11 +1,12 @@
-//! The index over what was said, for searching: `search.db`.
+//! The full-text index of messages: `search.db`.
 //!
-//! It is a cache, and says no more than which messages may have some words: what is found is looked up in the session's
-//! own file. It holds the texts that a search looks at and nothing else, in lower case, and finds any part of a word of
-//! three letters or more. A session counts only as long as it is current here and nobody has it open: whoever has opened a
-//! session says so before letting go of it ([`WordIndex::mark_changed`]), and one that is open does not become current.
+//! It is a cache, and only yields the sessions that may contain some words; the hits are determined
+//! from the session's own file. It contains the searchable texts only, in lower case, and finds any
+//! part of a word of three letters or more. A session's entry is valid only while it is current and
+//! no process has the session open: a process that has opened a session marks it as changed before
+//! it closes it ([`WordIndex::mark_changed`]), and an open session does not become current.
 //!
-//! It may be removed at any time. One that is damaged, or of another format, is made again.
+//! It can be deleted at any time. If it is damaged or has another format, it is rebuilt.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -17,10 +18,11 @@ use super::{index_rows as index, session};
 use crate::Error;
 use base::id::SessionId;
 
-/// Its format. One of another format is no loss.
+/// The format. An index of another format is discarded.
 const FORMAT: i64 = 1;
 
-/// A session's texts have numbers of their own, by which they are found; `position` is their place in the session.
+/// The tables. Texts have numbers of their own, by which they are found; `position` is a text's
+/// position in the session.
 const TABLES: &str = "
     CREATE TABLE session (
         number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, updated INTEGER NOT NULL DEFAULT 0,
@@ -31,27 +33,27 @@ const TABLES: &str = "
     CREATE VIRTUAL TABLE words USING fts5 (text, detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1');
     INSERT INTO words (words, rank) VALUES ('secure-delete', 1);";
 
-/// How long it is waited for another process that writes into it.
+/// The time to wait for another process that writes to it.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// About how many bytes of text are put in one transaction.
+/// The approximate size of one transaction, in bytes of text.
 const TURN_BYTES: usize = 128 << 10;
 
 pub(super) struct WordIndex {
     db: Connection,
-    /// Where the sessions are kept.
+    /// The directory of the store.
     dir: PathBuf,
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
-/// A session as it is taken in.
+/// A session that is to be indexed.
 pub(super) struct SearchedSession {
     pub(super) id: SessionId,
     pub(super) updated: i64,
-    /// What [`WordIndex::changes`] was before it was read.
+    /// The value of [`WordIndex::changes`] before the session was read.
     pub(super) changes: i64,
-    /// Its title and what was said in it, in lower case.
+    /// The title and the messages, in lower case.
     pub(super) texts: Vec<String>,
 }
 
@@ -59,15 +61,15 @@ impl WordIndex {
     /// Opens the index, if there is one.
     ///
     /// # Errors
-    /// As [`Self::open_or_make`].
+    /// See [`Self::open_or_make`].
     pub(super) fn open(dir: &Path) -> Result<Option<Self>, Error> {
         if dir.join("search.db").is_file() { Self::open_or_make(dir).map(Some) } else { Ok(None) }
     }
 
-    /// Opens the index, or makes it.
+    /// Opens the index, or creates it.
     ///
     /// # Errors
-    /// [`Error::Unwritable`].
+    /// Returns [`Error::Unwritable`].
     pub(super) fn open_or_make(dir: &Path) -> Result<Self, Error> {
         let path = dir.join("search.db");
         match Self::connect(dir, &path) {
@@ -92,7 +94,7 @@ impl WordIndex {
         if format(&db)? != FORMAT {
             let making = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
             if format(&making)? != FORMAT {
-                // Nothing is lost with what another version has made.
+                // The index is a cache, so the tables of another version can be dropped.
                 for table in ["words", "text", "session"] {
                     making.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
                 }
@@ -104,12 +106,12 @@ impl WordIndex {
         Ok(Self { db, dir: dir.to_owned(), path: path.to_owned(), identity: session::identity(path) })
     }
 
-    /// Whether this is still the index that other processes see.
+    /// Whether other processes see the same index file.
     pub(super) fn is_in_place(&self) -> bool {
         self.identity.is_some() && session::identity(&self.path) == self.identity
     }
 
-    /// Says that a session may have been written to. Nobody else may have it open until this has returned.
+    /// Marks a session as changed. No other process may open it until this has returned.
     pub(super) fn mark_changed(&self, id: &SessionId) -> Result<(), Error> {
         let sql = "INSERT INTO session (id, changes) VALUES (?1, 1)
             ON CONFLICT (id) DO UPDATE SET is_current = 0, changes = changes + 1";
@@ -117,7 +119,7 @@ impl WordIndex {
         marked.map(drop).map_err(|e| self.failed(e))
     }
 
-    /// Returns how often a session was marked as changed.
+    /// Returns the number of times that a session was marked as changed.
     pub(super) fn changes(&self, id: &SessionId) -> Result<i64, Error> {
         let sql = "SELECT changes FROM session WHERE id = ?1";
         let found = self
@@ -127,7 +129,7 @@ impl WordIndex {
         found.map(Option::unwrap_or_default).map_err(|e| self.failed(e))
     }
 
-    /// Removes all that was said in a session.
+    /// Removes the texts of a session.
     pub(super) fn remove(&self, id: &SessionId) -> Result<(), Error> {
         let remove = || {
             let turn = WriteTurn::begin(&self.db)?;
@@ -135,12 +137,13 @@ impl WordIndex {
             turn.end()
         };
         remove().map_err(|e| self.failed(e))?;
-        // Its words are to be gone from the log as well; while others read, that is done by the next one.
+        // Deleted texts must disappear from the log too; if other processes are reading, a later
+        // checkpoint does that.
         self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).ok();
         Ok(())
     }
 
-    /// Removes what is left of sessions that have no file any more.
+    /// Removes the sessions that have no file any more.
     pub(super) fn remove_gone(&self) -> Result<(), Error> {
         let ids = || {
             let mut query = self.db.prepare("SELECT id FROM session")?;
@@ -156,7 +159,7 @@ impl WordIndex {
         Ok(())
     }
 
-    /// Returns the sessions that are current here, and when they were last used.
+    /// Returns the current sessions and the times of their last use.
     pub(super) fn current(&self) -> Result<HashMap<String, i64>, Error> {
         let read = || {
             let mut query = self.db.prepare("SELECT id, updated, crc FROM session WHERE is_current = 1")?;
@@ -173,7 +176,8 @@ impl WordIndex {
         read().map_err(|e| self.failed(e))
     }
 
-    /// Returns the sessions with a text that may have all these words; `None` if they are too short to be looked for.
+    /// Returns the sessions with a text that may have all the words; `None` if they are too short
+    /// for the index.
     pub(super) fn with(&self, words: &[String]) -> Result<Option<HashSet<String>>, Error> {
         let wanted = trigrams(words);
         if wanted.is_empty() {
@@ -190,8 +194,9 @@ impl WordIndex {
         read().map(Some).map_err(|e| self.failed(e))
     }
 
-    /// Takes in sessions as they were read. One that is open somewhere by then, or was, stays not current: what was said
-    /// in it since would be missing. Calls `pause` between transactions with how long the last one took.
+    /// Adds sessions. A session that is open by now, or has been opened since it was read, does not
+    /// become current, because later messages would be missing. Calls `pause` between transactions,
+    /// with the duration of the last one.
     pub(super) fn put(&self, sessions: &[SearchedSession], pause: &dyn Fn(Duration)) -> Result<(), Error> {
         let put = || {
             let mut turn = WriteTurn::begin(&self.db)?;
@@ -211,7 +216,7 @@ impl WordIndex {
         put().map_err(|e| self.failed(e))
     }
 
-    /// What a failure is called. One that is damaged goes, so that it is made again.
+    /// Converts an error. A damaged index is removed, so that it is rebuilt.
     fn failed(&self, e: rusqlite::Error) -> Error {
         if super::is_damage(&e)
             && self.is_in_place()
@@ -223,7 +228,8 @@ impl WordIndex {
     }
 }
 
-/// A transaction after the other, each so small that whoever locks a session meanwhile need not wait for long.
+/// A sequence of transactions that are so small that a process that marks a session as changed
+/// hardly waits.
 struct WriteTurn<'a> {
     db: &'a Connection,
     bytes: usize,
@@ -236,7 +242,8 @@ impl<'a> WriteTurn<'a> {
         Ok(Self { db, bytes: 0, began: Instant::now() })
     }
 
-    /// Says whether others may have written meanwhile.
+    /// Counts written bytes, and starts a new transaction if there are enough. Returns whether it
+    /// did, so that others may have written in between.
     fn wrote(&mut self, bytes: usize, pause: &dyn Fn(Duration)) -> rusqlite::Result<bool> {
         self.bytes += bytes;
         let is_over = self.bytes >= TURN_BYTES;
@@ -257,14 +264,14 @@ impl<'a> WriteTurn<'a> {
 impl Drop for WriteTurn<'_> {
     fn drop(&mut self) {
         if !self.db.is_autocommit() {
-            // Where that fails, closing the database does it.
+            // If that fails, closing the database rolls back.
             self.db.execute_batch("ROLLBACK").ok();
         }
     }
 }
 
-/// Puts the texts of a session, which is not current until they all are. Texts that are there already stay: a long
-/// session is taken in again for its last few.
+/// Writes the texts of a session, which becomes current only after all of them. Unchanged texts are
+/// left in place, because a long session is indexed again for its last few.
 fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Duration)) -> rusqlite::Result<()> {
     let (db, id) = (turn.db, one.id.as_str());
     db.prepare_cached("INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0")?
@@ -283,12 +290,12 @@ fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Dur
         }
         db.prepare_cached("INSERT INTO text (session, position, crc) VALUES (?1, ?2, ?3)")?
             .execute(params![number, position, crc])?;
-        // It would end there.
+        // The text would end at a NUL.
         let words = text.replace('\0', " ");
         db.prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
             .execute(params![db.last_insert_rowid(), words])?;
         if turn.wrote(text.len(), pause)? && numbered.query_row([id], |row| row.get(0)).optional()? != Some(number) {
-            // It was deleted meanwhile, and everything of it so far.
+            // The session was deleted in the meantime, with all its texts so far.
             return Ok(());
         }
     }
@@ -308,13 +315,13 @@ fn remove_text(db: &Connection, number: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Whether some process has a session open, or has left it without closing it.
+/// Whether a process has a session open, or has ended without closing it.
 pub(super) fn is_open(dir: &Path, id: &SessionId) -> bool {
     let lock = session::path(dir, id).with_extension("lock");
     lock.exists() || lock.with_extension("held").exists()
 }
 
-/// Removes the index.
+/// Deletes the index.
 pub(super) fn discard(dir: &Path) -> Result<(), Error> {
     remove(&dir.join("search.db"))
 }
@@ -327,7 +334,7 @@ fn remove(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// All parts of three letters that words have, as a query names them.
+/// Returns the trigrams of words, quoted for a query.
 fn trigrams(words: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for word in words {
@@ -423,7 +430,7 @@ mod tests {
         let (pauses, other) = (std::cell::Cell::new(0), WordIndex::open_or_make(dir.path()).unwrap());
         let pause = |_: Duration| {
             pauses.set(pauses.get() + 1);
-            // Whoever closes another session can say so.
+            // A process that closes another session can mark it as changed.
             other.db.execute_batch("BEGIN IMMEDIATE; COMMIT").unwrap();
             assert_eq!(other.current().unwrap().len(), 0);
         };
@@ -441,7 +448,7 @@ mod tests {
         index.put(std::slice::from_ref(&large), &pause).unwrap();
         assert_eq!(index.current().unwrap().len(), 1);
         assert_eq!(with(&index, &["zebra"]), Some(vec![id.to_string()]));
-        // It was removed after it was read.
+        // It was deleted after it was read.
         std::fs::remove_file(session::path(dir.path(), &id)).unwrap();
         index.put(std::slice::from_ref(&large), &pause).unwrap();
         assert_eq!(with(&index, &["zebra"]), Some(vec![]));

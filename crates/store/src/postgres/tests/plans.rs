@@ -1,4 +1,5 @@
-//! Rows that the database reads for a list or a search, with few sessions and with many.
+//! The number of rows that the database reads for a list or a search, with few sessions and with
+//! many.
 
 use base::store_place::DatabasePlace;
 use serde_json::Value;
@@ -6,8 +7,9 @@ use tokio_postgres::Client;
 
 use super::*;
 
-/// Sessions in twenty directories, ten of them in a small project with directories below it, and their words: the first
-/// message of each has `1` and `2`, that of ten of them `7` as well. Five in a hundred are subagents', of one session.
+/// Builds statements that create sessions in twenty directories, ten of them in a small project
+/// with directories below it, and their words: the first message of each has `1` and `2`, that of
+/// ten sessions `7` as well. Five in a hundred are subagents of one session.
 fn fill(namespace: &str, sessions: usize) -> String {
     format!(
         "SET search_path TO {namespace};
@@ -27,7 +29,7 @@ fn fill(namespace: &str, sessions: usize) -> String {
     )
 }
 
-/// How many rows are read for a statement, and its plan.
+/// Returns the number of rows that a statement reads, and its plan.
 async fn reads(client: &Client, sql: &str) -> (f64, Vec<String>) {
     let values = ["9223372036854775807", "'z'", "51", "'/small'", "'git:/small'", "'/small/'", "'git:/small//'"];
     let mut sql = sql.to_owned();
@@ -45,7 +47,7 @@ async fn reads(client: &Client, sql: &str) -> (f64, Vec<String>) {
     (read, nodes)
 }
 
-/// Adds up what the scans of a plan read, and names its steps.
+/// Adds up the rows that the scans of a plan read, and lists its steps.
 fn walk(node: &Value, read: &mut f64, nodes: &mut Vec<String>) {
     let number = |name: &str| node[name].as_f64().unwrap_or_default();
     let kind = node["Node Type"].as_str().unwrap_or_default();
@@ -60,7 +62,8 @@ fn walk(node: &Value, read: &mut f64, nodes: &mut Vec<String>) {
     }
 }
 
-/// Each statement reads about as much of twenty thousand sessions as of two thousand, and no table from its beginning.
+/// Each statement reads about as many rows of twenty thousand sessions as of two thousand, and
+/// scans no table completely.
 #[tokio::test]
 async fn list_and_search_read_what_is_on_a_page() {
     let Some(database) = Database::get() else { return };
@@ -75,7 +78,7 @@ async fn list_and_search_read_what_is_on_a_page() {
     let among = find::AMONG.replace("$1", newest).replace("$2", "'{1, 2}'");
     let ids = read::BEGINNING.replace("$1", "'ses_0000001'").replace("$2", "'ses_0000002'").replace("$3", "9");
     let kept = ListQuery { archived: Some(false), ..here("/w/3") };
-    // Each with the indexes that it goes by.
+    // Each with the indexes that it is expected to use.
     let table: Vec<(&str, String, &[&str])> = vec![
         ("page", read::page(&all), &["session_by_time"]),
         ("directory", read::page(&kept), &["session_by_cwd", "session_by_project"]),

@@ -1,4 +1,4 @@
-//! The search index: it hides nothing, and a search reads little.
+//! Tests of the search index: it hides nothing, and a search reads little.
 
 use base::store_place::DatabasePlace;
 use std::collections::BTreeSet;
@@ -24,12 +24,12 @@ const VOCABULARY: [&str; 12] = [
     "it's",
 ];
 
-/// Takes a session as a process does that knows of no index.
+/// Takes a session like a process of a version without the index.
 const OLD_TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance) VALUES ($1, 1, $2)
     ON CONFLICT (session) DO UPDATE SET epoch = l.epoch + 1, instance = excluded.instance, wanted = false, cancel = false
     RETURNING epoch";
 
-/// Writes as it does.
+/// Returns the statement with which such a process writes.
 fn old_rows() -> String {
     let (before, after) = rows::ROWS.split_once("unsearched AS").unwrap();
     let (_, end) = after.split_once("IS NOT NULL)").unwrap();
@@ -60,7 +60,7 @@ async fn names(store: &Store, words: &str) -> Vec<String> {
     hits(store, words).await.into_iter().map(|hit| hit.record.id.to_string()).collect()
 }
 
-/// The sessions that a search for a word reads when it asks the index.
+/// Returns the sessions that a search for a word reads according to the index.
 async fn candidates(client: &Client, namespace: &str, word: &str) -> BTreeSet<String> {
     client.batch_execute(&format!("SET search_path TO {namespace}")).await.unwrap();
     let sql = literal(&find::candidates(&ListQuery { limit: 1000, ..ListQuery::default() }), word);
@@ -68,7 +68,7 @@ async fn candidates(client: &Client, namespace: &str, word: &str) -> BTreeSet<St
     client.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// A statement with the values of a search for a word.
+/// Replaces the parameters of a statement by those of a search for a word.
 fn literal(sql: &str, word: &str) -> String {
     let grams = grams::Grams::wanted(&[word.to_owned()]).unwrap();
     let grams = grams.iter().map(i16::to_string).collect::<Vec<_>>().join(",");
@@ -78,7 +78,7 @@ fn literal(sql: &str, word: &str) -> String {
         .replace("$3", "1001")
 }
 
-/// Waits until all sessions are indexed that nobody has, or that are open here.
+/// Waits until all sessions are indexed that have no owner or are open here.
 async fn indexed(client: &Client, namespace: &str) {
     let sql = format!("SELECT count(*) FROM {namespace}.lease WHERE unsearched");
     let start = std::time::Instant::now();
@@ -100,16 +100,16 @@ async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
         }
     }
     let (client, namespace) = by_hand(&place).await;
-    // Whoever closes a session has it indexed.
+    // Closing a session indexes it.
     let two = ["ses_00000000", "ses_00000002"].map(str::to_owned);
     let open = "ses_00000003".to_owned();
     let read = candidates(&client, &namespace, "zebra").await;
     assert!(read.is_superset(&two.clone().into()) && !read.contains("ses_00000001"), "{read:?}");
-    // And so has who says nothing for a moment.
+    // An open session is indexed after a moment without writes.
     indexed(&client, &namespace).await;
     assert_eq!(candidates(&client, &namespace, "zebra").await, two.clone().into());
     assert_eq!(names(&store, "ZEBRA").await, ["ses_00000002", "ses_00000000"]);
-    // What is said now is found at once, and what is gone is not.
+    // New text is found at once, and deleted text is not.
     say(&store, &SessionId::new(open.as_str()), "later", &["a giraffe".into()]).await;
     assert_eq!(names(&store, "giraffe").await, std::slice::from_ref(&open));
     indexed(&client, &namespace).await;
@@ -119,7 +119,7 @@ async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
     assert_eq!(names(&store, "giraffe").await, Vec::<String>::new());
     indexed(&client, &namespace).await;
     assert_eq!(candidates(&client, &namespace, "giraffe").await, [].into());
-    // Its title is looked at as well.
+    // Its title is searched as well.
     store.rename(&SessionId::new(two[0].as_str()), "All about yaks").await.unwrap();
     assert_eq!(names(&store, "YAK").await, [two[0].clone()]);
     assert_eq!(candidates(&client, &namespace, "yaks").await, [two[0].clone()].into());
@@ -132,8 +132,8 @@ async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
     store.stop().await;
 }
 
-/// Sessions of random words, some open, some changed since, some of them by a process that knows of no index: a search
-/// finds what it finds in all of them, read one by one.
+/// Sessions of random words, some open, some changed since, some of them by a process without the
+/// index: a search finds the same as reading all of them one by one.
 #[tokio::test]
 async fn search_finds_what_reading_all_finds() {
     let Some(database) = Database::get() else { return };
@@ -146,7 +146,7 @@ async fn search_finds_what_reading_all_finds() {
         words.collect::<Vec<_>>().join(" ")
     };
     let mut ids = Vec::new();
-    // More than are looked at by themselves.
+    // More sessions than are checked separately.
     for n in 0..150 {
         let texts: Vec<String> = (0..n % 4 + 1).map(|_| text()).collect();
         let id = session_saying(&one, n, &texts).await;
@@ -190,7 +190,7 @@ async fn search_finds_what_reading_all_finds() {
             let few = one.search(ListQuery::default(), words, 2).await.unwrap().hits;
             assert_eq!(few, expected[..2.min(expected.len())], "{words}, seed {seed}");
         }
-        // Once more with all of them indexed that can be; those that the other one holds are not its own.
+        // A second round with all of them indexed, except for those that the old process holds.
         let kept = format!(
             "SELECT count(*) FROM {namespace}.lease WHERE unsearched
              AND (instance IS NULL OR instance <> 'before')"
@@ -205,7 +205,7 @@ async fn search_finds_what_reading_all_finds() {
     other.stop().await;
 }
 
-/// Says something in a session as a process of the version before does, and perhaps closes it.
+/// Writes a message like a process of the earlier version, and optionally releases the session.
 async fn say_as_before(client: &Client, namespace: &str, id: &SessionId, text: &str, closes: bool) {
     client.batch_execute(&format!("SET search_path TO {namespace}")).await.unwrap();
     let epoch: i64 = client.query_one(OLD_TAKE, &[&id.as_str(), &"before"]).await.unwrap().get(0);
@@ -237,8 +237,8 @@ async fn write_as_before(client: &Client, id: &SessionId, epoch: i64, message: &
     assert_eq!(written.len(), 1);
 }
 
-/// A database of the second format that processes write to while it is brought up to date: none of them notices, and what
-/// they write afterwards is found.
+/// A database of the second format is upgraded while processes write to it: none of them is
+/// disturbed, and their later messages are found.
 #[tokio::test]
 async fn migration_leaves_those_alone_who_write_as_before() {
     let Some(database) = Database::get() else { return };
@@ -268,7 +268,7 @@ async fn migration_leaves_those_alone_who_write_as_before() {
     write_as_before(&client, &ids[7], epoch, &message("last", &["an ibex"])).await;
     assert_eq!(names(&stores[0], "ibex").await, [ids[7].to_string()]);
     client.execute("UPDATE lease SET instance = NULL WHERE session = $1", &[&ids[7].as_str()]).await.unwrap();
-    // A process that stays indexes all of them, and the search of one is enough as well.
+    // A long-running process indexes all of them; one search would be enough as well.
     stores[1].unsaid().await.unwrap();
     indexed(&client, &namespace).await;
     assert_eq!(candidates(&client, &namespace, "ibex").await, [ids[7].to_string()].into());
@@ -299,7 +299,7 @@ async fn search_for_short_words_ends_and_says_where() {
     let page = store.search(ListQuery::default(), "xy", 9).await.unwrap();
     assert_eq!((page.hits.len(), page.cut.map(|cut| cut.sessions)), (0, Some(search::MAX_UNAIDED)));
     assert!(page.cut.is_some_and(|cut| cut.oldest < Timestamp(12000)), "{:?}", page.cut);
-    // Where enough is found before, nothing is said.
+    // If enough is found before the limit, no cut is reported.
     let page = store.search(ListQuery::default(), "of", 9).await.unwrap();
     assert_eq!((page.hits.len(), page.cut), (9, None));
     store.stop().await;
@@ -310,9 +310,9 @@ async fn unindexed_session_is_indexed_when_it_is_taken() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let one = store(&place);
-    // More than whoever closes it waits for.
+    // More than closing it waits for.
     let mut texts: Vec<String> = (0..50).map(|n| format!("zebra number{n}")).collect();
-    // It has too many groups of letters for them to be named.
+    // It has more trigrams than are stored.
     let noise: String = (0..40_000).map(|_| fastrand::alphanumeric()).collect();
     texts.push(format!("{noise} needle"));
     let id = session_saying(&one, 0, &texts).await;
@@ -331,7 +331,7 @@ async fn unindexed_session_is_indexed_when_it_is_taken() {
     }
     let rows: i64 = client.query_one("SELECT count(*) FROM word", &[]).await.unwrap().get(0);
     assert_eq!(rows, 52);
-    // Loading it says nothing.
+    // Loading it writes nothing.
     other.close(&id).await;
     other.load(&id).await.unwrap();
     indexed(&client, &namespace).await;

@@ -1,4 +1,4 @@
-//! What is asked about a session as a whole: to make it, read it, take it in, change its record, remove it.
+//! Operations on a whole session: create, load, import, change its record, delete.
 
 use tokio::sync::oneshot;
 
@@ -11,10 +11,10 @@ use crate::write::SessionWrite;
 use crate::{Error, LoadOptions, Record, RecordChange, SessionFeed, StoredSession, TitleSource};
 use base::id::SessionId;
 
-/// What is said where the index knows of more messages than the file.
+/// The message for a file that has fewer messages than the index knows of.
 const NEWEST_MISSING: &str = "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.";
 
-/// The number of the last message where there is none.
+/// The number of the last message if there is none.
 const NONE_YET: i64 = 0;
 
 impl Thread {
@@ -24,8 +24,8 @@ impl Thread {
         Ok(())
     }
 
-    /// What is known of a session beside its file, and the number of the last message in that; a store
-    /// without an index can still be read.
+    /// Returns a session's record from memory or the index, and the number of the last message.
+    /// Returns `None` if the index cannot be read: the session's file still can.
     pub(super) fn known(&mut self, session: &SessionId) -> Option<(Record, i64)> {
         if let Some(record) = self.created.get(session) {
             return Some((record.clone(), NONE_YET));
@@ -36,7 +36,7 @@ impl Thread {
         })
     }
 
-    /// Reads a session and keeps it open.
+    /// Reads a session and holds it open.
     pub(super) fn load(&mut self, session: &SessionId, options: LoadOptions) -> Result<(StoredSession, usize), Error> {
         let LoadOptions { lean, unknown, beginning: wanted } = options;
         let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
@@ -46,7 +46,7 @@ impl Thread {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
             Err(e) => return Err(Error::Unwritable(e.to_string())),
         };
-        // The log of a file that is gone may be what is left of a session that was deleted.
+        // The log of a missing file may be a remnant of a deleted session.
         let has_log = salvage::has_log(&path) && (is_there || known.is_some());
         let identified = known.clone().or(unknown.map(|record| *record).filter(|_| is_there));
         if empty && !has_log && messages == NONE_YET && (known.is_some() || identified.is_none()) {
@@ -55,7 +55,7 @@ impl Thread {
         self.hold(session)?;
         let torn = if empty || self.open.contains(session) { None } else { salvage::torn_log(&path) };
         let read = if empty {
-            // A file that is open and was removed takes nothing any more.
+            // A file that was removed while it was open accepts no writes.
             self.open.remove(session);
             let reason = if is_there { "it is empty" } else { "it is gone" };
             Err(session::damaged(session, &path, reason.into()))
@@ -77,23 +77,23 @@ impl Thread {
         self.compare(session, stored, known.as_ref(), messages).map(|stored| (stored, cold))
     }
 
-    /// A session in which nothing was said, and which has no file.
+    /// Loads a session that has no message and no file.
     fn load_unsaid(&mut self, session: &SessionId, known: Option<Record>) -> Result<(StoredSession, usize), Error> {
         let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
         self.hold(session)?;
-        // A file that is open and was removed takes nothing any more.
+        // A file that was removed while it was open accepts no writes.
         self.open.remove(session);
         self.created.insert(session.clone(), record.clone());
         Ok((StoredSession { record, messages: Vec::new(), damage: Vec::new() }, 0))
     }
 
-    /// Sends the first messages of a session to whoever wants them, while the rest of it is still to be read.
+    /// Sends the first messages of a session, while the rest of it is still to be read.
     fn tell_beginning(&mut self, session: &SessionId, wanted: Option<oneshot::Sender<StoredSession>>) {
         let Some(wanted) = wanted else { return };
-        // Whatever is wrong with the file is said when all of it is read.
+        // Damage is reported when the whole file is read.
         let first = self.file(session, false).ok().and_then(|file| beginning::read(file.db()));
         if let Some(first) = first {
-            // Whoever wanted it may have been cancelled since.
+            // The receiver may have been cancelled.
             wanted.send(first).ok();
         }
     }
@@ -111,7 +111,7 @@ impl Thread {
         })
     }
 
-    /// Compares what was read with what the index knows, which learns it.
+    /// Compares the loaded session with the index, and updates the index.
     fn compare(
         &mut self,
         session: &SessionId,
@@ -121,7 +121,7 @@ impl Thread {
     ) -> Result<StoredSession, Error> {
         let here = match self.open.get(session) {
             Some(file) => file.messages()?,
-            // Made anew of what could be read.
+            // The file was rebuilt from its readable parts.
             None => i64::try_from(stored.messages.len()).unwrap_or(i64::MAX),
         };
         if here < messages && stored.damage.is_empty() {
@@ -137,20 +137,20 @@ impl Thread {
         Ok(session::path(&self.dir, session).exists() || self.known(session).is_some())
     }
 
-    /// Reads a session that may be open elsewhere, and stays closed here.
+    /// Reads a session that may be open in another process, without opening it here.
     pub(super) fn peek(&mut self, session: &SessionId) -> Result<StoredSession, Error> {
         let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         if let Some(file) = self.open.get(session) {
             return file.load(known);
         }
         let mut stored = match (peek::peek(&self.dir, session, known.clone()), known) {
-            // Never prompted, or its file is gone.
+            // It has no prompt yet, or its file is missing.
             (Err(Error::NotFound(_)), Some(record)) => {
                 StoredSession { record, messages: Vec::new(), damage: Vec::new() }
             }
             (read, _) => read?,
         };
-        // Another process may have written some meanwhile, or taken some away.
+        // Another process may have added or removed messages in the meantime.
         let messages = before.min(self.known(session).map_or(NONE_YET, |(_, last)| last));
         let here = i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
         if here < messages && stored.damage.is_empty() {
@@ -168,7 +168,7 @@ impl Thread {
         Ok(stored)
     }
 
-    /// Reads a session as it is now, a message at a time where its file can be read so.
+    /// Reads the present state of a session, one message at a time if its file permits that.
     pub(super) fn read_out(&mut self, session: &SessionId) -> Result<SessionFeed, Error> {
         let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         if self.open.get(session).is_none()
@@ -180,7 +180,7 @@ impl Thread {
         self.peek(session).map(SessionFeed::from)
     }
 
-    /// Keeps a whole session that is not here yet. It stays closed.
+    /// Stores a complete new session, and leaves it closed.
     pub(super) fn import(&mut self, feed: SessionFeed) -> Result<(), Error> {
         let id = &feed.record.id.clone();
         let taken = session::path(&self.dir, id).exists() || self.known(id).is_some();
@@ -207,7 +207,8 @@ impl Thread {
         let changed =
             self.load(session, LoadOptions { lean: true, ..LoadOptions::default() }).and_then(|(stored, _)| {
                 let mut record = stored.record;
-                // Its file may be gone, or not made yet: the change is to be kept all the same.
+                // The file may be missing, or not created yet; the change must be saved in any
+                // case.
                 let file = self.file(session, true)?;
                 file.remember(Some(record.clone()))?;
                 let kept = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
@@ -232,7 +233,7 @@ impl Thread {
         self.delete_later_children(session)
     }
 
-    /// Removes the children of a session that is gone, unless they are open.
+    /// Deletes the children of a deleted session, unless they are open.
     pub(super) fn delete_orphans(&mut self, session: &SessionId) -> Result<(), Error> {
         if session::path(&self.dir, session).exists() {
             return Ok(()); // it was imported again
@@ -243,14 +244,14 @@ impl Thread {
         Ok(())
     }
 
-    /// Has those children deleted later that are not in the index yet.
+    /// Schedules the deletion of children that are not in the index yet.
     fn delete_later_children(&mut self, session: &SessionId) -> Result<(), Error> {
         let fill = self.complete(|index| Ok(index.fill()))?;
         if let Some(fill) = fill.filter(|fill| fill.filling().is_some()) {
             let (jobs, session) = (self.beside.jobs(), session.clone());
             fill.when_over(move || {
                 if let Some(jobs) = jobs.upgrade() {
-                    // Nobody waits for it.
+                    // No caller waits for it.
                     jobs.put(StoreJob::DeleteOrphans { session });
                 }
             });
@@ -258,8 +259,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Removes a session in which nothing was ever said and to which its user gave no title. Says whether it was
-    /// such a one.
+    /// Deletes a session that has no message and no title of its user. Returns whether it was
+    /// deleted.
     pub(super) fn leave(&mut self, session: &SessionId) -> Result<bool, Error> {
         if !session::path(&self.dir, session).exists() {
             return Ok(false); // it goes when it is let go of
@@ -271,7 +272,7 @@ impl Thread {
         self.remove(session).map(|()| true)
     }
 
-    /// Removes a session that is not open here; where `unsaid` says so only one that [`Self::leave`] removes.
+    /// Deletes a session that is not open here; if `unsaid`, only one that [`Self::leave`] deletes.
     pub(super) fn discard(&mut self, session: &SessionId, unsaid: bool) -> Result<bool, Error> {
         if self.locks.contains_key(session) {
             return Ok(false);
@@ -285,18 +286,18 @@ impl Thread {
     }
 
     fn remove(&mut self, session: &SessionId) -> Result<(), Error> {
-        // One that is open elsewhere is not ours to remove; a damaged one may go.
+        // A session that is open in another process must not be deleted; a damaged one can be.
         self.hold(session)?;
         let path = session::path(&self.dir, session);
         self.open.remove(session);
         self.created.remove(session);
         self.unwritten.remove(session);
-        // The index first: who is killed in between leaves a whole session that is found again, not a
-        // name with nothing behind it.
+        // The index comes first: if the process is killed in between, a complete session is left,
+        // which is found again, and not an entry without a file.
         let gone = self.indexed(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
-        // Whoever fills the index may have read the file meanwhile.
+        // The process that fills the index may have read the file in the meantime.
         let gone = gone.and_then(|()| self.indexed(|index| index.remove(session)));
-        // What was said goes from the search index as well, whatever became of the rest.
+        // The search index must forget the session too, even if the deletion failed.
         let unsaid = self.words().and_then(|words| words.map_or(Ok(()), |words| words.remove(session)));
         if let Err(e) = unsaid {
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
