@@ -9,9 +9,9 @@ use transcript::{Content, Message, Part};
 /// A session that is being assembled.
 pub(super) struct Assembly {
     stored: StoredSession,
-    places: HashMap<String, usize>,
+    positions: HashMap<String, usize>,
     /// The index of the message that received the last part.
-    last: usize,
+    last_position: usize,
 }
 
 impl Assembly {
@@ -21,17 +21,17 @@ impl Assembly {
         let mut damage = Vec::new();
         let record = record.and_then(|json| serde_json::from_str(&json).ok()).or(fallback)?;
         let mut messages: Vec<Message> = Vec::with_capacity(rows.len());
-        let mut places: HashMap<String, usize> = HashMap::with_capacity(rows.len());
+        let mut positions: HashMap<String, usize> = HashMap::with_capacity(rows.len());
         for (id, json) in rows {
             match serde_json::from_str(&json) {
                 Ok(message) => {
-                    places.insert(id, messages.len());
+                    positions.insert(id, messages.len());
                     messages.push(message);
                 }
                 Err(e) => damage.push(format!("message {id} cannot be read: {e}")),
             }
         }
-        Some(Self { stored: StoredSession { record, messages, damage }, places, last: 0 })
+        Some(Self { stored: StoredSession { record, messages, damage }, positions, last_position: 0 })
     }
 
     /// Returns the message whose parts [`Self::cold`] needs; `None` if there is no summary.
@@ -46,8 +46,8 @@ impl Assembly {
     pub(super) fn cold(&self, parent: &MessageId, parts: &[String]) -> usize {
         for json in parts {
             if let Ok(Part { content: Content::Compaction(asked), .. }) = serde_json::from_str::<Part>(json) {
-                let first = asked.tail.as_ref().and_then(|tail| self.places.get(tail.as_str()));
-                return first.or_else(|| self.places.get(parent.as_str())).copied().unwrap_or(0);
+                let first = asked.tail.as_ref().and_then(|tail| self.positions.get(tail.as_str()));
+                return first.or_else(|| self.positions.get(parent.as_str())).copied().unwrap_or(0);
             }
         }
         0
@@ -55,20 +55,20 @@ impl Assembly {
 
     /// Adds a part. If its message is before `cold`, the result of a call is left out.
     pub(super) fn part(&mut self, id: &str, message: &str, json: &str, cold: usize) {
-        match (serde_json::from_str::<Part>(json), self.places.get(message)) {
-            (Ok(mut part), Some(place)) => {
+        match (serde_json::from_str::<Part>(json), self.positions.get(message)) {
+            (Ok(mut part), Some(position)) => {
                 if let Content::Tool(call) = &mut part.content
-                    && *place < cold
+                    && *position < cold
                 {
                     call.forget_result();
                 }
                 let messages = &mut self.stored.messages;
-                if *place != self.last {
+                if *position != self.last_position {
                     // Most messages have one or two parts, and there are thousands of messages.
-                    messages[self.last].parts.shrink_to_fit();
-                    self.last = *place;
+                    messages[self.last_position].parts.shrink_to_fit();
+                    self.last_position = *position;
                 }
-                messages[*place].parts.push(part);
+                messages[*position].parts.push(part);
             }
             (Ok(_), None) => self.stored.damage.push(format!("part {id} belongs to no message")),
             (Err(e), _) => self.stored.damage.push(format!("part {id} cannot be read: {e}")),

@@ -29,7 +29,7 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
     // Undone messages are not part of the copied conversation.
     let hidden = from.record.undone.last().map(|undone| undone.from.clone());
     renamed(
-        from.rewritten(record, move |message| Some(message).filter(|message| Some(&message.id) != hidden.as_ref())),
+        from.rewritten(record, move |message| if Some(&message.id) == hidden.as_ref() { None } else { Some(message) }),
         environment,
     )
 }

@@ -47,7 +47,7 @@ pub struct ClaimedTask {
     pub session: SessionId,
     /// The task, in the format of the program that queued it.
     pub work: String,
-    /// The number of hosts that have started it, including this one.
+    /// The number of attempts to answer it, including this one.
     pub tries: u64,
     /// The number of messages that the session had before the prompt.
     pub before: usize,
@@ -105,14 +105,17 @@ pub(super) enum FleetJob {
 impl FleetJob {
     /// Refuses the job, because this backend has no queue.
     pub(super) fn refuse(self) {
-        let none = || Error::Unwritable("prompts can wait only in a database: set store.url in your settings".into());
         // The receiver may have been cancelled.
         match self {
-            Self::Put { reply, .. } => drop(reply.send(Err(none()))),
-            Self::Claim { reply } => drop(reply.send(Err(none()))),
-            Self::End { reply, .. } | Self::Cancel { reply, .. } => drop(reply.send(Err(none()))),
-            Self::Look { reply, .. } => drop(reply.send(Err(none()))),
-            Self::Busy { reply } => drop(reply.send(Err(none()))),
+            Self::Put { reply, .. } => drop(reply.send(Err(no_queue()))),
+            Self::Claim { reply } => drop(reply.send(Err(no_queue()))),
+            Self::End { reply, .. } | Self::Cancel { reply, .. } => drop(reply.send(Err(no_queue()))),
+            Self::Look { reply, .. } => drop(reply.send(Err(no_queue()))),
+            Self::Busy { reply } => drop(reply.send(Err(no_queue()))),
         }
     }
+}
+
+fn no_queue() -> Error {
+    Error::Unwritable("prompts can wait only in a database: set store.url in your settings".into())
 }

@@ -8,7 +8,7 @@ pub struct LockHolder {
     /// The name of its machine, if that may be another one.
     pub host: Option<String>,
     /// The address at which it receives requests for the session, in the form of the backend.
-    pub(super) door: Option<String>,
+    pub(super) request_address: Option<String>,
 }
 
 impl std::fmt::Display for LockHolder {

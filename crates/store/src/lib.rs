@@ -8,6 +8,7 @@
 //! writes of other sessions hardly delay it. A session is open in one process at a time.
 
 mod assembly;
+mod compression;
 mod copy;
 mod error;
 mod feed;
@@ -15,8 +16,7 @@ mod fleet;
 mod holder;
 mod job;
 mod list;
-mod meters;
-mod pack;
+mod metrics;
 mod postgres;
 mod record;
 mod search;
@@ -45,7 +45,7 @@ pub use feed::SessionFeed;
 pub use fleet::{BusySession, ClaimedTask, TaskState, TaskStatus};
 pub use holder::LockHolder;
 pub use list::{ListCursor, ListFilling, ListQuery, SessionPage};
-pub use meters::{StoreMeters, StoreNumber};
+pub use metrics::{StoreMeters, StoreNumber};
 pub use record::{DiffStats, PastUndo, Record, RecordChange, TitleSource, UndoEntry, visible};
 pub use search::{SearchCut, SearchHit, SearchPage};
 pub use takeover::{OwnerRequest, TakeoverRequests};
@@ -112,7 +112,7 @@ pub struct BackendState {
 }
 
 /// The capacity of the job queue. A backend that cannot keep up slows the turn down.
-const WAITING: usize = 512;
+const MAX_WAITING_JOBS: usize = 512;
 
 /// A handle to the store's thread. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -134,7 +134,7 @@ impl Store {
     /// executes the jobs; it ends when the last handle is dropped. Nothing is opened until it is
     /// needed.
     pub fn open(find: impl FnOnce() -> StorePlace + Send + 'static) -> Self {
-        let (jobs, received) = channel::channel(WAITING);
+        let (jobs, received) = channel::channel(MAX_WAITING_JOBS);
         let wake = jobs.downgrade();
         let meters = Arc::<StoreMeters>::default();
         let counted = meters.clone();
@@ -197,11 +197,14 @@ impl Store {
 
     /// Writes a part. A part with the same id is replaced.
     pub async fn part(&self, session: &SessionId, message: &MessageId, part: &Part) {
-        let (id, message) = (part.id.to_string(), message.to_string());
+        let id = part.id.to_string();
+        let message = message.to_string();
         // A large part is not serialized on the thread that reads messages.
-        let json = match part.is_large().then(|| part.clone()) {
-            Some(part) => base::task::on_threads(async move { serde_json::to_string(&part) }).await,
-            None => serde_json::to_string(part),
+        let json = if part.is_large() {
+            let part = part.clone();
+            base::task::on_threads(async move { serde_json::to_string(&part) }).await
+        } else {
+            serde_json::to_string(part)
         };
         match json {
             Ok(json) => self.write(session, SessionWrite::Part { id, message, json }).await,
@@ -223,7 +226,8 @@ impl Store {
     /// # Errors
     /// Returns the first failure of a write since the last flush.
     pub async fn flush(&self, session: &SessionId) -> Result<(), Error> {
-        let (session, began) = (session.clone(), Instant::now());
+        let session = session.clone();
+        let began = Instant::now();
         let flushed = self.ask(|reply| StoreJob::Flush { session, reply }).await;
         self.meters.flushed(began.elapsed(), flushed.is_err());
         flushed
@@ -402,7 +406,8 @@ impl Store {
     /// if the owner cannot be notified: it runs on another machine with files of its own, or has
     /// ended.
     pub async fn request(&self, holder: &LockHolder, session: &SessionId) -> Option<Duration> {
-        let (holder, session) = (holder.clone(), session.clone());
+        let holder = holder.clone();
+        let session = session.clone();
         self.ask(|reply| StoreJob::Ask { holder, session, reply }).await.ok()?
     }
 
@@ -422,7 +427,8 @@ impl Store {
     /// # Errors
     /// Returns [`Error::Unwritable`] if nothing can be read.
     pub async fn search(&self, query: ListQuery, words: &str, limit: usize) -> Result<SearchPage, Error> {
-        let (query, words) = (Box::new(query), words.to_owned());
+        let query = Box::new(query);
+        let words = words.to_owned();
         self.ask(|reply| StoreJob::Search { query, words, limit, reply }).await
     }
 

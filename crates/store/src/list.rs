@@ -57,10 +57,12 @@ pub struct ListQuery {
 impl ListQuery {
     /// Makes a page of up to `limit + 1` records, newest first.
     pub(super) fn page(&self, mut sessions: Vec<Record>) -> SessionPage {
-        let more = sessions.len() > self.limit;
+        let has_more = sessions.len() > self.limit;
         sessions.truncate(self.limit);
-        let last = sessions.last().filter(|_| more);
-        let next = last.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
+        let mut next = None;
+        if has_more && let Some(last) = sessions.last() {
+            next = Some(ListCursor { updated: last.updated, id: last.id.clone() });
+        }
         SessionPage { sessions, next, filling: None, unreadable: Vec::new() }
     }
 

@@ -13,25 +13,25 @@
 //! While the database is unreachable, sessions continue in memory up to a limit
 //! ([`base::store_place::DatabasePlace`]).
 
+mod address;
+mod connection;
 mod fault;
 mod fill;
 mod filling;
 mod find;
 mod fleet;
-mod grams;
-mod keeper;
+mod job_queues;
 mod lease;
-mod lines;
-mod link;
-mod ours;
-mod own_index;
-mod place;
+mod leased;
+mod pending_index;
 mod read;
-mod rounds;
 mod rows;
+mod scheduler;
 mod schema;
+mod search_index;
 mod tls;
-mod words;
+mod trigrams;
+mod worker;
 mod write;
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ use base::channel::Receiver;
 /// Executes jobs until the last [`super::Store`] is dropped.
 pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, rounds::run(place, jobs, meters)),
+        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, scheduler::run(place, jobs, meters)),
         Err(e) => tracing::error!("no runtime for the store: {e}"),
     }
 }

@@ -41,17 +41,17 @@ pub struct SearchCut {
 
 /// The maximum number of sessions that are read, from the newest, if all words are too short for an
 /// index.
-pub(super) const MAX_UNAIDED: usize = 1000;
+pub(super) const MAX_UNINDEXED_READS: usize = 1000;
 
 /// The minimum length of a word that an index can find, in letters.
-pub(super) const INDEXED_LETTERS: usize = 3;
+pub(super) const MIN_INDEXED_LETTERS: usize = 3;
 
 /// Whether all words are too short for an index.
 pub(super) fn are_short(words: &[String]) -> bool {
-    words.iter().all(|word| word.chars().nth(INDEXED_LETTERS - 1).is_none())
+    words.iter().all(|word| word.chars().nth(MIN_INDEXED_LETTERS - 1).is_none())
 }
 
-const AROUND: usize = 60;
+const EXCERPT_CONTEXT_BYTES: usize = 60;
 
 /// Searches sessions for words, all of which must be in one message or in the title, in any case.
 /// Returns at most `limit` hits, in the order of `records`. Blocks.
@@ -63,20 +63,20 @@ pub(super) fn search(
 ) -> Vec<SearchHit> {
     let next = AtomicUsize::new(0);
     let found: Mutex<Vec<(usize, SearchHit)>> = Mutex::default();
-    let look = || loop {
+    let search_next = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
         let Some(record) = records.get(at) else { return };
         if locked(&found).len() >= limit {
             return;
         }
-        if let Some(hit) = looked(record, read(record), words) {
+        if let Some(hit) = search_session(record, read(record), words) {
             locked(&found).push((at, hit));
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(look);
+            scope.spawn(search_next);
         }
     });
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -85,12 +85,16 @@ pub(super) fn search(
 }
 
 /// Splits a query into words in lower case.
-pub(super) fn wanted(words: &str) -> Vec<String> {
+pub(super) fn split_words(words: &str) -> Vec<String> {
     words.split_whitespace().map(str::to_lowercase).collect()
 }
 
 /// Searches a session that was read; if it could not be read, only its title.
-pub(super) fn looked(record: &Record, read: Result<StoredSession, Error>, words: &[String]) -> Option<SearchHit> {
+pub(super) fn search_session(
+    record: &Record,
+    read: Result<StoredSession, Error>,
+    words: &[String],
+) -> Option<SearchHit> {
     let stored = read.unwrap_or_else(|e| {
         tracing::debug!("not searched: {e}");
         StoredSession { record: record.clone(), messages: Vec::new(), damage: Vec::new() }
@@ -104,10 +108,10 @@ fn hit(stored: &StoredSession, words: &[String]) -> Option<SearchHit> {
         words.iter().all(|word| text.contains(word.as_str()))
     };
     let texts: Vec<String> = stored.messages.iter().map(text).filter(|text| contains(text)).collect();
-    let titled = stored.record.title.as_deref().is_some_and(contains);
+    let is_in_title = stored.record.title.as_deref().is_some_and(contains);
     let excerpt = match texts.first() {
         Some(text) => excerpt(text, &words[0]),
-        None if titled => String::new(),
+        None if is_in_title => String::new(),
         None => return None,
     };
     Some(SearchHit { record: stored.record.clone(), messages: texts.len(), excerpt })
@@ -143,9 +147,10 @@ fn excerpt(text: &str, word: &str) -> String {
     let lower = text.to_lowercase();
     // The text in lower case may have a different length; the position is then approximate.
     let at = lower.find(word).unwrap_or(0).min(text.len());
-    let start = text.floor_char_boundary(at.saturating_sub(AROUND));
-    let end = text.ceil_char_boundary((at + word.len() + AROUND).min(text.len()));
+    let start = text.floor_char_boundary(at.saturating_sub(EXCERPT_CONTEXT_BYTES));
+    let end = text.ceil_char_boundary((at + word.len() + EXCERPT_CONTEXT_BYTES).min(text.len()));
     let middle: Vec<&str> = text[start..end].split_whitespace().collect();
-    let (before, after) = (if start > 0 { "…" } else { "" }, if end < text.trim_end().len() { "…" } else { "" });
+    let before = if start > 0 { "…" } else { "" };
+    let after = if end < text.trim_end().len() { "…" } else { "" };
     format!("{before}{}{after}", middle.join(" "))
 }

@@ -5,8 +5,8 @@
 //! and hardly wait for those of other sessions. Flushed data survives a power cut if the disk
 //! honours flushes; data that was only written survives the end of the process.
 
+mod background_writer;
 mod beginning;
-mod beside;
 mod fill;
 mod find;
 mod index;
@@ -19,11 +19,11 @@ mod queue;
 mod read_out;
 mod recent;
 mod salvage;
+mod search_index;
 mod session;
 pub(super) mod takeover;
 mod thread;
 mod wal;
-mod words;
 
 #[cfg(test)]
 mod damage;

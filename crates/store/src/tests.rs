@@ -29,12 +29,12 @@ pub(super) fn message(id: &str, words: &[&str]) -> Message {
 }
 
 /// A store location for one test.
-pub(super) struct Bed {
+pub(super) struct TestStore {
     pub(super) place: StorePlace,
     dir: tempfile::TempDir,
 }
 
-impl Bed {
+impl TestStore {
     pub(super) fn store(&self) -> Store {
         let place = self.place.clone();
         Store::open(move || place)
@@ -42,12 +42,12 @@ impl Bed {
 }
 
 /// Runs a test in each backend.
-async fn each(test: impl AsyncFn(Bed)) {
+async fn each(test: impl AsyncFn(TestStore)) {
     let dir = tempfile::tempdir().unwrap();
-    test(Bed { place: StorePlace::Files(dir.path().into()), dir }).await;
+    test(TestStore { place: StorePlace::Files(dir.path().into()), dir }).await;
     if let Some(database) = Database::get() {
         let place = StorePlace::Database(DatabasePlace::new(&database.fresh(60)));
-        test(Bed { place, dir: tempfile::tempdir().unwrap() }).await;
+        test(TestStore { place, dir: tempfile::tempdir().unwrap() }).await;
     }
 }
 
@@ -61,12 +61,12 @@ pub(super) async fn write(store: &Store, record: &Record, messages: &[Message]) 
 }
 
 #[tokio::test]
-async fn a_history_comes_back_as_it_was_written() {
-    each(async |bed: Bed| {
+async fn history_is_restored() {
+    each(async |backend: TestStore| {
         let record = record("ses_00000001", "/w", 5);
         let messages = [message("b", &["one", "two"]), message("a", &["three"])];
         {
-            let store = bed.store();
+            let store = backend.store();
             store.create(&record).await.unwrap();
             assert_eq!(store.load(&record.id).await.unwrap().messages, []);
             write(&store, &record, &messages).await;
@@ -76,7 +76,7 @@ async fn a_history_comes_back_as_it_was_written() {
             store.close(&record.id).await;
             store.flush(&record.id).await.unwrap();
         }
-        let stored = bed.store().load(&record.id).await.unwrap();
+        let stored = backend.store().load(&record.id).await.unwrap();
         assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
     })
     .await;
@@ -84,12 +84,12 @@ async fn a_history_comes_back_as_it_was_written() {
 
 /// More sessions than are written concurrently, each with much text: everything is saved, in order.
 #[tokio::test]
-async fn many_sessions_write_at_once() {
-    each(async |bed: Bed| {
+async fn concurrent_sessions_are_saved_in_order() {
+    each(async |backend: TestStore| {
         let records: Vec<Record> = (0..9).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
         let long = "many words ".repeat(30_000);
         let messages: Vec<Message> = (0..3).map(|n| message(&format!("m{n}"), &[&long[n..], "short"])).collect();
-        let store = bed.store();
+        let store = backend.store();
         let session = async |record: &Record| {
             store.create(record).await.unwrap();
             for _ in 0..3 {
@@ -103,7 +103,7 @@ async fn many_sessions_write_at_once() {
         futures_util::future::join_all(records.iter().map(session)).await;
         assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), 9);
         store.stop().await;
-        let again = bed.store();
+        let again = backend.store();
         for record in records {
             let stored = again.load(&record.id).await.unwrap();
             assert_eq!(stored, StoredSession { record, messages: messages.clone(), damage: vec![] });
@@ -113,9 +113,10 @@ async fn many_sessions_write_at_once() {
 }
 
 #[tokio::test]
-async fn a_session_is_one_process_s_from_its_first_moment() {
-    each(async |bed: Bed| {
-        let (one, other) = (bed.store(), bed.store());
+async fn session_is_exclusive_from_creation() {
+    each(async |backend: TestStore| {
+        let one = backend.store();
+        let other = backend.store();
         let record = record("ses_00000001", "/w", 1);
         one.create(&record).await.unwrap();
         assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
@@ -138,7 +139,7 @@ async fn a_session_is_one_process_s_from_its_first_moment() {
         assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
         assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
         other.stop().await;
-        if let StorePlace::Files(dir) = &bed.place {
+        if let StorePlace::Files(dir) = &backend.place {
             let left = std::fs::read_dir(dir.join("sessions")).unwrap().flatten().map(|file| file.file_name());
             assert_eq!(left.collect::<Vec<_>>(), ["ses_00000001.db"]);
         }
@@ -147,10 +148,10 @@ async fn a_session_is_one_process_s_from_its_first_moment() {
 }
 
 #[tokio::test]
-async fn forks_and_imports_are_sessions_of_their_own() {
-    each(async |bed: Bed| {
-        let environment = environment(&bed);
-        let store = bed.store();
+async fn forks_and_imports_are_independent() {
+    each(async |backend: TestStore| {
+        let environment = environment(&backend);
+        let store = backend.store();
         let record = Record { agent: Some("plan".into()), ..record("ses_00000001", "/w", 1) };
         store.create(&record).await.unwrap();
         write(&store, &record, &[message("a", &["one", "two"]), message("b", &["three"])]).await;
@@ -177,9 +178,9 @@ async fn forks_and_imports_are_sessions_of_their_own() {
 /// Reading one message at a time yields the same session as reading it whole, whether or not it is
 /// open.
 #[tokio::test]
-async fn a_session_is_read_out_as_it_was_written() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+async fn session_is_read_out_unchanged() {
+    each(async |backend: TestStore| {
+        let store = backend.store();
         let record = record("ses_00000001", "/w", 1);
         store.create(&record).await.unwrap();
         let messages: Vec<Message> = (0..50).map(|at| message(&format!("m{at}"), &["one", "two"])).collect();
@@ -194,7 +195,7 @@ async fn a_session_is_read_out_as_it_was_written() {
         assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "open");
         store.close(&record.id).await;
         assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "closed");
-        let renamed = renamed(store.read_out(&record.id).await.unwrap(), &environment(&bed));
+        let renamed = renamed(store.read_out(&record.id).await.unwrap(), &environment(&backend));
         let copy = renamed.record.id.clone();
         store.import(renamed).await.unwrap();
         let read = store.load(&copy).await.unwrap();
@@ -206,9 +207,9 @@ async fn a_session_is_read_out_as_it_was_written() {
 
 /// An incomplete feed stores nothing.
 #[tokio::test]
-async fn an_import_that_fails_leaves_nothing() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+async fn failed_import_leaves_nothing() {
+    each(async |backend: TestStore| {
+        let store = backend.store();
         let record = record("ses_00000001", "/w", 1);
         let broken = Error::Source("it ends here".into());
         let messages = [Ok(message("a", &["one"])), Err(broken.clone())];
@@ -221,15 +222,15 @@ async fn an_import_that_fails_leaves_nothing() {
     .await;
 }
 
-fn environment(bed: &Bed) -> base::environment::Environment {
-    let home = ("HOME".to_owned(), bed.dir.path().display().to_string());
+fn environment(backend: &TestStore) -> base::environment::Environment {
+    let home = ("HOME".to_owned(), backend.dir.path().display().to_string());
     base::environment::Environment::from_vars(std::collections::BTreeMap::from([home]))
 }
 
 #[tokio::test]
-async fn words_are_found_in_whatever_case() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+async fn search_ignores_case() {
+    each(async |backend: TestStore| {
+        let store = backend.store();
         for (n, words) in
             ["The Übersicht is empty", "nothing of the kind", "an übersicht of an EMPTY room"].iter().enumerate()
         {
@@ -260,12 +261,12 @@ async fn words_are_found_in_whatever_case() {
 /// nothing. Input before the first message is saved like everything else, until the session is
 /// left.
 #[tokio::test]
-async fn what_was_never_prompted_is_kept_until_it_is_left() {
-    each(async |bed: Bed| {
+async fn session_without_prompt_is_saved_until_left() {
+    each(async |backend: TestStore| {
         let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
         let named = || RecordChange::Title("Mine".into());
         let id = |n: u64| SessionId::new(format!("ses_0000000{n}"));
-        let store = bed.store();
+        let store = backend.store();
         for n in 1..=4 {
             let record = record(id(n).as_str(), "/w", n);
             store.create(&record).await.unwrap();
@@ -291,7 +292,7 @@ async fn what_was_never_prompted_is_kept_until_it_is_left() {
         for n in 1..=4 {
             store.close(&id(n)).await;
         }
-        let again = bed.store();
+        let again = backend.store();
         assert!(matches!(again.load(&id(1)).await, Err(Error::NotFound(_))));
         assert_eq!(again.load(&id(2)).await.unwrap().record.agent.as_deref(), Some("plan"));
         assert_eq!(again.load(&id(3)).await.unwrap().record.title.as_deref(), Some("Mine"));
@@ -309,8 +310,8 @@ async fn what_was_never_prompted_is_kept_until_it_is_left() {
 
 #[tokio::test]
 async fn lists_are_paged() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+    each(async |backend: TestStore| {
+        let store = backend.store();
         for n in 0..5u64 {
             let cwd = if n == 3 { "/other" } else { "/w" };
             let record = Record { archived: n == 4, ..record(&format!("ses_0000000{n}"), cwd, 10 + n / 2) };
@@ -333,9 +334,9 @@ async fn lists_are_paged() {
 }
 
 #[tokio::test]
-async fn list_project_has_the_directories_below_it() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+async fn project_list_includes_subdirectories() {
+    each(async |backend: TestStore| {
+        let store = backend.store();
         let places = ["/w", "/w/a", "/w2", "/w/a/b", "/other", "/w"];
         for (n, cwd) in places.iter().enumerate() {
             let record = record(&format!("ses_0000000{n}"), cwd, 10 + n as u64 / 2);
@@ -362,9 +363,9 @@ async fn list_project_has_the_directories_below_it() {
 
 /// Cut messages are gone, and later ones take their place.
 #[tokio::test]
-async fn what_is_cut_off_is_gone() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+async fn cut_messages_are_deleted() {
+    each(async |backend: TestStore| {
+        let store = backend.store();
         let record = record("ses_00000001", "/w", 5);
         store.create(&record).await.unwrap();
         write(&store, &record, &[message("a", &["one"]), message("b", &["two"]), message("c", &["three"])]).await;
@@ -375,7 +376,7 @@ async fn what_is_cut_off_is_gone() {
         write(&store, &record, &[message("b", &["again"])]).await;
         store.flush(&record.id).await.unwrap();
         store.stop().await;
-        let store = bed.store();
+        let store = backend.store();
         let left = store.load(&record.id).await.unwrap();
         assert_eq!(left.messages, [message("a", &["one"]), message("b", &["again"])]);
         store.cut(&record.id, &MessageId::new("a")).await;
@@ -387,9 +388,9 @@ async fn what_is_cut_off_is_gone() {
 }
 
 #[tokio::test]
-async fn grants_and_choices_belong_to_a_project() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+async fn grants_and_recent_models_belong_to_project() {
+    each(async |backend: TestStore| {
+        let store = backend.store();
         let grant = |project: &str, pattern: &str| Grant {
             project: project.into(),
             agent: "build".into(),
@@ -413,9 +414,9 @@ async fn grants_and_choices_belong_to_a_project() {
 }
 
 #[tokio::test]
-async fn children_go_with_their_parent() {
-    each(async |bed: Bed| {
-        let store = bed.store();
+async fn children_are_deleted_with_parent() {
+    each(async |backend: TestStore| {
+        let store = backend.store();
         let parent = record("ses_00000001", "/w", 5);
         let child = Record { parent: Some(parent.id.clone()), ..record("ses_00000002", "/w", 6) };
         for record in [&parent, &child] {

@@ -58,15 +58,15 @@ pub(super) fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
     if entries.len() < 2 {
         return entries;
     }
-    let mut kept: Vec<SessionWrite> = Vec::with_capacity(entries.len());
-    let mut places: HashMap<(u8, String), usize> = HashMap::new();
+    let mut result: Vec<SessionWrite> = Vec::with_capacity(entries.len());
+    let mut positions: HashMap<(u8, String), usize> = HashMap::new();
     for entry in entries {
         let key = match &entry {
             SessionWrite::Record(_) => (0, String::new()),
             SessionWrite::Amend(_) => {
                 // A later record must not move before this change.
-                places.remove(&(0, String::new()));
-                kept.push(entry);
+                positions.remove(&(0, String::new()));
+                result.push(entry);
                 continue;
             }
             SessionWrite::Message { id, .. } => (1, id.clone()),
@@ -74,18 +74,18 @@ pub(super) fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
             SessionWrite::Content { name, .. } => (3, name.clone()),
             SessionWrite::Cut { .. } => {
                 // Earlier writes must not be replaced by ones after the removal.
-                places.clear();
-                kept.push(entry);
+                positions.clear();
+                result.push(entry);
                 continue;
             }
         };
-        match places.get(&key) {
-            Some(place) => kept[*place] = entry,
+        match positions.get(&key) {
+            Some(position) => result[*position] = entry,
             None => {
-                places.insert(key, kept.len());
-                kept.push(entry);
+                positions.insert(key, result.len());
+                result.push(entry);
             }
         }
     }
-    kept
+    result
 }

@@ -3,7 +3,7 @@
 use crate::Error;
 
 /// The maximum number of attempts for a statement that conflicts with another transaction.
-pub(super) const TRIES: usize = 5;
+pub(super) const MAX_ATTEMPTS: usize = 5;
 
 /// The reason why a statement failed, by the appropriate reaction.
 #[derive(Debug, Clone)]
@@ -37,21 +37,21 @@ impl From<Error> for DatabaseFault {
 
 impl From<tokio_postgres::Error> for DatabaseFault {
     fn from(e: tokio_postgres::Error) -> Self {
-        let Some(said) = e.as_db_error() else {
+        let Some(db_error) = e.as_db_error() else {
             let source = std::error::Error::source(&e);
             let broken = e.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>());
             let reason = source.map_or_else(|| e.to_string(), |source| format!("{e}: {source}"));
             return if broken { Self::Away(reason) } else { Self::Refused(reason) };
         };
-        match said.code().code() {
+        match db_error.code().code() {
             "40001" | "40P01" => Self::Again,
             // 25006 is a standby, which accepts no writes; the others mean that the server ends or
             // starts.
-            "25006" | "57P01" | "57P02" | "57P03" => Self::Away(said.message().to_owned()),
-            code if code.starts_with("08") || code == "53300" => Self::Away(said.message().to_owned()),
+            "25006" | "57P01" | "57P02" | "57P03" => Self::Away(db_error.message().to_owned()),
+            code if code.starts_with("08") || code == "53300" => Self::Away(db_error.message().to_owned()),
             // The disk or the memory is full.
-            code if code.starts_with("53") => Self::Full(said.message().to_owned()),
-            _ => Self::Refused(said.message().to_owned()),
+            code if code.starts_with("53") => Self::Full(db_error.message().to_owned()),
+            _ => Self::Refused(db_error.message().to_owned()),
         }
     }
 }

@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::types::Type;
 
 use super::fault::DatabaseFault;
-use super::filling::LONGEST_PAUSE;
-use super::keeper::Keeper;
-use super::ours::Ours;
+use super::filling::MAX_PAUSE;
+use super::leased::LeasedSession;
+use super::worker::Worker;
 use crate::Error;
 use base::id::SessionId;
 
@@ -23,7 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The number of sessions that are looked up at a time.
-const SESSIONS: i64 = 64;
+const SESSIONS_PER_LOOKUP: i64 = 64;
 
 /// Yields sessions without an owner that are not indexed, before `$1`.
 pub(super) const LEFT: &str = "SELECT session, epoch FROM lease
@@ -38,10 +38,10 @@ pub(super) struct IndexedPiece {
     pub(super) next: Instant,
 }
 
-impl Keeper {
+impl Worker {
     pub(super) fn has_to_index(&self) -> bool {
-        let is_any = || self.ours.borrow().values().any(Ours::is_to_be_indexed);
-        !self.link.is_away() && (self.filling.is_wanted() || is_any())
+        let is_any = || self.owned.borrow().values().any(LeasedSession::is_to_be_indexed);
+        !self.connection.is_away() && (self.filling.is_wanted() || is_any())
     }
 
     /// Returns the next piece of indexing, if there is one.
@@ -50,9 +50,10 @@ impl Keeper {
         busy: &HashSet<SessionId>,
     ) -> Option<(Option<SessionId>, LocalBoxFuture<'a, IndexedPiece>)> {
         let own = {
-            let ours = self.ours.borrow();
-            let ready =
-                ours.iter().find(|(id, one)| one.is_to_be_indexed() && one.index.is_quiet() && !busy.contains(*id));
+            let owned = self.owned.borrow();
+            let ready = owned
+                .iter()
+                .find(|(id, leased)| leased.is_to_be_indexed() && leased.index.is_quiet() && !busy.contains(*id));
             ready.map(|(id, _)| id.clone())
         };
         match own {
@@ -62,7 +63,7 @@ impl Keeper {
     }
 
     /// Returns the time of the next check if there is nothing to index.
-    pub(super) fn next_look() -> Instant {
+    pub(super) fn next_check() -> Instant {
         Instant::now() + LOOK_INTERVAL
     }
 
@@ -75,7 +76,7 @@ impl Keeper {
         let mut pause = self.filling.pause(began.elapsed());
         if let Err(fault) = done {
             tracing::info!("the search index is not kept up: {}", Error::from(fault));
-            pause = LONGEST_PAUSE;
+            pause = MAX_PAUSE;
         }
         IndexedPiece { own, next: Instant::now() + pause }
     }
@@ -91,7 +92,7 @@ impl Keeper {
         filling.has_turn.set(true);
         if filling.left.borrow().is_empty() {
             let before = filling.before.borrow().clone();
-            let rows = self.rows(LEFT, &[(&before, Type::TEXT), (&SESSIONS, Type::INT8)]).await?;
+            let rows = self.rows(LEFT, &[(&before, Type::TEXT), (&SESSIONS_PER_LOOKUP, Type::INT8)]).await?;
             let left = rows.iter().map(|row| Ok((SessionId::new(row.try_get::<_, String>(0)?), row.try_get(1)?)));
             let left = left.collect::<Result<VecDeque<_>, DatabaseFault>>()?;
             *filling.before.borrow_mut() = left.back().map(|(session, _)| session.to_string());
@@ -108,7 +109,7 @@ impl Keeper {
 
     /// Takes the lock that all processes of this namespace share, or releases it.
     async fn has_turn(&self, function: &str) -> Result<bool, DatabaseFault> {
-        let name = format!("adjutant search {}", self.link.address()?.namespace);
+        let name = format!("adjutant search {}", self.connection.address()?.namespace);
         let turn = i64::from(crc32fast::hash(name.as_bytes()));
         let rows = self.rows(&format!("SELECT {function}($1)"), &[(&turn, Type::INT8)]).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
@@ -116,9 +117,12 @@ impl Keeper {
 
     /// Indexes the changes of a session that is to be released, if they are few.
     pub(super) async fn index_before_leaving(&self, session: &SessionId) {
-        let is_little =
-            self.ours.borrow().get(session).is_some_and(|one| one.is_to_be_indexed() && one.index.is_little());
-        if !is_little || self.link.is_away() {
+        let is_little = self
+            .owned
+            .borrow()
+            .get(session)
+            .is_some_and(|leased| leased.is_to_be_indexed() && leased.index.is_little());
+        if !is_little || self.connection.is_away() {
             return;
         }
         match timeout(LEAVE_TIMEOUT, self.index_own(session)).await {
@@ -131,7 +135,7 @@ impl Keeper {
 
     /// Indexes the changes of all owned sessions at the end of the process.
     pub(super) async fn index_all_before_leaving(&self) {
-        let sessions: Vec<SessionId> = self.ours.borrow().keys().cloned().collect();
+        let sessions: Vec<SessionId> = self.owned.borrow().keys().cloned().collect();
         let all = async {
             for session in &sessions {
                 self.index_before_leaving(session).await;

@@ -16,7 +16,7 @@ const TURN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The ratio of waiting to working, so that the statements of others go first.
 const IDLE_SHARE: u32 = 3;
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state of indexing the sessions without an owner.
 #[derive(Default)]
@@ -88,6 +88,6 @@ impl IndexFilling {
 
     pub(super) fn pause(&self, took: Duration) -> Duration {
         let pause = if self.wish.get() == FillWish::Soon { took / 10 } else { took * IDLE_SHARE };
-        pause.min(LONGEST_PAUSE)
+        pause.min(MAX_PAUSE)
     }
 }

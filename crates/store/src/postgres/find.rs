@@ -10,19 +10,19 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::DatabaseFault;
-use super::grams::Grams;
-use super::keeper::Keeper;
 use super::read::{ListValues, SqlParams, record};
+use super::trigrams::Trigrams;
+use super::worker::Worker;
 use crate::{Error, ListQuery, Record, SearchCut, SearchHit, SearchPage, search};
 
 /// The number of sessions that are read concurrently.
-const READ_AT_ONCE: usize = 4;
+const CONCURRENT_READS: usize = 4;
 
 /// The number of the newest sessions that are checked before the index is queried about all.
-const NEWEST: usize = 64;
+const NEWEST_CHECKED: usize = 64;
 
 /// The number of sessions that are listed at a time.
-const LISTED: usize = 100;
+const LIST_CHUNK: usize = 100;
 
 /// The condition that a session `s` is not in the index and has no owner.
 const IS_UNINDEXED: &str =
@@ -64,18 +64,18 @@ pub(super) fn candidates(query: &ListQuery) -> String {
     )
 }
 
-impl Keeper {
+impl Worker {
     pub(super) async fn search(
         &self,
         query: ListQuery,
         words: &str,
         limit: usize,
     ) -> Result<SearchPage, DatabaseFault> {
-        let words = search::wanted(words);
+        let words = search::split_words(words);
         if words.is_empty() {
             return Ok(SearchPage::default());
         }
-        match Grams::wanted(&words) {
+        match Trigrams::wanted(&words) {
             Some(grams) => self.search_indexed(query, &words, &grams, limit).await,
             None => self.search_newest(query, &words, limit).await,
         }
@@ -89,14 +89,15 @@ impl Keeper {
         words: &[String],
         limit: usize,
     ) -> Result<SearchPage, DatabaseFault> {
-        let (mut page, mut sessions) = (SearchPage::default(), 0);
-        let mut query = ListQuery { limit: LISTED, ..query };
+        let mut page = SearchPage::default();
+        let mut sessions = 0;
+        let mut query = ListQuery { limit: LIST_CHUNK, ..query };
         while page.hits.len() < limit {
             let listed = self.list(&query).await?;
             sessions += listed.sessions.len();
             page.hits.extend(self.read_hits(listed.sessions, words, limit - page.hits.len()).await);
             let Some(last) = listed.next else { break };
-            if sessions >= search::MAX_UNAIDED && page.hits.len() < limit {
+            if sessions >= search::MAX_UNINDEXED_READS && page.hits.len() < limit {
                 page.cut = Some(SearchCut { sessions, oldest: last.updated });
                 break;
             }
@@ -113,7 +114,7 @@ impl Keeper {
         limit: usize,
     ) -> Result<SearchPage, DatabaseFault> {
         let mut page = SearchPage::default();
-        let newest = self.list(&ListQuery { limit: NEWEST, ..query.clone() }).await?;
+        let newest = self.list(&ListQuery { limit: NEWEST_CHECKED, ..query.clone() }).await?;
         let ids: Vec<&str> = newest.sessions.iter().map(|record| record.id.as_str()).collect();
         let among = self.rows(AMONG, &[(&ids, Type::TEXT_ARRAY), (&grams, Type::INT2_ARRAY)]).await?;
         page.unindexed += unindexed(&among)?;
@@ -121,7 +122,7 @@ impl Keeper {
         let is_among = |record: &Record| among.iter().any(|id| id == record.id.as_str());
         let records = newest.sessions.into_iter().filter(is_among).collect();
         page.hits = self.read_hits(records, words, limit).await;
-        let mut query = ListQuery { limit: LISTED, after: newest.next, ..query };
+        let mut query = ListQuery { limit: LIST_CHUNK, after: newest.next, ..query };
         while query.after.is_some() && page.hits.len() < limit {
             let values = ListValues::of(&query);
             let mut values = values.all();
@@ -145,9 +146,9 @@ impl Keeper {
                 Ok(None) => Err(Error::NotFound(record.id.clone())),
                 Err(fault) => Err(fault.into()),
             };
-            search::looked(&record, read, words)
+            search::search_session(&record, read, words)
         });
-        let hits = stream::iter(looked).buffered(READ_AT_ONCE).filter_map(std::future::ready);
+        let hits = stream::iter(looked).buffered(CONCURRENT_READS).filter_map(std::future::ready);
         hits.take(limit).collect().await
     }
 }

@@ -2,10 +2,10 @@
 
 use tokio_postgres::types::Type;
 
+use super::connection::{CANCEL, channel};
 use super::fault::DatabaseFault;
-use super::keeper::Keeper;
-use super::link::{CANCEL, channel};
 use super::read::SqlParams;
+use super::worker::Worker;
 use crate::fleet::{BusySession, ClaimedTask, FleetJob, TaskState, TaskStatus};
 use crate::{Error, job};
 use base::id::SessionId;
@@ -41,7 +41,7 @@ fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-impl Keeper {
+impl Worker {
     pub(super) async fn fleet(&self, ask: FleetJob) {
         match ask {
             FleetJob::Put { session, work, reply } => job::answer(reply, self.put_task(&session, &work).await),
@@ -57,8 +57,10 @@ impl Keeper {
 
     async fn put_task(&self, session: &SessionId, work: &str) -> Result<(), DatabaseFault> {
         // The prompt needs the session's row, which may not be written yet.
-        if let Some(one) = self.ours.borrow_mut().get_mut(session) {
-            (one.kept, one.fresh, one.awaited) = (true, true, true);
+        if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
+            leased.has_row = true;
+            leased.is_record_pending = true;
+            leased.has_queued_prompt = true;
         }
         let failed = self.put(std::slice::from_ref(session)).await.remove(session);
         if let Some(e) = failed {
@@ -86,7 +88,8 @@ impl Keeper {
                 continue;
             }
             let before = usize::try_from(row.try_get::<_, i64>(3)?).unwrap_or_default();
-            let (work, tries) = (row.try_get(1)?, count(row.try_get(2)?));
+            let work = row.try_get(1)?;
+            let tries = count(row.try_get(2)?);
             return Ok(Some(ClaimedTask { session, work, tries, before }));
         }
     }
@@ -97,7 +100,8 @@ impl Keeper {
         state: TaskState,
         outcome: Option<String>,
     ) -> Result<bool, DatabaseFault> {
-        let (id, state) = (session.as_str(), state.as_str());
+        let id = session.as_str();
+        let state = state.as_str();
         let values: SqlParams<'_> =
             &[(&id, Type::TEXT), (&self.instance, Type::TEXT), (&state, Type::TEXT), (&outcome, Type::TEXT)];
         Ok(!self.rows(END, values).await?.is_empty())
@@ -116,7 +120,8 @@ impl Keeper {
     async fn busy(&self) -> Result<Vec<BusySession>, DatabaseFault> {
         let rows = self.rows(BUSY, &[]).await?;
         let one = |row: &tokio_postgres::Row| {
-            let (host, pid): (Option<String>, Option<i64>) = (row.try_get(2)?, row.try_get(3)?);
+            let host: Option<String> = row.try_get(2)?;
+            let pid: Option<i64> = row.try_get(3)?;
             let state: Option<String> = row.try_get(1)?;
             Ok(BusySession {
                 session: SessionId::new(row.try_get::<_, String>(0)?),
@@ -141,8 +146,10 @@ impl Keeper {
             AND o.until > now() RETURNING l.instance";
         let held = self.rows(mark, &[(&id, Type::TEXT)]).await?;
         let Some(row) = held.first() else { return Ok(false) };
-        let (room, call) = (channel(row.try_get(0)?), format!("{CANCEL}{id}"));
-        let called = self.rows("SELECT pg_notify($1, $2)", &[(&room, Type::TEXT), (&call, Type::TEXT)]).await;
+        let channel_name = channel(row.try_get(0)?);
+        let payload = format!("{CANCEL}{id}");
+        let called =
+            self.rows("SELECT pg_notify($1, $2)", &[(&channel_name, Type::TEXT), (&payload, Type::TEXT)]).await;
         if let Err(fault) = called {
             tracing::debug!("the host of {session} cannot be called: {}", Error::from(fault));
         }

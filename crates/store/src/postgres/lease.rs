@@ -2,10 +2,10 @@
 
 use tokio_postgres::types::Type;
 
-use super::fault::{DatabaseFault, TRIES};
-use super::keeper::Keeper;
-use super::link::channel;
-use super::ours::TakenLease;
+use super::connection::channel;
+use super::fault::{DatabaseFault, MAX_ATTEMPTS};
+use super::leased::TakenLease;
+use super::worker::Worker;
 use crate::{Error, LockHolder};
 use base::id::SessionId;
 
@@ -27,27 +27,27 @@ const TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance)
 const HOLDER: &str = "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o ON o.instance = l.instance
     WHERE l.session = $1";
 
-impl Keeper {
+impl Worker {
     pub(super) async fn alive(&self) -> Result<(), DatabaseFault> {
-        let wire = self.link.wire().await?;
-        let milliseconds = i64::try_from(self.link.address()?.lease.as_millis()).unwrap_or(i64::MAX);
+        let open = self.connection.open().await?;
+        let milliseconds = i64::try_from(self.connection.address()?.lease.as_millis()).unwrap_or(i64::MAX);
         let pid = i64::from(std::process::id());
         let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
             &[(&self.instance, Type::TEXT), (&self.host, Type::TEXT), (&pid, Type::INT8), (&milliseconds, Type::INT8)];
-        self.link.ask(wire.client.query_typed(ALIVE, values)).await.map(drop)
+        self.connection.run(open.client.query_typed(ALIVE, values)).await.map(drop)
     }
 
     /// Takes a session's lease.
     pub(super) async fn take(&self, session: &SessionId) -> Result<TakenLease, DatabaseFault> {
         let id = session.as_str();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             // Send both statements together: a lease is worthless unless its process counts as
             // alive.
             let taken = async {
-                let wire = self.link.wire().await?;
+                let open = self.connection.open().await?;
                 let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
                     &[(&id, Type::TEXT), (&self.instance, Type::TEXT)];
-                self.link.ask(wire.client.query_typed(TAKE, values)).await
+                self.connection.run(open.client.query_typed(TAKE, values)).await
             };
             let (alive, taken) = tokio::join!(self.alive(), taken);
             match (alive, taken) {
@@ -57,12 +57,15 @@ impl Keeper {
                     if let Some(row) = rows.first() {
                         return Ok(TakenLease { epoch: row.try_get(0)?, is_indexed: row.try_get(1)? });
                     }
-                    let wire = self.link.wire().await?;
-                    let holder = self.link.ask(wire.client.query_typed(HOLDER, &[(&id, Type::TEXT)])).await?;
+                    let open = self.connection.open().await?;
+                    let holder = self.connection.run(open.client.query_typed(HOLDER, &[(&id, Type::TEXT)])).await?;
                     // It may have been released in the meantime.
                     let Some(row) = holder.first() else { continue };
-                    let (host, pid, door): (String, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                    let holder = LockHolder { pid: u32::try_from(pid).ok(), host: Some(host), door: Some(door) };
+                    let host: String = row.try_get(0)?;
+                    let pid: i64 = row.try_get(1)?;
+                    let instance: String = row.try_get(2)?;
+                    let holder =
+                        LockHolder { pid: u32::try_from(pid).ok(), host: Some(host), request_address: Some(instance) };
                     return Err(Error::Locked { id: session.clone(), holder }.into());
                 }
             }
@@ -71,15 +74,16 @@ impl Keeper {
     }
 
     /// Releases a lease, and deletes its row if the session has none.
-    pub(super) async fn give_back(&self, session: &SessionId, epoch: i64, kept: bool) {
-        let sql = match kept {
-            true => "UPDATE lease SET instance = NULL, wanted = false WHERE session = $1 AND epoch = $2",
-            false => "DELETE FROM lease WHERE session = $1 AND epoch = $2",
+    pub(super) async fn release_lease(&self, session: &SessionId, epoch: i64, has_row: bool) {
+        let sql = if has_row {
+            "UPDATE lease SET instance = NULL, wanted = false WHERE session = $1 AND epoch = $2"
+        } else {
+            "DELETE FROM lease WHERE session = $1 AND epoch = $2"
         };
         let id = session.as_str();
         let given = async {
-            let wire = self.link.wire().await?;
-            self.link.ask(wire.client.query_typed(sql, &[(&id, Type::TEXT), (&epoch, Type::INT8)])).await
+            let open = self.connection.open().await?;
+            self.connection.run(open.client.query_typed(sql, &[(&id, Type::TEXT), (&epoch, Type::INT8)])).await
         };
         if let Err(fault) = given.await {
             // Other processes get the session when the lease expires.
@@ -90,16 +94,20 @@ impl Keeper {
     /// Renews the leases, and checks for sessions that other processes have taken or request.
     pub(super) async fn renew(&self) {
         let held: Vec<(SessionId, i64)> = {
-            let ours = self.ours.borrow();
-            ours.iter().filter(|(_, one)| !one.lost).filter_map(|(id, one)| Some((id.clone(), one.epoch?))).collect()
+            let owned = self.owned.borrow();
+            owned
+                .iter()
+                .filter(|(_, leased)| !leased.is_lost)
+                .filter_map(|(id, leased)| Some((id.clone(), leased.epoch?)))
+                .collect()
         };
         if held.is_empty() {
             return;
         }
         let looked = async {
-            let wire = self.link.wire().await?;
+            let open = self.connection.open().await?;
             let sql = "SELECT session, epoch, wanted, cancel FROM lease WHERE instance = $1";
-            self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
+            self.connection.run(open.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
         };
         let (alive, looked) = tokio::join!(self.alive(), looked);
         self.meters.renewed(alive.is_ok() && looked.is_ok());
@@ -112,16 +120,16 @@ impl Keeper {
         for (session, epoch) in held {
             let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == session.as_str()));
             let same = row.is_some_and(|row| row.try_get::<_, i64>(1).is_ok_and(|found| found == epoch));
-            let still = self.ours.borrow().get(&session).is_some_and(|one| one.epoch == Some(epoch));
+            let still = self.owned.borrow().get(&session).is_some_and(|leased| leased.epoch == Some(epoch));
             let cancel = still && same && row.is_some_and(|row| row.try_get(3).unwrap_or(false));
             if cancel {
                 self.cancel(&session);
                 self.uncancel(&session).await;
             }
             if still && !same {
-                self.lose(&session);
+                self.mark_lost(&session);
             } else if still && row.is_some_and(|row| row.try_get(2).unwrap_or(false)) {
-                self.wanted(&session);
+                self.report_request(&session);
             }
         }
     }
@@ -137,15 +145,16 @@ impl Keeper {
 
     /// Requests the holder of a session to release it.
     pub(super) async fn request(&self, holder: &LockHolder, session: &SessionId) -> Result<bool, DatabaseFault> {
-        let Some(door) = &holder.door else { return Ok(false) };
-        let (id, room) = (session.as_str(), channel(door));
-        let wire = self.link.wire().await?;
+        let Some(instance) = &holder.request_address else { return Ok(false) };
+        let id = session.as_str();
+        let channel_name = channel(instance);
+        let open = self.connection.open().await?;
         // A holder without notifications sees the mark when it renews its lease.
         let mark = "UPDATE lease SET wanted = true WHERE session = $1 AND instance = $2";
-        self.link.ask(wire.client.query_typed(mark, &[(&id, Type::TEXT), (door, Type::TEXT)])).await?;
+        self.connection.run(open.client.query_typed(mark, &[(&id, Type::TEXT), (instance, Type::TEXT)])).await?;
         let call = "SELECT pg_notify($1, $2)";
         if let Err(fault) =
-            self.link.ask(wire.client.query_typed(call, &[(&room, Type::TEXT), (&id, Type::TEXT)])).await
+            self.connection.run(open.client.query_typed(call, &[(&channel_name, Type::TEXT), (&id, Type::TEXT)])).await
         {
             tracing::debug!("{} cannot be called: {}", holder, Error::from(fault));
         }
@@ -153,20 +162,24 @@ impl Keeper {
     }
 
     /// Releases all sessions at the end of the process.
-    pub(super) async fn give_all_back(&self) {
+    pub(super) async fn release_all_leases(&self) {
         let unkept: Vec<(SessionId, i64)> = {
-            let ours = self.ours.borrow();
-            ours.iter().filter(|(_, one)| !one.kept).filter_map(|(id, one)| Some((id.clone(), one.epoch?))).collect()
+            let owned = self.owned.borrow();
+            owned
+                .iter()
+                .filter(|(_, leased)| !leased.has_row)
+                .filter_map(|(id, leased)| Some((id.clone(), leased.epoch?)))
+                .collect()
         };
         for (session, epoch) in unkept {
-            self.give_back(&session, epoch, false).await;
+            self.release_lease(&session, epoch, false).await;
         }
         let given = async {
-            let wire = self.link.wire().await?;
+            let open = self.connection.open().await?;
             let sql = "UPDATE lease SET instance = NULL, wanted = false WHERE instance = $1";
-            self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await?;
+            self.connection.run(open.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await?;
             let sql = "DELETE FROM owner WHERE instance = $1";
-            self.link.ask(wire.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
+            self.connection.run(open.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
         };
         if let Err(fault) = given.await {
             tracing::warn!("the sessions could not be given back: {}", Error::from(fault));

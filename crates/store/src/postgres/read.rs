@@ -7,8 +7,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::DatabaseFault;
-use super::keeper::Keeper;
-use super::ours::unpacked;
+use super::leased::decoded;
+use super::worker::Worker;
 use crate::assembly::Assembly;
 use crate::list::LAST_ID;
 use crate::{BackendState, Error, Grant, ListQuery, Record, SessionPage, StoredGrants, StoredSession};
@@ -49,35 +49,41 @@ pub(super) struct Found {
 /// The properties of a session, without its messages.
 pub(super) struct Known {
     pub(super) record: Record,
-    pub(super) said: bool,
+    pub(super) has_messages: bool,
     pub(super) last: i64,
     /// The size of its stored contents, in bytes.
     pub(super) contents: usize,
 }
 
-impl Keeper {
+impl Worker {
     pub(super) async fn rows(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<Row>, DatabaseFault> {
-        let wire = self.link.wire().await?;
-        self.link.ask(wire.client.query_typed(sql, values)).await
+        let open = self.connection.open().await?;
+        self.connection.run(open.client.query_typed(sql, values)).await
     }
 
     /// Reads a whole session; if `lean`, without the results of calls that no model will see.
     /// Returns `None` if there is no such session.
     pub(super) async fn history(&self, session: &SessionId, lean: bool) -> Result<Option<Found>, DatabaseFault> {
         let id = session.as_str();
-        let wire = self.link.wire().await?;
-        let rows = self.link.ask(wire.client.query_typed_raw(HISTORY, [(id, Type::TEXT)])).await?;
+        let open = self.connection.open().await?;
+        let rows = self.connection.run(open.client.query_typed_raw(HISTORY, [(id, Type::TEXT)])).await?;
         pin_mut!(rows);
-        let (mut record, mut messages, mut parts) = (None, Vec::new(), Vec::new());
-        let (mut last, mut contents, mut altered) = (0, 0, Vec::new());
-        while let Some(row) = self.link.ask(rows.try_next()).await? {
-            let (kind, seq, id): (i32, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let mut record = None;
+        let mut messages = Vec::new();
+        let mut parts = Vec::new();
+        let mut last = 0;
+        let mut contents = 0;
+        let mut altered = Vec::new();
+        while let Some(row) = self.connection.run(rows.try_next()).await? {
+            let kind: i32 = row.try_get(0)?;
+            let seq: i64 = row.try_get(1)?;
+            let id: String = row.try_get(2)?;
             if kind == 3 {
                 contents = usize::try_from(seq).unwrap_or(usize::MAX);
                 continue;
             }
             last = last.max(seq);
-            match (kind, unpacked(row.try_get(4)?)) {
+            match (kind, decoded(row.try_get(4)?)) {
                 (0, json) => record = json,
                 (1, Some(json)) => messages.push((id, json)),
                 (_, Some(json)) => parts.push((id, row.try_get::<_, String>(3)?, json)),
@@ -89,17 +95,15 @@ impl Keeper {
         }
         let fallback = Record::new(session.clone(), PathBuf::from("/"), Timestamp(0));
         let Some(mut assembly) = Assembly::begin(record, messages, Some(fallback)) else { return Ok(None) };
-        let cold = match assembly.summarised().filter(|_| lean).cloned() {
-            None => 0,
-            Some(parent) => {
-                let own: Vec<String> = parts
-                    .iter()
-                    .filter(|(_, message, _)| message == parent.as_str())
-                    .map(|(.., json)| json.clone())
-                    .collect();
-                assembly.cold(&parent, &own)
-            }
-        };
+        let mut cold = 0;
+        if lean && let Some(parent) = assembly.summarised().cloned() {
+            let own: Vec<String> = parts
+                .iter()
+                .filter(|(_, message, _)| message == parent.as_str())
+                .map(|(.., json)| json.clone())
+                .collect();
+            cold = assembly.cold(&parent, &own);
+        }
         for (id, message, json) in parts {
             assembly.part(&id, &message, &json, cold);
         }
@@ -118,7 +122,7 @@ impl Keeper {
         let rows = self.rows(sql, &[(&id, Type::TEXT)]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let contents = usize::try_from(row.try_get::<_, i64>(3)?).unwrap_or(usize::MAX);
-        Ok(Some(Known { record: record(row)?, said: row.try_get(1)?, last: row.try_get(2)?, contents }))
+        Ok(Some(Known { record: record(row)?, has_messages: row.try_get(1)?, last: row.try_get(2)?, contents }))
     }
 
     pub(super) async fn parts(&self, session: &SessionId, ids: &[PartId]) -> Result<Vec<Part>, DatabaseFault> {
@@ -128,7 +132,7 @@ impl Keeper {
         let rows = self.rows(sql, &[(&id, Type::TEXT), (&wanted, Type::TEXT_ARRAY)]).await?;
         let read = |wanted: &PartId| {
             let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == wanted.as_str()))?;
-            serde_json::from_str(&unpacked(row.try_get(1).ok()?)?).ok()
+            serde_json::from_str(&decoded(row.try_get(1).ok()?)?).ok()
         };
         Ok(ids.iter().filter_map(read).collect())
     }
@@ -140,7 +144,8 @@ impl Keeper {
     }
 
     pub(super) async fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, DatabaseFault> {
-        let (end, limit) = (format!("{beginning}{LAST_ID}"), i64::try_from(limit).unwrap_or(i64::MAX));
+        let end = format!("{beginning}{LAST_ID}");
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self.rows(BEGINNING, &[(&beginning, Type::TEXT), (&end, Type::TEXT), (&limit, Type::INT8)]).await?;
         rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
     }
@@ -235,7 +240,8 @@ impl Keeper {
     pub(super) async fn copy_contents(&self, of: &SessionId, session: &SessionId) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO content (session, name, data) SELECT $2, name, data FROM content WHERE session = $1
             ON CONFLICT (session, name) DO NOTHING";
-        let (of, id) = (of.as_str(), session.as_str());
+        let of = of.as_str();
+        let id = session.as_str();
         self.rows(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)]).await.map(drop)
     }
 
@@ -252,14 +258,18 @@ impl Keeper {
     }
 
     pub(super) async fn about(&self) -> BackendState {
-        let mut state =
-            BackendState { kind: "PostgreSQL", place: self.shown.clone(), details: Vec::new(), problem: None };
-        let address = match self.link.address() {
+        let mut state = BackendState {
+            kind: "PostgreSQL",
+            place: self.display_address.clone(),
+            details: Vec::new(),
+            problem: None,
+        };
+        let address = match self.connection.address() {
             Ok(address) => address,
             Err(e) => return BackendState { problem: Some(e.to_string()), ..state },
         };
         state.details.push(format!("namespace {}", address.namespace));
-        state.details.push(if address.privacy == super::place::Privacy::Plain { "no TLS" } else { "TLS" }.into());
+        state.details.push(if address.privacy == super::address::Privacy::Plain { "no TLS" } else { "TLS" }.into());
         state.details.push("keys, logins and plans stay on this machine".into());
         match self.rows("SHOW server_version", &[]).await {
             Ok(rows) => {
@@ -285,7 +295,8 @@ pub(super) struct ListValues {
 
 impl ListValues {
     pub(super) fn of(query: &ListQuery) -> Self {
-        let ((updated, id), rows) = (query.start(), query.rows());
+        let (updated, id) = query.start();
+        let rows = query.rows();
         let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
         let below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
         let place_below = query.place.as_ref().map(|place| format!("{place}//"));
@@ -363,7 +374,7 @@ fn names(table: &str, column: &str, beginning: &str) -> String {
 }
 
 pub(super) fn record(row: &Row) -> Result<Record, DatabaseFault> {
-    let json = unpacked(row.try_get(0)?);
+    let json = decoded(row.try_get(0)?);
     let read = json.and_then(|json| serde_json::from_str(&json).ok());
     read.ok_or_else(|| DatabaseFault::Refused("a session's record is not what was written".into()))
 }

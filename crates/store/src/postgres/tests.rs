@@ -24,10 +24,11 @@ fn id() -> SessionId {
 
 /// A request arrives at once, and a session can be loaded after its owner has closed it.
 #[tokio::test]
-async fn a_session_is_asked_for_and_given() {
+async fn requested_session_is_handed_over() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(30));
-    let (one, other) = (store(&place), store(&place));
+    let one = store(&place);
+    let other = store(&place);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
     write(&one, &record, &[message("a", &["one"])]).await;
@@ -46,17 +47,18 @@ async fn a_session_is_asked_for_and_given() {
 
 /// A process that does not renew its lease loses its session, and learns that when it writes.
 #[tokio::test]
-async fn what_a_former_owner_writes_is_refused() {
+async fn write_of_former_owner_is_refused() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
-    let (one, other) = (store(&place), store(&place));
+    let one = store(&place);
+    let other = store(&place);
     let record = record(id().as_str(), "/w", 1);
     one.create(&record).await.unwrap();
     write(&one, &record, &[message("a", &["one"])]).await;
     one.flush(&id()).await.unwrap();
     let mut requests = one.requests().await.unwrap();
     // As if it had been suspended for longer than its lease.
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     client.batch_execute(&format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'")).await.unwrap();
     let taken = other.load(&id()).await.unwrap();
     assert_eq!(taken.messages.len(), 1);
@@ -76,12 +78,12 @@ async fn what_a_former_owner_writes_is_refused() {
 
 /// Errors of a list do not mention saving, and state the cause once.
 #[tokio::test]
-async fn list_database_away_is_said_once() {
+async fn list_error_states_cause_once() {
     let store = store(&DatabasePlace::new("postgres://nobody@127.0.0.1:1/none?sslmode=disable"));
     for _ in 0..2 {
-        let told = store.list(None, None, 10).await.unwrap_err().to_string();
-        assert_eq!(told.matches("the database is away").count(), 1, "{told}");
-        assert!(told.starts_with("the sessions could not be listed: ") && !told.contains("saved"), "{told}");
+        let result = store.list(None, None, 10).await.unwrap_err().to_string();
+        assert_eq!(result.matches("the database is away").count(), 1, "{result}");
+        assert!(result.starts_with("the sessions could not be listed: ") && !result.contains("saved"), "{result}");
     }
     store.stop().await;
 }
@@ -89,7 +91,7 @@ async fn list_database_away_is_said_once() {
 /// The server is stopped and restarted: later messages are pending, which is reported, and are
 /// there afterwards.
 #[tokio::test]
-async fn while_the_database_is_away_it_goes_on_in_memory() {
+async fn unreachable_database_is_written_after_restart() {
     let Ok(database) = Database::start() else { return };
     let mut place = DatabasePlace::new(&database.fresh(60));
     place.away.bytes = 10_000;
@@ -101,8 +103,8 @@ async fn while_the_database_is_away_it_goes_on_in_memory() {
     database.control(&["stop", "-m", "immediate"]);
     write(&one, &record, &[message("b", &["two"])]).await;
     // The failure is detected by the first write.
-    let told = one.flush(&id()).await;
-    assert!(matches!(told, Err(Error::Away(_))), "{told:?}");
+    let result = one.flush(&id()).await;
+    assert!(matches!(result, Err(Error::Away(_))), "{result:?}");
     one.handed_over(&id()).await;
     let later = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
     assert!(matches!(one.create(&later).await, Err(Error::Away(_))));
@@ -110,8 +112,8 @@ async fn while_the_database_is_away_it_goes_on_in_memory() {
     // More than the limit.
     let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
     write(&one, &record, &[message("d", &[&noise])]).await;
-    let told = one.flush(&id()).await;
-    assert!(matches!(told, Err(Error::AwayTooLong(_))), "{told:?}");
+    let result = one.flush(&id()).await;
+    assert!(matches!(result, Err(Error::AwayTooLong(_))), "{result:?}");
     database.control(&["start"]);
     flushed(&one, &record.id).await;
     flushed(&one, &later.id).await;
@@ -123,7 +125,7 @@ async fn while_the_database_is_away_it_goes_on_in_memory() {
 }
 
 #[tokio::test]
-async fn a_newer_format_is_refused_and_many_may_start_at_once() {
+async fn newer_format_is_refused_and_concurrent_start_works() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let stores: Vec<Store> = (0..8).map(|_| store(&place)).collect();
@@ -131,14 +133,14 @@ async fn a_newer_format_is_refused_and_many_may_start_at_once() {
     for listed in futures_util::future::join_all(lists).await {
         assert_eq!(listed.unwrap().sessions, []);
     }
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     client.batch_execute(&format!("UPDATE {namespace}.format SET number = 99")).await.unwrap();
     let refused = store(&place).list(None, None, 9).await;
     assert_eq!(refused, Err(Error::NewerDatabase { found: 99, known: schema::FORMAT }));
 }
 
-async fn by_hand(place: &DatabasePlace) -> (tokio_postgres::Client, String) {
-    let address = place::address(place).unwrap();
+async fn direct_client(place: &DatabasePlace) -> (tokio_postgres::Client, String) {
+    let address = address::parse(place).unwrap();
     let (client, connection) = address.config.connect(tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     (client, address.namespace)
@@ -158,7 +160,7 @@ fn number(store: &Store, name: &str) -> f64 {
 
 /// Changes while the database is full wait, up to the limit, and are written once there is space.
 #[tokio::test]
-async fn a_full_database_is_written_to_when_there_is_room() {
+async fn full_database_is_written_once_it_has_space() {
     let Some(database) = Database::get() else { return };
     let mut place = DatabasePlace::new(&database.fresh(60));
     place.away.bytes = 10_000;
@@ -167,7 +169,7 @@ async fn a_full_database_is_written_to_when_there_is_room() {
     one.create(&record).await.unwrap();
     write(&one, &record, &[message("a", &["one"])]).await;
     one.flush(&id()).await.unwrap();
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     let full = format!(
         "CREATE FUNCTION {namespace}.no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$;
@@ -176,16 +178,16 @@ async fn a_full_database_is_written_to_when_there_is_room() {
     );
     client.batch_execute(&full).await.unwrap();
     write(&one, &record, &[message("b", &["two"])]).await;
-    let told = one.flush(&id()).await;
-    assert!(matches!(&told, Err(Error::Away(reason)) if reason.contains("No space left")), "{told:?}");
+    let result = one.flush(&id()).await;
+    assert!(matches!(&result, Err(Error::Away(reason)) if reason.contains("No space left")), "{result:?}");
     // Operations that need no space continue, and the connection is still open.
     assert_eq!(one.list(None, None, 9).await.unwrap().sessions.len(), 1);
     assert_eq!(number(&one, "adjutant_store_connections_total"), 1.0);
     assert!(number(&one, "adjutant_store_entries_waiting") > 0.0);
     let noise: String = (0..20_000).map(|_| fastrand::alphanumeric()).collect();
     write(&one, &record, &[message("c", &[&noise])]).await;
-    let told = one.flush(&id()).await;
-    assert!(matches!(told, Err(Error::AwayTooLong(_))), "{told:?}");
+    let result = one.flush(&id()).await;
+    assert!(matches!(result, Err(Error::AwayTooLong(_))), "{result:?}");
     client.batch_execute(&format!("DROP TRIGGER no_room ON {namespace}.part")).await.unwrap();
     flushed(&one, &id()).await;
     assert_eq!(number(&one, "adjutant_store_entries_waiting"), 0.0);
@@ -198,20 +200,24 @@ async fn a_full_database_is_written_to_when_there_is_room() {
 
 /// The primary is lost, and its standby replaces it: everything acknowledged is there.
 #[tokio::test]
-async fn a_promoted_standby_goes_on() {
+async fn promoted_standby_continues() {
     let Ok(database) = Database::start() else { return };
     let Some(dir) = &database.dir else { return };
-    let (data, log) = (dir.join("standby"), dir.join("standby.log"));
-    let (data, log) = (data.to_str().unwrap(), log.to_str().unwrap());
+    let data = dir.join("standby");
+    let data = data.to_str().unwrap();
+    let log = dir.join("standby.log");
+    let log = log.to_str().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).unwrap().port();
-    let ours = database.url.split_once("127.0.0.1:").unwrap().1.split_once('/').unwrap().0;
-    database
-        .program("pg_basebackup", &["-h", "127.0.0.1", "-p", ours, "-U", "adjutant", "-D", data, "-R", "-c", "fast"]);
+    let primary_port = database.url.split_once("127.0.0.1:").unwrap().1.split_once('/').unwrap().0;
+    database.program(
+        "pg_basebackup",
+        &["-h", "127.0.0.1", "-p", primary_port, "-U", "adjutant", "-D", data, "-R", "-c", "fast"],
+    );
     let own = format!("-p {port}");
     database.program("pg_ctl", &["-D", data, "-l", log, "-o", &own, "-w", "start"]);
-    let both = database.url.replace(ours, &format!("{ours},127.0.0.1:{port}"));
+    let both = database.url.replace(primary_port, &format!("{primary_port},127.0.0.1:{port}"));
     let place = DatabasePlace::new(&format!("{both}?namespace=standby&lease=60"));
-    let (client, _) = by_hand(&place).await;
+    let (client, _) = direct_client(&place).await;
     // Acknowledged data is on both.
     for line in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
         client.batch_execute(line).await.unwrap();
@@ -225,8 +231,8 @@ async fn a_promoted_standby_goes_on() {
     }
     database.control(&["stop", "-m", "immediate"]);
     write(&one, &record, &[message("n", &["meanwhile"])]).await;
-    let told = one.flush(&id()).await;
-    assert!(matches!(told, Err(Error::Away(_))), "{told:?}");
+    let result = one.flush(&id()).await;
+    assert!(matches!(result, Err(Error::Away(_))), "{result:?}");
     database.program("pg_ctl", &["-D", data, "-w", "promote"]);
     flushed(&one, &id()).await;
     assert!(number(&one, "adjutant_store_connections_total") >= 2.0);
@@ -238,7 +244,7 @@ async fn a_promoted_standby_goes_on() {
 
 /// A filled database of the first format, opened by several processes at once.
 #[tokio::test]
-async fn a_filled_database_of_the_first_format_is_brought_up_to_date() {
+async fn filled_database_of_first_format_is_upgraded() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let one = store(&place);
@@ -253,7 +259,7 @@ async fn a_filled_database_of_the_first_format_is_brought_up_to_date() {
     }
     let before = one.load(&ids[7]).await.unwrap();
     one.stop().await;
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     let back = format!(
         "SET search_path TO {namespace}; {} DROP TABLE content, trust, task; ALTER TABLE session DROP COLUMN project;
         ALTER TABLE lease DROP COLUMN cancel; UPDATE format SET number = 1",
@@ -279,7 +285,7 @@ async fn a_filled_database_of_the_first_format_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_address_is_said() {
+async fn invalid_address_is_reported() {
     let table = [
         ("nonsense", "postgres://"),
         ("postgres://u:secret@127.0.0.1:1/d", "away"),

@@ -4,16 +4,16 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
-use super::fault::{DatabaseFault, TRIES};
-use super::keeper::Keeper;
-use super::lines::SessionBatch;
-use super::ours::{RowChange, SessionRow};
+use super::fault::{DatabaseFault, MAX_ATTEMPTS};
+use super::job_queues::SessionBatch;
+use super::leased::{RowChange, SessionRow};
+use super::worker::Worker;
 use crate::Error;
 use base::id::SessionId;
 
 /// The approximate maximum size of one statement, in bytes, and its maximum number of rows.
-const BYTES: usize = 8 << 20;
-const ROWS_AT_ONCE: usize = 4096;
+const MAX_STATEMENT_BYTES: usize = 8 << 20;
+const MAX_STATEMENT_ROWS: usize = 4096;
 
 /// Removes a message and all later ones. Returns whether the lease is ours, and whether a message
 /// is left.
@@ -46,7 +46,7 @@ enum Kind {
 
 /// The contents of one statement.
 #[derive(Default)]
-struct Load {
+struct WriteStatement {
     /// Sessions with their epochs, and whether the record is included.
     sessions: Vec<(SessionId, i64, bool)>,
     records: Vec<SessionRow>,
@@ -54,7 +54,7 @@ struct Load {
     bytes: usize,
 }
 
-impl Keeper {
+impl Worker {
     /// Writes batches together with earlier unwritten changes, and answers the callers that wait.
     pub(super) async fn write(&self, mut batches: Vec<SessionBatch>) -> Vec<SessionId> {
         let mut failed: HashMap<SessionId, Error> = HashMap::new();
@@ -62,39 +62,41 @@ impl Keeper {
             // The session was released before this write: take it again.
             if let Err(fault) = self.claim(&batch.session).await {
                 failed.insert(batch.session.clone(), fault.into());
-            } else if let Some(one) = self.ours.borrow_mut().get_mut(&batch.session) {
-                batch.entries.drain(..).for_each(|entry| one.absorb(entry));
+            } else if let Some(leased) = self.owned.borrow_mut().get_mut(&batch.session) {
+                batch.entries.drain(..).for_each(|entry| leased.absorb(entry));
             }
         }
         let sessions: Vec<SessionId> = batches.iter().map(|batch| batch.session.clone()).collect();
         // While the database is unreachable, the callers do not wait for it: another task retries
         // the connection.
-        failed.extend(match self.link.is_away() {
-            true => self.all_unwritten(&sessions),
-            false => self.put(&sessions).await,
-        });
+        if self.connection.is_away() {
+            failed.extend(self.all_unwritten(&sessions));
+        } else {
+            failed.extend(self.put(&sessions).await);
+        }
         // Before the answers, because a caller that learns of the completion may read the metrics
         // at once.
-        self.meters.waits(self.ours.borrow().values().filter(|one| !one.lost).map(|one| one.rows.len()).sum());
+        self.meters
+            .waits(self.owned.borrow().values().filter(|leased| !leased.is_lost).map(|leased| leased.rows.len()).sum());
         for batch in batches {
             let now = failed.remove(&batch.session);
-            let before = self.ours.borrow_mut().get_mut(&batch.session).and_then(|one| one.failed.take());
-            let lost = self.ours.borrow().get(&batch.session).is_some_and(|one| one.lost);
-            let told = match (before, now) {
-                _ if lost => Err(Error::TakenOver(batch.session.clone())),
+            let before = self.owned.borrow_mut().get_mut(&batch.session).and_then(|leased| leased.failed.take());
+            let is_lost = self.owned.borrow().get(&batch.session).is_some_and(|leased| leased.is_lost);
+            let outcome = match (before, now) {
+                _ if is_lost => Err(Error::TakenOver(batch.session.clone())),
                 (Some(e @ Error::TakenOver(_)), _) | (_, Some(e)) => Err(e),
                 (_, None) => Ok(()),
             };
             if batch.flushes.is_empty()
-                && let Err(e) = &told
-                && let Some(one) = self.ours.borrow_mut().get_mut(&batch.session)
+                && let Err(e) = &outcome
+                && let Some(leased) = self.owned.borrow_mut().get_mut(&batch.session)
             {
-                one.failed = Some(e.clone());
+                leased.failed = Some(e.clone());
             }
             // The receiver may have been cancelled.
-            batch.flushes.into_iter().for_each(|reply| drop(reply.send(told.clone())));
-            batch.handed.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
-            self.let_go_if_closing(&batch.session).await;
+            batch.flushes.into_iter().for_each(|reply| drop(reply.send(outcome.clone())));
+            batch.hand_overs.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+            self.release_if_closing(&batch.session).await;
         }
         sessions
     }
@@ -102,9 +104,10 @@ impl Keeper {
     /// Returns the errors of the sessions with unwritten changes, while the database is
     /// unreachable.
     fn all_unwritten(&self, sessions: &[SessionId]) -> HashMap<SessionId, Error> {
-        let error = self.failure(DatabaseFault::Away(self.link.reason()));
-        let ours = self.ours.borrow();
-        let waits = |session: &&SessionId| ours.get(*session).is_some_and(|one| !one.lost && one.unwritten());
+        let error = self.failure(DatabaseFault::Away(self.connection.reason()));
+        let owned = self.owned.borrow();
+        let waits =
+            |session: &&SessionId| owned.get(*session).is_some_and(|leased| !leased.is_lost && leased.has_unwritten());
         sessions.iter().filter(waits).map(|session| (session.clone(), error.clone())).collect()
     }
 
@@ -114,45 +117,49 @@ impl Keeper {
         let mut failed = HashMap::new();
         let mut left: Vec<SessionId> = sessions.to_vec();
         loop {
-            left.retain(|session| self.ours.borrow().get(session).is_some_and(|one| !one.lost && one.unwritten()));
+            left.retain(|session| {
+                self.owned.borrow().get(session).is_some_and(|leased| !leased.is_lost && leased.has_unwritten())
+            });
             if left.is_empty() {
                 return failed;
             }
             for session in left.clone() {
                 let cut = self
-                    .ours
+                    .owned
                     .borrow()
                     .get(&session)
-                    .is_some_and(|one| matches!(one.rows.first(), Some(RowChange::Cut { .. })));
-                let ready = match self.lacks_lease(&session) {
-                    true => self.retake(&session).await,
-                    false => Ok(()),
-                };
-                let ready = match ready {
-                    Ok(()) if cut => self.cut(&session).await,
-                    ready => ready,
-                };
+                    .is_some_and(|leased| matches!(leased.rows.first(), Some(RowChange::Cut { .. })));
+                let mut ready = Ok(());
+                if self.lacks_lease(&session) {
+                    ready = self.retake(&session).await;
+                }
+                if cut && ready.is_ok() {
+                    ready = self.cut(&session).await;
+                }
                 if let Err(fault) = ready {
-                    left.retain(|one| *one != session);
+                    left.retain(|other| *other != session);
                     failed.insert(session, self.failure(fault));
                 }
             }
-            let load = self.gather(&left);
-            if load.sessions.is_empty() {
+            let statement = self.gather(&left);
+            if statement.sessions.is_empty() {
                 continue;
             }
-            match self.send(&load).await {
-                Ok(mine) => {
-                    self.link.took();
-                    self.meters.wrote(load.rows.len() + load.records.len());
-                    for (session, ..) in load.sessions.iter().filter(|(session, ..)| !mine.contains(session)) {
-                        self.lose(session);
+            match self.send(&statement).await {
+                Ok(still_owned) => {
+                    self.connection.took();
+                    self.meters.wrote(statement.rows.len() + statement.records.len());
+                    for (session, ..) in
+                        statement.sessions.iter().filter(|(session, ..)| !still_owned.contains(session))
+                    {
+                        self.mark_lost(session);
                         failed.insert(session.clone(), Error::TakenOver(session.clone()));
                     }
                 }
                 Err(fault) => {
-                    let tried: Vec<SessionId> = load.sessions.iter().map(|(session, ..)| session.clone()).collect();
-                    self.put_back(load);
+                    let tried: Vec<SessionId> =
+                        statement.sessions.iter().map(|(session, ..)| session.clone()).collect();
+                    self.put_back(statement);
                     // After returning the rows, so that they count as pending.
                     let error = self.failure(fault);
                     left.retain(|session| !tried.contains(session));
@@ -163,71 +170,77 @@ impl Keeper {
     }
 
     fn lacks_lease(&self, session: &SessionId) -> bool {
-        self.ours.borrow().get(session).is_some_and(|one| one.epoch.is_none())
+        self.owned.borrow().get(session).is_some_and(|leased| leased.epoch.is_none())
     }
 
     /// Takes the lease of a session that was created while the database was unreachable.
     async fn retake(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let epoch = self.take(session).await?.epoch;
-        if let Some(one) = self.ours.borrow_mut().get_mut(session) {
-            one.epoch = Some(epoch);
+        if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
+            leased.epoch = Some(epoch);
         }
         Ok(())
     }
 
     /// Takes the rows of one statement out of the sessions: of each session those before a cut.
-    fn gather(&self, sessions: &[SessionId]) -> Load {
-        let (mut load, mut ours) = (Load::default(), self.ours.borrow_mut());
+    fn gather(&self, sessions: &[SessionId]) -> WriteStatement {
+        let mut statement = WriteStatement::default();
+        let mut owned = self.owned.borrow_mut();
         for session in sessions {
-            let Some(one) = ours.get_mut(session) else { continue };
-            let Some(epoch) = one.epoch.filter(|_| load.bytes < BYTES && load.rows.len() < ROWS_AT_ONCE) else {
+            let Some(leased) = owned.get_mut(session) else { continue };
+            let Some(epoch) = leased.epoch else { continue };
+            if statement.bytes >= MAX_STATEMENT_BYTES || statement.rows.len() >= MAX_STATEMENT_ROWS {
                 continue;
-            };
+            }
             let mut count = 0;
-            for row in &one.rows {
+            for row in &leased.rows {
                 if matches!(row, RowChange::Cut { .. })
-                    || load.bytes >= BYTES
-                    || load.rows.len() + count >= ROWS_AT_ONCE
+                    || statement.bytes >= MAX_STATEMENT_BYTES
+                    || statement.rows.len() + count >= MAX_STATEMENT_ROWS
                 {
                     break;
                 }
-                load.bytes += row.bytes();
+                statement.bytes += row.bytes();
                 count += 1;
             }
-            let record = one.record.as_ref().filter(|_| one.fresh && one.kept);
-            load.records.extend(record.map(|record| SessionRow::of(record, one.said)));
-            if count > 0 || one.fresh {
-                load.sessions.push((session.clone(), epoch, one.fresh));
+            if leased.is_record_pending
+                && leased.has_row
+                && let Some(record) = &leased.record
+            {
+                statement.records.push(SessionRow::of(record, leased.has_messages));
             }
-            one.fresh = false;
-            load.rows.extend(one.rows.drain(..count).map(|row| (session.clone(), row)));
+            if count > 0 || leased.is_record_pending {
+                statement.sessions.push((session.clone(), epoch, leased.is_record_pending));
+            }
+            leased.is_record_pending = false;
+            statement.rows.extend(leased.rows.drain(..count).map(|row| (session.clone(), row)));
         }
-        load
+        statement
     }
 
     /// Returns unwritten rows to their sessions, before newer ones.
-    fn put_back(&self, load: Load) {
-        let mut ours = self.ours.borrow_mut();
-        for (session, _, fresh) in load.sessions {
-            if let Some(one) = ours.get_mut(&session) {
-                one.fresh |= fresh;
+    fn put_back(&self, statement: WriteStatement) {
+        let mut owned = self.owned.borrow_mut();
+        for (session, _, is_record_pending) in statement.sessions {
+            if let Some(leased) = owned.get_mut(&session) {
+                leased.is_record_pending |= is_record_pending;
             }
         }
-        for (session, row) in load.rows.into_iter().rev() {
-            if let Some(one) = ours.get_mut(&session) {
-                one.rows.insert(0, row);
+        for (session, row) in statement.rows.into_iter().rev() {
+            if let Some(leased) = owned.get_mut(&session) {
+                leased.rows.insert(0, row);
             }
         }
     }
 
     /// Executes the statement, and returns the sessions that this process still owns.
-    async fn send(&self, load: &Load) -> Result<HashSet<SessionId>, DatabaseFault> {
+    async fn send(&self, statement: &WriteStatement) -> Result<HashSet<SessionId>, DatabaseFault> {
         // If a row occurs twice, the latest data is written at the position of the first.
         let mut messages: Vec<(&str, i64, &String, &Vec<u8>)> = Vec::new();
         let mut parts: Vec<(&str, i64, &String, &String, &Vec<u8>)> = Vec::new();
         let mut contents: Vec<(&str, &String, &Vec<u8>)> = Vec::new();
         let mut places: HashMap<(Kind, &str, &str), usize> = HashMap::new();
-        for (session, row) in &load.rows {
+        for (session, row) in &statement.rows {
             match row {
                 RowChange::Message { seq, id, data } => match places.get(&(Kind::Message, session.as_str(), id)) {
                     Some(place) => {
@@ -259,18 +272,18 @@ impl Keeper {
                 RowChange::Cut { .. } => {}
             }
         }
-        let records = &load.records;
+        let records = &statement.records;
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 24] = [
-            &load.sessions.iter().map(|(session, ..)| session.as_str()).collect::<Vec<_>>(),
-            &load.sessions.iter().map(|(_, epoch, _)| *epoch).collect::<Vec<_>>(),
+            &statement.sessions.iter().map(|(session, ..)| session.as_str()).collect::<Vec<_>>(),
+            &statement.sessions.iter().map(|(_, epoch, _)| *epoch).collect::<Vec<_>>(),
             &records.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(),
             &records.iter().map(|row| row.cwd.as_str()).collect::<Vec<_>>(),
             &records.iter().map(|row| row.parent.as_deref()).collect::<Vec<_>>(),
             &records.iter().map(|row| row.updated).collect::<Vec<_>>(),
             &records.iter().map(|row| row.archived).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.shown).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.said).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.named).collect::<Vec<_>>(),
+            &records.iter().map(|row| row.is_listed).collect::<Vec<_>>(),
+            &records.iter().map(|row| row.has_messages).collect::<Vec<_>>(),
+            &records.iter().map(|row| row.has_user_title).collect::<Vec<_>>(),
             &records.iter().map(|row| row.data.as_slice()).collect::<Vec<_>>(),
             &messages.iter().map(|(session, ..)| *session).collect::<Vec<_>>(),
             &messages.iter().map(|(_, seq, ..)| *seq).collect::<Vec<_>>(),
@@ -286,9 +299,9 @@ impl Keeper {
             &contents.iter().map(|(.., data)| data.as_slice()).collect::<Vec<_>>(),
             &records.iter().map(|row| row.project.as_deref()).collect::<Vec<_>>(),
         ];
-        for _ in 0..TRIES {
-            let wire = self.link.wire().await?;
-            match self.link.ask(wire.client.query(&wire.write, &values)).await {
+        for _ in 0..MAX_ATTEMPTS {
+            let open = self.connection.open().await?;
+            match self.connection.run(open.client.query(&open.write, &values)).await {
                 Err(DatabaseFault::Again) => {}
                 Err(fault) => return Err(fault),
                 Ok(rows) => {
@@ -302,31 +315,32 @@ impl Keeper {
     /// Executes the next cut.
     async fn cut(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         let next = {
-            let ours = self.ours.borrow();
-            let one = ours.get(session);
-            one.and_then(|one| match (one.epoch, one.rows.first()) {
+            let owned = self.owned.borrow();
+            let leased = owned.get(session);
+            leased.and_then(|leased| match (leased.epoch, leased.rows.first()) {
                 (Some(epoch), Some(RowChange::Cut { from })) => Some((epoch, from.clone())),
                 _ => None,
             })
         };
         let Some((epoch, from)) = next else { return Ok(()) };
         let id = session.as_str();
-        let wire = self.link.wire().await?;
+        let open = self.connection.open().await?;
         let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
             &[(&id, Type::TEXT), (&epoch, Type::INT8), (&from, Type::TEXT)];
-        let rows = self.link.ask(wire.client.query_typed(CUT, values)).await?;
-        let (mine, said): (bool, bool) = match rows.first() {
+        let rows = self.connection.run(open.client.query_typed(CUT, values)).await?;
+        let (still_owned, has_messages): (bool, bool) = match rows.first() {
             Some(row) => (row.try_get(0)?, row.try_get(1)?),
             None => (false, false),
         };
-        if !mine {
-            self.lose(session);
+        if !still_owned {
+            self.mark_lost(session);
             return Err(Error::TakenOver(session.clone()).into());
         }
-        if let Some(one) = self.ours.borrow_mut().get_mut(session) {
-            one.rows.remove(0);
-            one.said = said || one.rows.iter().any(|row| matches!(row, RowChange::Message { .. }));
-            (one.kept, one.fresh) = (true, true);
+        if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
+            leased.rows.remove(0);
+            leased.has_messages =
+                has_messages || leased.rows.iter().any(|row| matches!(row, RowChange::Message { .. }));
+            (leased.has_row, leased.is_record_pending) = (true, true);
         }
         Ok(())
     }
@@ -334,13 +348,13 @@ impl Keeper {
     /// Deletes a session that this process owns.
     pub(super) async fn remove(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         self.claim(session).await?;
-        let epoch = self.ours.borrow().get(session).and_then(|one| one.epoch);
+        let epoch = self.owned.borrow().get(session).and_then(|leased| leased.epoch);
         let Some(epoch) = epoch else { return Ok(()) };
         let id = session.as_str();
-        let wire = self.link.wire().await?;
+        let open = self.connection.open().await?;
         let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[(&id, Type::TEXT), (&epoch, Type::INT8)];
-        let gone = self.link.ask(wire.client.query_typed(REMOVE, values)).await?;
-        self.ours.borrow_mut().remove(session);
+        let gone = self.connection.run(open.client.query_typed(REMOVE, values)).await?;
+        self.owned.borrow_mut().remove(session);
         if gone.is_empty() { Err(Error::TakenOver(session.clone()).into()) } else { Ok(()) }
     }
 }

@@ -8,19 +8,19 @@ use crate::assembly::Assembly;
 
 /// The maximum numbers of messages and parts that are read, and the maximum size of the parts in
 /// bytes.
-const MESSAGES: usize = 16;
-const PARTS: usize = 64;
-const BYTES: usize = 256 * 1024;
+const MAX_MESSAGES: usize = 16;
+const MAX_PARTS: usize = 64;
+const MAX_BYTES: usize = 256 * 1024;
 
 /// Reads the record and the first messages with their parts, as far as the parts are stored in the
 /// same order. Returns `None` if any of it is unreadable or altered.
 pub(super) fn read(db: &Connection) -> Option<StoredSession> {
-    let record = session::kept_record(db).ok()??;
+    let record = session::read_record(db).ok()??;
     let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq").ok()?;
     let mut found = query.query([]).ok()?;
-    let mut rows = Vec::with_capacity(MESSAGES);
+    let mut rows = Vec::with_capacity(MAX_MESSAGES);
     let mut order = RowOrder::default();
-    while rows.len() < MESSAGES
+    while rows.len() < MAX_MESSAGES
         && let Some(row) = found.next().ok()?
     {
         order.follows(row)?;
@@ -40,7 +40,7 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
         let (id, message, json) = session::part(row)?;
         let Some(place) = known.iter().position(|known| *known == message) else { break };
         (parts, bytes) = (parts + 1, bytes + json.len());
-        if parts > PARTS || bytes > BYTES {
+        if parts > MAX_PARTS || bytes > MAX_BYTES {
             whole = place;
             break;
         }
@@ -76,7 +76,7 @@ mod tests {
     use crate::write::SessionWrite;
     use transcript::Message;
 
-    fn kept(dir: &std::path::Path, entries: &[SessionWrite]) -> SessionFile {
+    fn written_file(dir: &std::path::Path, entries: &[SessionWrite]) -> SessionFile {
         let mut file = SessionFile::open(dir, &id(), true).unwrap();
         file.write(entries, true).unwrap();
         drop(file);
@@ -88,28 +88,28 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_at_the_beginning_is_read_whole() {
+    fn beginning_within_limits_is_read_whole() {
         let short = |n: usize| message(&format!("m{n:02}"), &["one", "two"]);
         let many: Vec<Message> = (0..40).map(short).collect();
-        let long = |n: usize| message(&format!("l{n:02}"), &["one", &"x".repeat(BYTES * 3 / 4)]);
-        let in_parts = message("p00", &["one"; PARTS + 1]);
+        let long = |n: usize| message(&format!("l{n:02}"), &["one", &"x".repeat(MAX_BYTES * 3 / 4)]);
+        let in_parts = message("p00", &["one"; MAX_PARTS + 1]);
         let table = [
             ("nothing", vec![], 0),
             ("all", many[..3].to_vec(), 3),
-            ("as many as are read", many.clone(), MESSAGES),
+            ("as many as are read", many.clone(), MAX_MESSAGES),
             ("a long one", vec![short(0), long(1), short(2)], 3),
             ("two long ones", vec![short(0), long(1), long(2), short(3)], 2),
             ("many parts", vec![short(0), in_parts, short(2)], 1),
         ];
         for (name, messages, whole) in table {
             let dir = tempfile::tempdir().unwrap();
-            let file = kept(dir.path(), &entries(&messages));
+            let file = written_file(dir.path(), &entries(&messages));
             assert_eq!(found(&file).as_deref(), Some(&messages[..whole]), "{name}");
         }
     }
 
     #[test]
-    fn nothing_comes_of_a_beginning_that_is_not_as_it_was_written() {
+    fn altered_beginning_is_not_read() {
         let messages: Vec<Message> = (0..40).map(|n| message(&format!("m{n:02}"), &["one"])).collect();
         let table = [
             ("UPDATE part SET data = 'x' WHERE id = 'm01-0'", false),
@@ -120,7 +120,7 @@ mod tests {
         ];
         for (sql, is_read) in table {
             let dir = tempfile::tempdir().unwrap();
-            let file = kept(dir.path(), &entries(&messages));
+            let file = written_file(dir.path(), &entries(&messages));
             file.db().execute_batch(sql).unwrap();
             assert_eq!(found(&file).is_some(), is_read, "{sql}");
         }
@@ -129,7 +129,7 @@ mod tests {
     /// Measures the work by the bytes that the thread reads, not by a clock.
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_beginning_costs_the_same_however_much_follows() {
+    fn beginning_of_long_session_costs_the_same() {
         let bytes = || {
             let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
             text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse::<u64>().unwrap()
@@ -144,9 +144,9 @@ mod tests {
                 .map(|(n, words)| message(&format!("m{n:04}"), &[&words.concat()]))
                 .collect();
             let dir = tempfile::tempdir().unwrap();
-            let file = kept(dir.path(), &entries(&messages));
+            let file = written_file(dir.path(), &entries(&messages));
             let before = bytes();
-            assert_eq!(found(&file).as_deref(), Some(&messages[..MESSAGES]));
+            assert_eq!(found(&file).as_deref(), Some(&messages[..MAX_MESSAGES]));
             let beginning = bytes() - before;
             file.load(None).unwrap();
             (beginning, bytes() - before)

@@ -10,7 +10,7 @@ use crate::tests::{message, record, write};
 use crate::*;
 
 /// Creates a store with three sessions that no process has open.
-async fn three(dir: &Path) {
+async fn create_three_sessions(dir: &Path) {
     let store = Store::start(dir);
     for n in 0..3u64 {
         let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
@@ -40,9 +40,9 @@ async fn listed(dir: &Path) -> Vec<Record> {
 }
 
 #[tokio::test]
-async fn no_index_hides_a_session() {
+async fn damaged_index_hides_no_session() {
     let pattern = tempfile::tempdir().unwrap();
-    three(pattern.path()).await;
+    create_three_sessions(pattern.path()).await;
     let whole = fs::read(pattern.path().join("index.db")).unwrap();
     let expected = listed(pattern.path()).await;
     assert_eq!(expected.len(), 3);
@@ -98,7 +98,7 @@ async fn many_unknown(dir: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn index_lost_is_filled_behind_and_a_list_says_so() {
+async fn lost_index_is_filled_in_background_and_list_reports_it() {
     let dir = tempfile::tempdir().unwrap();
     let many = many_unknown(dir.path()).await;
     // The thread that fills the index has to wait for this transaction; no other does.
@@ -120,7 +120,7 @@ async fn index_lost_is_filled_behind_and_a_list_says_so() {
 }
 
 #[tokio::test]
-async fn session_deleted_while_the_index_is_filled_stays_deleted_with_its_children() {
+async fn session_deleted_during_fill_stays_deleted_with_children() {
     let dir = tempfile::tempdir().unwrap();
     let many = many_unknown(dir.path()).await;
     let store = Store::start(dir.path());
@@ -140,9 +140,9 @@ async fn session_deleted_while_the_index_is_filled_stays_deleted_with_its_childr
 /// An index that is too large for the initial scan is scanned in the background, which finds hidden
 /// sessions.
 #[tokio::test]
-async fn a_large_index_hides_no_session_for_long() {
+async fn large_index_hides_no_session_for_long() {
     let dir = tempfile::tempdir().unwrap();
-    three(dir.path()).await;
+    create_three_sessions(dir.path()).await;
     let expected = listed(dir.path()).await;
     // Every row matches its checksum, and one is missing from the indexes by which lists are
     // ordered.
@@ -169,10 +169,10 @@ async fn a_large_index_hides_no_session_for_long() {
 }
 
 #[tokio::test]
-async fn a_pipe_in_the_place_of_the_index_keeps_nobody_waiting() {
+async fn pipe_instead_of_index_does_not_block() {
     for name in ["index.db", "index.lock"] {
         let dir = tempfile::tempdir().unwrap();
-        three(dir.path()).await;
+        create_three_sessions(dir.path()).await;
         fs::remove_file(dir.path().join(name)).unwrap();
         nix::unistd::mkfifo(&dir.path().join(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert_eq!(listed(dir.path()).await.len(), 3, "{name}");
@@ -180,9 +180,9 @@ async fn a_pipe_in_the_place_of_the_index_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn what_was_granted_survives_a_damaged_index() {
+async fn grants_survive_damaged_index() {
     let dir = tempfile::tempdir().unwrap();
-    three(dir.path()).await;
+    create_three_sessions(dir.path()).await;
     let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     db.execute("UPDATE session SET data = replace(data, 'title', 'titel') WHERE id = 'ses_00000001'", []).unwrap();
     drop(db);
@@ -198,9 +198,9 @@ fn position(file: &[u8], text: &str) -> usize {
 }
 
 #[tokio::test]
-async fn session_list_any_flipped_byte_of_a_row_lists_every_session() {
+async fn list_with_flipped_byte_of_a_row_has_every_session() {
     let pattern = tempfile::tempdir().unwrap();
-    three(pattern.path()).await;
+    create_three_sessions(pattern.path()).await;
     let whole = fs::read(pattern.path().join("index.db")).unwrap();
     let expected = listed(pattern.path()).await;
     let row = position(&whole, "{\"id\":\"ses_00000001\"");
@@ -224,9 +224,9 @@ async fn session_list_any_flipped_byte_of_a_row_lists_every_session() {
 }
 
 #[tokio::test]
-async fn grant_altered_is_not_given_and_its_loss_is_said_once() {
+async fn altered_grant_is_dropped_and_reported_once() {
     let dir = tempfile::tempdir().unwrap();
-    three(dir.path()).await;
+    create_three_sessions(dir.path()).await;
     let path = dir.path().join("index.db");
     let mut index = fs::read(&path).unwrap();
     let at = position(&index, "ls *");
@@ -245,7 +245,7 @@ async fn grant_altered_is_not_given_and_its_loss_is_said_once() {
 
 /// If no index is available, sessions are saved in any case.
 #[tokio::test]
-async fn sessions_are_kept_without_an_index() {
+async fn sessions_are_saved_without_index() {
     let dir = tempfile::tempdir().unwrap();
     let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
@@ -262,7 +262,7 @@ async fn sessions_are_kept_without_an_index() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_gone_or_cut_is_told_of_once() {
+async fn missing_or_truncated_file_is_reported_once() {
     let id = SessionId::new("ses_00000001");
     type Spoil = fn(&Path);
     let table: [(&str, Spoil, usize); 3] = [
@@ -272,7 +272,7 @@ async fn a_file_that_is_gone_or_cut_is_told_of_once() {
     ];
     for (what, spoil, left) in table {
         let dir = tempfile::tempdir().unwrap();
-        three(dir.path()).await;
+        create_three_sessions(dir.path()).await;
         let path = session::path(dir.path(), &id);
         {
             // A killed process leaves a log.
@@ -304,13 +304,13 @@ async fn a_file_that_is_gone_or_cut_is_told_of_once() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_removed_while_it_is_in_use_is_noticed() {
+async fn file_removed_while_open_is_detected() {
     // The flush comes with the write, after it, or without any write since the last flush.
     for (before, apart, after) in [(false, false, true), (false, true, true), (true, false, true), (true, false, false)]
     {
         let case = format!("written before: {before}, flushed apart: {apart}, written after: {after}");
         let dir = tempfile::tempdir().unwrap();
-        three(dir.path()).await;
+        create_three_sessions(dir.path()).await;
         let id = SessionId::new("ses_00000001");
         let store = Store::start(dir.path());
         let record = store.load(&id).await.unwrap().record;
@@ -338,22 +338,22 @@ async fn a_file_that_is_removed_while_it_is_in_use_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_removal_that_was_cut_off_leaves_all_or_nothing() {
+async fn interrupted_removal_leaves_all_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    three(dir.path()).await;
+    create_three_sessions(dir.path()).await;
     let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     db.execute("DELETE FROM session WHERE id IN ('ses_00000000', 'ses_00000001')", []).unwrap();
     drop(db);
     // Killed before and after the file was renamed.
     let gone = session::path(dir.path(), &SessionId::new("ses_00000001"));
-    fs::rename(&gone, with_suffix(&gone, session::GONE)).unwrap();
+    fs::rename(&gone, with_suffix(&gone, session::REMOVED_SUFFIX)).unwrap();
     let left: Vec<String> = listed(dir.path()).await.into_iter().map(|record| record.id.to_string()).collect();
     assert_eq!(left, ["ses_00000002", "ses_00000000"]);
-    assert!(!with_suffix(&gone, session::GONE).exists());
+    assert!(!with_suffix(&gone, session::REMOVED_SUFFIX).exists());
 }
 
 #[tokio::test]
-async fn a_session_whose_file_was_only_just_made_goes_on() {
+async fn session_with_empty_file_continues() {
     let dir = tempfile::tempdir().unwrap();
     let record = record("ses_00000001", "/w", 5);
     let store = Store::start(dir.path());
@@ -373,7 +373,7 @@ async fn a_session_whose_file_was_only_just_made_goes_on() {
 }
 
 #[tokio::test]
-async fn a_title_of_the_users_and_a_choice_outlast_what_a_turn_writes() {
+async fn title_and_choice_of_user_survive_record_of_turn() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::start(dir.path());
     let mut record = record("ses_00000001", "/w", 5);

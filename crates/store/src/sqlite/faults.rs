@@ -22,11 +22,11 @@ pub(super) fn seeds() -> [u64; 2] {
 }
 
 /// Creates a directory in memory if possible, because these tests write thousands of files.
-pub(super) fn room() -> tempfile::TempDir {
+pub(super) fn memory_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-pub(super) fn both(jobs: impl Fn(usize) + Sync) {
+pub(super) fn in_two_threads(jobs: impl Fn(usize) + Sync) {
     std::thread::scope(|scope| {
         for half in 0..2 {
             let jobs = &jobs;
@@ -58,23 +58,24 @@ fn filled(dir: &Path, n: usize, per: usize, words: usize) -> (SessionFile, Vec<M
 /// FD02: every prefix of a log. The complete frames are read, torn ones are detected; SQLite
 /// agrees.
 #[test]
-fn fd02_every_prefix_of_a_log_gives_the_longest_valid_beginning() {
-    let dir = room();
+fn fd02_prefix_of_log_yields_longest_valid_beginning() {
+    let dir = memory_dir();
     let (file, _) = filled(dir.path(), 120, 10, 1);
     let path = session::path(dir.path(), &id());
-    let (main, log) = (fs::read(&path).unwrap(), fs::read(wal::path(&path)).unwrap());
+    let main = fs::read(&path).unwrap();
+    let log = fs::read(wal::path(&path)).unwrap();
     drop(file);
     assert!(log.len() > 65_536, "{}", log.len());
     let log = &log[..65_536];
     const FRAME: usize = 4096 + 24;
-    both(|half| {
+    in_two_threads(|half| {
         for length in (half..=log.len()).step_by(2) {
             let whole = length >= 32 && (length - 32).is_multiple_of(FRAME);
             assert_eq!(wal::torn(&log[..length]).is_none(), whole || length == 0, "cut to {length}");
         }
     });
     // Every position that matters to SQLite, and some that do not.
-    let beside = room();
+    let beside = memory_dir();
     let copy = beside.path().join("copy.db");
     let mut last = 0;
     for length in (0..=log.len()).filter(|n| n % 509 == 0 || (n + FRAME - 32 + 2) % FRAME < 4) {
@@ -93,16 +94,16 @@ fn fd02_every_prefix_of_a_log_gives_the_longest_valid_beginning() {
 /// FD08: five thousand kinds of damage. There is no panic, no invented data and no silent loss, and
 /// other sessions are unaffected.
 #[test]
-fn fd08_damage_stays_where_it_is_and_is_said() {
-    let dir = room();
+fn fd08_damage_is_reported_and_contained() {
+    let dir = memory_dir();
     let (file, messages) = filled(dir.path(), 60, 10, 30);
     drop(file);
     let whole = fs::read(session::path(dir.path(), &id())).unwrap();
     let texts: BTreeSet<String> = messages.iter().map(Message::visible_text).collect();
     for seed in seeds() {
-        both(|half| {
+        in_two_threads(|half| {
             let mut random = fastrand::Rng::with_seed(seed + half as u64);
-            let dir = room();
+            let dir = memory_dir();
             let path = session::path(dir.path(), &id());
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             for n in 0..1_250 {
@@ -125,7 +126,7 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
                     assert!(first.all(|message| messages.contains(message)), "seed {seed}, {n}: invented at first");
                     file.load(Some(known.clone()))
                 });
-                let (read, said) = match read {
+                let (read, is_reported) = match read {
                     Ok(stored) => (stored.messages, false),
                     Err(damaged @ Error::Damaged { .. }) => {
                         match salvage::salvage(dir.path(), &id(), Some(known), damaged) {
@@ -145,7 +146,7 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
                 let good: Vec<String> = good.map(Message::visible_text).collect();
                 assert!(good.iter().all(|text| texts.contains(text)), "seed {seed}, {n}: something was invented");
                 assert!(
-                    said || good.len() == messages.len(),
+                    is_reported || good.len() == messages.len(),
                     "seed {seed}, {n}: {} of 60, and nothing said",
                     good.len()
                 );
@@ -159,8 +160,8 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
 
 /// FD09: twelve files that are not sessions. None is changed, none hides the sessions.
 #[tokio::test]
-async fn fd09_foreign_files_are_left_alone() {
-    let dir = room();
+async fn fd09_foreign_files_are_unchanged() {
+    let dir = memory_dir();
     let good = record("ses_good0000", "/w", 1);
     {
         let store = Store::start(dir.path());
@@ -202,8 +203,8 @@ async fn fd09_foreign_files_are_left_alone() {
 
 /// FD11: a network file system has no shared memory, so no write-ahead log is used there.
 #[test]
-fn fd11_no_log_on_a_network() {
-    let dir = room();
+fn fd11_network_file_has_no_log() {
+    let dir = memory_dir();
     fs::create_dir_all(dir.path().join("sessions")).unwrap();
     let path = session::path(dir.path(), &id());
     session::private_file(&path).unwrap();
@@ -218,11 +219,11 @@ fn fd11_no_log_on_a_network() {
 
 /// FD12: the clock jumps. The order is that of writing, and ids do not repeat.
 #[tokio::test]
-async fn fd12_order_does_not_come_from_the_clock() {
+async fn fd12_order_is_independent_of_the_clock() {
     const DAY: u64 = 86_400_000;
     let now = 1_795_252_200_000;
     for clock in [[now, now - DAY], [now, now + 3650 * DAY], [now, 1], [(1 << 36) - 1, 1 << 36], [now, now - 1]] {
-        let dir = room();
+        let dir = memory_dir();
         let vars = [("HOME".to_owned(), dir.path().display().to_string())].into();
         let environment = Environment::from_vars(vars);
         let store = Store::start(dir.path());
@@ -243,8 +244,8 @@ async fn fd12_order_does_not_come_from_the_clock() {
 
 /// FD15: a session is deleted while it is read: the reader gets all of it or nothing.
 #[test]
-fn fd15_a_reader_gets_all_or_nothing() {
-    let dir = room();
+fn fd15_reader_of_deleted_session_gets_all_or_nothing() {
+    let dir = memory_dir();
     for n in 0..100 {
         let (file, messages) = filled(dir.path(), 50, 10, 20);
         drop(file);
@@ -267,9 +268,9 @@ fn fd15_a_reader_gets_all_or_nothing() {
 
 /// FD16: no other user can read anything, and loose permissions are tightened.
 #[tokio::test]
-async fn fd16_everything_is_the_owners_alone() {
+async fn fd16_files_are_private_to_the_owner() {
     use std::os::unix::fs::PermissionsExt;
-    let dir = room();
+    let dir = memory_dir();
     let sessions = dir.path().join("sessions");
     fs::create_dir_all(&sessions).unwrap();
     fs::set_permissions(&sessions, fs::Permissions::from_mode(0o755)).unwrap();

@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::index_rows::{self as index, UNSAID};
+use super::index_rows::{self as index, IS_EMPTY};
 use super::{peek, session};
 use crate::{Error, ListFilling};
 use base::lock::locked;
 
 /// The limits up to which an index is scanned completely before its first query: its size in bytes,
 /// the number of session files, and the number of unknown ones among them.
-const SMALL: u64 = 256 << 10;
-const SMALL_FOLDER: usize = 1024;
-const FEW_UNKNOWN: usize = 64;
+const SMALL_INDEX_BYTES: u64 = 256 << 10;
+const MAX_SMALL_FILES: usize = 1024;
+const MAX_FEW_UNKNOWN: usize = 64;
 
 /// The number of sessions that are added per transaction. Other writers wait for it.
 const CHUNK: usize = 64;
@@ -67,7 +67,7 @@ impl IndexFill {
             if let Some(damage) = index::damage(db).map_err(index::unwritable)? {
                 return Err(Error::DamagedIndex(damage));
             }
-            match fill.take_in_few(db, dir) {
+            match fill.add_few(db, dir) {
                 Err(damaged @ Error::DamagedIndex(_)) => return Err(damaged),
                 Ok(false) => {}
                 other => {
@@ -79,7 +79,8 @@ impl IndexFill {
                 }
             }
         }
-        let (own, place) = (fill.clone(), dir.to_owned());
+        let own = fill.clone();
+        let place = dir.to_owned();
         if let Err(e) = std::thread::Builder::new().name("index fill".into()).spawn(move || own.run(&place)) {
             tracing::warn!("the session index may not know all sessions: {e}");
             fill.end();
@@ -94,7 +95,9 @@ impl IndexFill {
 
     /// Returns the progress; `None` if no session is missing, as far as is known.
     pub(super) fn filling(&self) -> Option<ListFilling> {
-        locked(&self.waiting).as_ref().filter(|_| self.is_partial.load(Ordering::Relaxed))?;
+        if locked(&self.waiting).is_none() || !self.is_partial.load(Ordering::Relaxed) {
+            return None;
+        }
         Some(ListFilling { taken: self.taken.load(Ordering::Relaxed), unknown: self.unknown.load(Ordering::Relaxed) })
     }
 
@@ -117,17 +120,17 @@ impl IndexFill {
     }
 
     /// Adds the unknown sessions, unless there are too many to wait for. Returns whether it did.
-    fn take_in_few(&self, db: &mut Connection, dir: &Path) -> Result<bool, Error> {
-        let survey = FolderSurvey::of(db, dir)?;
-        if survey.unknown.len() > FEW_UNKNOWN {
+    fn add_few(&self, db: &mut Connection, dir: &Path) -> Result<bool, Error> {
+        let survey = DirectorySurvey::of(db, dir)?;
+        if survey.unknown.len() > MAX_FEW_UNKNOWN {
             return Ok(false);
         }
-        self.take_in(db, dir, &survey)?;
+        self.add_sessions(db, dir, &survey)?;
         Ok(true)
     }
 
     fn run(self: Arc<Self>, dir: &Path) {
-        match self.check_and_take_in(dir) {
+        match self.check_and_add(dir) {
             Ok(()) => {}
             // The next query reports it.
             Err(Error::DamagedIndex(damage)) => drop(self.damage.set(damage)),
@@ -136,7 +139,7 @@ impl IndexFill {
         self.end();
     }
 
-    fn check_and_take_in(&self, dir: &Path) -> Result<(), Error> {
+    fn check_and_add(&self, dir: &Path) -> Result<(), Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(dir.join("index.db"), flags);
         let mut db = db.map_err(index::unwritable)?;
@@ -146,15 +149,15 @@ impl IndexFill {
         if let Some(damage) = index::damage(&db).map_err(index::unwritable)? {
             return Err(Error::DamagedIndex(damage));
         }
-        let survey = FolderSurvey::of(&db, dir)?;
-        self.take_in(&mut db, dir, &survey)
+        let survey = DirectorySurvey::of(&db, dir)?;
+        self.add_sessions(&mut db, dir, &survey)
     }
 
     /// Adds every session that has a file and is not in the index, newest first, and removes those
     /// that have neither a file nor a message.
-    fn take_in(&self, db: &mut Connection, dir: &Path, survey: &FolderSurvey) -> Result<(), Error> {
+    fn add_sessions(&self, db: &mut Connection, dir: &Path, survey: &DirectorySurvey) -> Result<(), Error> {
         self.unknown.store(survey.unknown.len(), Ordering::Relaxed);
-        self.is_partial.fetch_or(survey.unknown.len() > FEW_UNKNOWN, Ordering::Relaxed);
+        self.is_partial.fetch_or(survey.unknown.len() > MAX_FEW_UNKNOWN, Ordering::Relaxed);
         for paths in survey.unknown.chunks(CHUNK) {
             let found: Vec<_> = paths.iter().filter_map(|path| Some((path, peek::record(dir, path)?))).collect();
             let chunk = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(index::unwritable)?;
@@ -172,7 +175,7 @@ impl IndexFill {
             self.taken.fetch_add(paths.len(), Ordering::Relaxed);
         }
         for id in &survey.empty {
-            let sql = format!("DELETE FROM session WHERE id = ?1 AND {UNSAID}");
+            let sql = format!("DELETE FROM session WHERE id = ?1 AND {IS_EMPTY}");
             db.execute(&sql, [id]).map_err(index::unwritable)?;
         }
         if is_partial(db).map_err(index::unwritable)? {
@@ -196,19 +199,19 @@ fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// The differences between an index and the directory of sessions.
-struct FolderSurvey {
+struct DirectorySurvey {
     /// The session files that the index does not list, newest first.
     unknown: Vec<PathBuf>,
     /// Sessions that have neither a file nor a message.
     empty: Vec<String>,
 }
 
-impl FolderSurvey {
+impl DirectorySurvey {
     /// Compares the two, and removes the remains of an interrupted deletion.
     fn of(db: &Connection, dir: &Path) -> Result<Self, Error> {
         let mut unknown = Vec::new();
         let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return Ok(Self { unknown, empty: Vec::new() }) };
-        let sql = format!("SELECT id, messages > 0, NOT {UNSAID} FROM session");
+        let sql = format!("SELECT id, messages > 0, NOT {IS_EMPTY} FROM session");
         let mut query = db.prepare(&sql).map_err(index::unwritable)?;
         let flags = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)));
         let ids = query.query_map([], flags).map_err(index::unwritable)?;
@@ -217,7 +220,7 @@ impl FolderSurvey {
         for file in files.flatten() {
             let name = file.file_name();
             let Some((id, rest)) = name.to_str().and_then(|name| name.split_once(".db")) else { continue };
-            if rest == session::GONE {
+            if rest == session::REMOVED_SUFFIX {
                 std::fs::remove_file(file.path()).ok();
             } else if rest.is_empty() && !known.remove(id).unwrap_or_default().1 {
                 // Without a message, the entry may come from a version that did not count them. A
@@ -227,7 +230,7 @@ impl FolderSurvey {
         }
         // Ids begin with the time.
         unknown.sort_unstable_by(|one, other| other.cmp(one));
-        let empty = known.into_iter().filter(|(_, (said, _))| !said).map(|(id, _)| id).collect();
+        let empty = known.into_iter().filter(|(_, (has_messages, _))| !has_messages).map(|(id, _)| id).collect();
         Ok(Self { unknown, empty })
     }
 }
@@ -235,6 +238,6 @@ impl FolderSurvey {
 /// Whether the index and the directory of sessions can be scanned within a few milliseconds.
 fn is_small(dir: &Path) -> bool {
     let index = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());
-    let files = std::fs::read_dir(dir.join("sessions")).map_or(0, |files| files.take(SMALL_FOLDER + 1).count());
-    index <= SMALL && files <= SMALL_FOLDER
+    let files = std::fs::read_dir(dir.join("sessions")).map_or(0, |files| files.take(MAX_SMALL_FILES + 1).count());
+    index <= SMALL_INDEX_BYTES && files <= MAX_SMALL_FILES
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::index::IndexReader;
 use super::index_rows::updated;
-use super::words::{SearchedSession, WordIndex, is_open};
+use super::search_index::{SearchIndex, SearchedSession, is_open};
 use super::{peek, session};
 use crate::search::{self, SearchCut, SearchPage};
 use crate::{Error, ListQuery, Record, ReplySender};
@@ -23,18 +23,18 @@ use base::id::SessionId;
 
 /// The maximum size of an indexed session's file, in bytes: indexing a larger one would take too
 /// much memory, so a search reads it.
-const LARGEST: u64 = 16 << 20;
+const MAX_INDEXED_BYTES: u64 = 16 << 20;
 
 /// The numbers of sessions that are read, and indexed, at a time.
-const READ: usize = 256;
-const TAKEN_IN: usize = 16;
+const READ_CHUNK: usize = 256;
+const INDEX_CHUNK: usize = 16;
 
 /// The ratio of waiting to working of the indexing thread: there may be years of sessions, and no
 /// caller waits for it.
 const IDLE_SHARE: u32 = 3;
 
 /// The longest pause of the indexing thread, because the end of the process waits for it.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts a search on a new thread.
 pub(super) fn start(dir: PathBuf, query: ListQuery, words: String, limit: usize, reply: ReplySender<SearchPage>) {
@@ -46,7 +46,7 @@ pub(super) fn start(dir: PathBuf, query: ListQuery, words: String, limit: usize,
 }
 
 fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<SearchPage, Error> {
-    let words = search::wanted(words);
+    let words = search::split_words(words);
     let mut page = SearchPage::default();
     if words.is_empty() {
         return Ok(page);
@@ -59,13 +59,13 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
     let wanted: Vec<String>;
     let mut listed = index.listed(query)?;
     let mut oldest = None;
-    if search::are_short(&words) && listed.len() > search::MAX_UNAIDED {
-        listed.truncate(search::MAX_UNAIDED);
+    if search::are_short(&words) && listed.len() > search::MAX_UNINDEXED_READS {
+        listed.truncate(search::MAX_UNINDEXED_READS);
         oldest = listed.last().map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
     }
     (wanted, page.unindexed) = known.sessions_to_read(dir, listed);
     let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
-    for ids in wanted.chunks(READ) {
+    for ids in wanted.chunks(READ_CHUNK) {
         let left = limit.saturating_sub(page.hits.len());
         if left == 0 {
             break;
@@ -74,7 +74,7 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
             ids.iter().filter_map(|id| index.record(id).transpose()).collect::<Result<Vec<Record>, Error>>()?;
         page.hits.extend(search::search(&read, &records, &words, left));
     }
-    let cut = |oldest| SearchCut { sessions: search::MAX_UNAIDED, oldest };
+    let cut = |oldest| SearchCut { sessions: search::MAX_UNINDEXED_READS, oldest };
     page.cut = if page.hits.len() < limit { oldest.map(cut) } else { None };
     Ok(page)
 }
@@ -89,7 +89,7 @@ struct KnownWords {
 
 impl KnownWords {
     fn read(dir: &Path, words: &[String]) -> Result<Self, Error> {
-        let Some(index) = WordIndex::open(dir)? else { return Ok(Self::default()) };
+        let Some(index) = SearchIndex::open(dir)? else { return Ok(Self::default()) };
         // The order matters, and both must precede the check for open sessions: a session that
         // changes in between is not current, or is open.
         let with = index.with(words)?;
@@ -99,7 +99,8 @@ impl KnownWords {
     /// Returns the sessions that have to be read, and the number of them that are merely not in the
     /// index yet.
     fn sessions_to_read(&self, dir: &Path, listed: Vec<(String, i64)>) -> (Vec<String>, usize) {
-        let (mut wanted, mut unindexed) = (Vec::new(), 0);
+        let mut wanted = Vec::new();
+        let mut unindexed = 0;
         let open = open_sessions(dir);
         for (id, updated) in listed {
             let is_open = open.contains(&id);
@@ -191,8 +192,8 @@ impl IndexerThread {
                 return;
             }
             let done = match job {
-                IndexJob::Session(id) => self.take_in_one(id),
-                IndexJob::All { at_leisure } => self.take_in_all(at_leisure),
+                IndexJob::Session(id) => self.index_one(id),
+                IndexJob::All { at_leisure } => self.index_all(at_leisure),
             };
             if let Err(e) = done {
                 tracing::info!("the search index is not kept up: {e}");
@@ -200,27 +201,28 @@ impl IndexerThread {
         }
     }
 
-    fn take_in_one(&self, id: SessionId) -> Result<(), Error> {
+    fn index_one(&self, id: SessionId) -> Result<(), Error> {
         if !session::path(&self.dir, &id).exists() {
             return Ok(());
         }
-        self.take_in(&IndexReader::open(&self.dir)?, &WordIndex::open_or_make(&self.dir)?, &[id], false)
+        self.index_sessions(&IndexReader::open(&self.dir)?, &SearchIndex::open_or_make(&self.dir)?, &[id], false)
     }
 
     /// Indexes all sessions that are not current, newest first. Only one process at a time does
     /// this.
-    fn take_in_all(&self, at_leisure: bool) -> Result<(), Error> {
+    fn index_all(&self, at_leisure: bool) -> Result<(), Error> {
         let path = self.dir.join("search.lock");
         let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
         let alone = base::environment::private_file().create(true).append(true).open(&path).map_err(unwritable)?;
         if alone.try_lock().is_err() {
             return Ok(());
         }
-        self.take_in_left(at_leisure)
+        self.index_remaining(at_leisure)
     }
 
-    fn take_in_left(&self, at_leisure: bool) -> Result<(), Error> {
-        let (index, words) = (IndexReader::open(&self.dir)?, WordIndex::open_or_make(&self.dir)?);
+    fn index_remaining(&self, at_leisure: bool) -> Result<(), Error> {
+        let index = IndexReader::open(&self.dir)?;
+        let words = SearchIndex::open_or_make(&self.dir)?;
         words.remove_gone()?;
         let current = words.current()?;
         let left: Vec<SessionId> = index
@@ -229,8 +231,8 @@ impl IndexerThread {
             .filter(|(id, updated)| current.get(id) != Some(updated))
             .map(|(id, _)| SessionId::new(id))
             .collect();
-        for ids in left.chunks(TAKEN_IN) {
-            self.take_in(&index, &words, ids, at_leisure)?;
+        for ids in left.chunks(INDEX_CHUNK) {
+            self.index_sessions(&index, &words, ids, at_leisure)?;
             if self.is_over.load(Ordering::Relaxed) || !words.is_in_place() {
                 return Ok(());
             }
@@ -238,17 +240,17 @@ impl IndexerThread {
         Ok(())
     }
 
-    fn take_in(
+    fn index_sessions(
         &self,
         index: &IndexReader,
-        words: &WordIndex,
+        words: &SearchIndex,
         ids: &[SessionId],
         at_leisure: bool,
     ) -> Result<(), Error> {
         let began = Instant::now();
         let pause = |took: Duration| {
             // Other writers get a turn even if a search waits for the index.
-            let pause = if at_leisure { (took * IDLE_SHARE).min(LONGEST_PAUSE) } else { took / 10 };
+            let pause = if at_leisure { (took * IDLE_SHARE).min(MAX_PAUSE) } else { took / 10 };
             std::thread::sleep(if self.is_over.load(Ordering::Relaxed) { Duration::ZERO } else { pause });
         };
         let read = |id: &SessionId| {
@@ -257,7 +259,7 @@ impl IndexerThread {
                 return None;
             }
             let size = std::fs::metadata(session::path(&self.dir, id)).ok()?.len();
-            if size > LARGEST {
+            if size > MAX_INDEXED_BYTES {
                 return None;
             }
             let record = index.record(id.as_str()).ok().flatten()?;
@@ -282,9 +284,9 @@ mod tests {
     use crate::Store;
     use crate::tests::{message, record, write};
 
-    fn index_all(dir: &Path) {
+    fn index_all_sessions(dir: &Path) {
         let thread = IndexerThread { dir: dir.to_owned(), is_over: Arc::default() };
-        thread.take_in_left(false).unwrap();
+        thread.index_remaining(false).unwrap();
     }
 
     /// Returns the sessions that a search for a word reads, and the number of them that are not in
@@ -299,7 +301,7 @@ mod tests {
         page.hits.into_iter().map(|hit| hit.record.id.to_string()).collect()
     }
 
-    async fn session_saying(store: &Store, n: u64, words: &str) {
+    async fn session_with_text(store: &Store, n: u64, words: &str) {
         let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
         store.create(&record).await.unwrap();
         write(store, &record, &[message("m", &[words])]).await;
@@ -308,18 +310,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn search_reads_what_has_the_words_and_what_is_open() {
+    async fn search_reads_matching_and_open_sessions() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
         for (n, words) in [(0, "a zebra"), (1, "a horse"), (2, "another Zebra"), (3, "a zebra as well")] {
-            session_saying(&store, n, words).await;
+            session_with_text(&store, n, words).await;
         }
         for n in 0..3 {
             store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
         }
         store.list(None, None, 1).await.unwrap();
-        index_all(dir.path());
-        let (zebras, open) = (["ses_00000003", "ses_00000002", "ses_00000000"], ["ses_00000003"]);
+        index_all_sessions(dir.path());
+        let zebras = ["ses_00000003", "ses_00000002", "ses_00000000"];
+        let open = ["ses_00000003"];
         assert_eq!(reads(dir.path(), "zebra"), (zebras.map(str::to_owned).to_vec(), 0));
         assert_eq!(reads(dir.path(), "giraffe"), (open.map(str::to_owned).to_vec(), 0));
         assert_eq!(reads(dir.path(), "is").0.len(), 4, "too short to be looked for");
@@ -329,26 +332,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn search_finds_what_was_said_since_and_nothing_of_what_was_deleted() {
+    async fn search_finds_later_messages_and_no_deleted_ones() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
         for n in 0..2 {
-            session_saying(&store, n, "a horse").await;
+            session_with_text(&store, n, "a horse").await;
             store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
         }
         store.list(None, None, 1).await.unwrap();
-        index_all(dir.path());
+        index_all_sessions(dir.path());
         let id = SessionId::new("ses_00000000");
         let record = store.load(&id).await.unwrap().record;
         write(&store, &record, &[message("later", &["a giraffe"])]).await;
         store.handed_over(&id).await;
         assert_eq!(hits(&store, "giraffe").await, [id.to_string()]);
         // The indexer skips an open session.
-        index_all(dir.path());
+        index_all_sessions(dir.path());
         write(&store, &record, &[message("latest", &["an ibex"])]).await;
         store.close(&id).await;
         assert_eq!(hits(&store, "ibex").await, [id.to_string()]);
-        index_all(dir.path());
+        index_all_sessions(dir.path());
         assert_eq!(reads(dir.path(), "ibex"), (vec![id.to_string()], 0));
         // A process that ends without closing its sessions marks them as changed too.
         let other = Store::start(dir.path());
@@ -359,23 +362,23 @@ mod tests {
         assert_eq!(hits(&store, "yak").await, [id.to_string()]);
         store.delete(&id).await.unwrap();
         assert_eq!(hits(&store, "giraffe").await, Vec::<String>::new());
-        let words = WordIndex::open(dir.path()).unwrap().unwrap();
+        let words = SearchIndex::open(dir.path()).unwrap().unwrap();
         assert_eq!(words.with(&["giraffe".to_owned()]).unwrap(), Some(HashSet::new()));
         assert_eq!(words.current().unwrap().into_keys().collect::<Vec<_>>(), ["ses_00000001"]);
     }
 
     #[test]
-    fn find_short_words_ends_and_says_where() {
+    fn search_for_short_words_ends_with_cut() {
         let dir = tempfile::tempdir().unwrap();
         let index = SessionIndex::open(dir.path()).unwrap();
         let put = |n: u64, title: &str| {
             let record = Record { title: Some(title.into()), ..record(&format!("ses_{n:08}"), "/w", n) };
             index.put(&record, 1).unwrap();
         };
-        (1..=search::MAX_UNAIDED as u64 + 1).for_each(|n| put(n, "some of it"));
+        (1..=search::MAX_UNINDEXED_READS as u64 + 1).for_each(|n| put(n, "some of it"));
         put(0, "only xy");
         let found = |words: &str| find(dir.path(), &ListQuery::default(), words, 9).unwrap();
-        let cut = Some(SearchCut { sessions: search::MAX_UNAIDED, oldest: Timestamp(2) });
+        let cut = Some(SearchCut { sessions: search::MAX_UNINDEXED_READS, oldest: Timestamp(2) });
         let page = found("xy");
         assert_eq!((page.hits.len(), page.cut), (0, cut));
         // If enough is found before the cut, or a word is long enough, no cut is reported.

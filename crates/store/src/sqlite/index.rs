@@ -10,7 +10,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::fill::{self, IndexFill};
-use super::index_rows::{ALTERED, IndexError, IndexRow, UNCHECKED, UNSAID, put_with, unwritable};
+use super::index_rows::{ALTERED_ROW, IS_EMPTY, IndexError, IndexRow, UNCHECKED, put_with, unwritable};
 use super::{migrate, session};
 use crate::list::LAST_ID;
 use crate::{Error, Grant, ListQuery, Record, SessionPage};
@@ -26,11 +26,11 @@ pub(super) struct SessionIndex {
 }
 
 /// Takes the lock for opening or creating the index, which processes do one at a time.
-fn turn(dir: &Path) -> Result<std::fs::File, Error> {
+fn lock_index(dir: &Path) -> Result<std::fs::File, Error> {
     let path = dir.join("index.lock");
     if std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_file()) {
         // Opening a pipe would block forever.
-        std::fs::rename(&path, aside(dir)).map_err(io(dir))?;
+        std::fs::rename(&path, free_name(dir)).map_err(io(dir))?;
     }
     session::private_file(&path).map_err(io(dir))?;
     let turn = std::fs::OpenOptions::new().append(true).open(path).map_err(io(dir))?;
@@ -46,7 +46,7 @@ fn io(dir: &Path) -> impl Fn(std::io::Error) -> Error {
 }
 
 /// Returns a free name for a damaged index.
-fn aside(dir: &Path) -> PathBuf {
+fn free_name(dir: &Path) -> PathBuf {
     let name = |n: u32| dir.join(format!("index.damaged-{n}.db"));
     (1..).map(name).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| name(0))
 }
@@ -104,11 +104,11 @@ fn lost_grants_file(dir: &Path) -> PathBuf {
 }
 
 /// Returns the path of the index whose grants could not be read, if that has not been reported yet.
-/// With `is_told`, it counts as reported from now on.
-pub(super) fn lost_grants(dir: &Path, is_told: bool) -> Option<String> {
+/// With `is_reported`, it counts as reported from now on.
+pub(super) fn lost_grants(dir: &Path, is_reported: bool) -> Option<String> {
     let file = lost_grants_file(dir);
     let place = std::fs::read_to_string(&file).ok()?;
-    if is_told && let Err(e) = std::fs::remove_file(&file) {
+    if is_reported && let Err(e) = std::fs::remove_file(&file) {
         tracing::warn!("{} stays, and is told of again: {e}", file.display());
     }
     Some(place)
@@ -128,7 +128,7 @@ fn page(in_directory: bool, archived: Option<bool>) -> String {
     // be sorted for each page. A session without messages is left out, unless its user has named
     // it.
     format!(
-        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {UNSAID}{aside} AND (updated, id) < (?1, ?2)
+        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {IS_EMPTY}{aside} AND (updated, id) < (?1, ?2)
          ORDER BY updated DESC, id DESC LIMIT ?3"
     )
 }
@@ -147,7 +147,7 @@ impl SessionIndex {
     /// Opens the index, or creates it. Concurrent processes take turns.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         base::environment::private_dir(dir).map_err(io(dir))?;
-        let _turn = turn(dir)?;
+        let _turn = lock_index(dir)?;
         let path = dir.join("index.db");
         let found = match std::fs::symlink_metadata(&path) {
             Ok(meta) if !meta.is_file() => Err(IndexError::Damaged("it is no regular file".into())),
@@ -156,11 +156,11 @@ impl SessionIndex {
             Ok(_) => session::private_file(&path)
                 .map_err(|e| IndexError::Other(e.to_string()))
                 .and_then(|()| Self::connect(&path, session::is_network(dir), false)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Self::anew(dir, None),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Self::create(dir, None),
             Err(e) => return Err(io(dir)(e)),
         };
         match found {
-            Err(IndexError::Damaged(reason)) => Self::instead(dir, &reason),
+            Err(IndexError::Damaged(reason)) => Self::replace_damaged(dir, &reason),
             found => Ok(found?),
         }
     }
@@ -185,8 +185,9 @@ impl SessionIndex {
     }
 
     /// Replaces a damaged index, which is moved aside.
-    fn instead(dir: &Path, reason: &str) -> Result<Self, Error> {
-        let (path, aside) = (dir.join("index.db"), aside(dir));
+    fn replace_damaged(dir: &Path, reason: &str) -> Result<Self, Error> {
+        let path = dir.join("index.db");
+        let aside = free_name(dir);
         tracing::warn!("the session index is damaged ({reason}); kept as {} and made again", aside.display());
         // The companion files go first: they would damage a new index.
         for suffix in ["-wal", "-shm", "-journal"] {
@@ -195,14 +196,15 @@ impl SessionIndex {
         if std::fs::hard_link(&path, &aside).is_err() {
             std::fs::rename(&path, &aside).map_err(io(dir))?;
         }
-        Self::anew(dir, Some(&aside))
+        Self::create(dir, Some(&aside))
     }
 
     /// Creates an index without sessions. It gets its name once it has its tables, so that a killed
     /// process leaves no incomplete one. Grants are stored nowhere else, so the readable ones of an
     /// `old` index are copied.
-    fn anew(dir: &Path, old: Option<&Path>) -> Result<Self, Error> {
-        let (path, new) = (dir.join("index.db"), dir.join("index.db-new"));
+    fn create(dir: &Path, old: Option<&Path>) -> Result<Self, Error> {
+        let path = dir.join("index.db");
+        let new = dir.join("index.db-new");
         for left in [
             new.clone(),
             super::with_suffix(&new, "-journal"),
@@ -231,17 +233,17 @@ impl SessionIndex {
     }
 
     /// Rebuilds the index because a query found it damaged, unless another process has done so.
-    pub(super) fn again(self, dir: &Path, reason: &str) -> Result<Self, Error> {
+    pub(super) fn rebuild(self, dir: &Path, reason: &str) -> Result<Self, Error> {
         let identity = self.identity;
         drop(self);
-        let turn = turn(dir)?;
+        let turn = lock_index(dir)?;
         let path = dir.join("index.db");
         let is_another = identity.is_some() && session::identity(&path).is_some_and(|now| Some(now) != identity);
         let another = is_another.then(|| Self::connect(&path, session::is_network(dir), false)).transpose();
         let again = match another {
             Ok(Some(another)) => Ok(another),
-            Ok(None) => Self::instead(dir, reason),
-            Err(IndexError::Damaged(reason)) => Self::instead(dir, &reason),
+            Ok(None) => Self::replace_damaged(dir, reason),
+            Err(IndexError::Damaged(reason)) => Self::replace_damaged(dir, &reason),
             Err(e) => Err(e.into()),
         };
         drop(turn);
@@ -313,7 +315,10 @@ impl SessionIndex {
             cwd => self.rows(query, cwd)?,
         };
         let fill = self.fill.as_ref();
-        let unreadable = fill.filter(|_| query.after.is_none()).map(|fill| fill.unreadable()).unwrap_or_default();
+        let mut unreadable = Vec::new();
+        if query.after.is_none() {
+            unreadable = fill.map(|fill| fill.unreadable()).unwrap_or_default();
+        }
         Ok(SessionPage { filling: fill.and_then(|fill| fill.filling()), unreadable, ..query.page(records) })
     }
 
@@ -337,7 +342,7 @@ impl SessionIndex {
     /// Returns the listed sessions whose ids begin with `beginning`.
     pub(super) fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, Error> {
         let sql = format!(
-            "SELECT {} FROM session WHERE id >= ?1 AND id < ?2 AND +parent IS NULL AND NOT {UNSAID} ORDER BY id LIMIT ?3",
+            "SELECT {} FROM session WHERE id >= ?1 AND id < ?2 AND +parent IS NULL AND NOT {IS_EMPTY} ORDER BY id LIMIT ?3",
             IndexRow::COLUMNS
         );
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
@@ -350,7 +355,7 @@ impl SessionIndex {
     /// Returns the sessions that have no message according to the index, and no title of their
     /// users.
     pub(super) fn unsaid(&self) -> Result<Vec<Record>, Error> {
-        let sql = format!("SELECT {} FROM session WHERE {UNSAID}", IndexRow::COLUMNS);
+        let sql = format!("SELECT {} FROM session WHERE {IS_EMPTY}", IndexRow::COLUMNS);
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let rows = query.query_map([], IndexRow::read).map_err(unwritable)?;
         rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
@@ -364,7 +369,7 @@ impl SessionIndex {
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let rows = query.query_map(params![project], read_grant).map_err(unwritable)?;
         let genuine = |row: rusqlite::Result<Option<Grant>>| {
-            row.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED.into()))
+            row.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED_ROW.into()))
         };
         rows.map(genuine).collect()
     }
@@ -406,9 +411,12 @@ impl IndexReader {
     /// their last use.
     pub(super) fn listed(&self, query: &ListQuery) -> Result<Vec<(String, i64)>, Error> {
         let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
-        let below = cwd.as_ref().filter(|_| query.is_project).map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        let mut below = None;
+        if query.is_project {
+            below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        }
         let sql = format!(
-            "SELECT id, updated FROM session WHERE +parent IS NULL AND NOT {UNSAID}
+            "SELECT id, updated FROM session WHERE +parent IS NULL AND NOT {IS_EMPTY}
              AND (?1 IS NULL OR cwd = ?1 OR substr(cwd, 1, length(?2)) = ?2) ORDER BY updated DESC, id DESC"
         );
         let mut page = self.0.prepare(&sql).map_err(unwritable)?;
@@ -444,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_costs_what_is_on_it() {
+    fn page_query_uses_one_index() {
         let dir = tempfile::tempdir().unwrap();
         let index = SessionIndex::open(dir.path()).unwrap();
         for (in_directory, by) in [(false, "session_by_time"), (true, "session_by_cwd")] {
@@ -472,17 +480,17 @@ mod tests {
     }
 
     #[test]
-    fn two_processes_that_find_one_damaged_index_make_one_new_one() {
+    fn damaged_index_is_rebuilt_once_by_two_processes() {
         let dir = tempfile::tempdir().unwrap();
         let [first, second] = [filled(dir.path(), 3), SessionIndex::open(dir.path()).unwrap()];
         let asides = || {
             let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
             names.filter(|name| name.to_string_lossy().ends_with(".db") && name != "index.db").count()
         };
-        let first = first.again(dir.path(), "as if").unwrap();
+        let first = first.rebuild(dir.path(), "as if").unwrap();
         let record = Record::new(SessionId::new("ses_after"), "/w".into(), Timestamp(1));
         first.put(&record, 1).unwrap();
-        let second = second.again(dir.path(), "as if").unwrap();
+        let second = second.rebuild(dir.path(), "as if").unwrap();
         assert_eq!(asides(), 1);
         assert_eq!(second.get(&record.id).unwrap().map(|(found, _)| found.id), Some(record.id));
     }

@@ -71,7 +71,7 @@ impl IndexRow {
 
     /// Returns the row, or an error that declares the index damaged if its checksum did not match.
     pub(super) fn genuine(read: rusqlite::Result<Option<Self>>) -> Result<Self, Error> {
-        read.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED.into()))
+        read.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED_ROW.into()))
     }
 }
 
@@ -90,17 +90,17 @@ pub(super) fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {
         if !IndexRow::is_as_written(row)? {
-            return Ok(Some(ALTERED.to_owned()));
+            return Ok(Some(ALTERED_ROW.to_owned()));
         }
     }
     Ok(None)
 }
 
 /// The reason for damage if a row does not match its checksum.
-pub(super) const ALTERED: &str = "an entry is not as it was written";
+pub(super) const ALTERED_ROW: &str = "an entry is not as it was written";
 
 /// The SQL condition for a session that has no message, and no title of its user.
-pub(super) const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
+pub(super) const IS_EMPTY: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
 
 /// Adds a session unless the index has it with a message.
 pub(super) fn put_unless_known(db: &Connection, record: &Record, messages: i64) -> Result<(), Error> {

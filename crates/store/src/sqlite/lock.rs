@@ -57,7 +57,7 @@ impl Lock {
                         // The last owner removed the file between opening and locking.
                         continue;
                     }
-                    say(&mut file, pipe);
+                    write_holder(&mut file, pipe);
                     return Ok(Self { path: path.to_path_buf(), _file: file });
                 }
                 Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&mut file))),
@@ -79,7 +79,7 @@ impl Lock {
             match private_file().write(true).create_new(true).open(&mark) {
                 Ok(mut file) => {
                     std::fs::remove_file(path).ok(); // made by `open`, of no use here
-                    say(&mut file, pipe);
+                    write_holder(&mut file, pipe);
                     return Ok(Self { path: mark, _file: file });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -108,7 +108,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// Writes the holder of the lock. On a full disk the holder stays unknown, and the lock is valid in
 /// any case.
-fn say(file: &mut File, pipe: &str) {
+fn write_holder(file: &mut File, pipe: &str) {
     let text = format!("{} {pipe}\n", std::process::id());
     file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).ok();
 }
@@ -122,7 +122,7 @@ fn holder(file: &mut File) -> LockHolder {
 fn read(text: &str) -> LockHolder {
     let mut words = text.split_whitespace();
     let pid = words.next().and_then(|pid| pid.parse().ok());
-    LockHolder { pid, host: None, door: words.next().map(str::to_owned) }
+    LockHolder { pid, host: None, request_address: words.next().map(str::to_owned) }
 }
 
 fn alive(holder: &LockHolder) -> bool {
@@ -136,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time_and_nothing_stays() {
+    fn lock_is_exclusive_and_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.lock");
-        let first = Lock::take(&path, "door").unwrap();
+        let first = Lock::take(&path, "pipe").unwrap();
         let Err(LockError::Held(holder)) = Lock::take(&path, "other") else { panic!("taken twice") };
-        assert_eq!((holder.pid, holder.door.as_deref()), (Some(std::process::id()), Some("door")));
+        assert_eq!((holder.pid, holder.request_address.as_deref()), (Some(std::process::id()), Some("pipe")));
         drop(first);
         assert!(!path.exists());
         std::fs::write(&path, "4000000000 left behind by a killed process\n").unwrap();
@@ -150,11 +150,11 @@ mod tests {
 
     /// FD11: a file system without locks.
     #[test]
-    fn without_locks_a_marker_file_stands_for_one() {
+    fn file_system_without_locks_uses_marker_file() {
         let no: Flock = |_| Err(TryLockError::Error(std::io::Error::from_raw_os_error(37)));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.lock");
-        let first = Lock::take_with(&path, "door", no).unwrap();
+        let first = Lock::take_with(&path, "pipe", no).unwrap();
         assert!(matches!(Lock::take_with(&path, "other", no), Err(LockError::Held(_))));
         drop(first);
         drop(Lock::take_with(&path, "again", no).unwrap());

@@ -12,10 +12,10 @@ use base::id::SessionId;
 
 /// The time for which a file counts as in use: longer than the pause between two deltas of an
 /// answer, or two calls of a turn.
-const IN_USE: Duration = Duration::from_secs(60);
+const IN_USE_TIME: Duration = Duration::from_secs(60);
 
 /// The maximum number of files that stay open although they are not in use.
-const IDLE: usize = 64;
+const MAX_IDLE_FILES: usize = 64;
 
 #[derive(Default)]
 pub(super) struct OpenFiles {
@@ -58,13 +58,14 @@ impl OpenFiles {
         Some(open.file)
     }
 
-    /// Closes the least recently used files until at most `most` are open, and only a few that are
+    /// Closes the least recently used files until at most `max_open` are open, and only a few that are
     /// not in use.
-    pub(super) fn close_surplus(&mut self, most: usize, now: Instant) {
+    pub(super) fn close_surplus(&mut self, max_open: usize, now: Instant) {
         while let Some((_, oldest)) = self.order.first_key_value() {
-            let is_idle = self.files.get(oldest).is_none_or(|open| now.saturating_duration_since(open.used) >= IN_USE);
-            let keeps = if is_idle { most.min(IDLE) } else { most };
-            if self.files.len() <= keeps {
+            let is_idle =
+                self.files.get(oldest).is_none_or(|open| now.saturating_duration_since(open.used) >= IN_USE_TIME);
+            let allowed = if is_idle { max_open.min(MAX_IDLE_FILES) } else { max_open };
+            if self.files.len() <= allowed {
                 return;
             }
             let oldest = oldest.clone();
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn close_surplus_keeps_those_in_use_and_a_few_others() {
+    fn close_surplus_leaves_files_in_use_and_a_few_others() {
         let dir = tempfile::tempdir().unwrap();
         let id = |n: usize| SessionId::new(format!("ses_{n:08}"));
         let mut open = OpenFiles::default();
@@ -93,10 +94,10 @@ mod tests {
         assert_eq!(open.files.len(), 100, "all of them are in use");
         // The first file is used again, and is the last to be closed.
         let first = open.remove(&id(0)).unwrap();
-        let later = begun + IN_USE;
+        let later = begun + IN_USE_TIME;
         open.insert(id(0), first, later);
         open.close_surplus(1000, later);
-        assert_eq!((open.files.len(), open.order.len()), (IDLE, IDLE));
+        assert_eq!((open.files.len(), open.order.len()), (MAX_IDLE_FILES, MAX_IDLE_FILES));
         assert!(open.contains(&id(0)) && !open.contains(&id(36)) && open.contains(&id(37)));
         fill(&mut open, 100..103, later);
         open.close_surplus(3, later);

@@ -11,12 +11,12 @@ use crate::{Error, Record, StoredSession, TitleSource};
 use base::id::SessionId;
 
 /// The maximum number of copies that are made if the original is checkpointed in the meantime.
-const TRIES: usize = 5;
+const MAX_COPIES: usize = 5;
 
 /// Reads the present state of a session.
 pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
-    let beside = path.parent().unwrap_or(dir);
+    let parent = path.parent().unwrap_or(dir);
     let unreadable = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => Error::NotFound(id.clone()),
         _ => Error::Unwritable(e.to_string()),
@@ -27,15 +27,16 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
         return Err(damaged("it is no regular file"));
     }
     if meta.len() == 0 && (known.is_none() || salvage::has_log(&path)) {
-        return salvage::look(&path, beside, known, damaged("it is empty"));
+        return salvage::read_damaged(&path, parent, known, damaged("it is empty"));
     }
     if let Some(stored) = in_place(&path, known.clone()) {
         return Ok(stored);
     }
-    let room = tempfile::TempDir::with_prefix_in("peek-", beside).or_else(|_| tempfile::TempDir::with_prefix("peek-"));
-    let room = room.map_err(unreadable)?;
-    let copy = room.path().join("copy.db");
-    for _ in 0..TRIES {
+    let temp_dir =
+        tempfile::TempDir::with_prefix_in("peek-", parent).or_else(|_| tempfile::TempDir::with_prefix("peek-"));
+    let temp_dir = temp_dir.map_err(unreadable)?;
+    let copy = temp_dir.path().join("copy.db");
+    for _ in 0..MAX_COPIES {
         let before = log_header(&path);
         std::fs::copy(&path, &copy).map_err(unreadable)?;
         match std::fs::copy(wal::path(&path), wal::path(&copy)) {
@@ -53,11 +54,11 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
     let torn = log.and_then(|log| wal::torn(&log));
     match SessionFile::open_at(copy, id, false).and_then(|file| file.load(known.clone())) {
         // The error must not name the copy.
-        Err(Error::Damaged { reason, .. }) => salvage::look(&path, beside, known, damaged(&reason)),
-        Err(Error::NotFound(_)) if torn.is_some() => salvage::look(&path, beside, known, damaged(TORN)),
+        Err(Error::Damaged { reason, .. }) => salvage::read_damaged(&path, parent, known, damaged(&reason)),
+        Err(Error::NotFound(_)) if torn.is_some() => salvage::read_damaged(&path, parent, known, damaged(TORN)),
         Ok(mut stored) => {
-            let said = |torn| format!("The newest {torn} bytes of this session are damaged, and missing here.");
-            stored.damage.extend(torn.map(said));
+            let report = |torn| format!("The newest {torn} bytes of this session are damaged, and missing here.");
+            stored.damage.extend(torn.map(report));
             Ok(stored)
         }
         read => read,
@@ -77,8 +78,10 @@ fn in_place(path: &Path, known: Option<Record>) -> Option<StoredSession> {
     let before = state().filter(|(_, _, log)| !log)?;
     let db = read_out::connect(path)?;
     let (stored, _, altered) = RawRows::stored(&db, known, false).ok()?;
-    let stored = stored.filter(|_| altered == 0)?;
-    (state() == Some(before)).then_some(stored)
+    if altered > 0 || state() != Some(before) {
+        return None;
+    }
+    stored
 }
 
 /// Reads the record of a session from its file, and the number of its messages.

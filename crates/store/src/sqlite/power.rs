@@ -25,7 +25,7 @@ const SECTOR: usize = 512;
 const WORKLOADS: usize = 20;
 
 /// An operation of SQLite on a file.
-enum Done {
+enum Operation {
     Write(usize, Vec<u8>),
     Truncate(usize),
     Sync,
@@ -33,9 +33,9 @@ enum Done {
 
 /// The operations by the path of a session's file, with whether they concern the log. A leaf lock
 /// around a map.
-static TRACES: Mutex<BTreeMap<PathBuf, Vec<(bool, Done)>>> = Mutex::new(BTreeMap::new());
+static TRACES: Mutex<BTreeMap<PathBuf, Vec<(bool, Operation)>>> = Mutex::new(BTreeMap::new());
 
-fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Done)>) -> T) -> T {
+fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Operation)>) -> T) -> T {
     look(TRACES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default())
 }
 
@@ -45,16 +45,16 @@ fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Done)>) -> T) -> T {
 fn fd04_completed_turns_survive_a_power_cut() {
     let states: usize = std::env::var("ADJUTANT_POWER").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
     let [fixed, _] = faults::seeds();
-    faults::both(|half| {
+    faults::in_two_threads(|half| {
         for workload in (half..WORKLOADS).step_by(2) {
-            power(fixed + workload as u64, states);
+            run_workload(fixed + workload as u64, states);
         }
     });
 }
 
-fn power(seed: u64, states: usize) {
+fn run_workload(seed: u64, states: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let dir = faults::room();
+    let dir = faults::memory_dir();
     let id = faults::id();
     let mut file = SessionFile::open(dir.path(), &id, true).unwrap();
     file.write(&faults::entries(&[]), true).unwrap();
@@ -81,40 +81,44 @@ fn power(seed: u64, states: usize) {
         file.write(&entries, flush).unwrap();
         written.push(number + some.len());
         if flush {
-            flushed.push((traced(&path, |done| done.len()), number + some.len()));
+            flushed.push((traced(&path, |operation| operation.len()), number + some.len()));
         }
     }
-    let done = traced(&path, std::mem::take);
+    let operation = traced(&path, std::mem::take);
     drop(file);
     traced(&path, Vec::clear);
-    let checkpoints = done.iter().filter(|(log, done)| !log && matches!(done, Done::Sync)).count();
+    let checkpoints = operation.iter().filter(|(log, operation)| !log && matches!(operation, Operation::Sync)).count();
     assert!(checkpoints > 0, "the log was never brought into the database");
-    let mut moments: Vec<usize> = (0..states).map(|_| random.usize(0..=done.len())).collect();
+    let mut moments: Vec<usize> = (0..states).map(|_| random.usize(0..=operation.len())).collect();
     moments.sort_unstable();
     // The durable state and the pending operations of the database and of its log.
     let mut safe = [first, Vec::new()];
-    let mut pending: [Vec<&Done>; 2] = [Vec::new(), Vec::new()];
-    let beside = faults::room();
+    let mut pending: [Vec<&Operation>; 2] = [Vec::new(), Vec::new()];
+    let beside = faults::memory_dir();
     let copy = beside.path().join("copy.db");
     let mut at = 0;
     for moment in moments {
-        for (log, done) in &done[at..moment] {
-            let which = usize::from(*log);
-            match done {
-                Done::Sync => pending[which].drain(..).for_each(|done| apply(&mut safe[which], done)),
-                done => pending[which].push(done),
+        for (log, operation) in &operation[at..moment] {
+            let index = usize::from(*log);
+            match operation {
+                Operation::Sync => pending[index].drain(..).for_each(|operation| apply(&mut safe[index], operation)),
+                operation => pending[index].push(operation),
             }
         }
         at = moment;
-        let kept = flushed.iter().rev().find(|(then, _)| *then <= moment).map_or(0, |(_, kept)| *kept);
+        let flushed_count =
+            flushed.iter().rev().find(|(then, _)| *then <= moment).map_or(0, |(_, flushed_count)| *flushed_count);
         let images: Vec<Vec<u8>> =
-            (0..2).map(|which| lose(safe[which].clone(), &pending[which], &mut random)).collect();
+            (0..2).map(|index| after_power_cut(safe[index].clone(), &pending[index], &mut random)).collect();
         fs::write(&copy, &images[0]).unwrap();
         fs::write(wal::path(&copy), &images[1]).unwrap();
         let stored = SessionFile::open_at(copy.clone(), &id, false).and_then(|file| file.load(None));
-        let stored = stored.unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", done.len()));
+        let stored = stored.unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", operation.len()));
         let count = stored.messages.len();
-        assert!(count >= kept, "seed {seed}, after {moment}: {count} messages of {kept} that were flushed");
+        assert!(
+            count >= flushed_count,
+            "seed {seed}, after {moment}: {count} messages of {flushed_count} that were flushed"
+        );
         assert!(
             written.contains(&count),
             "seed {seed}, after {moment}: {count} messages, a part of what was written at once"
@@ -128,38 +132,39 @@ fn power(seed: u64, states: usize) {
     }
 }
 
-fn apply(image: &mut Vec<u8>, done: &Done) {
-    match done {
-        Done::Write(at, bytes) => {
+fn apply(image: &mut Vec<u8>, operation: &Operation) {
+    match operation {
+        Operation::Write(at, bytes) => {
             image.resize(image.len().max(at + bytes.len()), 0);
             image[*at..at + bytes.len()].copy_from_slice(bytes);
         }
-        Done::Truncate(size) => image.resize(*size, 0),
-        Done::Sync => {}
+        Operation::Truncate(size) => image.resize(*size, 0),
+        Operation::Sync => {}
     }
 }
 
 /// Returns a file's contents after a power cut: each sector as it was written at some time since
 /// the last flush, independent of the others.
-fn lose(mut image: Vec<u8>, pending: &[&Done], random: &mut fastrand::Rng) -> Vec<u8> {
+fn after_power_cut(mut image: Vec<u8>, pending: &[&Operation], random: &mut fastrand::Rng) -> Vec<u8> {
     // Sometimes nearly all of it survives, sometimes nearly nothing.
     let share = [10, 50, 90, 100][random.usize(..4)];
     let mut fixed = BTreeMap::new();
-    for done in pending {
-        match done {
-            Done::Write(at, bytes) => {
+    for operation in pending {
+        match operation {
+            Operation::Write(at, bytes) => {
                 for sector in at / SECTOR..=(at + bytes.len() - 1) / SECTOR {
                     // Once a write of a sector is lost, so are the later ones.
                     let lost = fixed.entry(sector).or_insert(false);
                     *lost = *lost || random.usize(..100) >= share;
-                    let (from, to) = ((sector * SECTOR).max(*at), ((sector + 1) * SECTOR).min(at + bytes.len()));
+                    let from = (sector * SECTOR).max(*at);
+                    let to = ((sector + 1) * SECTOR).min(at + bytes.len());
                     if !*lost {
-                        apply(&mut image, &Done::Write(from, bytes[from - at..to - at].to_vec()));
+                        apply(&mut image, &Operation::Write(from, bytes[from - at..to - at].to_vec()));
                     }
                 }
             }
-            Done::Truncate(size) if random.usize(..100) < share => image.resize(*size, 0),
-            Done::Truncate(_) | Done::Sync => {}
+            Operation::Truncate(size) if random.usize(..100) < share => image.resize(*size, 0),
+            Operation::Truncate(_) | Operation::Sync => {}
         }
     }
     image
@@ -174,12 +179,12 @@ fn vfs() -> &'static str {
         // never freed. The copy's functions are those of the default one, except for `xOpen`, whose
         // file is ours and is followed by the default one's.
         unsafe {
-            let usual = ffi::sqlite3_vfs_find(std::ptr::null());
-            let mut own = *usual;
+            let default_vfs = ffi::sqlite3_vfs_find(std::ptr::null());
+            let mut own = *default_vfs;
             own.szOsFile += size_of::<Traced>() as c_int;
             own.zName = c"traced".as_ptr();
             own.pNext = std::ptr::null_mut();
-            own.pAppData = (*usual).pAppData;
+            own.pAppData = (*default_vfs).pAppData;
             own.xOpen = Some(open);
             assert_eq!(ffi::sqlite3_vfs_register(Box::into_raw(Box::new(own)), 0), ffi::SQLITE_OK);
         }
@@ -191,10 +196,10 @@ fn vfs() -> &'static str {
 #[repr(C)]
 struct Traced {
     file: ffi::sqlite3_file,
-    what: *mut What,
+    traced_file: *mut TracedFile,
 }
 
-struct What {
+struct TracedFile {
     path: PathBuf,
     log: bool,
 }
@@ -211,10 +216,10 @@ unsafe fn real(file: *mut ffi::sqlite3_file) -> (*mut ffi::sqlite3_file, &'stati
 
 /// # Safety
 /// See [`real`].
-unsafe fn note(file: *mut ffi::sqlite3_file, done: Done) {
+unsafe fn note(file: *mut ffi::sqlite3_file, operation: Operation) {
     // SAFETY: it was allocated when the file was opened, and is freed when it is closed.
-    let what = unsafe { &*(*file.cast::<Traced>()).what };
-    traced(&what.path, |all| all.push((what.log, done)));
+    let traced_file = unsafe { &*(*file.cast::<Traced>()).traced_file };
+    traced(&traced_file.path, |all| all.push((traced_file.log, operation)));
 }
 
 unsafe extern "C" fn open(
@@ -227,19 +232,19 @@ unsafe extern "C" fn open(
     static METHODS: OnceLock<ffi::sqlite3_io_methods> = OnceLock::new();
     // SAFETY: SQLite allocates `szOsFile` bytes. The default file system is called with itself.
     unsafe {
-        let usual = ffi::sqlite3_vfs_find(std::ptr::null());
+        let default_vfs = ffi::sqlite3_vfs_find(std::ptr::null());
         let traced = file.cast::<Traced>();
         (*traced).file.pMethods = std::ptr::null();
-        let Some(open) = (*usual).xOpen else { return ffi::SQLITE_CANTOPEN };
+        let Some(open) = (*default_vfs).xOpen else { return ffi::SQLITE_CANTOPEN };
         let _ = vfs;
-        let opened = open(usual, name, traced.add(1).cast(), flags, out);
+        let opened = open(default_vfs, name, traced.add(1).cast(), flags, out);
         if opened != ffi::SQLITE_OK {
             return opened;
         }
         let path = if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() };
         let log = path.ends_with("-wal");
         let path = PathBuf::from(path.trim_end_matches("-wal"));
-        (*traced).what = Box::into_raw(Box::new(What { path, log }));
+        (*traced).traced_file = Box::into_raw(Box::new(TracedFile { path, log }));
         (*traced).file.pMethods = METHODS.get_or_init(methods);
     }
     ffi::SQLITE_OK
@@ -264,7 +269,7 @@ fn methods() -> ffi::sqlite3_io_methods {
     unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
         // SAFETY: see above; the file is not used afterwards.
         unsafe {
-            drop(Box::from_raw((*file.cast::<Traced>()).what));
+            drop(Box::from_raw((*file.cast::<Traced>()).traced_file));
             let (real, methods) = real(file);
             methods.xClose.map_or(ffi::SQLITE_IOERR, |close| close(real))
         }
@@ -273,7 +278,7 @@ fn methods() -> ffi::sqlite3_io_methods {
         // SAFETY: see above; `bytes` has `length` bytes.
         unsafe {
             let all = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
-            note(file, Done::Write(at as usize, all.to_vec()));
+            note(file, Operation::Write(at as usize, all.to_vec()));
             let (real, methods) = real(file);
             methods.xWrite.map_or(ffi::SQLITE_IOERR, |write| write(real, bytes, length, at))
         }
@@ -281,7 +286,7 @@ fn methods() -> ffi::sqlite3_io_methods {
     unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
         // SAFETY: see above.
         unsafe {
-            note(file, Done::Truncate(size as usize));
+            note(file, Operation::Truncate(size as usize));
             let (real, methods) = real(file);
             methods.xTruncate.map_or(ffi::SQLITE_IOERR, |truncate| truncate(real, size))
         }
@@ -289,7 +294,7 @@ fn methods() -> ffi::sqlite3_io_methods {
     unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         // SAFETY: see above.
         unsafe {
-            note(file, Done::Sync);
+            note(file, Operation::Sync);
             let (real, methods) = real(file);
             methods.xSync.map_or(ffi::SQLITE_IOERR, |sync| sync(real, flags))
         }

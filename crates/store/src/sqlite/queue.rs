@@ -12,26 +12,26 @@ use crate::write::{SessionWrite, latest};
 use base::id::SessionId;
 
 /// The maximum number of times that a session is passed over.
-const PATIENCE: u32 = 8;
+const MAX_PASSED_OVER: u32 = 8;
 
 /// The maximum number of entries in one transaction, and their approximate size in bytes.
-const ENTRIES: usize = 256;
-const BYTES: usize = 8 << 20;
+const MAX_BATCH_ENTRIES: usize = 256;
+const MAX_BATCH_BYTES: usize = 8 << 20;
 
 /// The size from which writing takes a while, in bytes.
-const LONG: usize = 128 << 10;
+const LONG_BATCH_BYTES: usize = 128 << 10;
 
 #[derive(Default)]
 pub(super) struct Queue {
     /// The sessions in the order in which they began to wait.
-    lines: BTreeMap<u64, SessionQueue>,
+    queues: BTreeMap<u64, SessionQueue>,
     /// The number of each session's queue.
     numbers: HashMap<SessionId, u64>,
     last: u64,
     jobs: usize,
     /// The number of jobs whose callers wait, and of queues that may not be passed over again.
     /// While both are 0, the first queue that can be served is the next one.
-    waited: usize,
+    waiting: usize,
     overdue: usize,
 }
 
@@ -40,11 +40,11 @@ struct SessionQueue {
     session: SessionId,
     jobs: VecDeque<StoreJob>,
     /// The number of jobs whose callers wait.
-    waited: usize,
+    waiting: usize,
     /// The size of the pending writes, in bytes.
     bytes: usize,
     /// The number of times that others were served first.
-    passed: u32,
+    times_passed: u32,
 }
 
 /// The jobs of one session that are executed together.
@@ -56,7 +56,7 @@ pub(super) struct Batch {
     /// The job that is executed afterwards.
     pub(super) then: Option<StoreJob>,
     /// Whether it takes a while, and should not block other sessions.
-    pub(super) long: bool,
+    pub(super) is_long: bool,
 }
 
 /// The state of a session's file.
@@ -66,7 +66,7 @@ pub(super) enum FileStatus {
     /// Not open: opening or creating it takes a while.
     Closed,
     /// Being written in the background: nothing else can be done for the session.
-    Away,
+    InBackground,
 }
 
 impl Queue {
@@ -80,82 +80,83 @@ impl Queue {
 
     /// Appends a job to the queue of its session.
     pub(super) fn push(&mut self, session: SessionId, job: StoreJob) {
-        let (waited, bytes) = (usize::from(waited(&job)), bytes(&job));
+        let waiting = usize::from(has_waiting_caller(&job));
+        let bytes = bytes(&job);
         self.jobs += 1;
-        self.waited += waited;
+        self.waiting += waiting;
         let number = *self.numbers.entry(session.clone()).or_insert_with(|| {
             self.last += 1;
             self.last
         });
-        let line = self.lines.entry(number).or_insert_with(|| SessionQueue {
+        let queue = self.queues.entry(number).or_insert_with(|| SessionQueue {
             session,
             jobs: VecDeque::new(),
-            waited: 0,
+            waiting: 0,
             bytes: 0,
-            passed: 0,
+            times_passed: 0,
         });
-        line.waited += waited;
-        line.bytes += bytes;
-        line.jobs.push_back(job);
+        queue.waiting += waiting;
+        queue.bytes += bytes;
+        queue.jobs.push_back(job);
     }
 
     /// Takes the next batch, if one can be executed now. A long batch can be executed only if a
-    /// background writer is `free`.
-    pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> FileStatus, free: bool) -> Option<Batch> {
-        let (number, long) = self.first(state, free)?;
-        let mut line = self.lines.remove(&number)?;
-        self.numbers.remove(&line.session);
-        self.overdue -= usize::from(line.passed >= PATIENCE);
-        for (_, passed) in self.lines.range_mut(..number) {
-            passed.passed += 1;
-            self.overdue += usize::from(passed.passed == PATIENCE);
+    /// background writer is free.
+    pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> FileStatus, is_writer_free: bool) -> Option<Batch> {
+        let (number, is_long) = self.first(state, is_writer_free)?;
+        let mut queue = self.queues.remove(&number)?;
+        self.numbers.remove(&queue.session);
+        self.overdue -= usize::from(queue.times_passed >= MAX_PASSED_OVER);
+        for (_, earlier) in self.queues.range_mut(..number) {
+            earlier.times_passed += 1;
+            self.overdue += usize::from(earlier.times_passed == MAX_PASSED_OVER);
         }
-        let before = line.jobs.len();
-        let session = line.session.clone();
-        let mut piece = Batch { session, entries: Vec::new(), flushes: Vec::new(), then: None, long };
+        let before = queue.jobs.len();
+        let session = queue.session.clone();
+        let mut batch = Batch { session, entries: Vec::new(), flushes: Vec::new(), then: None, is_long };
         let mut taken = 0;
-        while piece.entries.len() < ENTRIES && taken < BYTES && piece.then.is_none() {
-            match line.jobs.pop_front() {
+        while batch.entries.len() < MAX_BATCH_ENTRIES && taken < MAX_BATCH_BYTES && batch.then.is_none() {
+            match queue.jobs.pop_front() {
                 None => break,
                 Some(StoreJob::Write { entry, .. }) => {
                     taken += entry.bytes();
-                    piece.entries.push(entry);
+                    batch.entries.push(entry);
                 }
-                Some(StoreJob::Flush { reply, .. }) => piece.flushes.push(reply),
-                Some(job) => piece.then = Some(job),
+                Some(StoreJob::Flush { reply, .. }) => batch.flushes.push(reply),
+                Some(job) => batch.then = Some(job),
             }
         }
-        line.bytes -= taken;
-        let served = piece.flushes.len() + usize::from(piece.then.as_ref().is_some_and(waited));
-        line.waited -= served;
-        self.waited -= served;
-        self.jobs -= before - line.jobs.len();
-        if !line.jobs.is_empty() {
-            line.passed = 0;
+        queue.bytes -= taken;
+        let served = batch.flushes.len() + usize::from(batch.then.as_ref().is_some_and(has_waiting_caller));
+        queue.waiting -= served;
+        self.waiting -= served;
+        self.jobs -= before - queue.jobs.len();
+        if !queue.jobs.is_empty() {
+            queue.times_passed = 0;
             self.last += 1;
-            self.numbers.insert(line.session.clone(), self.last);
-            self.lines.insert(self.last, line);
+            self.numbers.insert(queue.session.clone(), self.last);
+            self.queues.insert(self.last, queue);
         }
-        piece.entries = latest(piece.entries);
-        Some(piece)
+        batch.entries = latest(batch.entries);
+        Some(batch)
     }
 
     /// Returns the number of the next queue, and whether its batch takes a while.
-    fn first(&self, state: impl Fn(&SessionId) -> FileStatus, free: bool) -> Option<(u64, bool)> {
-        let mut ranked = self.lines.iter().filter_map(|(number, line)| {
-            let state = state(&line.session);
-            let long = state == FileStatus::Closed || line.bytes > LONG;
-            let rank = match (line.passed >= PATIENCE, line.waited > 0) {
-                _ if state == FileStatus::Away || (long && !free) => return None,
+    fn first(&self, state: impl Fn(&SessionId) -> FileStatus, is_writer_free: bool) -> Option<(u64, bool)> {
+        let mut ranked = self.queues.iter().filter_map(|(number, queue)| {
+            let state = state(&queue.session);
+            let is_long = state == FileStatus::Closed || queue.bytes > LONG_BATCH_BYTES;
+            let rank = match (queue.times_passed >= MAX_PASSED_OVER, queue.waiting > 0) {
+                _ if state == FileStatus::InBackground || (is_long && !is_writer_free) => return None,
                 (true, _) => 0,
-                (false, true) if !long => 1,
+                (false, true) if !is_long => 1,
                 (false, true) => 2,
                 (false, false) => 3,
             };
-            Some((rank, *number, long))
+            Some((rank, *number, is_long))
         });
-        let first = if self.waited == 0 && self.overdue == 0 { ranked.next() } else { ranked.min() };
-        first.map(|(_, number, long)| (number, long))
+        let first = if self.waiting == 0 && self.overdue == 0 { ranked.next() } else { ranked.min() };
+        first.map(|(_, number, is_long)| (number, is_long))
     }
 }
 
@@ -167,7 +168,7 @@ fn bytes(job: &StoreJob) -> usize {
 }
 
 /// Whether a caller waits for the job, which is true of all jobs except writes.
-fn waited(job: &StoreJob) -> bool {
+fn has_waiting_caller(job: &StoreJob) -> bool {
     !matches!(job, StoreJob::Write { .. })
 }
 
@@ -201,17 +202,17 @@ mod tests {
         queue.push(session, job);
     }
 
-    fn show(piece: &Batch) -> String {
-        let mut out = piece.session.to_string();
-        for entry in &piece.entries {
+    fn show(batch: &Batch) -> String {
+        let mut out = batch.session.to_string();
+        for entry in &batch.entries {
             out += &match entry {
                 SessionWrite::Part { id, json, .. } => format!(" {id}={json}"),
                 SessionWrite::Cut { .. } => " cut".into(),
                 entry => format!(" {entry:?}"),
             };
         }
-        out += &" flush".repeat(piece.flushes.len());
-        out + match &piece.then {
+        out += &" flush".repeat(batch.flushes.len());
+        out + match &batch.then {
             None => "",
             Some(StoreJob::Close { .. }) => " close",
             Some(_) => " peek",
@@ -221,22 +222,23 @@ mod tests {
     fn state(session: &SessionId) -> FileStatus {
         match session.as_str() {
             name if name.starts_with("new") => FileStatus::Closed,
-            name if name.starts_with("away") => FileStatus::Away,
+            name if name.starts_with("away") => FileStatus::InBackground,
             _ => FileStatus::Open,
         }
     }
 
-    fn order(jobs: &[&str], free: bool) -> Vec<String> {
+    fn order(jobs: &[&str], is_writer_free: bool) -> Vec<String> {
         let mut queue = Queue::default();
         jobs.iter().for_each(|job| push(&mut queue, job));
-        let pieces: Vec<Batch> = std::iter::from_fn(|| queue.next(state, free)).collect();
-        let left = jobs.iter().filter(|job| job.starts_with("away") || (!free && job.starts_with("new"))).count();
+        let batches: Vec<Batch> = std::iter::from_fn(|| queue.next(state, is_writer_free)).collect();
+        let left =
+            jobs.iter().filter(|job| job.starts_with("away") || (!is_writer_free && job.starts_with("new"))).count();
         assert_eq!(queue.len(), left, "{jobs:?}");
-        pieces.iter().map(show).collect()
+        batches.iter().map(show).collect()
     }
 
     #[test]
-    fn who_is_waited_for_goes_first() {
+    fn session_with_waiting_caller_is_next() {
         let table: [(&[&str], &[&str]); 10] = [
             (&[], &[]),
             (&["a p=1", "a q=1", "a flush"], &["a p=1 q=1 flush"]),
@@ -264,14 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_waits_for_somebody_who_is_free() {
-        let long = format!("a p={}", "x".repeat(LONG + 1));
+    fn long_batch_waits_for_free_writer() {
+        let large_write = format!("a p={}", "x".repeat(LONG_BATCH_BYTES + 1));
         let mut queue = Queue::default();
-        for job in [long.as_str(), "a flush", "b p=1"] {
+        for job in [large_write.as_str(), "a flush", "b p=1"] {
             push(&mut queue, job);
         }
-        let next =
-            |queue: &mut Queue, free| queue.next(state, free).map(|piece| (piece.session.to_string(), piece.long));
+        let next = |queue: &mut Queue, is_writer_free| {
+            queue.next(state, is_writer_free).map(|batch| (batch.session.to_string(), batch.is_long))
+        };
         assert_eq!(next(&mut queue, false), Some(("b".into(), false)));
         assert_eq!(next(&mut queue, false), None);
         assert_eq!(next(&mut queue, true), Some(("a".into(), true)));
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_ever() {
+    fn passed_over_session_is_served() {
         let mut queue = Queue::default();
         for job in ["slow p=1", "new p=1", "new flush"] {
             push(&mut queue, job);
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn next_looks_at_one_session_where_nobody_waits() {
+    fn next_without_waiting_callers_checks_one_session() {
         let mut queue = Queue::default();
         for n in 0..500 {
             push(&mut queue, &format!("a{n} p=1"));
@@ -306,21 +309,21 @@ mod tests {
         };
         while queue.next(counted, true).is_some() {}
         assert!(looked.get() <= 500, "{}", looked.get());
-        assert!(queue.is_empty() && queue.numbers.is_empty() && queue.lines.is_empty());
+        assert!(queue.is_empty() && queue.numbers.is_empty() && queue.queues.is_empty());
     }
 
     #[test]
-    fn so_much_at_a_time() {
+    fn batch_is_limited() {
         let mut queue = Queue::default();
-        for n in 0..=ENTRIES {
+        for n in 0..=MAX_BATCH_ENTRIES {
             push(&mut queue, &format!("a p{n}=1"));
         }
         push(&mut queue, "a flush");
-        let pieces: Vec<Batch> = std::iter::from_fn(|| queue.next(state, true)).collect();
-        let shape: Vec<_> = pieces.iter().map(|piece| (piece.entries.len(), piece.flushes.len())).collect();
-        assert_eq!(shape, [(ENTRIES, 0), (1, 1)]);
-        let long = "x".repeat(BYTES);
-        push(&mut queue, &format!("a p={long}"));
+        let batches: Vec<Batch> = std::iter::from_fn(|| queue.next(state, true)).collect();
+        let shape: Vec<_> = batches.iter().map(|batch| (batch.entries.len(), batch.flushes.len())).collect();
+        assert_eq!(shape, [(MAX_BATCH_ENTRIES, 0), (1, 1)]);
+        let large = "x".repeat(MAX_BATCH_BYTES);
+        push(&mut queue, &format!("a p={large}"));
         push(&mut queue, "a q=1");
         assert_eq!(queue.next(state, true).unwrap().entries.len(), 1);
         assert_eq!(queue.len(), 1);

@@ -66,7 +66,7 @@ pub(super) fn connect(path: &Path) -> Option<Connection> {
 /// Reads the record, and the numbers of each message's parts. Returns `None` if an entry does not
 /// match its checksum, or a part has no message.
 fn check(db: &Connection) -> rusqlite::Result<Option<(Record, PartNumbers)>> {
-    let Some(record) = session::kept_record(db)? else { return Ok(None) };
+    let Some(record) = session::read_record(db)? else { return Ok(None) };
     let mut parts = PartNumbers::new();
     let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq")?;
     let mut found = query.query([])?;

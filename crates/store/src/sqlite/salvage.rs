@@ -12,10 +12,10 @@ use crate::{Error, Record, StoredSession, TitleSource};
 use base::id::SessionId;
 
 /// The page size of a database: SQLite's default for new files.
-const PAGE: usize = 4096;
+const PAGE_BYTES: usize = 4096;
 
 /// The maximum number of missing entries that are looked up one by one.
-const ONE_BY_ONE: i64 = 100_000;
+const MAX_SINGLE_LOOKUPS: i64 = 100_000;
 
 /// Moves a damaged file aside, and replaces it by a new one with everything readable, possibly
 /// without any message.
@@ -30,17 +30,18 @@ pub(super) fn salvage(
     damaged: Error,
 ) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
-    let (mut stored, entries, lost) = rest(&path, path.parent().unwrap_or(dir), known, &damaged)?;
-    let aside = aside(&path);
-    let kept = replace(dir, id, &path, &aside, &stored);
-    kept.map_err(|e| Error::Unwritable(format!("{damaged}; putting it aside failed as well: {e}")))?;
+    let (mut stored, entries, lost) = readable_session(&path, path.parent().unwrap_or(dir), known, &damaged)?;
+    let aside = free_name(&path);
+    let replaced = replace(dir, id, &path, &aside, &stored);
+    replaced.map_err(|e| Error::Unwritable(format!("{damaged}; putting it aside failed as well: {e}")))?;
     tracing::warn!("{damaged}; kept as {}, {entries} entries read", aside.display());
     let read = match entries {
         0 => "None of its messages could be read, and it goes on without them".to_owned(),
         _ => format!("{entries} of its entries could be read{lost}"),
     };
-    let (reason, kept) = (reason(&damaged), kept_as(&path, &aside));
-    stored.damage.insert(0, format!("This session's file was damaged{reason}. {read}; {kept}."));
+    let reason = reason(&damaged);
+    let location = describe_location(&path, &aside);
+    stored.damage.insert(0, format!("This session's file was damaged{reason}. {read}; {location}."));
     Ok(stored)
 }
 
@@ -48,42 +49,48 @@ pub(super) fn salvage(
 ///
 /// # Errors
 /// See [`salvage`].
-pub(super) fn look(path: &Path, beside: &Path, known: Option<Record>, damaged: Error) -> Result<StoredSession, Error> {
-    let (mut stored, entries, lost) = rest(path, beside, known, &damaged)?;
+pub(super) fn read_damaged(
+    path: &Path,
+    parent: &Path,
+    known: Option<Record>,
+    damaged: Error,
+) -> Result<StoredSession, Error> {
+    let (mut stored, entries, lost) = readable_session(path, parent, known, &damaged)?;
     let read = match entries {
         0 => "None of its messages can be read".to_owned(),
         _ => format!("{entries} of its entries can be read{lost}"),
     };
-    let (reason, path) = (reason(&damaged), path.display());
+    let reason = reason(&damaged);
+    let path = path.display();
     stored.damage.insert(0, format!("This session's file is damaged{reason}. {read}; it was left as it is: {path}."));
     Ok(stored)
 }
 
 /// Returns the readable contents of a damaged file, the number of entries, and a note on missing
 /// ones.
-fn rest(
+fn readable_session(
     path: &Path,
-    beside: &Path,
+    parent: &Path,
     known: Option<Record>,
     damaged: &Error,
 ) -> Result<(StoredSession, usize, &'static str), Error> {
     if std::fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(damaged.clone());
     }
-    let found = readable(path, beside);
+    let found = readable(path, parent);
     let found = found.map_err(|e| Error::Unwritable(format!("{damaged}; looking at it failed as well: {e}")))?;
     let (rows, whole) = found.unwrap_or_default();
     let entries = if rows.messages.is_empty() { 0 } else { rows.messages.len() + rows.parts.len() };
     let mut stored = rows.assemble(known).ok_or_else(|| damaged.clone())?;
     if stored.messages.is_empty() {
-        keep_title(&mut stored.record);
+        protect_title(&mut stored.record);
     }
     Ok((stored, entries, if whole { "" } else { ", some are missing" }))
 }
 
 /// Marks a title as the user's: it is all that is left of the messages, and lists show the session
 /// because of it.
-pub(super) fn keep_title(record: &mut Record) {
+pub(super) fn protect_title(record: &mut Record) {
     if record.title.is_some() {
         record.titled = TitleSource::User;
     }
@@ -97,7 +104,7 @@ fn reason(damaged: &Error) -> String {
 }
 
 /// Describes the location of the damaged file.
-fn kept_as(path: &Path, aside: &Path) -> String {
+fn describe_location(path: &Path, aside: &Path) -> String {
     match (aside.exists(), wal::path(aside).exists()) {
         (true, _) => format!("the damaged file is kept as {}", aside.display()),
         (false, true) => format!("its log is kept as {}", wal::path(aside).display()),
@@ -109,16 +116,16 @@ fn kept_as(path: &Path, aside: &Path) -> String {
 pub(super) fn torn_log(path: &Path) -> Option<String> {
     let log = wal::path(path);
     let torn = wal::torn(&std::fs::read(&log).ok()?)?;
-    let aside = with_suffix(&aside(path), "-wal");
-    let kept = match std::fs::copy(&log, &aside) {
+    let aside = with_suffix(&free_name(path), "-wal");
+    let location = match std::fs::copy(&log, &aside) {
         Ok(_) => format!("a copy is kept as {}", aside.display()),
         Err(e) => format!("no copy could be kept: {e}"),
     };
-    Some(format!("The newest {torn} bytes of this session were not whole and are cut off; {kept}."))
+    Some(format!("The newest {torn} bytes of this session were not whole and are cut off; {location}."))
 }
 
 /// Returns a free name for a damaged file.
-fn aside(path: &Path) -> PathBuf {
+fn free_name(path: &Path) -> PathBuf {
     let name = |n: u32| with_suffix(path, &format!(".damaged-{n}"));
     let is_free = |path: &PathBuf| !path.exists() && !wal::path(path).exists();
     (1..).map(name).find(is_free).unwrap_or_else(|| name(0))
@@ -159,18 +166,18 @@ pub(super) fn has_log(path: &Path) -> bool {
 ///
 /// # Errors
 /// Returns the error of the system if the attempt was not possible.
-fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool)>> {
+fn readable(path: &Path, parent: &Path) -> std::io::Result<Option<(RawRows, bool)>> {
     // SQLite would write to the damaged file, so it gets a copy.
-    let room = tempfile::TempDir::with_prefix_in("salvage-", beside)?;
+    let temp_dir = tempfile::TempDir::with_prefix_in("salvage-", parent)?;
     let attempt = |name: &str, has_log: bool| {
-        let copy = room.path().join(name);
+        let copy = temp_dir.path().join(name);
         if has_log {
             std::fs::copy(wal::path(path), wal::path(&copy))?;
         }
         Ok::<_, std::io::Error>(read(&copy).filter(|(rows, _)| !rows.messages.is_empty()))
     };
     let has_log = has_log(path);
-    let copied = std::fs::copy(path, room.path().join("copy.db"));
+    let copied = std::fs::copy(path, temp_dir.path().join("copy.db"));
     copied.map(drop).or_else(session::unless_missing)?;
     if let Some(found) = attempt("copy.db", has_log)? {
         return Ok(Some(found));
@@ -179,7 +186,7 @@ fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
-    let is_short = bytes.len() <= PAGE;
+    let is_short = bytes.len() <= PAGE_BYTES;
     if is_short && !has_log {
         return Ok(None);
     }
@@ -187,22 +194,22 @@ fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool
         // Every session's file began like this one, and the log may contain everything written
         // since.
         bytes = migrate::empty_session().unwrap_or_default().to_vec();
-    } else if let Some(first) = first_page(room.path(), bytes.len() / PAGE) {
+    } else if let Some(first) = first_page(temp_dir.path(), bytes.len() / PAGE_BYTES) {
         // The first page locates all others; that of any other session of the same format does so
         // too.
-        bytes[..PAGE].copy_from_slice(&first);
+        bytes[..PAGE_BYTES].copy_from_slice(&first);
     }
     for (name, has_log) in [("logged.db", true), ("grafted.db", false)] {
         if has_log && !self::has_log(path) {
             continue;
         }
-        base::environment::private_note(&room.path().join(name), &bytes)?;
+        base::environment::private_note(&temp_dir.path().join(name), &bytes)?;
         if let Some((rows, _)) = attempt(name, has_log)? {
             return Ok(Some((rows, false)));
         }
     }
     // If no database can be opened at all, this one is not known to be damaged.
-    let probe = room.path().join("probe.db");
+    let probe = temp_dir.path().join("probe.db");
     session::private_file(&probe)?;
     match SessionFile::open_at(probe, &SessionId::new("probe"), true) {
         Ok(_) => Ok(None),
@@ -210,15 +217,15 @@ fn readable(path: &Path, beside: &Path) -> std::io::Result<Option<(RawRows, bool
     }
 }
 
-fn first_page(room: &Path, pages: usize) -> Option<Vec<u8>> {
+fn first_page(temp_dir: &Path, pages: usize) -> Option<Vec<u8>> {
     let pages = u32::try_from(pages).ok()?;
-    let path = room.join("pattern.db");
+    let path = temp_dir.join("pattern.db");
     session::private_file(&path).ok()?;
     drop(SessionFile::open_at(path.clone(), &SessionId::new("pattern"), true).ok()?);
     let mut page = std::fs::read(&path).ok()?;
-    page.truncate(PAGE);
+    page.truncate(PAGE_BYTES);
     page.get_mut(28..32)?.copy_from_slice(&pages.to_be_bytes());
-    (page.len() == PAGE).then_some(page)
+    (page.len() == PAGE_BYTES).then_some(page)
 }
 
 fn read(path: &Path) -> Option<(RawRows, bool)> {
@@ -263,7 +270,7 @@ fn table(db: &Connection, name: &str, columns: &str, take: &mut dyn FnMut(&Row<'
     let mut first = i64::MAX;
     let backwards = format!("SELECT seq FROM {name} WHERE seq > ?1 ORDER BY seq DESC");
     each(db, &backwards, last, &mut |seq, _| first = seq);
-    let most = last.saturating_add(ONE_BY_ONE);
+    let most = last.saturating_add(MAX_SINGLE_LOOKUPS);
     let end = if first == i64::MAX { most } else { first.min(most) };
     let mut missed = 0;
     for seq in last + 1..end {

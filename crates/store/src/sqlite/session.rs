@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params}
 use super::migrate;
 use crate::assembly::Assembly;
 use crate::write::SessionWrite;
-use crate::{Error, LockHolder, Record, SessionFeed, StoredSession, pack};
+use crate::{Error, LockHolder, Record, SessionFeed, StoredSession, compression};
 use base::id::{PartId, SessionId};
 use transcript::Part;
 
@@ -46,7 +46,7 @@ impl SessionFile {
         let path = path(dir, id);
         if create {
             base::environment::private_dir(&dir.join("sessions")).map_err(|e| Error::Unwritable(e.to_string()))?;
-            make(&path, is_network(dir)).map_err(|e| Error::Unwritable(e.to_string()))?;
+            create_file(&path, is_network(dir)).map_err(|e| Error::Unwritable(e.to_string()))?;
         }
         Self::open_at(path, id, is_network(dir))
     }
@@ -69,7 +69,7 @@ impl SessionFile {
         }
         #[cfg(unix)]
         if let Ok(file) = std::fs::File::open(&path) {
-            tighten(&path, &file).ok(); // somebody else's file stays as it is
+            tighten(&path, &file).ok(); // the file of another user is left unchanged
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let explain = |e: rusqlite::Error| explain(id, &path, &e);
@@ -89,9 +89,9 @@ impl SessionFile {
         if found > migrate::SESSION_FORMAT {
             return Err(Error::Newer { id: id.clone(), found, known: migrate::SESSION_FORMAT });
         }
-        let strange = "SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('session', 'message', 'part')";
-        let strange: i64 = db.query_row(strange, [], |row| row.get(0)).map_err(explain)?;
-        if strange > 0 || found < 0 {
+        let foreign = "SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('session', 'message', 'part')";
+        let foreign: i64 = db.query_row(foreign, [], |row| row.get(0)).map_err(explain)?;
+        if foreign > 0 || found < 0 {
             return Err(damaged(id, &path, "it is a database of something else".into()));
         }
         // If a file system does not support WAL, SQLite selects another mode, which is as safe and
@@ -124,10 +124,11 @@ impl SessionFile {
             return Err(Error::Removed(self.path.display().to_string()));
         }
         let written = self.transaction(entries, flush);
-        let back = if flush { self.db.execute_batch("PRAGMA synchronous = NORMAL") } else { Ok(()) };
-        let kept = written.and_then(|kept| back.map(|()| kept)).map_err(|e| explain(&self.id, &self.path, &e))?;
+        let reset = if flush { self.db.execute_batch("PRAGMA synchronous = NORMAL") } else { Ok(()) };
+        let update =
+            written.and_then(|update| reset.map(|()| update)).map_err(|e| explain(&self.id, &self.path, &e))?;
         self.unflushed = !flush;
-        Ok(kept)
+        Ok(update)
     }
 
     fn transaction(&mut self, entries: &[SessionWrite], flush: bool) -> rusqlite::Result<Option<IndexUpdate>> {
@@ -143,13 +144,13 @@ impl SessionFile {
             // A commit without changes is not synced, and would leave earlier ones unsynced.
             tx.execute("UPDATE session SET flushed = flushed + 1", [])?;
         }
-        let record = if changed { kept_record(&tx)? } else { None };
-        let kept = match record {
+        let record = if changed { read_record(&tx)? } else { None };
+        let update = match record {
             Some(record) => Some(IndexUpdate { record, messages: last(&tx)? }),
             None => None,
         };
         tx.commit()?;
-        Ok(kept)
+        Ok(update)
     }
 
     /// Writes a whole session from a feed, all or none, and syncs it to the disk.
@@ -195,7 +196,7 @@ impl SessionFile {
 
     /// Returns the record, if it is readable.
     pub(super) fn record(&self) -> Result<Option<Record>, Error> {
-        kept_record(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
+        read_record(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
     }
 
     /// Reads everything, like [`SessionFile::read`].
@@ -241,11 +242,11 @@ impl SessionFile {
 fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Result<bool> {
     match entry {
         SessionWrite::Record(record) => {
-            put_record(tx, &record.after(kept_record(tx)?.as_ref()))?;
+            put_record(tx, &record.after(read_record(tx)?.as_ref()))?;
             Ok(true)
         }
         SessionWrite::Amend(amend) => {
-            let Some(mut record) = kept_record(tx)? else { return Ok(false) };
+            let Some(mut record) = read_record(tx)? else { return Ok(false) };
             amend.apply(&mut record);
             put_record(tx, &record)?;
             Ok(true)
@@ -285,7 +286,7 @@ fn last(db: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// Returns the record in a session's file. `None` if it is unreadable.
-pub(super) fn kept_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
+pub(super) fn read_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
     let mut rows = RawRows::default();
     let mut query = db.prepare_cached("SELECT data, crc FROM session")?;
     let mut found = query.query([])?;
@@ -358,7 +359,7 @@ impl RawRows {
     pub(super) fn take_record(&mut self, row: &Row<'_>) {
         let read = || {
             let data = text(row, 0)?;
-            genuine(row.get(1).ok()?, &[&data]).then_some(data)
+            matches_crc(row.get(1).ok()?, &[&data]).then_some(data)
         };
         match read() {
             Some(data) => self.record = Some(data),
@@ -406,19 +407,22 @@ fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
 
 /// Decodes the row of a message, if its checksum matches.
 pub(super) fn message(row: &Row<'_>) -> Option<(String, String)> {
-    let (id, data) = (text(row, 1)?, text(row, 2)?);
-    genuine(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
+    let id = text(row, 1)?;
+    let data = text(row, 2)?;
+    matches_crc(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
 }
 
 /// Decodes the row of a part, if its checksum matches.
 pub(super) fn part(row: &Row<'_>) -> Option<(String, String, String)> {
-    let (id, message, data) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
-    genuine(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
+    let id = text(row, 1)?;
+    let message = text(row, 2)?;
+    let data = text(row, 3)?;
+    matches_crc(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
 }
 
 /// Encodes a text for the file: unchanged, or compressed as bytes.
 fn stored(text: &str) -> ToSqlOutput<'_> {
-    match pack::pack(text) {
+    match compression::compress(text) {
         Some(packed) => ToSqlOutput::Owned(Value::Blob(packed)),
         None => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
     }
@@ -428,7 +432,7 @@ fn stored(text: &str) -> ToSqlOutput<'_> {
 fn text(row: &Row<'_>, column: usize) -> Option<String> {
     match row.get_ref(column).ok()? {
         ValueRef::Text(text) => std::str::from_utf8(text).ok().map(str::to_owned),
-        ValueRef::Blob(packed) => pack::unpack(packed),
+        ValueRef::Blob(packed) => compression::decompress(packed),
         _ => None,
     }
 }
@@ -447,28 +451,31 @@ pub(super) fn crc(fields: &[&str]) -> i64 {
 const UNCHECKED: i64 = -1;
 
 /// Whether an entry matches its checksum.
-fn genuine(kept: Option<i64>, fields: &[&str]) -> bool {
-    kept.is_some_and(|kept| kept == UNCHECKED || kept == crc(fields))
+fn matches_crc(stored_crc: Option<i64>, fields: &[&str]) -> bool {
+    stored_crc.is_some_and(|crc_at_writing| crc_at_writing == UNCHECKED || crc_at_writing == crc(fields))
 }
 
 /// Creates a session's file with its tables if there is none, atomically. Creation by SQLite would
 /// take twice as many flushes, during which every other session waits.
-fn make(path: &Path, network: bool) -> std::io::Result<()> {
-    let nothing = match std::fs::symlink_metadata(path) {
+fn create_file(path: &Path, network: bool) -> std::io::Result<()> {
+    let is_missing_or_empty = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta.is_file() && meta.len() == 0,
         Err(e) => e.kind() == std::io::ErrorKind::NotFound,
     };
-    let Some(empty) = migrate::empty_session().filter(|_| nothing) else { return private_file(path) };
+    if !is_missing_or_empty {
+        return private_file(path);
+    }
+    let Some(empty) = migrate::empty_session() else { return private_file(path) };
     // The remains of an older file would be taken for the log of this one.
-    for suffix in ["-wal", "-journal", "-shm", NEW] {
+    for suffix in ["-wal", "-journal", "-shm", NEW_SUFFIX] {
         std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing)?;
     }
     let mut image = empty.to_vec();
-    if let Some(versions) = image.get_mut(18..20).filter(|_| !network) {
+    if !network && let Some(versions) = image.get_mut(18..20) {
         // These bytes are the format's versions for reading and writing; 2 means a write-ahead log.
         versions.fill(2);
     }
-    let new = super::with_suffix(path, NEW);
+    let new = super::with_suffix(path, NEW_SUFFIX);
     private_file(&new)?;
     let written = std::fs::OpenOptions::new().append(true).open(&new).and_then(|mut file| {
         file.write_all(&image)?;
@@ -482,19 +489,19 @@ fn make(path: &Path, network: bool) -> std::io::Result<()> {
 pub(super) fn remove_files(path: &Path) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
     // Renaming removes the database at once, and makes the other files meaningless.
-    let gone = super::with_suffix(path, GONE);
+    let gone = super::with_suffix(path, REMOVED_SUFFIX);
     std::fs::rename(path, &gone).or_else(unless_missing).map_err(failed)?;
-    for suffix in [NEW, "-wal", "-journal", "-shm", GONE] {
+    for suffix in [NEW_SUFFIX, "-wal", "-journal", "-shm", REMOVED_SUFFIX] {
         std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing).map_err(failed)?;
     }
     Ok(())
 }
 
 /// The suffix of a file while it is created.
-pub(super) const NEW: &str = "-new";
+pub(super) const NEW_SUFFIX: &str = "-new";
 
 /// The suffix of a file while it is removed.
-pub(super) const GONE: &str = "-gone";
+pub(super) const REMOVED_SUFFIX: &str = "-gone";
 
 pub(super) fn unless_missing(e: std::io::Error) -> std::io::Result<()> {
     if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
@@ -544,12 +551,12 @@ pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
 }
 
 /// Whether a directory, a pipe or another special file has the name of a log of this database.
-fn has_strange_companion(path: &Path) -> bool {
-    let is_strange = |suffix| {
+fn has_special_companion(path: &Path) -> bool {
+    let is_special = |suffix| {
         let found = std::fs::symlink_metadata(super::with_suffix(path, suffix));
         found.is_ok_and(|meta| !meta.is_file())
     };
-    ["-wal", "-shm", "-journal"].into_iter().any(is_strange)
+    ["-wal", "-shm", "-journal"].into_iter().any(is_special)
 }
 
 fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
@@ -559,7 +566,7 @@ fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
             Error::Locked { id: id.clone(), holder: LockHolder::default() }
         }
         // Descriptors may have run out, or permissions may be missing: that is no sign of damage.
-        Some(ErrorCode::CannotOpen) if has_strange_companion(path) => damaged(id, path, reason),
+        Some(ErrorCode::CannotOpen) if has_special_companion(path) => damaged(id, path, reason),
         _ if super::is_damage(e) => damaged(id, path, reason),
         _ => Error::Unwritable(reason),
     }
@@ -570,9 +577,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_opened_is_damaged_only_if_its_log_is_no_file() {
+    fn file_that_cannot_be_opened_is_damaged_only_if_its_log_is_no_file() {
         let dir = tempfile::tempdir().unwrap();
-        let (id, path) = (SessionId::new("ses_1"), dir.path().join("ses_1.db"));
+        let id = SessionId::new("ses_1");
+        let path = dir.path().join("ses_1.db");
         std::fs::write(&path, "").unwrap();
         let failure = rusqlite::ffi::Error { code: ErrorCode::CannotOpen, extended_code: 14 };
         let explained = || explain(&id, &path, &rusqlite::Error::SqliteFailure(failure, None));

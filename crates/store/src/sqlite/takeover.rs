@@ -25,7 +25,7 @@ pub(super) fn own() -> &'static str {
     })
 }
 
-fn doors(dir: &Path) -> PathBuf {
+fn pipes_dir(dir: &Path) -> PathBuf {
     dir.join("doors")
 }
 
@@ -43,17 +43,17 @@ impl PipeRequests {
     /// # Errors
     /// Returns the error of the system if no pipe can be created; then no request can arrive.
     pub(crate) fn listen(dir: &Path) -> std::io::Result<Self> {
-        let doors = doors(dir);
-        base::environment::private_dir(&doors)?;
-        sweep(&doors);
-        let path = doors.join(own());
+        let pipes = pipes_dir(dir);
+        base::environment::private_dir(&pipes)?;
+        sweep(&pipes);
+        let path = pipes.join(own());
         match nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(e) => return Err(e.into()),
         }
         // Opened for reading and writing, so that the stream does not end when a sender closes the
         // pipe.
-        let pipe = at_once().read(true).write(true).open(&path)?;
+        let pipe = nonblocking().read(true).write(true).open(&path)?;
         Ok(Self { path, pipe: pipe::Receiver::from_file(pipe)?, text: Vec::new() })
     }
 
@@ -90,26 +90,26 @@ impl Drop for PipeRequests {
 /// on another machine, or has ended.
 pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
     let plain = |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let Some(pipe) = holder.door.as_ref().filter(plain) else { return false };
-    let Ok(mut pipe) = open(&doors(dir).join(pipe)) else { return false };
+    let Some(pipe) = holder.request_address.as_ref().filter(plain) else { return false };
+    let Ok(mut pipe) = open(&pipes_dir(dir).join(pipe)) else { return false };
     pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
 }
 
 fn open(path: &Path) -> std::io::Result<std::fs::File> {
     // Fails if no process reads the pipe.
-    at_once().write(true).open(path)
+    nonblocking().write(true).open(path)
 }
 
 /// Returns options to open a pipe without waiting for its other end.
-fn at_once() -> OpenOptions {
+fn nonblocking() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.custom_flags(OFlag::O_NONBLOCK.bits());
     options
 }
 
 /// Removes the pipes of killed processes.
-fn sweep(doors: &Path) {
-    for entry in std::fs::read_dir(doors).into_iter().flatten().flatten() {
+fn sweep(pipes: &Path) {
+    for entry in std::fs::read_dir(pipes).into_iter().flatten().flatten() {
         if open(&entry.path()).is_err_and(|e| e.raw_os_error() == Some(Errno::ENXIO as i32)) {
             std::fs::remove_file(entry.path()).ok();
         }
@@ -121,15 +121,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_living_process_can_be_asked_and_a_dead_one_cannot() {
+    async fn request_reaches_living_process_and_no_ended_one() {
         let dir = tempfile::tempdir().unwrap();
         let mut requests = PipeRequests::listen(dir.path()).unwrap();
-        let holder = LockHolder { pid: None, host: None, door: Some(own().into()) };
+        let holder = LockHolder { pid: None, host: None, request_address: Some(own().into()) };
         let wanted = SessionId::new("ses_00000001");
         assert!(ask(dir.path(), &holder, &wanted));
         assert_eq!(requests.next().await, Some(wanted.clone()));
         drop(requests);
         assert!(!ask(dir.path(), &holder, &wanted));
-        assert!(!ask(dir.path(), &LockHolder { pid: None, host: None, door: Some("../../etc/x".into()) }, &wanted));
+        assert!(!ask(
+            dir.path(),
+            &LockHolder { pid: None, host: None, request_address: Some("../../etc/x".into()) },
+            &wanted
+        ));
     }
 }

@@ -6,18 +6,22 @@ use crate::*;
 
 /// Errors of a list do not mention saving.
 #[tokio::test]
-async fn list_without_a_directory_does_not_speak_of_saving() {
+async fn list_error_does_not_mention_saving() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let store = Store::start(&dir.path().join("file/store"));
-    let told = store.list(None, None, 10).await.unwrap_err().to_string();
-    assert!(told.starts_with("the sessions could not be listed: ") && !told.contains("saved"), "{told}");
+    let message_text = store.list(None, None, 10).await.unwrap_err().to_string();
+    assert!(
+        message_text.starts_with("the sessions could not be listed: ") && !message_text.contains("saved"),
+        "{message_text}"
+    );
 }
 
 #[tokio::test]
-async fn a_file_that_could_not_be_made_is_made_later() {
+async fn file_that_cannot_be_created_is_created_later() {
     let dir = tempfile::tempdir().unwrap();
-    let (record, other) = (record("ses_00000001", "/w", 5), record("ses_00000002", "/w", 6));
+    let other = record("ses_00000002", "/w", 6);
+    let record = record("ses_00000001", "/w", 5);
     let messages = [message("a", &["one"]), message("b", &["two"])];
     let store = Store::start(dir.path());
     store.create(&record).await.unwrap();
@@ -42,7 +46,7 @@ async fn a_file_that_could_not_be_made_is_made_later() {
 }
 
 #[tokio::test]
-async fn lists_are_paged_and_can_be_rebuilt() {
+async fn lists_are_paged_and_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::start(dir.path());
     for n in 0..5u64 {
@@ -68,7 +72,7 @@ async fn lists_are_paged_and_can_be_rebuilt() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_says_why_and_stays() {
+async fn unreadable_file_is_reported_and_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
     let file = |id: &str| dir.path().join("sessions").join(format!("{id}.db"));
@@ -87,7 +91,7 @@ async fn what_cannot_be_opened_says_why_and_stays() {
 }
 
 #[tokio::test]
-async fn many_may_start_at_once() {
+async fn concurrent_stores_create_one_index() {
     let dir = tempfile::tempdir().unwrap();
     let stores: Vec<Store> = (0..8).map(|_| Store::start(dir.path())).collect();
     let records: Vec<Record> = (0..8u64).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
@@ -104,7 +108,7 @@ async fn many_may_start_at_once() {
 }
 
 #[tokio::test]
-async fn a_newer_index_is_left_alone() {
+async fn newer_index_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
@@ -123,7 +127,7 @@ fn file(dir: &Path, id: &str) -> PathBuf {
 /// A session of the first format, with every kind of part of that time. Such a file must open in
 /// every later version, without loss, and be upgraded to the present format.
 #[tokio::test]
-async fn a_store_of_the_first_format_opens() {
+async fn store_of_first_format_is_upgraded() {
     let dir = tempfile::tempdir().unwrap();
     let id = SessionId::new("ses_019e2b8fd2c80001abcdefghij");
     std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
@@ -162,7 +166,7 @@ async fn a_store_of_the_first_format_opens() {
 }
 
 #[tokio::test]
-async fn damage_is_salvaged_and_said() {
+async fn damage_is_salvaged_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let record = record("ses_00000001", "/w", 1);
     let messages: Vec<Message> =
@@ -200,7 +204,7 @@ async fn damage_is_salvaged_and_said() {
 
 /// Rows of sessions without a file, which an earlier version left, are removed by the first list.
 #[tokio::test]
-async fn a_row_without_a_file_and_a_message_goes() {
+async fn row_without_file_and_message_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("sessions")).unwrap();
     let empty = record("ses_00000001", "/w", 5);
@@ -214,7 +218,7 @@ async fn a_row_without_a_file_and_a_message_goes() {
 
 /// A title is saved even if the session's file is missing.
 #[tokio::test]
-async fn a_session_without_a_file_can_be_named() {
+async fn session_without_file_is_renamed() {
     let dir = tempfile::tempdir().unwrap();
     let known = record("ses_00000001", "/w", 5);
     let index = index::SessionIndex::open(dir.path()).unwrap();
@@ -229,7 +233,7 @@ async fn a_session_without_a_file_can_be_named() {
 
 /// A listed session is not read again by every process that starts.
 #[tokio::test]
-async fn a_session_that_is_only_named_is_not_read_again() {
+async fn named_session_without_messages_is_not_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let known = record("ses_00000001", "/w", 5);
     let store = Store::start(dir.path());

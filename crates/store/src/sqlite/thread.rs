@@ -6,7 +6,7 @@
 //! borrows the session's file ([`BackgroundWriter`]). The other jobs of the session wait until the
 //! file is returned; other sessions do not wait.
 
-mod whole;
+mod whole_session;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::beside::{BackgroundWriter, Hands, WriteBatch, WriteJob, WriteResult};
+use super::background_writer::{BackgroundWriter, WakeAndMetrics, WriteBatch, WriteJob, WriteResult};
 use super::find::{self, Indexer};
 use super::index::SessionIndex;
 use super::lock::{Lock, LockError};
 use super::open_files::OpenFiles;
 use super::queue::{Batch, FileStatus, Queue};
+use super::search_index::{self, SearchIndex};
 use super::session::{IndexUpdate, SessionFile};
-use super::words::{self, WordIndex};
 use super::{index, recent, session, takeover};
 use crate::job::{JobScope, StoreJob};
 use crate::takeover::RequestSource;
@@ -32,45 +32,45 @@ use base::channel::Receiver;
 use base::id::SessionId;
 
 /// The maximum number of sorted jobs. A store that cannot keep up slows the turn down.
-const SORTED: usize = 512;
+const MAX_SORTED_JOBS: usize = 512;
 
 /// The maximum number of concurrent background writers. They wait for the disk most of the time.
-const BESIDE: usize = 3;
+const MAX_BACKGROUND_WRITERS: usize = 3;
 
 /// The number of file descriptors reserved for everything except sessions: connections, programs,
 /// the index, the log.
-const RESERVE: u64 = 36;
+const RESERVED_FILES: u64 = 36;
 
 /// The number of descriptors that an owned session needs in addition to its file: its lock, and the
 /// connection to its model.
-const BESIDES: u64 = 2;
+const FILES_PER_OWNED_SESSION: u64 = 2;
 
 /// The number of descriptors of an open session file: the file and its log.
-const EACH: u64 = 2;
+const FILES_PER_OPEN_SESSION: u64 = 2;
 
 /// The limits of the number of open session files; each of them takes memory.
-const FEWEST: u64 = 2;
-const MOST: u64 = 4096;
+const MIN_OPEN_FILES: u64 = 2;
+const MAX_OPEN_FILES: u64 = 4096;
 
 /// The time within which an owner is expected to release a session.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The maximum number of unwritten entries of a session that are held in memory.
-const UNWRITTEN: usize = 4096;
+const MAX_UNWRITTEN_ENTRIES: usize = 4096;
 
 /// Returns the maximum number of open session files for a process that may open `files` descriptors
 /// and owns `sessions`: they take at most half of the descriptors, because programs need some too.
-fn most_open(files: u64, sessions: u64) -> usize {
-    let left = files.saturating_sub(RESERVE + BESIDES * sessions).min(files / 2);
-    usize::try_from((left / EACH).clamp(FEWEST, MOST)).unwrap_or(usize::MAX)
+fn max_open_files(files: u64, sessions: u64) -> usize {
+    let left = files.saturating_sub(RESERVED_FILES + FILES_PER_OWNED_SESSION * sessions).min(files / 2);
+    usize::try_from((left / FILES_PER_OPEN_SESSION).clamp(MIN_OPEN_FILES, MAX_OPEN_FILES)).unwrap_or(usize::MAX)
 }
 
 /// Executes jobs about the sessions below `dir` until the last [`crate::Store`] is dropped.
-pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
+pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake_and_metrics: WakeAndMetrics) {
     let (written, done) = done::channel();
     let mut thread = Thread {
         indexer: Indexer::new(dir.clone()),
-        words: None,
+        search_index: None,
         dir,
         index: None,
         locks: HashMap::new(),
@@ -78,8 +78,8 @@ pub(crate) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, hands: Hands) {
         created: HashMap::new(),
         unwritten: HashMap::new(),
         failed: HashMap::new(),
-        away: HashSet::new(),
-        beside: BackgroundWriter::new(written, hands),
+        in_background: HashSet::new(),
+        background_writer: BackgroundWriter::new(written, wake_and_metrics),
         done,
     };
     if let Some(stopped) = thread.run(&mut jobs) {
@@ -103,19 +103,19 @@ struct Thread {
     /// Sessions whose last write failed, until a flush reports it.
     failed: HashMap<SessionId, Error>,
     /// Sessions that a background writer is writing.
-    away: HashSet<SessionId>,
-    beside: BackgroundWriter,
+    in_background: HashSet<SessionId>,
+    background_writer: BackgroundWriter,
     done: done::Receiver<WriteResult>,
     /// The search index, if there is one.
-    words: Option<WordIndex>,
+    search_index: Option<SearchIndex>,
     indexer: Indexer,
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
         self.indexer.end();
-        let ours: Vec<SessionId> = self.locks.keys().cloned().collect();
-        ours.iter().for_each(|session| self.release(session));
+        let owned: Vec<SessionId> = self.locks.keys().cloned().collect();
+        owned.iter().for_each(|session| self.release(session));
     }
 }
 
@@ -128,46 +128,44 @@ impl Thread {
         let mut ready = false;
         loop {
             while let Ok(written) = self.done.try_recv() {
-                self.back(written);
+                self.take_back(written);
                 ready = true;
             }
-            let mut next = match queue.len() < SORTED {
-                true if ready => jobs.try_recv().ok(),
-                true => match jobs.blocking_recv() {
-                    None => {
-                        self.drain(&mut queue);
-                        return None;
-                    }
-                    job => job,
-                },
-                false if ready => None,
-                false => {
-                    self.wait();
-                    None
+            let has_capacity = queue.len() < MAX_SORTED_JOBS;
+            let mut next = None;
+            if has_capacity && ready {
+                next = jobs.try_recv().ok();
+            } else if has_capacity {
+                next = jobs.blocking_recv();
+                if next.is_none() {
+                    self.drain(&mut queue);
+                    return None;
                 }
-            };
+            } else if !ready {
+                self.wait();
+            }
             while let Some(job) = next {
                 match job.scope() {
                     JobScope::Session(session) => queue.push(session, job),
-                    JobScope::None => self.other(job),
+                    JobScope::None => self.execute(job),
                     JobScope::All => {
                         self.drain(&mut queue);
                         match job {
                             StoreJob::Stop { reply } => return Some(reply),
-                            job => self.other(job),
+                            job => self.execute(job),
                         }
                     }
                 }
-                next = if queue.len() < SORTED { jobs.try_recv().ok() } else { None };
+                next = if queue.len() < MAX_SORTED_JOBS { jobs.try_recv().ok() } else { None };
             }
-            ready = self.one(&mut queue);
+            ready = self.execute_next(&mut queue);
         }
     }
 
     /// Executes all pending jobs, and waits for the background writers.
     fn drain(&mut self, queue: &mut Queue) {
-        while !(queue.is_empty() && self.away.is_empty()) {
-            if !self.one(queue) {
+        while !(queue.is_empty() && self.in_background.is_empty()) {
+            if !self.execute_next(queue) {
                 self.wait();
             }
         }
@@ -177,62 +175,67 @@ impl Thread {
     fn wait(&mut self) {
         // This thread owns a sender itself, so the channel is never closed.
         if let Ok(written) = self.done.recv() {
-            self.back(written);
+            self.take_back(written);
         }
     }
 
     /// Executes the next batch. Returns false if nothing can be done now.
-    fn one(&mut self, queue: &mut Queue) -> bool {
-        let state = |session: &SessionId| match self.open.contains(session) {
-            _ if self.away.contains(session) => FileStatus::Away,
-            true => FileStatus::Open,
-            false => FileStatus::Closed,
+    fn execute_next(&mut self, queue: &mut Queue) -> bool {
+        let state = |session: &SessionId| {
+            if self.in_background.contains(session) {
+                FileStatus::InBackground
+            } else if self.open.contains(session) {
+                FileStatus::Open
+            } else {
+                FileStatus::Closed
+            }
         };
-        let Some(piece) = queue.next(state, self.away.len() < BESIDE) else { return false };
-        let Batch { session, entries, flushes, then, long } = piece;
+        let Some(batch) = queue.next(state, self.in_background.len() < MAX_BACKGROUND_WRITERS) else { return false };
+        let Batch { session, entries, flushes, then, is_long } = batch;
         if entries.is_empty() && flushes.is_empty() {
-            then.into_iter().for_each(|job| self.other(job));
+            then.into_iter().for_each(|job| self.execute(job));
         } else {
-            self.write(WriteBatch { session, entries, flushes, then }, long);
+            self.write(WriteBatch { session, entries, flushes, then }, is_long);
         }
         true
     }
 
-    /// Writes a batch, in the background if it is `long`.
-    fn write(&mut self, mut what: WriteBatch, long: bool) {
+    /// Writes a batch, in the background if it is `is_long`.
+    fn write(&mut self, mut batch: WriteBatch, is_long: bool) {
         // Failed entries are retried first: a full disk may have space again.
-        if let Some(mut entries) = self.unwritten.remove(&what.session) {
-            entries.append(&mut what.entries);
-            what.entries = entries;
+        if let Some(mut entries) = self.unwritten.remove(&batch.session) {
+            entries.append(&mut batch.entries);
+            batch.entries = entries;
         }
-        self.remember_created(&mut what);
-        if what.entries.is_empty() && !self.open.contains(&what.session) {
-            return self.settle(what, Ok(()));
+        self.remember_created(&mut batch);
+        if batch.entries.is_empty() && !self.open.contains(&batch.session) {
+            return self.finish_batch(batch, Ok(()));
         }
-        let known = match self.ours(&what.session) {
+        let known = match self.lock_for_write(&batch.session) {
             Ok(known) => known,
-            Err(e) => return self.back(WriteResult { file: Err(e), kept: None, what }),
+            Err(e) => return self.take_back(WriteResult { file: Err(e), update: None, batch }),
         };
-        let file = self.open.remove(&what.session);
-        let writing = WriteJob { dir: self.dir.clone(), file, known, what };
-        if !long {
-            return self.back(writing.run());
+        let file = self.open.remove(&batch.session);
+        let job = WriteJob { dir: self.dir.clone(), file, known, batch };
+        if !is_long {
+            return self.take_back(job.run());
         }
-        self.away.insert(writing.what.session.clone());
-        if let Err(writing) = self.beside.start(writing) {
+        self.in_background.insert(job.batch.session.clone());
+        if let Err(job) = self.background_writer.start(job) {
             // No thread could be started.
-            self.back(writing.run());
+            self.take_back(job.run());
         }
     }
 
     /// Changes only the record in memory if the session has no file and no input of its user yet.
     /// The file is created by the first message, title, mode or option, which must survive a kill.
-    fn remember_created(&mut self, what: &mut WriteBatch) {
-        let ours = |entry: &SessionWrite| matches!(entry, SessionWrite::Record(_));
-        let Some(record) = self.created.get_mut(&what.session).filter(|_| what.entries.iter().all(ours)) else {
+    fn remember_created(&mut self, batch: &mut WriteBatch) {
+        let has_records_only = batch.entries.iter().all(|entry| matches!(entry, SessionWrite::Record(_)));
+        if !has_records_only {
             return;
-        };
-        for entry in what.entries.drain(..) {
+        }
+        let Some(record) = self.created.get_mut(&batch.session) else { return };
+        for entry in batch.entries.drain(..) {
             if let SessionWrite::Record(new) = entry {
                 *record = new.after(Some(record));
             }
@@ -240,33 +243,33 @@ impl Thread {
     }
 
     /// Takes back a session's file after a write.
-    fn back(&mut self, WriteResult { file, kept, mut what }: WriteResult) {
-        self.away.remove(&what.session);
-        let written = file.map(|file| self.opened(&what.session, file));
-        let entries = std::mem::take(&mut what.entries);
+    fn take_back(&mut self, WriteResult { file, update, mut batch }: WriteResult) {
+        self.in_background.remove(&batch.session);
+        let written = file.map(|file| self.add_open_file(&batch.session, file));
+        let entries = std::mem::take(&mut batch.entries);
         match &written {
             Ok(()) => {
-                self.beside.meters.wrote(entries.len());
-                self.created.remove(&what.session);
-                if let Some(kept) = kept {
-                    self.note(&kept);
+                self.background_writer.meters.wrote(entries.len());
+                self.created.remove(&batch.session);
+                if let Some(update) = update {
+                    self.update_index(&update);
                 }
             }
             Err(e) => {
                 tracing::error!("{e}");
                 // After a failure, the file's actual contents are determined by opening it again.
                 // The session stays owned.
-                let surplus = entries.len().saturating_sub(UNWRITTEN);
-                self.unwritten.insert(what.session.clone(), entries.into_iter().skip(surplus).collect());
-                self.failed.entry(what.session.clone()).or_insert_with(|| e.clone());
+                let surplus = entries.len().saturating_sub(MAX_UNWRITTEN_ENTRIES);
+                self.unwritten.insert(batch.session.clone(), entries.into_iter().skip(surplus).collect());
+                self.failed.entry(batch.session.clone()).or_insert_with(|| e.clone());
             }
         }
-        self.beside.meters.waits(self.unwritten.values().map(Vec::len).sum());
-        self.settle(what, written);
+        self.background_writer.meters.waits(self.unwritten.values().map(Vec::len).sum());
+        self.finish_batch(batch, written);
     }
 
     /// Registers an open file.
-    fn opened(&mut self, session: &SessionId, file: SessionFile) {
+    fn add_open_file(&mut self, session: &SessionId, file: SessionFile) {
         self.open.insert(session.clone(), file, Instant::now());
         self.close_idle();
     }
@@ -274,55 +277,56 @@ impl Thread {
     /// Closes the least recently used files if there are too many. Their sessions stay owned, and
     /// the files are opened again on demand.
     fn close_idle(&mut self) {
-        self.open.close_surplus(most_open(base::open_files::limit(), self.locks.len() as u64), Instant::now());
+        self.open.close_surplus(max_open_files(base::open_files::limit(), self.locks.len() as u64), Instant::now());
     }
 
     /// Updates the index entry of a session. If that fails, the index is updated by the next
     /// change; the file has the data in any case.
-    fn note(&mut self, kept: &IndexUpdate) {
-        if let Err(e) = self.indexed(|index| index.put(&kept.record, kept.messages)) {
-            tracing::warn!("the index does not know the latest of {}: {e}", kept.record.id);
+    fn update_index(&mut self, update: &IndexUpdate) {
+        if let Err(e) = self.with_index(|index| index.put(&update.record, update.messages)) {
+            tracing::warn!("the index does not know the latest of {}: {e}", update.record.id);
         }
     }
 
     /// Answers the flushes of a batch, and executes the job that follows it.
-    fn settle(&mut self, what: WriteBatch, written: Result<(), Error>) {
-        if !what.flushes.is_empty() {
-            let failed = match (self.failed.remove(&what.session), written) {
+    fn finish_batch(&mut self, batch: WriteBatch, written: Result<(), Error>) {
+        if !batch.flushes.is_empty() {
+            let failed = match (self.failed.remove(&batch.session), written) {
                 // Data that was lost with a removed file is not restored by a new file.
                 (Some(e @ Error::Removed(_)), _) => Err(e),
                 // Any other failure is void once the entries were written.
                 (_, Ok(())) | (None, _) => Ok(()),
                 (Some(e), Err(_)) => Err(e),
             };
-            for reply in what.flushes {
+            for reply in batch.flushes {
                 // The receiver may have been cancelled.
                 drop(reply.send(failed.clone()));
             }
         }
-        if let Some(job) = what.then {
-            self.other(job);
+        if let Some(job) = batch.then {
+            self.execute(job);
         }
     }
 
     /// Locks a session before its file is written. Returns the index's record if the file is not
     /// open yet.
-    fn ours(&mut self, session: &SessionId) -> Result<Option<Record>, Error> {
+    fn lock_for_write(&mut self, session: &SessionId) -> Result<Option<Record>, Error> {
         if self.open.contains(session) {
             return Ok(None);
         }
-        let known = self.known(session).map(|(record, _)| record);
-        self.hold(session)?;
+        let known = self.known_record(session).map(|(record, _)| record);
+        self.lock(session)?;
         Ok(known)
     }
 
     /// Locks a session, before its file is used.
-    fn hold(&mut self, session: &SessionId) -> Result<(), Error> {
+    fn lock(&mut self, session: &SessionId) -> Result<(), Error> {
         if self.locks.contains_key(session) {
             return Ok(());
         }
-        let (open, files) = (self.locks.len(), base::open_files::limit());
-        if open as u64 + RESERVE >= files {
+        let open = self.locks.len();
+        let files = base::open_files::limit();
+        if open as u64 + RESERVED_FILES >= files {
             return Err(Error::TooMany { open, files });
         }
         let sessions = self.dir.join("sessions");
@@ -351,40 +355,40 @@ impl Thread {
     /// Marks a session as changed in the search index, if there is one, before another process can
     /// open it.
     fn mark_changed(&mut self, session: &SessionId) {
-        let marked = self.words().and_then(|words| words.map_or(Ok(()), |words| words.mark_changed(session)));
+        let marked = self.search_index().and_then(|index| index.map_or(Ok(()), |index| index.mark_changed(session)));
         if let Err(e) = marked {
             // A search would miss the session's changes. The index is a cache, and is rebuilt.
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
-            self.words = None;
-            words::discard(&self.dir).unwrap_or_else(|e| tracing::error!("the search index stays: {e}"));
+            self.search_index = None;
+            search_index::discard(&self.dir).unwrap_or_else(|e| tracing::error!("the search index stays: {e}"));
         }
     }
 
     /// Returns the search index that is in place now, if there is one.
-    fn words(&mut self) -> Result<Option<&WordIndex>, Error> {
-        if !self.words.as_ref().is_some_and(WordIndex::is_in_place) {
-            self.words = WordIndex::open(&self.dir)?;
+    fn search_index(&mut self) -> Result<Option<&SearchIndex>, Error> {
+        if !self.search_index.as_ref().is_some_and(SearchIndex::is_in_place) {
+            self.search_index = SearchIndex::open(&self.dir)?;
         }
-        Ok(self.words.as_ref())
+        Ok(self.search_index.as_ref())
     }
 
-    fn file(&mut self, session: &SessionId, create: bool) -> Result<&mut SessionFile, Error> {
+    fn open_file(&mut self, session: &SessionId, create: bool) -> Result<&mut SessionFile, Error> {
         if !self.open.contains(session) {
-            self.hold(session)?;
+            self.lock(session)?;
             let file = SessionFile::open(&self.dir, session, create)?;
-            self.opened(session, file);
+            self.add_open_file(session, file);
         }
         self.open.get_mut(session).ok_or_else(|| Error::NotFound(session.clone()))
     }
 
     /// Queries the index. A damaged index is rebuilt, and queried again.
-    fn indexed<T>(&mut self, ask: impl Fn(&mut SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
+    fn with_index<T>(&mut self, ask: impl Fn(&mut SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
         let mut index = match self.index.take() {
             Some(index) => index,
             None => SessionIndex::open(&self.dir)?,
         };
         match ask(&mut index) {
-            Err(Error::DamagedIndex(reason)) => ask(self.index.insert(index.again(&self.dir, &reason)?)),
+            Err(Error::DamagedIndex(reason)) => ask(self.index.insert(index.rebuild(&self.dir, &reason)?)),
             answer => {
                 self.index = Some(index);
                 answer
@@ -392,13 +396,13 @@ impl Thread {
         }
     }
 
-    /// Like [`Self::indexed`], with an index that has every session, or is being filled.
-    fn complete<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
+    /// Like [`Self::with_index`], with an index that has every session, or is being filled.
+    fn with_complete_index<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
         let dir = self.dir.clone();
-        self.indexed(|index| index.complete(&dir).and_then(|()| ask(index)))
+        self.with_index(|index| index.complete(&dir).and_then(|()| ask(index)))
     }
 
-    fn other(&mut self, job: StoreJob) {
+    fn execute(&mut self, job: StoreJob) {
         // A reply whose receiver has been dropped is discarded.
         match job {
             StoreJob::Create { record, reply } => drop(reply.send(self.create(&record))),
@@ -410,17 +414,19 @@ impl Thread {
                 drop(reply.send(loaded));
             }
             StoreJob::Parts { session, ids, reply } => {
-                drop(reply.send(self.file(&session, false).and_then(|file| file.parts(&ids))));
+                drop(reply.send(self.open_file(&session, false).and_then(|file| file.parts(&ids))));
             }
             StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
             StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
             StoreJob::ReadOut { session, reply } => drop(reply.send(self.read_out(&session))),
             StoreJob::Import { feed, reply, .. } => drop(reply.send(self.import(*feed))),
             StoreJob::Change { session, change, reply } => drop(reply.send(self.change(&session, change))),
-            StoreJob::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
-            StoreJob::List { query, reply } => drop(reply.send(self.complete(|index| index.list(&query)))),
+            StoreJob::Children { session, reply } => {
+                drop(reply.send(self.with_complete_index(|index| index.children(&session))))
+            }
+            StoreJob::List { query, reply } => drop(reply.send(self.with_complete_index(|index| index.list(&query)))),
             StoreJob::Beginning { beginning, limit, reply } => {
-                drop(reply.send(self.complete(|index| index.beginning_with(&beginning, limit))));
+                drop(reply.send(self.with_complete_index(|index| index.beginning_with(&beginning, limit))));
             }
             StoreJob::Filled { reply } => self.answer_when_filled(reply),
             StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
@@ -440,19 +446,19 @@ impl Thread {
             }
             StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
             StoreJob::Unsaid { reply } => {
-                drop(reply.send(self.complete(|index| index.unsaid())));
+                drop(reply.send(self.with_complete_index(|index| index.unsaid())));
                 // A process that requests them runs for a while.
                 self.indexer.all(true);
             }
             StoreJob::Grants { project, reply } => {
-                let grants = self.indexed(|index| index.grants(project.as_deref()));
-                let is_told = project.is_some();
-                let stored = |grants| StoredGrants { grants, lost_with: index::lost_grants(&self.dir, is_told) };
+                let grants = self.with_index(|index| index.grants(project.as_deref()));
+                let is_reported = project.is_some();
+                let stored = |grants| StoredGrants { grants, lost_with: index::lost_grants(&self.dir, is_reported) };
                 drop(reply.send(grants.map(stored)));
             }
-            StoreJob::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
-            StoreJob::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
-            StoreJob::Search { query, words, limit, reply } => match self.complete(|_| Ok(())) {
+            StoreJob::Grant { grant, reply } => drop(reply.send(self.with_index(|index| index.grant(&grant)))),
+            StoreJob::Revoke { grant, reply } => drop(reply.send(self.with_index(|index| index.revoke(&grant)))),
+            StoreJob::Search { query, words, limit, reply } => match self.with_complete_index(|_| Ok(())) {
                 Ok(()) => {
                     find::start(self.dir.clone(), *query, words, limit, reply);
                     self.indexer.all(false);
@@ -460,7 +466,7 @@ impl Thread {
                 Err(e) => drop(reply.send(Err(e))),
             },
             StoreJob::Ask { holder, session, reply } => {
-                drop(reply.send(Ok(takeover::ask(&self.dir, &holder, &session).then_some(PATIENCE))));
+                drop(reply.send(Ok(takeover::ask(&self.dir, &holder, &session).then_some(RELEASE_TIMEOUT))));
             }
             StoreJob::Requests { reply } => drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone())))),
             StoreJob::About { reply } => drop(reply.send(Ok(self.about()))),
@@ -477,7 +483,7 @@ impl Thread {
     }
 
     fn answer_when_filled(&mut self, reply: ReplySender<()>) {
-        match self.complete(|index| Ok(index.fill())) {
+        match self.with_complete_index(|index| Ok(index.fill())) {
             // The receiver may have been cancelled.
             Ok(Some(fill)) => fill.when_over(|| drop(reply.send(Ok(())))),
             Ok(None) => drop(reply.send(Ok(()))),

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-const HEADER: usize = 32;
-const FRAME: usize = 24;
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
 
 /// Returns the path of a database's log.
 pub(super) fn path(db: &Path) -> PathBuf {
@@ -23,23 +23,23 @@ pub(super) fn torn(log: &[u8]) -> Option<usize> {
         Some(0x377f_0682) => false,
         _ => return Some(log.len()),
     };
-    if log.len() < HEADER || sum(&log[..24], (0, 0), big) != (word(24)?, word(28)?) {
+    if log.len() < HEADER_BYTES || checksum(&log[..24], (0, 0), big) != (word(24)?, word(28)?) {
         return Some(log.len());
     }
     let page = word(8)? as usize;
-    let size = FRAME + if page == 1 { 65_536 } else { page };
+    let size = FRAME_HEADER_BYTES + if page == 1 { 65_536 } else { page };
     let mut running = (word(24)?, word(28)?);
-    let mut at = HEADER;
+    let mut at = HEADER_BYTES;
     while let Some(frame) = log.get(at..at + size) {
-        running = sum(&frame[FRAME..], sum(&frame[..8], running, big), big);
-        let said = (word(at + 16)?, word(at + 20)?);
+        running = checksum(&frame[FRAME_HEADER_BYTES..], checksum(&frame[..8], running, big), big);
+        let stored = (word(at + 16)?, word(at + 20)?);
         if frame[8..12] != log[16..20] && frame[12..16] != log[20..24] {
             // The frame belongs to an earlier round of the log, which is overwritten from its
             // beginning. (If only one of the two salts differs, it is a damaged frame of this
             // round.)
             return None;
         }
-        if running != said || frame[8..16] != log[16..24] {
+        if running != stored || frame[8..16] != log[16..24] {
             return Some(log.len() - at);
         }
         at += size;
@@ -49,7 +49,7 @@ pub(super) fn torn(log: &[u8]) -> Option<usize> {
     (rest.len() >= 16 && rest[8..16] == log[16..24] || (1..16).contains(&rest.len())).then_some(rest.len())
 }
 
-fn sum(bytes: &[u8], start: (u32, u32), big: bool) -> (u32, u32) {
+fn checksum(bytes: &[u8], start: (u32, u32), big: bool) -> (u32, u32) {
     let (mut a, mut b) = start;
     for pair in bytes.chunks_exact(8) {
         let read = |part: &[u8]| {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_torn_log_is_noticed_wherever_it_is_torn() {
+    fn torn_log_is_detected_at_every_position() {
         let dir = tempfile::tempdir().unwrap();
         let db = dir.path().join("x.db");
         let connection = rusqlite::Connection::open(&db).unwrap();
@@ -80,7 +80,8 @@ mod tests {
         let log = std::fs::read(path(&db)).unwrap();
         assert_eq!(torn(&log), None);
         for length in 1..log.len() {
-            let whole = (length - HEADER.min(length)).is_multiple_of(4096 + FRAME) && length >= HEADER;
+            let whole =
+                (length - HEADER_BYTES.min(length)).is_multiple_of(4096 + FRAME_HEADER_BYTES) && length >= HEADER_BYTES;
             assert_eq!(torn(&log[..length]).is_none(), whole, "cut to {length}");
         }
         for at in (0..log.len()).step_by(97) {

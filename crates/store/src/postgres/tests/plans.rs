@@ -36,19 +36,20 @@ async fn reads(client: &Client, sql: &str) -> (f64, Vec<String>) {
     for (n, value) in values.iter().enumerate() {
         sql = sql.replace(&format!("${}", n + 1), value);
     }
-    let said = client.simple_query(&format!("EXPLAIN (ANALYZE, FORMAT JSON) {sql}")).await.unwrap();
-    let text = said.iter().find_map(|message| match message {
+    let output = client.simple_query(&format!("EXPLAIN (ANALYZE, FORMAT JSON) {sql}")).await.unwrap();
+    let text = output.iter().find_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
     let plan: Value = serde_json::from_str(text.unwrap()).unwrap();
-    let (mut read, mut nodes) = (0.0, Vec::new());
-    walk(&plan[0]["Plan"], &mut read, &mut nodes);
+    let mut read = 0.0;
+    let mut nodes = Vec::new();
+    add_scans(&plan[0]["Plan"], &mut read, &mut nodes);
     (read, nodes)
 }
 
 /// Adds up the rows that the scans of a plan read, and lists its steps.
-fn walk(node: &Value, read: &mut f64, nodes: &mut Vec<String>) {
+fn add_scans(node: &Value, read: &mut f64, nodes: &mut Vec<String>) {
     let number = |name: &str| node[name].as_f64().unwrap_or_default();
     let kind = node["Node Type"].as_str().unwrap_or_default();
     let index = node["Index Name"].as_str().unwrap_or_default();
@@ -58,20 +59,21 @@ fn walk(node: &Value, read: &mut f64, nodes: &mut Vec<String>) {
     }
     nodes.push(format!("{kind} {} {index}", node["Relation Name"].as_str().unwrap_or_default()));
     for child in node["Plans"].as_array().into_iter().flatten() {
-        walk(child, read, nodes);
+        add_scans(child, read, nodes);
     }
 }
 
 /// Each statement reads about as many rows of twenty thousand sessions as of two thousand, and
 /// scans no table completely.
 #[tokio::test]
-async fn list_and_search_read_what_is_on_a_page() {
+async fn list_and_search_read_rows_of_one_page() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let store = store(&place);
     store.list(None, None, 1).await.unwrap();
-    let (client, namespace) = by_hand(&place).await;
-    let (all, here) = (ListQuery::default(), |cwd: &str| ListQuery { cwd: Some(cwd.into()), ..ListQuery::default() });
+    let (client, namespace) = direct_client(&place).await;
+    let all = ListQuery::default();
+    let here = |cwd: &str| ListQuery { cwd: Some(cwd.into()), ..ListQuery::default() };
     let project = ListQuery { is_project: true, ..here("/small") };
     let grams = |sql: &str, grams: &str| sql.replace("$8", &format!("'{{{grams}}}'"));
     let newest = "ARRAY(SELECT id FROM session WHERE shown ORDER BY updated DESC, id DESC LIMIT 64)";

@@ -36,16 +36,16 @@ fn old_rows() -> String {
     format!("{} {end}", before.trim_end().trim_end_matches(','))
 }
 
-async fn session_saying(store: &Store, n: usize, texts: &[String]) -> SessionId {
+async fn session_with_texts(store: &Store, n: usize, texts: &[String]) -> SessionId {
     let record = record(&format!("ses_{n:08}"), "/w", n as u64);
     store.create(&record).await.unwrap();
-    say(store, &record.id, "m", texts).await;
+    write_texts(store, &record.id, "m", texts).await;
     store.record(&record).await;
     store.flush(&record.id).await.unwrap();
     record.id
 }
 
-async fn say(store: &Store, id: &SessionId, beginning: &str, texts: &[String]) {
+async fn write_texts(store: &Store, id: &SessionId, beginning: &str, texts: &[String]) {
     for (n, text) in texts.iter().enumerate() {
         write(store, &record(id.as_str(), "/w", 0), &[message(&format!("{beginning}{n}"), &[text, "and"])]).await;
     }
@@ -70,7 +70,7 @@ async fn candidates(client: &Client, namespace: &str, word: &str) -> BTreeSet<St
 
 /// Replaces the parameters of a statement by those of a search for a word.
 fn literal(sql: &str, word: &str) -> String {
-    let grams = grams::Grams::wanted(&[word.to_owned()]).unwrap();
+    let grams = trigrams::Trigrams::wanted(&[word.to_owned()]).unwrap();
     let grams = grams.iter().map(i16::to_string).collect::<Vec<_>>().join(",");
     sql.replace("$8", &format!("'{{{grams}}}'"))
         .replace("$1", "9223372036854775807")
@@ -89,17 +89,17 @@ async fn indexed(client: &Client, namespace: &str) {
 }
 
 #[tokio::test]
-async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
+async fn search_reads_candidates_and_unindexed_sessions() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let store = store(&place);
     for (n, text) in ["a zebra", "a horse", "another Zebra", "a horse as well"].iter().enumerate() {
-        let id = session_saying(&store, n, &[(*text).to_owned()]).await;
+        let id = session_with_texts(&store, n, &[(*text).to_owned()]).await;
         if n < 3 {
             store.close(&id).await;
         }
     }
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     // Closing a session indexes it.
     let two = ["ses_00000000", "ses_00000002"].map(str::to_owned);
     let open = "ses_00000003".to_owned();
@@ -110,7 +110,7 @@ async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
     assert_eq!(candidates(&client, &namespace, "zebra").await, two.clone().into());
     assert_eq!(names(&store, "ZEBRA").await, ["ses_00000002", "ses_00000000"]);
     // New text is found at once, and deleted text is not.
-    say(&store, &SessionId::new(open.as_str()), "later", &["a giraffe".into()]).await;
+    write_texts(&store, &SessionId::new(open.as_str()), "later", &["a giraffe".into()]).await;
     assert_eq!(names(&store, "giraffe").await, std::slice::from_ref(&open));
     indexed(&client, &namespace).await;
     assert_eq!(candidates(&client, &namespace, "giraffe").await, [open.clone()].into());
@@ -135,10 +135,11 @@ async fn search_reads_what_may_have_the_words_and_what_is_not_indexed() {
 /// Sessions of random words, some open, some changed since, some of them by a process without the
 /// index: a search finds the same as reading all of them one by one.
 #[tokio::test]
-async fn search_finds_what_reading_all_finds() {
+async fn search_equals_reading_all_sessions() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
-    let (one, other) = (store(&place), store(&place));
+    let one = store(&place);
+    let other = store(&place);
     let seed = fastrand::u64(..);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut text = || {
@@ -149,27 +150,27 @@ async fn search_finds_what_reading_all_finds() {
     // More sessions than are checked separately.
     for n in 0..150 {
         let texts: Vec<String> = (0..n % 4 + 1).map(|_| text()).collect();
-        let id = session_saying(&one, n, &texts).await;
+        let id = session_with_texts(&one, n, &texts).await;
         if n % 5 > 0 {
             one.close(&id).await;
         }
         ids.push(id);
     }
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     for (n, id) in ids.iter().enumerate() {
         match n % 10 {
             1 => {
                 other.load(id).await.unwrap();
-                say(&other, id, "later", &[text(), text()]).await;
+                write_texts(&other, id, "later", &[text(), text()]).await;
             }
             2 => {
                 other.load(id).await.unwrap();
                 other.cut(id, &base::id::MessageId::new("m0")).await;
-                say(&other, id, "instead", &[text()]).await;
+                write_texts(&other, id, "instead", &[text()]).await;
                 other.close(id).await;
             }
             3 => drop(other.rename(id, &text()).await.unwrap()),
-            4 => say_as_before(&client, &namespace, id, &text(), n % 20 == 4).await,
+            4 => write_as_old_process(&client, &namespace, id, &text(), n % 20 == 4).await,
             6 if n % 30 == 6 => other.delete(id).await.unwrap(),
             _ => {}
         }
@@ -182,9 +183,11 @@ async fn search_finds_what_reading_all_finds() {
         for words in
             ["zebra", "ZEB", "horse übersicht", "bersicht", "οδο", "部署的", "quoted x", "is", "ra x is", "it's"]
         {
-            let wanted = search::wanted(words);
-            let expected: Vec<SearchHit> =
-                all.iter().filter_map(|stored| search::looked(&stored.record, Ok(stored.clone()), &wanted)).collect();
+            let wanted = search::split_words(words);
+            let expected: Vec<SearchHit> = all
+                .iter()
+                .filter_map(|stored| search::search_session(&stored.record, Ok(stored.clone()), &wanted))
+                .collect();
             assert!(!expected.is_empty(), "{words}");
             assert_eq!(hits(&one, words).await, expected, "{words} in round {round}, seed {seed}");
             let few = one.search(ListQuery::default(), words, 2).await.unwrap().hits;
@@ -206,23 +209,29 @@ async fn search_finds_what_reading_all_finds() {
 }
 
 /// Writes a message like a process of the earlier version, and optionally releases the session.
-async fn say_as_before(client: &Client, namespace: &str, id: &SessionId, text: &str, closes: bool) {
+async fn write_as_old_process(client: &Client, namespace: &str, id: &SessionId, text: &str, closes: bool) {
     client.batch_execute(&format!("SET search_path TO {namespace}")).await.unwrap();
     let epoch: i64 = client.query_one(OLD_TAKE, &[&id.as_str(), &"before"]).await.unwrap().get(0);
-    write_as_before(client, id, epoch, &message("before", &[text])).await;
+    write_old_rows(client, id, epoch, &message("before", &[text])).await;
     if closes {
         client.execute("UPDATE lease SET instance = NULL WHERE session = $1", &[&id.as_str()]).await.unwrap();
     }
 }
 
-async fn write_as_before(client: &Client, id: &SessionId, epoch: i64, message: &Message) {
+async fn write_old_rows(client: &Client, id: &SessionId, epoch: i64, message: &Message) {
     let write = client.prepare_typed(&old_rows(), &rows::TYPES).await.unwrap();
-    let (ids, none, data) = (vec![id.as_str()], Vec::<String>::new(), Vec::<Vec<u8>>::new());
-    let (numbers, booleans, absent) = (Vec::<i64>::new(), Vec::<bool>::new(), Vec::<Option<String>>::new());
-    let row = vec![ours::packed(&serde_json::to_string(message).unwrap())];
-    let part = vec![ours::packed(&serde_json::to_string(&message.parts[0]).unwrap())];
-    let (message, of_part) = (vec![message.id.as_str()], vec![message.parts[0].id.as_str()]);
-    let (first, next) = (vec![1000_i64], vec![1001_i64]);
+    let ids = vec![id.as_str()];
+    let none = Vec::<String>::new();
+    let data = Vec::<Vec<u8>>::new();
+    let numbers = Vec::<i64>::new();
+    let booleans = Vec::<bool>::new();
+    let absent = Vec::<Option<String>>::new();
+    let row = vec![leased::encoded(&serde_json::to_string(message).unwrap())];
+    let part = vec![leased::encoded(&serde_json::to_string(&message.parts[0]).unwrap())];
+    let of_part = vec![message.parts[0].id.as_str()];
+    let message = vec![message.id.as_str()];
+    let first = vec![1000_i64];
+    let next = vec![1001_i64];
     let epochs = vec![epoch];
     let written = client
         .query(
@@ -240,23 +249,23 @@ async fn write_as_before(client: &Client, id: &SessionId, epoch: i64, message: &
 /// A database of the second format is upgraded while processes write to it: none of them is
 /// disturbed, and their later messages are found.
 #[tokio::test]
-async fn migration_leaves_those_alone_who_write_as_before() {
+async fn migration_does_not_disturb_old_writers() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let one = store(&place);
     let mut ids = Vec::new();
     for n in 0..20 {
-        let id = session_saying(&one, n, &[format!("a zebra of {n}")]).await;
+        let id = session_with_texts(&one, n, &[format!("a zebra of {n}")]).await;
         one.close(&id).await;
         ids.push(id);
     }
     one.stop().await;
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     client.batch_execute(&format!("SET search_path TO {namespace}; {}", schema::UNDO_THIRD)).await.unwrap();
     let epoch: i64 = client.query_one(OLD_TAKE, &[&ids[7].as_str(), &"before"]).await.unwrap().get(0);
     let writes = async {
         for n in 0..40 {
-            write_as_before(&client, &ids[7], epoch, &message(&format!("before{n}"), &["a giraffe"])).await;
+            write_old_rows(&client, &ids[7], epoch, &message(&format!("before{n}"), &["a giraffe"])).await;
         }
     };
     let stores: Vec<Store> = (0..4).map(|_| store(&place)).collect();
@@ -265,7 +274,7 @@ async fn migration_leaves_those_alone_who_write_as_before() {
     assert!(found.iter().all(|found| found.len() == 20), "{found:?}");
     let page = stores[0].search(ListQuery::default(), "giraffe", 9).await.unwrap();
     assert_eq!(page.hits.iter().map(|hit| hit.messages).collect::<Vec<_>>(), [40]);
-    write_as_before(&client, &ids[7], epoch, &message("last", &["an ibex"])).await;
+    write_old_rows(&client, &ids[7], epoch, &message("last", &["an ibex"])).await;
     assert_eq!(names(&stores[0], "ibex").await, [ids[7].to_string()]);
     client.execute("UPDATE lease SET instance = NULL WHERE session = $1", &[&ids[7].as_str()]).await.unwrap();
     // A long-running process indexes all of them; one search would be enough as well.
@@ -280,13 +289,13 @@ async fn migration_leaves_those_alone_who_write_as_before() {
 }
 
 #[tokio::test]
-async fn search_for_short_words_ends_and_says_where() {
+async fn search_for_short_words_ends_with_cut() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let store = store(&place);
-    let zero = session_saying(&store, 0, &["some xy".into()]).await;
+    let zero = session_with_texts(&store, 0, &["some xy".into()]).await;
     store.close(&zero).await;
-    let (client, namespace) = by_hand(&place).await;
+    let (client, namespace) = direct_client(&place).await;
     let others = format!(
         "SET search_path TO {namespace};
          INSERT INTO session (id, cwd, updated, archived, shown, said, named, data)
@@ -297,7 +306,7 @@ async fn search_for_short_words_ends_and_says_where() {
     );
     client.batch_execute(&others).await.unwrap();
     let page = store.search(ListQuery::default(), "xy", 9).await.unwrap();
-    assert_eq!((page.hits.len(), page.cut.map(|cut| cut.sessions)), (0, Some(search::MAX_UNAIDED)));
+    assert_eq!((page.hits.len(), page.cut.map(|cut| cut.sessions)), (0, Some(search::MAX_UNINDEXED_READS)));
     assert!(page.cut.is_some_and(|cut| cut.oldest < Timestamp(12000)), "{:?}", page.cut);
     // If enough is found before the limit, no cut is reported.
     let page = store.search(ListQuery::default(), "of", 9).await.unwrap();
@@ -306,7 +315,7 @@ async fn search_for_short_words_ends_and_says_where() {
 }
 
 #[tokio::test]
-async fn unindexed_session_is_indexed_when_it_is_taken() {
+async fn unindexed_session_is_indexed_after_loading() {
     let Some(database) = Database::get() else { return };
     let place = DatabasePlace::new(&database.fresh(60));
     let one = store(&place);
@@ -315,8 +324,8 @@ async fn unindexed_session_is_indexed_when_it_is_taken() {
     // It has more trigrams than are stored.
     let noise: String = (0..40_000).map(|_| fastrand::alphanumeric()).collect();
     texts.push(format!("{noise} needle"));
-    let id = session_saying(&one, 0, &texts).await;
-    let (client, namespace) = by_hand(&place).await;
+    let id = session_with_texts(&one, 0, &texts).await;
+    let (client, namespace) = direct_client(&place).await;
     client.batch_execute(&format!("SET search_path TO {namespace}")).await.unwrap();
     one.close(&id).await;
     one.stop().await;

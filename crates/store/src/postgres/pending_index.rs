@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The time without writes after which a session is indexed.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET_PERIOD: Duration = Duration::from_secs(1);
 
 /// The number of messages that are read at a time.
-pub(super) const MESSAGES: usize = 16;
+pub(super) const MESSAGES_PER_READ: usize = 16;
 
 /// The name of a session's title among its messages.
 pub(super) const TITLE: &str = "";
 
 /// The changes to a session since it was indexed.
 #[derive(Debug, Default)]
-pub(super) struct OwnIndex {
+pub(super) struct PendingIndex {
     /// Whether everything written before this process took the session is indexed, or listed in
     /// `changed`.
     pub(super) is_based: bool,
@@ -28,7 +28,7 @@ pub(super) struct OwnIndex {
     written: Option<Instant>,
 }
 
-impl OwnIndex {
+impl PendingIndex {
     pub(super) fn of_new() -> Self {
         Self { is_based: true, changed: BTreeSet::from([TITLE.to_owned()]), ..Self::default() }
     }
@@ -53,11 +53,11 @@ impl OwnIndex {
     }
 
     pub(super) fn is_quiet(&self) -> bool {
-        self.written.is_none_or(|written| written.elapsed() >= QUIET)
+        self.written.is_none_or(|written| written.elapsed() >= QUIET_PERIOD)
     }
 
     /// Whether the rest is so small that closing the session can wait for its indexing.
     pub(super) fn is_little(&self) -> bool {
-        !self.is_current && self.is_based && self.changed.len() <= MESSAGES
+        !self.is_current && self.is_based && self.changed.len() <= MESSAGES_PER_READ
     }
 }

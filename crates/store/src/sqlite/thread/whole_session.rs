@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use super::super::words;
+use super::super::search_index;
 use super::Thread;
 use crate::job::StoreJob;
 use crate::sqlite::session::{self, IndexUpdate};
@@ -19,18 +19,18 @@ const NONE_YET: i64 = 0;
 
 impl Thread {
     pub(super) fn create(&mut self, record: &Record) -> Result<(), Error> {
-        self.hold(&record.id)?;
+        self.lock(&record.id)?;
         self.created.insert(record.id.clone(), record.clone());
         Ok(())
     }
 
     /// Returns a session's record from memory or the index, and the number of the last message.
     /// Returns `None` if the index cannot be read: the session's file still can.
-    pub(super) fn known(&mut self, session: &SessionId) -> Option<(Record, i64)> {
+    pub(super) fn known_record(&mut self, session: &SessionId) -> Option<(Record, i64)> {
         if let Some(record) = self.created.get(session) {
             return Some((record.clone(), NONE_YET));
         }
-        self.indexed(|index| index.get(session)).unwrap_or_else(|e| {
+        self.with_index(|index| index.get(session)).unwrap_or_else(|e| {
             tracing::warn!("reading without the index: {e}");
             None
         })
@@ -39,7 +39,8 @@ impl Thread {
     /// Reads a session and holds it open.
     pub(super) fn load(&mut self, session: &SessionId, options: LoadOptions) -> Result<(StoredSession, usize), Error> {
         let LoadOptions { lean, unknown, beginning: wanted } = options;
-        let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        let (known, messages) =
+            self.known_record(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         let path = session::path(&self.dir, session);
         let (is_there, empty) = match std::fs::symlink_metadata(&path) {
             Ok(meta) => (true, meta.is_file() && meta.len() == 0 && !self.open.contains(session)),
@@ -48,11 +49,12 @@ impl Thread {
         };
         // The log of a missing file may be a remnant of a deleted session.
         let has_log = salvage::has_log(&path) && (is_there || known.is_some());
-        let identified = known.clone().or(unknown.map(|record| *record).filter(|_| is_there));
+        let fallback = if is_there { unknown.map(|record| *record) } else { None };
+        let identified = known.clone().or(fallback);
         if empty && !has_log && messages == NONE_YET && (known.is_some() || identified.is_none()) {
-            return self.load_unsaid(session, known);
+            return self.load_empty(session, known);
         }
-        self.hold(session)?;
+        self.lock(session)?;
         let torn = if empty || self.open.contains(session) { None } else { salvage::torn_log(&path) };
         let read = if empty {
             // A file that was removed while it was open accepts no writes.
@@ -60,7 +62,7 @@ impl Thread {
             let reason = if is_there { "it is empty" } else { "it is gone" };
             Err(session::damaged(session, &path, reason.into()))
         } else {
-            self.tell_beginning(session, wanted);
+            self.send_beginning(session, wanted);
             self.read(session, known.clone(), lean).map_err(|e| match e {
                 Error::NotFound(_) if torn.is_some() => session::damaged(session, &path, peek::TORN.into()),
                 e => e,
@@ -78,9 +80,9 @@ impl Thread {
     }
 
     /// Loads a session that has no message and no file.
-    fn load_unsaid(&mut self, session: &SessionId, known: Option<Record>) -> Result<(StoredSession, usize), Error> {
+    fn load_empty(&mut self, session: &SessionId, known: Option<Record>) -> Result<(StoredSession, usize), Error> {
         let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
-        self.hold(session)?;
+        self.lock(session)?;
         // A file that was removed while it was open accepts no writes.
         self.open.remove(session);
         self.created.insert(session.clone(), record.clone());
@@ -88,10 +90,10 @@ impl Thread {
     }
 
     /// Sends the first messages of a session, while the rest of it is still to be read.
-    fn tell_beginning(&mut self, session: &SessionId, wanted: Option<oneshot::Sender<StoredSession>>) {
+    fn send_beginning(&mut self, session: &SessionId, wanted: Option<oneshot::Sender<StoredSession>>) {
         let Some(wanted) = wanted else { return };
         // Damage is reported when the whole file is read.
-        let first = self.file(session, false).ok().and_then(|file| beginning::read(file.db()));
+        let first = self.open_file(session, false).ok().and_then(|file| beginning::read(file.db()));
         if let Some(first) = first {
             // The receiver may have been cancelled.
             wanted.send(first).ok();
@@ -104,7 +106,7 @@ impl Thread {
         fallback: Option<Record>,
         lean: bool,
     ) -> Result<(StoredSession, usize), Error> {
-        self.file(session, false).and_then(|file| {
+        self.open_file(session, false).and_then(|file| {
             let read = file.read(fallback.clone(), lean)?;
             file.remember(fallback).inspect_err(|e| tracing::warn!("{e}")).ok(); // it can be read all the same
             Ok(read)
@@ -128,18 +130,18 @@ impl Thread {
             stored.damage.push(NEWEST_MISSING.into());
         }
         if known != Some(&stored.record) || here != messages {
-            self.note(&IndexUpdate { record: stored.record.clone(), messages: here });
+            self.update_index(&IndexUpdate { record: stored.record.clone(), messages: here });
         }
         Ok(stored)
     }
 
     pub(super) fn has(&mut self, session: &SessionId) -> Result<bool, Error> {
-        Ok(session::path(&self.dir, session).exists() || self.known(session).is_some())
+        Ok(session::path(&self.dir, session).exists() || self.known_record(session).is_some())
     }
 
     /// Reads a session that may be open in another process, without opening it here.
     pub(super) fn peek(&mut self, session: &SessionId) -> Result<StoredSession, Error> {
-        let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        let (known, before) = self.known_record(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         if let Some(file) = self.open.get(session) {
             return file.load(known);
         }
@@ -151,7 +153,7 @@ impl Thread {
             (read, _) => read?,
         };
         // Another process may have added or removed messages in the meantime.
-        let messages = before.min(self.known(session).map_or(NONE_YET, |(_, last)| last));
+        let messages = before.min(self.known_record(session).map_or(NONE_YET, |(_, last)| last));
         let here = i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
         if here < messages && stored.damage.is_empty() {
             let path = session::path(&self.dir, session);
@@ -170,7 +172,7 @@ impl Thread {
 
     /// Reads the present state of a session, one message at a time if its file permits that.
     pub(super) fn read_out(&mut self, session: &SessionId) -> Result<SessionFeed, Error> {
-        let (known, before) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        let (known, before) = self.known_record(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         if self.open.get(session).is_none()
             && let Some((feed, last)) = read_out::open(&self.dir, session)
             && (known.is_none() || last >= before)
@@ -183,16 +185,16 @@ impl Thread {
     /// Stores a complete new session, and leaves it closed.
     pub(super) fn import(&mut self, feed: SessionFeed) -> Result<(), Error> {
         let id = &feed.record.id.clone();
-        let taken = session::path(&self.dir, id).exists() || self.known(id).is_some();
+        let taken = session::path(&self.dir, id).exists() || self.known_record(id).is_some();
         if taken || self.locks.contains_key(id) {
             return Err(Error::Taken(id.clone()));
         }
-        self.hold(id)?;
-        let written = self.file(id, true).and_then(|file| file.fill(feed));
+        self.lock(id)?;
+        let written = self.open_file(id, true).and_then(|file| file.fill(feed));
         self.release(id);
         match written {
-            Ok(kept) => {
-                self.note(&kept);
+            Ok(update) => {
+                self.update_index(&update);
                 Ok(())
             }
             Err(e) => {
@@ -203,30 +205,30 @@ impl Thread {
     }
 
     pub(super) fn change(&mut self, session: &SessionId, amend: RecordChange) -> Result<Record, Error> {
-        let ours = self.locks.contains_key(session);
+        let was_owned = self.locks.contains_key(session);
         let changed =
             self.load(session, LoadOptions { lean: true, ..LoadOptions::default() }).and_then(|(stored, _)| {
                 let mut record = stored.record;
                 // The file may be missing, or not created yet; the change must be saved in any
                 // case.
-                let file = self.file(session, true)?;
+                let file = self.open_file(session, true)?;
                 file.remember(Some(record.clone()))?;
-                let kept = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
+                let update = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
                 self.created.remove(session);
                 amend.apply(&mut record);
-                if let Some(kept) = kept {
-                    self.note(&kept);
+                if let Some(update) = update {
+                    self.update_index(&update);
                 }
                 Ok(record)
             });
-        if !ours {
+        if !was_owned {
             self.release(session);
         }
         changed
     }
 
     pub(super) fn delete(&mut self, session: &SessionId) -> Result<(), Error> {
-        for child in self.complete(|index| index.children(session))? {
+        for child in self.with_complete_index(|index| index.children(session))? {
             self.delete(&child)?;
         }
         self.remove(session)?;
@@ -238,7 +240,7 @@ impl Thread {
         if session::path(&self.dir, session).exists() {
             return Ok(()); // it was imported again
         }
-        for child in self.complete(|index| index.children(session))? {
+        for child in self.with_complete_index(|index| index.children(session))? {
             self.discard(&child, false)?;
         }
         Ok(())
@@ -246,9 +248,10 @@ impl Thread {
 
     /// Schedules the deletion of children that are not in the index yet.
     fn delete_later_children(&mut self, session: &SessionId) -> Result<(), Error> {
-        let fill = self.complete(|index| Ok(index.fill()))?;
+        let fill = self.with_complete_index(|index| Ok(index.fill()))?;
         if let Some(fill) = fill.filter(|fill| fill.filling().is_some()) {
-            let (jobs, session) = (self.beside.jobs(), session.clone());
+            let jobs = self.background_writer.jobs();
+            let session = session.clone();
             fill.when_over(move || {
                 if let Some(jobs) = jobs.upgrade() {
                     // No caller waits for it.
@@ -265,7 +268,7 @@ impl Thread {
         if !session::path(&self.dir, session).exists() {
             return Ok(false); // it goes when it is let go of
         }
-        let file = self.file(session, false)?;
+        let file = self.open_file(session, false)?;
         if file.messages()? > NONE_YET || file.record()?.is_none_or(|record| record.titled == TitleSource::User) {
             return Ok(false);
         }
@@ -287,22 +290,22 @@ impl Thread {
 
     fn remove(&mut self, session: &SessionId) -> Result<(), Error> {
         // A session that is open in another process must not be deleted; a damaged one can be.
-        self.hold(session)?;
+        self.lock(session)?;
         let path = session::path(&self.dir, session);
         self.open.remove(session);
         self.created.remove(session);
         self.unwritten.remove(session);
         // The index comes first: if the process is killed in between, a complete session is left,
         // which is found again, and not an entry without a file.
-        let gone = self.indexed(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
+        let gone = self.with_index(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
         // The process that fills the index may have read the file in the meantime.
-        let gone = gone.and_then(|()| self.indexed(|index| index.remove(session)));
+        let gone = gone.and_then(|()| self.with_index(|index| index.remove(session)));
         // The search index must forget the session too, even if the deletion failed.
-        let unsaid = self.words().and_then(|words| words.map_or(Ok(()), |words| words.remove(session)));
+        let unsaid = self.search_index().and_then(|index| index.map_or(Ok(()), |index| index.remove(session)));
         if let Err(e) = unsaid {
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
-            self.words = None;
-            words::discard(&self.dir)?;
+            self.search_index = None;
+            search_index::discard(&self.dir)?;
         }
         self.release(session);
         gone

@@ -9,8 +9,8 @@ use base::id::SessionId;
 
 /// The approximate limits of the entries, and their bytes, that are written at a time for all
 /// sessions.
-const ENTRIES: usize = 4096;
-const BYTES: usize = 8 << 20;
+const MAX_ENTRIES: usize = 4096;
+const MAX_BYTES: usize = 8 << 20;
 
 /// The writes of one session that are executed together, and the callers that wait for them.
 pub(super) struct SessionBatch {
@@ -19,25 +19,25 @@ pub(super) struct SessionBatch {
     /// The callers that learn whether the write succeeded.
     pub(super) flushes: Vec<ReplySender<()>>,
     /// The callers that learn when the write was attempted.
-    pub(super) handed: Vec<ReplySender<()>>,
+    pub(super) hand_overs: Vec<ReplySender<()>>,
 }
 
 impl SessionBatch {
     /// Creates a batch without new entries.
     pub(super) fn of(session: SessionId) -> Self {
-        Self { session, entries: Vec::new(), flushes: Vec::new(), handed: Vec::new() }
+        Self { session, entries: Vec::new(), flushes: Vec::new(), hand_overs: Vec::new() }
     }
 }
 
 #[derive(Default)]
-pub(super) struct Lines {
-    lines: HashMap<SessionId, VecDeque<StoreJob>>,
+pub(super) struct JobQueues {
+    queues: HashMap<SessionId, VecDeque<StoreJob>>,
     /// The sessions in the order in which they began to wait.
     order: VecDeque<SessionId>,
     jobs: usize,
 }
 
-impl Lines {
+impl JobQueues {
     pub(super) fn len(&self) -> usize {
         self.jobs
     }
@@ -48,46 +48,51 @@ impl Lines {
 
     pub(super) fn push(&mut self, session: SessionId, job: StoreJob) {
         self.jobs += 1;
-        let line = self.lines.entry(session.clone()).or_default();
-        if line.is_empty() {
+        let queue = self.queues.entry(session.clone()).or_default();
+        if queue.is_empty() {
             self.order.push_back(session);
         }
-        line.push_back(job);
+        queue.push_back(job);
     }
 
     /// Takes the writes that can be executed now: of each session without a job in progress, all up
     /// to the first other job.
     pub(super) fn writes(&mut self, busy: &HashSet<SessionId>) -> Vec<SessionBatch> {
-        let (mut batches, mut entries, mut bytes) = (Vec::new(), 0, 0);
+        let mut batches = Vec::new();
+        let mut entries = 0;
+        let mut bytes = 0;
         for session in &self.order {
-            if entries >= ENTRIES || bytes >= BYTES {
+            if entries >= MAX_ENTRIES || bytes >= MAX_BYTES {
                 break;
             }
-            let Some(line) = self.lines.get_mut(session).filter(|_| !busy.contains(session)) else { continue };
+            if busy.contains(session) {
+                continue;
+            }
+            let Some(queue) = self.queues.get_mut(session) else { continue };
             let mut batch = SessionBatch::of(session.clone());
-            while entries < ENTRIES && bytes < BYTES {
-                match line.pop_front() {
+            while entries < MAX_ENTRIES && bytes < MAX_BYTES {
+                match queue.pop_front() {
                     Some(StoreJob::Write { entry, .. }) => {
                         entries += 1;
                         bytes += entry.bytes();
                         batch.entries.push(entry);
                     }
                     Some(StoreJob::Flush { reply, .. }) => batch.flushes.push(reply),
-                    Some(StoreJob::HandOver { reply, .. }) => batch.handed.push(reply),
+                    Some(StoreJob::HandOver { reply, .. }) => batch.hand_overs.push(reply),
                     Some(other) => {
-                        line.push_front(other);
+                        queue.push_front(other);
                         break;
                     }
                     None => break,
                 }
                 self.jobs -= 1;
             }
-            if !(batch.entries.is_empty() && batch.flushes.is_empty() && batch.handed.is_empty()) {
+            if !(batch.entries.is_empty() && batch.flushes.is_empty() && batch.hand_overs.is_empty()) {
                 batch.entries = latest(batch.entries);
                 batches.push(batch);
             }
         }
-        self.settle();
+        self.remove_empty();
         batches
     }
 
@@ -96,19 +101,19 @@ impl Lines {
         let writes =
             |job: &StoreJob| matches!(job, StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::HandOver { .. });
         let ready = |session: &&SessionId| {
-            let first = self.lines.get(*session).and_then(VecDeque::front);
+            let first = self.queues.get(*session).and_then(VecDeque::front);
             !busy.contains(*session) && first.is_some_and(|job| !writes(job))
         };
         let session = self.order.iter().find(ready)?.clone();
-        let job = self.lines.get_mut(&session)?.pop_front()?;
+        let job = self.queues.get_mut(&session)?.pop_front()?;
         self.jobs -= 1;
-        self.settle();
+        self.remove_empty();
         Some((session, job))
     }
 
-    fn settle(&mut self) {
-        let lines = &mut self.lines;
-        self.order.retain(|session| lines.get(session).is_some_and(|line| !line.is_empty()));
-        lines.retain(|_, line| !line.is_empty());
+    fn remove_empty(&mut self) {
+        let queues = &mut self.queues;
+        self.order.retain(|session| queues.get(session).is_some_and(|queue| !queue.is_empty()));
+        queues.retain(|_, queue| !queue.is_empty());
     }
 }

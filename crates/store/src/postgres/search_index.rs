@@ -17,11 +17,11 @@ use std::collections::HashMap;
 use tokio_postgres::types::Type;
 
 use super::fault::DatabaseFault;
-use super::grams::Grams;
-use super::keeper::Keeper;
-use super::ours::unpacked;
-use super::own_index::{MESSAGES, OwnIndex, TITLE};
+use super::leased::decoded;
+use super::pending_index::{MESSAGES_PER_READ, PendingIndex, TITLE};
 use super::read::{SqlParams, record};
+use super::trigrams::Trigrams;
+use super::worker::Worker;
 use crate::Record;
 use crate::search::part_text;
 use base::id::SessionId;
@@ -30,7 +30,7 @@ use transcript::Part;
 
 /// The approximate maximum of numbers in one statement, because the statements of others wait for
 /// it.
-const GRAMS_AT_ONCE: usize = 4096;
+const MAX_STATEMENT_TRIGRAMS: usize = 4096;
 
 /// Writes rows, and removes those of messages without text, unless another process has taken the
 /// session. The commit is not synced: after a crash, the mark that follows is lost as well.
@@ -54,12 +54,12 @@ const MARK: &str = "WITH quick AS (SELECT set_config('synchronous_commit', 'off'
 const SWEEP: &str = "DELETE FROM word w USING lease l WHERE w.session = $1 AND l.session = $1 AND l.epoch = $2
     AND w.message <> '' AND NOT EXISTS (SELECT 1 FROM message m WHERE m.session = w.session AND m.id = w.message)";
 
-impl Keeper {
+impl Worker {
     /// Indexes a part of the changes of an owned session, which must have no other job in progress.
     /// Returns whether that was all.
     pub(super) async fn index_own(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
         let Some((epoch, record)) = self.to_be_indexed(session) else { return Ok(true) };
-        let is_based = self.ours.borrow().get(session).is_some_and(|one| one.index.is_based);
+        let is_based = self.owned.borrow().get(session).is_some_and(|leased| leased.index.is_based);
         if record.parent.is_some() {
             // Searches ignore the sessions of subagents.
             self.own_index(session, |index| index.changed.clear());
@@ -72,13 +72,14 @@ impl Keeper {
                 index.is_based = true;
             });
         }
-        let some = |index: &mut OwnIndex| index.changed.iter().take(MESSAGES).cloned().collect::<Vec<String>>();
-        let some = self.own_index(session, some).unwrap_or_default();
-        if !self.index_messages(session, epoch, record.title.as_deref(), &some).await? {
+        let batch =
+            |index: &mut PendingIndex| index.changed.iter().take(MESSAGES_PER_READ).cloned().collect::<Vec<String>>();
+        let batch = self.own_index(session, batch).unwrap_or_default();
+        if !self.index_messages(session, epoch, record.title.as_deref(), &batch).await? {
             return Ok(true);
         }
         let is_all = self.own_index(session, |index| {
-            index.changed.retain(|message| !some.contains(message));
+            index.changed.retain(|message| !batch.contains(message));
             index.changed.is_empty()
         });
         if is_all == Some(true) && self.mark_indexed(session, epoch).await? {
@@ -90,13 +91,13 @@ impl Keeper {
     /// Returns the epoch and the record of an owned session that has something to index and nothing
     /// to write.
     fn to_be_indexed(&self, session: &SessionId) -> Option<(i64, Record)> {
-        let ours = self.ours.borrow();
-        let one = ours.get(session).filter(|one| one.is_to_be_indexed())?;
-        Some((one.epoch?, one.record.clone()?))
+        let owned = self.owned.borrow();
+        let leased = owned.get(session).filter(|leased| leased.is_to_be_indexed())?;
+        Some((leased.epoch?, leased.record.clone()?))
     }
 
-    fn own_index<T>(&self, session: &SessionId, change: impl FnOnce(&mut OwnIndex) -> T) -> Option<T> {
-        self.ours.borrow_mut().get_mut(session).map(|one| change(&mut one.index))
+    fn own_index<T>(&self, session: &SessionId, change: impl FnOnce(&mut PendingIndex) -> T) -> Option<T> {
+        self.owned.borrow_mut().get_mut(session).map(|leased| change(&mut leased.index))
     }
 
     /// Indexes a whole session without an owner. Stops if another process takes it, or when
@@ -113,8 +114,8 @@ impl Keeper {
             let mut messages = self.messages(session).await?;
             self.sweep(session, epoch).await?;
             messages.push(TITLE.to_owned());
-            for some in messages.chunks(MESSAGES) {
-                if is_over() || !self.index_messages(session, epoch, record.title.as_deref(), some).await? {
+            for batch in messages.chunks(MESSAGES_PER_READ) {
+                if is_over() || !self.index_messages(session, epoch, record.title.as_deref(), batch).await? {
                     return Ok(());
                 }
             }
@@ -165,14 +166,14 @@ impl Keeper {
         let messages = messages.to_vec();
         let title = title.unwrap_or_default().to_owned();
         // On another thread, so that streaming is not delayed.
-        let taken_apart = task::spawn_blocking(move || grams_of(messages, &title, parts)).await;
-        let grams = taken_apart.map_err(|e| DatabaseFault::Refused(format!("what was said cannot be indexed: {e}")))?;
+        let computed = task::spawn_blocking(move || grams_of(messages, &title, parts)).await;
+        let grams = computed.map_err(|e| DatabaseFault::Refused(format!("what was said cannot be indexed: {e}")))?;
         let (gone, grams): (Vec<_>, Vec<_>) = grams.into_iter().partition(|(_, grams)| grams.is_empty());
         let mut gone: Vec<String> = gone.into_iter().map(|(message, _)| message).collect();
         let mut rest = grams.as_slice();
         loop {
-            let (some, others) = rest.split_at(how_many(rest));
-            if !self.put_words(session, epoch, some, &std::mem::take(&mut gone)).await? {
+            let (batch, others) = rest.split_at(next_statement_rows(rest));
+            if !self.put_words(session, epoch, batch, &std::mem::take(&mut gone)).await? {
                 return Ok(false);
             }
             rest = others;
@@ -186,7 +187,7 @@ impl Keeper {
         &self,
         session: &SessionId,
         epoch: i64,
-        grams: &[(String, Grams)],
+        grams: &[(String, Trigrams)],
         gone: &[String],
     ) -> Result<bool, DatabaseFault> {
         let id = session.as_str();
@@ -205,24 +206,25 @@ impl Keeper {
 }
 
 /// Returns the number of rows in the next statement, at least one if there are any.
-fn how_many(rows: &[(String, Grams)]) -> usize {
+fn next_statement_rows(rows: &[(String, Trigrams)]) -> usize {
     let mut grams = 0;
     let full = rows.iter().position(|(_, more)| {
         grams += more.count();
-        grams > GRAMS_AT_ONCE
+        grams > MAX_STATEMENT_TRIGRAMS
     });
     full.map_or(rows.len(), |full| full.max(1))
 }
 
 /// Returns the trigrams of each message; none for one without text.
-fn grams_of(messages: Vec<String>, title: &str, parts: Vec<(String, Vec<u8>)>) -> Vec<(String, Grams)> {
-    let mut all: HashMap<String, Grams> = messages.into_iter().map(|message| (message, Grams::default())).collect();
+fn grams_of(messages: Vec<String>, title: &str, parts: Vec<(String, Vec<u8>)>) -> Vec<(String, Trigrams)> {
+    let mut all: HashMap<String, Trigrams> =
+        messages.into_iter().map(|message| (message, Trigrams::default())).collect();
     if let Some(grams) = all.get_mut(TITLE) {
         grams.add(title);
     }
     for (message, data) in parts {
         // Damaged parts are not found by any search.
-        let part = unpacked(&data).and_then(|json| serde_json::from_str::<Part>(&json).ok());
+        let part = decoded(&data).and_then(|json| serde_json::from_str::<Part>(&json).ok());
         if let (Some(grams), Some(text)) = (all.get_mut(&message), part.as_ref().and_then(part_text)) {
             grams.add(text);
         }

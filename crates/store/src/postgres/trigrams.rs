@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::search::INDEXED_LETTERS;
+use crate::search::MIN_INDEXED_LETTERS;
 
 /// The maximum number of trigrams that are stored for a text, which corresponds to about thirty
 /// thousand letters. A text with more counts as having any word.
-const MAX_GRAMS: usize = 8192;
+const MAX_TRIGRAMS: usize = 8192;
 
 /// The numbers of the trigrams of words, in any case.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Grams(BTreeSet<i16>);
+pub(super) struct Trigrams(BTreeSet<i16>);
 
-impl Grams {
+impl Trigrams {
     /// Returns the numbers that a text with all these words has; `None` if the words are too short.
     pub(super) fn wanted(words: &[String]) -> Option<Vec<i16>> {
         let mut grams = Self::default();
@@ -23,8 +23,8 @@ impl Grams {
     pub(super) fn add(&mut self, text: &str) {
         for word in text.to_lowercase().split_whitespace() {
             let ends = word.char_indices().map(|(at, _)| at).chain([word.len()]);
-            for (start, end) in ends.clone().zip(ends.skip(INDEXED_LETTERS)) {
-                if self.0.len() > MAX_GRAMS {
+            for (start, end) in ends.clone().zip(ends.skip(MIN_INDEXED_LETTERS)) {
+                if self.0.len() > MAX_TRIGRAMS {
                     return;
                 }
                 self.0.insert(number(&word.as_bytes()[start..end]));
@@ -44,7 +44,7 @@ impl Grams {
     /// word.
     pub(super) fn literal(&self) -> Option<String> {
         let numbers = || self.0.iter().map(i16::to_string).collect::<Vec<_>>().join(",");
-        (self.0.len() <= MAX_GRAMS).then(|| format!("{{{}}}", numbers()))
+        (self.0.len() <= MAX_TRIGRAMS).then(|| format!("{{{}}}", numbers()))
     }
 }
 
@@ -58,8 +58,8 @@ fn number(letters: &[u8]) -> i16 {
 mod tests {
     use super::*;
 
-    fn grams(text: &str) -> Grams {
-        let mut grams = Grams::default();
+    fn grams(text: &str) -> Trigrams {
+        let mut grams = Trigrams::default();
         grams.add(text);
         grams
     }
@@ -76,15 +76,15 @@ mod tests {
             ("ze bra", "zebra", false),
         ];
         for (text, word, expected) in table {
-            let wanted = Grams::wanted(&[word.to_lowercase()]).unwrap();
+            let wanted = Trigrams::wanted(&[word.to_lowercase()]).unwrap();
             let text = grams(text);
             assert_eq!(wanted.iter().all(|gram| text.0.contains(gram)), expected, "{word}");
         }
-        assert_eq!(Grams::wanted(&["is".into(), "a".into()]), None);
+        assert_eq!(Trigrams::wanted(&["is".into(), "a".into()]), None);
     }
 
     #[test]
-    fn number_is_the_same_on_every_machine() {
+    fn number_is_machine_independent() {
         assert_eq!(["zeb", "ebr", "übe"].map(|letters| number(letters.as_bytes())), [-21758, -13844, 1394]);
     }
 

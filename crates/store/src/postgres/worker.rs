@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::connection::{ConnectionEvent, DatabaseConnection};
 use super::fault::DatabaseFault;
 use super::filling::IndexFilling;
-use super::link::{Link, LinkEvent};
-use super::ours::{Ours, RowChange, TakenLease};
-use super::own_index::OwnIndex;
+use super::leased::{LeasedSession, RowChange, TakenLease};
+use super::pending_index::PendingIndex;
 use crate::job::{StoreJob, answer};
 use crate::takeover::{OwnerRequest, RequestSource};
 use crate::write::SessionWrite;
@@ -21,69 +21,69 @@ use base::id::SessionId;
 use base::store_place::{AwayLimits, DatabasePlace};
 
 /// The maximum duration of the final writes when the process ends.
-const END: Duration = Duration::from_millis(1500);
+const END_TIMEOUT: Duration = Duration::from_millis(1500);
 
-pub(super) struct Keeper {
-    pub(super) link: Link,
+pub(super) struct Worker {
+    pub(super) connection: DatabaseConnection,
     /// The name of this process, chosen at its start.
     pub(super) instance: String,
     pub(super) host: String,
     /// The address without its password, for display.
-    pub(super) shown: String,
+    pub(super) display_address: String,
     /// Borrowed for short operations, never across an await.
-    pub(super) ours: RefCell<HashMap<SessionId, Ours>>,
+    pub(super) owned: RefCell<HashMap<SessionId, LeasedSession>>,
     limits: AwayLimits,
     pub(super) meters: Arc<StoreMeters>,
     /// The sender of other processes' requests for our sessions, and of their loss.
-    heard: mpsc::UnboundedSender<OwnerRequest>,
-    hears: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
+    request_sender: mpsc::UnboundedSender<OwnerRequest>,
+    request_receiver: Cell<Option<mpsc::UnboundedReceiver<OwnerRequest>>>,
     pub(super) filling: IndexFilling,
 }
 
-impl Keeper {
+impl Worker {
     pub(super) fn new(
         place: &DatabasePlace,
-        events: mpsc::UnboundedSender<LinkEvent>,
+        events: mpsc::UnboundedSender<ConnectionEvent>,
         meters: Arc<StoreMeters>,
     ) -> Self {
         let instance: String =
             std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase()).take(16).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let (heard, hears) = mpsc::unbounded_channel();
+        let (request_sender, request_receiver) = mpsc::unbounded_channel();
         Self {
-            link: Link::new(place, &instance, events, meters.clone()),
+            connection: DatabaseConnection::new(place, &instance, events, meters.clone()),
             meters,
             instance,
             host,
-            shown: place.shown(),
-            ours: RefCell::default(),
+            display_address: place.shown(),
+            owned: RefCell::default(),
             limits: place.away,
-            heard,
-            hears: Cell::new(Some(hears)),
+            request_sender,
+            request_receiver: Cell::new(Some(request_receiver)),
             filling: IndexFilling::default(),
         }
     }
 
     pub(super) fn holds_any(&self) -> bool {
-        !self.ours.borrow().is_empty()
+        !self.owned.borrow().is_empty()
     }
 
     pub(super) fn has_unwritten(&self) -> bool {
-        self.ours.borrow().values().any(|one| !one.lost && one.unwritten())
+        self.owned.borrow().values().any(|leased| !leased.is_lost && leased.has_unwritten())
     }
 
     /// Returns the sessions with unwritten changes that no other job is working on.
     pub(super) fn unwritten(&self, busy: &HashSet<SessionId>) -> Vec<SessionId> {
-        let ours = self.ours.borrow();
-        let left = ours.iter().filter(|(id, one)| !one.lost && one.unwritten() && !busy.contains(*id));
+        let owned = self.owned.borrow();
+        let left = owned.iter().filter(|(id, leased)| !leased.is_lost && leased.has_unwritten() && !busy.contains(*id));
         left.map(|(id, _)| id.clone()).collect()
     }
 
     /// Converts a fault, with regard to the limits of unwritten changes.
     pub(super) fn failure(&self, fault: DatabaseFault) -> Error {
         let (DatabaseFault::Away(reason) | DatabaseFault::Full(reason)) = fault else { return fault.into() };
-        let waiting: usize = self.ours.borrow().values().flat_map(|one| &one.rows).map(RowChange::bytes).sum();
-        let time = self.link.away().unwrap_or_default();
+        let waiting: usize = self.owned.borrow().values().flat_map(|leased| &leased.rows).map(RowChange::bytes).sum();
+        let time = self.connection.away().unwrap_or_default();
         if waiting > self.limits.bytes || time > self.limits.time {
             return Error::AwayTooLong(reason);
         }
@@ -91,60 +91,60 @@ impl Keeper {
     }
 
     /// Reports that another process requests a session.
-    pub(super) fn wanted(&self, session: &SessionId) {
-        if self.ours.borrow().get(session).is_some_and(|one| !one.lost) {
+    pub(super) fn report_request(&self, session: &SessionId) {
+        if self.owned.borrow().get(session).is_some_and(|leased| !leased.is_lost) {
             // The receiver may have ended.
-            self.heard.send(OwnerRequest::TakeOver(session.clone())).ok();
+            self.request_sender.send(OwnerRequest::TakeOver(session.clone())).ok();
         }
     }
 
     /// Reports that the running turn of a session is to end.
     pub(super) fn cancel(&self, session: &SessionId) {
-        if self.is_ours(session) {
+        if self.owns(session) {
             // The receiver may have ended.
-            self.heard.send(OwnerRequest::Cancel(session.clone())).ok();
+            self.request_sender.send(OwnerRequest::Cancel(session.clone())).ok();
         }
     }
 
     /// Marks a session as lost to another process, and reports that.
-    pub(super) fn lose(&self, session: &SessionId) {
-        if let Some(one) = self.ours.borrow_mut().get_mut(session).filter(|one| !one.lost) {
+    pub(super) fn mark_lost(&self, session: &SessionId) {
+        if let Some(leased) = self.owned.borrow_mut().get_mut(session).filter(|leased| !leased.is_lost) {
             tracing::warn!("session {session} was taken over by another process");
             self.meters.lost();
-            (one.lost, one.fresh) = (true, false);
-            one.rows.clear();
-            one.failed = Some(Error::TakenOver(session.clone()));
-            self.heard.send(OwnerRequest::TakeOver(session.clone())).ok();
+            (leased.is_lost, leased.is_record_pending) = (true, false);
+            leased.rows.clear();
+            leased.failed = Some(Error::TakenOver(session.clone()));
+            self.request_sender.send(OwnerRequest::TakeOver(session.clone())).ok();
         }
     }
 
-    pub(super) fn is_ours(&self, session: &SessionId) -> bool {
-        self.ours.borrow().get(session).is_some_and(|one| !one.lost)
+    pub(super) fn owns(&self, session: &SessionId) -> bool {
+        self.owned.borrow().get(session).is_some_and(|leased| !leased.is_lost)
     }
 
     /// Takes the ownership of a session, without reading its history.
     pub(super) async fn claim(&self, session: &SessionId) -> Result<(), DatabaseFault> {
-        if self.ours.borrow().contains_key(session) {
+        if self.owned.borrow().contains_key(session) {
             return Ok(());
         }
         let TakenLease { epoch, is_indexed } = self.take(session).await?;
         match self.known(session).await {
             Ok(Some(known)) => {
-                let one = Ours {
+                let leased = LeasedSession {
                     epoch: Some(epoch),
-                    index: OwnIndex::at_taking(is_indexed),
+                    index: PendingIndex::at_taking(is_indexed),
                     record: Some(known.record),
-                    kept: true,
-                    said: known.said,
+                    has_row: true,
+                    has_messages: known.has_messages,
                     last: known.last,
                     contents: known.contents,
-                    ..Ours::default()
+                    ..LeasedSession::default()
                 };
-                self.ours.borrow_mut().insert(session.clone(), one);
+                self.owned.borrow_mut().insert(session.clone(), leased);
                 Ok(())
             }
             found => {
-                self.give_back(session, epoch, found.is_err()).await;
+                self.release_lease(session, epoch, found.is_err()).await;
                 Err(found.err().unwrap_or_else(|| Error::NotFound(session.clone()).into()))
             }
         }
@@ -153,24 +153,25 @@ impl Keeper {
     /// Releases a session, as soon as everything is written.
     async fn release(&self, session: &SessionId) {
         self.index_before_leaving(session).await;
-        let one = {
-            let mut ours = self.ours.borrow_mut();
-            match ours.get_mut(session) {
-                Some(one) if one.unwritten() && !one.lost => {
-                    one.closing = true;
+        let leased = {
+            let mut owned = self.owned.borrow_mut();
+            match owned.get_mut(session) {
+                Some(leased) if leased.has_unwritten() && !leased.is_lost => {
+                    leased.is_closing = true;
                     None
                 }
-                _ => ours.remove(session),
+                _ => owned.remove(session),
             }
         };
-        if let Some(Ours { epoch: Some(epoch), kept, lost: false, .. }) = one {
-            self.give_back(session, epoch, kept).await;
+        if let Some(LeasedSession { epoch: Some(epoch), has_row, is_lost: false, .. }) = leased {
+            self.release_lease(session, epoch, has_row).await;
         }
     }
 
-    pub(super) async fn let_go_if_closing(&self, session: &SessionId) {
-        let closing = self.ours.borrow().get(session).is_some_and(|one| one.closing && !one.unwritten());
-        if closing {
+    pub(super) async fn release_if_closing(&self, session: &SessionId) {
+        let is_closing =
+            self.owned.borrow().get(session).is_some_and(|leased| leased.is_closing && !leased.has_unwritten());
+        if is_closing {
             self.release(session).await;
         }
     }
@@ -185,10 +186,10 @@ impl Keeper {
             }
             if self.holds_any() {
                 self.index_all_before_leaving().await;
-                self.give_all_back().await;
+                self.release_all_leases().await;
             }
         };
-        if timeout(END, work).await.is_err() {
+        if timeout(END_TIMEOUT, work).await.is_err() {
             tracing::error!("the database did not answer at the end; what it lacks is lost");
         }
     }
@@ -198,35 +199,40 @@ impl Keeper {
         let taken = self.take(&id).await;
         if !matches!(taken, Err(DatabaseFault::Store(Error::Locked { .. }))) {
             let epoch = taken.as_ref().ok().map(|lease| lease.epoch);
-            let one = Ours { epoch, record: Some(record), index: OwnIndex::of_new(), ..Ours::default() };
-            self.ours.borrow_mut().insert(id, one);
+            let leased = LeasedSession {
+                epoch,
+                record: Some(record),
+                index: PendingIndex::of_new(),
+                ..LeasedSession::default()
+            };
+            self.owned.borrow_mut().insert(id, leased);
         }
         taken.map(drop)
     }
 
     async fn load(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), DatabaseFault> {
-        if self.is_ours(session) {
+        if self.owns(session) {
             return self.reload(session, lean).await;
         }
-        self.ours.borrow_mut().remove(session);
+        self.owned.borrow_mut().remove(session);
         let TakenLease { epoch, is_indexed } = self.take(session).await?;
         match self.history(session, lean).await {
             Ok(Some(found)) => {
-                let one = Ours {
+                let leased = LeasedSession {
                     epoch: Some(epoch),
-                    index: OwnIndex::at_taking(is_indexed),
+                    index: PendingIndex::at_taking(is_indexed),
                     record: Some(found.stored.record.clone()),
-                    kept: true,
-                    said: !found.stored.messages.is_empty(),
+                    has_row: true,
+                    has_messages: !found.stored.messages.is_empty(),
                     last: found.last,
                     contents: found.contents,
-                    ..Ours::default()
+                    ..LeasedSession::default()
                 };
-                self.ours.borrow_mut().insert(session.clone(), one);
+                self.owned.borrow_mut().insert(session.clone(), leased);
                 Ok((found.stored, found.cold))
             }
             found => {
-                self.give_back(session, epoch, found.is_err()).await;
+                self.release_lease(session, epoch, found.is_err()).await;
                 Err(found.err().unwrap_or_else(|| Error::NotFound(session.clone()).into()))
             }
         }
@@ -238,18 +244,19 @@ impl Keeper {
         if let Some(e) = waits {
             return Err(e.into());
         }
-        if let Some(one) = self.ours.borrow_mut().get_mut(session) {
-            one.closing = false;
+        if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
+            leased.is_closing = false;
         }
         match self.history(session, lean).await? {
             Some(found) => Ok((found.stored, found.cold)),
-            None => self.unheard_of(session).map(|stored| (stored, 0)),
+            None => self.unsaved_session(session).map(|stored| (stored, 0)),
         }
     }
 
     /// Returns an owned session that is not in the database yet.
-    fn unheard_of(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
-        let record = self.ours.borrow().get(session).filter(|one| !one.lost).and_then(|one| one.record.clone());
+    fn unsaved_session(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
+        let record =
+            self.owned.borrow().get(session).filter(|leased| !leased.is_lost).and_then(|leased| leased.record.clone());
         let record = record.ok_or_else(|| Error::NotFound(session.clone()))?;
         Ok(StoredSession { record, messages: Vec::new(), damage: Vec::new() })
     }
@@ -257,12 +264,12 @@ impl Keeper {
     async fn peek(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
         match self.history(session, false).await? {
             Some(found) => Ok(found.stored),
-            None => self.unheard_of(session),
+            None => self.unsaved_session(session),
         }
     }
 
     async fn has(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
-        Ok(self.is_ours(session) || self.known(session).await?.is_some())
+        Ok(self.owns(session) || self.known(session).await?.is_some())
     }
 
     async fn import(&self, feed: SessionFeed, of: Option<&SessionId>) -> Result<(), DatabaseFault> {
@@ -270,20 +277,25 @@ impl Keeper {
         if self.has(id).await? {
             return Err(Error::Taken(id.clone()).into());
         }
-        let mut one = Ours { kept: true, fresh: true, index: OwnIndex::of_new(), ..Ours::default() };
-        one.absorb(SessionWrite::Record(Box::new(feed.record.clone())));
+        let mut leased = LeasedSession {
+            has_row: true,
+            is_record_pending: true,
+            index: PendingIndex::of_new(),
+            ..LeasedSession::default()
+        };
+        leased.absorb(SessionWrite::Record(Box::new(feed.record.clone())));
         for message in feed {
-            SessionWrite::of(&message?).for_each(|entry| one.absorb(entry));
+            SessionWrite::of(&message?).for_each(|entry| leased.absorb(entry));
         }
         let epoch = self.take(id).await?.epoch;
         // Another process may have imported it while this one was reading.
         let known = self.known(id).await;
         if !matches!(known, Ok(None)) {
-            self.give_back(id, epoch, true).await;
+            self.release_lease(id, epoch, true).await;
             return Err(known.err().unwrap_or_else(|| Error::Taken(id.clone()).into()));
         }
-        one.epoch = Some(epoch);
-        self.ours.borrow_mut().insert(id.clone(), one);
+        leased.epoch = Some(epoch);
+        self.owned.borrow_mut().insert(id.clone(), leased);
         let failed = self.put(std::slice::from_ref(id)).await.remove(id);
         if failed.is_some()
             && let Err(fault) = self.remove(id).await
@@ -301,14 +313,14 @@ impl Keeper {
     }
 
     async fn change(&self, session: &SessionId, change: RecordChange) -> Result<Record, DatabaseFault> {
-        let ours = self.is_ours(session);
+        let was_owned = self.owns(session);
         self.claim(session).await?;
-        if let Some(one) = self.ours.borrow_mut().get_mut(session) {
-            one.absorb(SessionWrite::Amend(change));
+        if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
+            leased.absorb(SessionWrite::Amend(change));
         }
         let failed = self.put(std::slice::from_ref(session)).await.remove(session);
-        let record = self.ours.borrow().get(session).and_then(|one| one.record.clone());
-        if !ours {
+        let record = self.owned.borrow().get(session).and_then(|leased| leased.record.clone());
+        if !was_owned {
             self.release(session).await;
         }
         match failed {
@@ -337,14 +349,18 @@ impl Keeper {
     /// Releases an owned session, and deletes it if it has no message and no title of its user.
     /// Returns whether it was deleted.
     async fn leave(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
-        let unsaid = self.ours.borrow().get(session).is_some_and(|one| one.kept && !one.lost && one.is_unsaid());
+        let unsaid = self
+            .owned
+            .borrow()
+            .get(session)
+            .is_some_and(|leased| leased.has_row && !leased.is_lost && leased.is_empty());
         let left = if unsaid { self.remove(session).await.map(|()| true) } else { Ok(false) };
         self.release(session).await;
         left
     }
 
     async fn discard(&self, session: &SessionId, unsaid: bool) -> Result<bool, DatabaseFault> {
-        if self.is_ours(session) {
+        if self.owns(session) {
             return Ok(false);
         }
         if !unsaid {
@@ -355,7 +371,7 @@ impl Keeper {
     }
 
     async fn request_of(&self, holder: &LockHolder, session: &SessionId) -> Result<Option<Duration>, DatabaseFault> {
-        let lease = self.link.address()?.lease;
+        let lease = self.connection.address()?.lease;
         // A process that has ended does not answer, and owns the session until its lease expires.
         Ok(self.request(holder, session).await?.then_some(lease + Duration::from_secs(2)))
     }
@@ -409,8 +425,8 @@ impl Keeper {
             }
             StoreJob::Ask { holder, session, reply } => answer(reply, self.request_of(&holder, &session).await),
             StoreJob::Requests { reply } => {
-                let hears = self.hears.take().map(RequestSource::Heard);
-                answer(reply, hears.ok_or_else(|| Error::Unwritable("somebody hears them already".into())));
+                let request_receiver = self.request_receiver.take().map(RequestSource::Heard);
+                answer(reply, request_receiver.ok_or_else(|| Error::Unwritable("somebody hears them already".into())));
             }
             StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),
             StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),

@@ -4,7 +4,7 @@
 //! from the session's own file. It contains the searchable texts only, in lower case, and finds any
 //! part of a word of three letters or more. A session's entry is valid only while it is current and
 //! no process has the session open: a process that has opened a session marks it as changed before
-//! it closes it ([`WordIndex::mark_changed`]), and an open session does not become current.
+//! it closes it ([`SearchIndex::mark_changed`]), and an open session does not become current.
 //!
 //! It can be deleted at any time. If it is damaged or has another format, it is rebuilt.
 
@@ -36,10 +36,10 @@ const TABLES: &str = "
 /// The time to wait for another process that writes to it.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The approximate size of one transaction, in bytes of text.
-const TURN_BYTES: usize = 128 << 10;
+/// The approximate size of session transaction, in bytes of text.
+const TRANSACTION_BYTES: usize = 128 << 10;
 
-pub(super) struct WordIndex {
+pub(super) struct SearchIndex {
     db: Connection,
     /// The directory of the store.
     dir: PathBuf,
@@ -51,14 +51,14 @@ pub(super) struct WordIndex {
 pub(super) struct SearchedSession {
     pub(super) id: SessionId,
     pub(super) updated: i64,
-    /// The value of [`WordIndex::changes`] before the session was read.
+    /// The value of [`SearchIndex::changes`] before the session was read.
     pub(super) changes: i64,
     /// The title and the messages, in lower case.
     pub(super) texts: Vec<String>,
 }
 
-impl WordIndex {
-    /// Opens the index, if there is one.
+impl SearchIndex {
+    /// Opens the index, if there is session.
     ///
     /// # Errors
     /// See [`Self::open_or_make`].
@@ -132,9 +132,9 @@ impl WordIndex {
     /// Removes the texts of a session.
     pub(super) fn remove(&self, id: &SessionId) -> Result<(), Error> {
         let remove = || {
-            let turn = WriteTurn::begin(&self.db)?;
+            let batch = WriteBatch::begin(&self.db)?;
             remove_session(&self.db, id)?;
-            turn.end()
+            batch.end()
         };
         remove().map_err(|e| self.failed(e))?;
         // Deleted texts must disappear from the log too; if other processes are reading, a later
@@ -166,7 +166,8 @@ impl WordIndex {
             let mut current = HashMap::new();
             let mut rows = query.query([])?;
             while let Some(row) = rows.next()? {
-                let (id, updated): (String, i64) = (row.get(0)?, row.get(1)?);
+                let id: String = row.get(0)?;
+                let updated: i64 = row.get(1)?;
                 if row.get::<_, i64>(2)? == session::crc(&[&id, &updated.to_string()]) {
                     current.insert(id, updated);
                 }
@@ -196,22 +197,27 @@ impl WordIndex {
 
     /// Adds sessions. A session that is open by now, or has been opened since it was read, does not
     /// become current, because later messages would be missing. Calls `pause` between transactions,
-    /// with the duration of the last one.
+    /// with the duration of the last session.
     pub(super) fn put(&self, sessions: &[SearchedSession], pause: &dyn Fn(Duration)) -> Result<(), Error> {
         let put = || {
-            let mut turn = WriteTurn::begin(&self.db)?;
-            for one in sessions.iter().filter(|one| !is_open(&self.dir, &one.id)) {
-                put_texts(&mut turn, one, pause)?;
-                if !session::path(&self.dir, &one.id).exists() {
-                    remove_session(&self.db, &one.id)?;
-                } else if !is_open(&self.dir, &one.id) {
-                    let crc = session::crc(&[one.id.as_str(), &one.updated.to_string()]);
+            let mut batch = WriteBatch::begin(&self.db)?;
+            for session in sessions.iter().filter(|session| !is_open(&self.dir, &session.id)) {
+                put_texts(&mut batch, session, pause)?;
+                if !session::path(&self.dir, &session.id).exists() {
+                    remove_session(&self.db, &session.id)?;
+                } else if !is_open(&self.dir, &session.id) {
+                    let crc = session::crc(&[session.id.as_str(), &session.updated.to_string()]);
                     let sql =
                         "UPDATE session SET is_current = 1, updated = ?2, crc = ?3 WHERE id = ?1 AND changes = ?4";
-                    self.db.prepare_cached(sql)?.execute(params![one.id.as_str(), one.updated, crc, one.changes])?;
+                    self.db.prepare_cached(sql)?.execute(params![
+                        session.id.as_str(),
+                        session.updated,
+                        crc,
+                        session.changes
+                    ])?;
                 }
             }
-            turn.end()
+            batch.end()
         };
         put().map_err(|e| self.failed(e))
     }
@@ -230,13 +236,13 @@ impl WordIndex {
 
 /// A sequence of transactions that are so small that a process that marks a session as changed
 /// hardly waits.
-struct WriteTurn<'a> {
+struct WriteBatch<'a> {
     db: &'a Connection,
     bytes: usize,
     began: Instant,
 }
 
-impl<'a> WriteTurn<'a> {
+impl<'a> WriteBatch<'a> {
     fn begin(db: &'a Connection) -> rusqlite::Result<Self> {
         db.execute_batch("BEGIN IMMEDIATE")?;
         Ok(Self { db, bytes: 0, began: Instant::now() })
@@ -246,7 +252,7 @@ impl<'a> WriteTurn<'a> {
     /// did, so that others may have written in between.
     fn wrote(&mut self, bytes: usize, pause: &dyn Fn(Duration)) -> rusqlite::Result<bool> {
         self.bytes += bytes;
-        let is_over = self.bytes >= TURN_BYTES;
+        let is_over = self.bytes >= TRANSACTION_BYTES;
         if is_over {
             self.db.execute_batch("COMMIT")?;
             pause(self.began.elapsed());
@@ -261,7 +267,7 @@ impl<'a> WriteTurn<'a> {
     }
 }
 
-impl Drop for WriteTurn<'_> {
+impl Drop for WriteBatch<'_> {
     fn drop(&mut self) {
         if !self.db.is_autocommit() {
             // If that fails, closing the database rolls back.
@@ -272,8 +278,9 @@ impl Drop for WriteTurn<'_> {
 
 /// Writes the texts of a session, which becomes current only after all of them. Unchanged texts are
 /// left in place, because a long session is indexed again for its last few.
-fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Duration)) -> rusqlite::Result<()> {
-    let (db, id) = (turn.db, one.id.as_str());
+fn put_texts(batch: &mut WriteBatch<'_>, session: &SearchedSession, pause: &dyn Fn(Duration)) -> rusqlite::Result<()> {
+    let db = batch.db;
+    let id = session.id.as_str();
     db.prepare_cached("INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0")?
         .execute([id])?;
     let mut numbered = db.prepare_cached("SELECT number FROM session WHERE id = ?1")?;
@@ -281,7 +288,7 @@ fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Dur
     let mut texts = db.prepare_cached("SELECT position, number, crc FROM text WHERE session = ?1 ORDER BY position")?;
     let old = texts.query_map([number], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
     let mut old = old.collect::<rusqlite::Result<HashMap<i64, (i64, i64)>>>()?;
-    for (position, text) in (0i64..).zip(&one.texts) {
+    for (position, text) in (0i64..).zip(&session.texts) {
         let crc = session::crc(&[text]);
         match old.remove(&position) {
             Some((_, before)) if before == crc => continue,
@@ -294,7 +301,7 @@ fn put_texts(turn: &mut WriteTurn<'_>, one: &SearchedSession, pause: &dyn Fn(Dur
         let words = text.replace('\0', " ");
         db.prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
             .execute(params![db.last_insert_rowid(), words])?;
-        if turn.wrote(text.len(), pause)? && numbered.query_row([id], |row| row.get(0)).optional()? != Some(number) {
+        if batch.wrote(text.len(), pause)? && numbered.query_row([id], |row| row.get(0)).optional()? != Some(number) {
             // The session was deleted in the meantime, with all its texts so far.
             return Ok(());
         }
@@ -352,7 +359,7 @@ fn trigrams(words: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn put(index: &WordIndex, id: &str, texts: &[&str]) {
+    fn put(index: &SearchIndex, id: &str, texts: &[&str]) {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
         let id = SessionId::new(id);
         let file = session::path(&index.dir, &id);
@@ -362,7 +369,7 @@ mod tests {
         index.put(&[SearchedSession { id, updated: 1, changes, texts }], &|_| {}).unwrap();
     }
 
-    fn with(index: &WordIndex, words: &[&str]) -> Option<Vec<String>> {
+    fn with(index: &SearchIndex, words: &[&str]) -> Option<Vec<String>> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let found = index.with(&words).unwrap();
         found.map(|found| {
@@ -375,7 +382,7 @@ mod tests {
     #[test]
     fn with_finds_parts_of_words_in_one_text() {
         let dir = tempfile::tempdir().unwrap();
-        let index = WordIndex::open_or_make(dir.path()).unwrap();
+        let index = SearchIndex::open_or_make(dir.path()).unwrap();
         put(&index, "ses_00000001", &["the übersicht is empty", "say \"hello\" to a\0nul"]);
         put(&index, "ses_00000002", &["nothing", "empty\nrooms and übersichten"]);
         let table: [(&[&str], Option<&[&str]>); 9] = [
@@ -397,9 +404,9 @@ mod tests {
     }
 
     #[test]
-    fn put_again_changes_what_differs_and_remove_leaves_no_word() {
+    fn put_again_updates_differences_and_remove_leaves_no_word() {
         let dir = tempfile::tempdir().unwrap();
-        let index = WordIndex::open_or_make(dir.path()).unwrap();
+        let index = SearchIndex::open_or_make(dir.path()).unwrap();
         let id = SessionId::new("ses_00000001");
         put(&index, id.as_str(), &["first", "second", "zebra"]);
         put(&index, id.as_str(), &["first", "other"]);
@@ -420,14 +427,15 @@ mod tests {
     }
 
     #[test]
-    fn put_leaves_out_what_is_open_or_gone_or_was_changed_since() {
+    fn put_leaves_out_open_deleted_and_changed_sessions() {
         let dir = tempfile::tempdir().unwrap();
-        let index = WordIndex::open_or_make(dir.path()).unwrap();
+        let index = SearchIndex::open_or_make(dir.path()).unwrap();
         put(&index, "ses_00000001", &["horse"]);
         let id = SessionId::new("ses_00000001");
-        let texts = (0..5).map(|n| format!("{n} zebra").repeat(TURN_BYTES / 8)).collect();
+        let texts = (0..5).map(|n| format!("{n} zebra").repeat(TRANSACTION_BYTES / 8)).collect();
         let mut large = SearchedSession { id: id.clone(), updated: 1, changes: 0, texts };
-        let (pauses, other) = (std::cell::Cell::new(0), WordIndex::open_or_make(dir.path()).unwrap());
+        let pauses = std::cell::Cell::new(0);
+        let other = SearchIndex::open_or_make(dir.path()).unwrap();
         let pause = |_: Duration| {
             pauses.set(pauses.get() + 1);
             // A process that closes another session can mark it as changed.
@@ -455,19 +463,19 @@ mod tests {
     }
 
     #[test]
-    fn open_damaged_or_of_another_format_is_made_again() {
+    fn open_rebuilds_damaged_index_and_other_format() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("search.db");
         std::fs::write(&path, vec![0x55; 9000]).unwrap();
-        let index = WordIndex::open_or_make(dir.path()).unwrap();
+        let index = SearchIndex::open_or_make(dir.path()).unwrap();
         put(&index, "ses_00000001", &["first"]);
         index.db.pragma_update(None, "user_version", FORMAT + 1).unwrap();
         drop(index);
-        let index = WordIndex::open(dir.path()).unwrap().unwrap();
+        let index = SearchIndex::open(dir.path()).unwrap().unwrap();
         assert_eq!(index.current().unwrap().len(), 0);
         assert!(index.is_in_place());
         std::fs::remove_file(&path).unwrap();
         assert!(!index.is_in_place());
-        assert!(WordIndex::open(dir.path()).unwrap().is_none());
+        assert!(SearchIndex::open(dir.path()).unwrap().is_none());
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct WriteJob {
     pub(super) file: Option<SessionFile>,
     /// The index's record of a session whose file is not open yet.
     pub(super) known: Option<Record>,
-    pub(super) what: WriteBatch,
+    pub(super) batch: WriteBatch,
 }
 
 /// The entries to write, and the requests that came with them.
@@ -37,25 +37,25 @@ pub(super) struct WriteBatch {
 pub(super) struct WriteResult {
     pub(super) file: Result<SessionFile, Error>,
     /// The update for the index.
-    pub(super) kept: Option<IndexUpdate>,
-    pub(super) what: WriteBatch,
+    pub(super) update: Option<IndexUpdate>,
+    pub(super) batch: WriteBatch,
 }
 
 impl WriteJob {
     pub(super) fn run(self) -> WriteResult {
-        let Self { dir, file, known, what } = self;
+        let Self { dir, file, known, batch } = self;
         let write = || {
             let mut file = match file {
                 Some(file) => file,
-                None => SessionFile::open(&dir, &what.session, true)?,
+                None => SessionFile::open(&dir, &batch.session, true)?,
             };
-            let kept = file.remember(known)?;
-            let kept = file.write(&what.entries, !what.flushes.is_empty())?.or(kept);
-            Ok((file, kept))
+            let update = file.remember(known)?;
+            let update = file.write(&batch.entries, !batch.flushes.is_empty())?.or(update);
+            Ok((file, update))
         };
         match write() {
-            Ok((file, kept)) => WriteResult { file: Ok(file), kept, what },
-            Err(e) => WriteResult { file: Err(e), kept: None, what },
+            Ok((file, update)) => WriteResult { file: Ok(file), update, batch },
+            Err(e) => WriteResult { file: Err(e), update: None, batch },
         }
     }
 }
@@ -70,10 +70,10 @@ pub(super) struct BackgroundWriter {
 }
 
 /// The store's wake-up channel and its counters.
-pub(crate) type Hands = (WeakSender<StoreJob>, Arc<StoreMeters>);
+pub(crate) type WakeAndMetrics = (WeakSender<StoreJob>, Arc<StoreMeters>);
 
 impl BackgroundWriter {
-    pub(super) fn new(written: done::Sender<WriteResult>, (wake, meters): Hands) -> Self {
+    pub(super) fn new(written: done::Sender<WriteResult>, (wake, meters): WakeAndMetrics) -> Self {
         Self { written, wake, meters }
     }
 
@@ -83,31 +83,32 @@ impl BackgroundWriter {
     }
 
     /// Writes on a new thread. Returns the job if no thread can be started.
-    pub(super) fn start(&self, writing: WriteJob) -> Result<(), Box<WriteJob>> {
+    pub(super) fn start(&self, job: WriteJob) -> Result<(), Box<WriteJob>> {
         // A thread that cannot be started drops its closure, so the job is shared with it.
-        let lent = Arc::new(Mutex::new(Some(writing)));
-        let (beside, own) = (self.clone(), lent.clone());
+        let lent = Arc::new(Mutex::new(Some(job)));
+        let writer = self.clone();
+        let own = lent.clone();
         let work = move || {
-            let Some(writing) = taken(&own) else { return };
-            let session = writing.what.session.clone();
-            let written = catch_unwind(AssertUnwindSafe(|| writing.run()));
-            beside.tell(written.unwrap_or_else(|_| {
+            let Some(job) = take(&own) else { return };
+            let session = job.batch.session.clone();
+            let written = catch_unwind(AssertUnwindSafe(|| job.run()));
+            writer.report(written.unwrap_or_else(|_| {
                 let file = Err(Error::Unwritable("writing to its file ended unexpectedly".into()));
-                let what = WriteBatch { session, entries: Vec::new(), flushes: Vec::new(), then: None };
-                WriteResult { file, kept: None, what }
+                let batch = WriteBatch { session, entries: Vec::new(), flushes: Vec::new(), then: None };
+                WriteResult { file, update: None, batch }
             }));
         };
         let started = std::thread::Builder::new().name("store-beside".into()).spawn(work);
-        match started.map_err(|e| (e, taken(&lent))) {
-            Err((e, Some(writing))) => {
+        match started.map_err(|e| (e, take(&lent))) {
+            Err((e, Some(job))) => {
                 tracing::warn!("no further thread for the store: {e}");
-                Err(Box::new(writing))
+                Err(Box::new(job))
             }
             Ok(_) | Err((_, None)) => Ok(()),
         }
     }
 
-    fn tell(self, written: WriteResult) {
+    fn report(self, written: WriteResult) {
         // The store's thread may have died.
         self.written.send(written).ok();
         if let Some(jobs) = self.wake.upgrade() {
@@ -116,6 +117,6 @@ impl BackgroundWriter {
     }
 }
 
-fn taken<T>(lent: &Mutex<Option<T>>) -> Option<T> {
+fn take<T>(lent: &Mutex<Option<T>>) -> Option<T> {
     locked(lent).take()
 }

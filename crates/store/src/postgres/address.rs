@@ -27,19 +27,22 @@ pub(super) struct DatabaseAddress {
 
 /// The longest time that a statement or a connection may take before the database counts as
 /// unreachable.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const DATABASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Parses the address of a database.
 ///
 /// # Errors
 /// Returns the problem in words for the user, never with the password.
-pub(super) fn address(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
+pub(super) fn parse(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
     let (base, query) = place.url.split_once('?').unwrap_or((&place.url, ""));
     if !["postgres://", "postgresql://"].iter().any(|scheme| base.starts_with(scheme)) {
         return Err("the address of the store has to begin with postgres://".into());
     }
-    let (mut mode, mut authority, mut kept) = (None, None, Vec::new());
-    let (mut namespace, mut lease) = (place.namespace.clone(), place.lease);
+    let mut mode = None;
+    let mut authority = None;
+    let mut other_pairs = Vec::new();
+    let mut namespace = place.namespace.clone();
+    let mut lease = place.lease;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         match name {
@@ -50,10 +53,10 @@ pub(super) fn address(place: &DatabasePlace) -> Result<DatabaseAddress, String> 
                 let seconds = value.parse().map_err(|_| "lease has to be a number of seconds".to_owned())?;
                 lease = Duration::from_secs(seconds);
             }
-            _ => kept.push(pair),
+            _ => other_pairs.push(pair),
         }
     }
-    let bare = if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) };
+    let bare = if other_pairs.is_empty() { base.to_owned() } else { format!("{base}?{}", other_pairs.join("&")) };
     let mut config: Config = bare.parse().map_err(|e| format!("the address of the store cannot be read: {e}"))?;
     let privacy = match mode.as_deref() {
         Some("disable") => Privacy::Plain,
@@ -72,8 +75,8 @@ pub(super) fn address(place: &DatabasePlace) -> Result<DatabaseAddress, String> 
         namespace = format!("{namespace}_{name}");
     }
     config.ssl_mode(if privacy == Privacy::Plain { SslMode::Disable } else { SslMode::Require });
-    config.application_name("adjutant").keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(PATIENCE);
-    config.connect_timeout(config.get_connect_timeout().copied().unwrap_or(PATIENCE).min(PATIENCE));
+    config.application_name("adjutant").keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(DATABASE_TIMEOUT);
+    config.connect_timeout(config.get_connect_timeout().copied().unwrap_or(DATABASE_TIMEOUT).min(DATABASE_TIMEOUT));
     if config.get_hosts().len() > 1 {
         // Of a standby and its primary, select the one that accepts writes.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -98,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stays_here_is_plain_unless_it_is_said() {
+    fn only_local_connection_is_plain_by_default() {
         let table = [
             ("postgres://u@localhost/d", Ok(Privacy::Plain)),
             ("postgres://u@127.0.0.1:5433/d", Ok(Privacy::Plain)),
@@ -117,12 +120,12 @@ mod tests {
             ("postgres://u:secret@localhost:x/d", Err("cannot be read")),
         ];
         for (url, expected) in table {
-            let read = address(&DatabasePlace::new(url)).map(|address| address.privacy);
+            let read = parse(&DatabasePlace::new(url)).map(|address| address.privacy);
             match expected {
                 Ok(privacy) => assert_eq!(read, Ok(privacy), "{url}"),
                 Err(words) => {
-                    let said = read.unwrap_err();
-                    assert!(said.contains(words) && !said.contains("secret"), "{url}: {said}");
+                    let message = read.unwrap_err();
+                    assert!(message.contains(words) && !message.contains("secret"), "{url}: {message}");
                 }
             }
         }

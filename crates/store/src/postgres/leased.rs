@@ -1,12 +1,12 @@
 //! A session that this process owns, and its unwritten changes.
 
-use super::own_index::OwnIndex;
+use super::pending_index::PendingIndex;
 use crate::write::SessionWrite;
-use crate::{Error, Record, TitleSource, pack};
+use crate::{Error, Record, TitleSource, compression};
 use base::id::SessionId;
 
 /// The maximum size of the contents of one session, in bytes.
-const CONTENTS: usize = 256 << 20;
+const MAX_CONTENT_BYTES: usize = 256 << 20;
 
 /// A pending change of a session's rows.
 #[derive(Debug)]
@@ -51,41 +51,41 @@ pub(super) struct TakenLease {
 
 /// A session whose lease this process has, and its pending changes.
 #[derive(Debug, Default)]
-pub(super) struct Ours {
+pub(super) struct LeasedSession {
     /// The epoch of its lease; `None` if the lease is still to be taken.
     pub(super) epoch: Option<i64>,
     pub(super) record: Option<Record>,
     /// Whether it has, or is to get, a row, because its user has made an input.
-    pub(super) kept: bool,
+    pub(super) has_row: bool,
     /// Whether it has a message.
-    pub(super) said: bool,
+    pub(super) has_messages: bool,
     /// The number of its last message or part.
     pub(super) last: i64,
     /// Whether the record is to be written.
-    pub(super) fresh: bool,
+    pub(super) is_record_pending: bool,
     /// The other pending changes, oldest first.
     pub(super) rows: Vec<RowChange>,
     /// The error of a failed write that has not been reported yet.
     pub(super) failed: Option<Error>,
     /// Whether another process has taken it: nothing is written any more.
-    pub(super) lost: bool,
+    pub(super) is_lost: bool,
     /// The size of its stored contents, in bytes.
     pub(super) contents: usize,
     /// Whether a prompt for it is queued in the store, so that it must not be deleted.
-    pub(super) awaited: bool,
+    pub(super) has_queued_prompt: bool,
     /// Whether it is to be released as soon as everything is written.
-    pub(super) closing: bool,
-    pub(super) index: OwnIndex,
+    pub(super) is_closing: bool,
+    pub(super) index: PendingIndex,
 }
 
-impl Ours {
-    pub(super) fn unwritten(&self) -> bool {
-        self.fresh || !self.rows.is_empty()
+impl LeasedSession {
+    pub(super) fn has_unwritten(&self) -> bool {
+        self.is_record_pending || !self.rows.is_empty()
     }
 
     /// Adds a pending change.
     pub(super) fn absorb(&mut self, entry: SessionWrite) {
-        if self.lost {
+        if self.is_lost {
             return;
         }
         self.index.wrote();
@@ -96,34 +96,34 @@ impl Ours {
                     self.index.wrote_title();
                 }
                 self.record = Some(record);
-                self.fresh |= self.kept;
+                self.is_record_pending |= self.has_row;
             }
             SessionWrite::Amend(change) => {
                 if let Some(record) = &mut self.record {
                     change.apply(record);
-                    (self.kept, self.fresh) = (true, true);
+                    (self.has_row, self.is_record_pending) = (true, true);
                     self.index.wrote_title();
                 }
             }
             SessionWrite::Message { id, json } => {
                 self.index.wrote_message(&id);
                 // The first message makes a session appear in lists.
-                self.fresh |= !self.kept || !self.said;
-                (self.kept, self.said) = (true, true);
+                self.is_record_pending |= !self.has_row || !self.has_messages;
+                (self.has_row, self.has_messages) = (true, true);
                 self.last += 1;
-                self.rows.push(RowChange::Message { seq: self.last, id, data: packed(&json) });
+                self.rows.push(RowChange::Message { seq: self.last, id, data: encoded(&json) });
             }
             SessionWrite::Part { id, message, json } => {
                 self.index.wrote_message(&message);
-                self.fresh |= !self.kept;
-                self.kept = true;
+                self.is_record_pending |= !self.has_row;
+                self.has_row = true;
                 self.last += 1;
-                self.rows.push(RowChange::Part { seq: self.last, id, message, data: packed(&json) });
+                self.rows.push(RowChange::Part { seq: self.last, id, message, data: encoded(&json) });
             }
             SessionWrite::Cut { from } => self.rows.push(RowChange::Cut { from }),
             SessionWrite::Content { name, bytes } => {
                 let more = self.contents.saturating_add(bytes.len());
-                if more > CONTENTS {
+                if more > MAX_CONTENT_BYTES {
                     return tracing::warn!("{name} stays on this machine: the session has {} bytes", self.contents);
                 }
                 self.contents = more;
@@ -134,12 +134,14 @@ impl Ours {
 
     /// Whether everything is written, and some of it is not in the search index.
     pub(super) fn is_to_be_indexed(&self) -> bool {
-        self.kept && !self.lost && !self.unwritten() && self.epoch.is_some() && !self.index.is_current
+        self.has_row && !self.is_lost && !self.has_unwritten() && self.epoch.is_some() && !self.index.is_current
     }
 
     /// Whether it has no message, no pending prompt and no title of its user.
-    pub(super) fn is_unsaid(&self) -> bool {
-        !self.said && !self.awaited && self.record.as_ref().is_some_and(|record| record.titled != TitleSource::User)
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_messages
+            && !self.has_queued_prompt
+            && self.record.as_ref().is_some_and(|record| record.titled != TitleSource::User)
     }
 }
 
@@ -151,37 +153,37 @@ pub(super) struct SessionRow {
     pub(super) updated: i64,
     pub(super) archived: bool,
     /// Whether lists contain it.
-    pub(super) shown: bool,
-    pub(super) said: bool,
+    pub(super) is_listed: bool,
+    pub(super) has_messages: bool,
     /// Whether its title is the user's.
-    pub(super) named: bool,
+    pub(super) has_user_title: bool,
     pub(super) data: Vec<u8>,
     /// The name of its directory on every machine.
     pub(super) project: Option<String>,
 }
 
 impl SessionRow {
-    pub(super) fn of(record: &Record, said: bool) -> Self {
-        let named = record.titled == TitleSource::User;
+    pub(super) fn of(record: &Record, has_messages: bool) -> Self {
+        let has_user_title = record.titled == TitleSource::User;
         Self {
             id: record.id.to_string(),
             cwd: record.cwd.to_string_lossy().into_owned(),
             parent: record.parent.as_ref().map(SessionId::to_string),
             updated: i64::try_from(record.updated.0).unwrap_or(i64::MAX),
             archived: record.archived,
-            shown: record.parent.is_none() && (said || named),
-            said,
-            named,
-            data: packed(&serde_json::to_string(record).unwrap_or_default()),
+            is_listed: record.parent.is_none() && (has_messages || has_user_title),
+            has_messages,
+            has_user_title,
+            data: encoded(&serde_json::to_string(record).unwrap_or_default()),
             project: record.place.clone(),
         }
     }
 }
 
 /// Encodes a text for the database: `=` and the text, or `z` and its compressed bytes.
-pub(super) fn packed(text: &str) -> Vec<u8> {
-    let (mark, bytes) = match pack::pack(text) {
-        Some(packed) => (b'z', packed),
+pub(super) fn encoded(text: &str) -> Vec<u8> {
+    let (mark, bytes) = match compression::compress(text) {
+        Some(encoded) => (b'z', encoded),
         None => (b'=', text.as_bytes().to_vec()),
     };
     let mut data = Vec::with_capacity(bytes.len() + 1);
@@ -191,10 +193,10 @@ pub(super) fn packed(text: &str) -> Vec<u8> {
 }
 
 /// Decodes a text from the database. Returns `None` if it is damaged.
-pub(super) fn unpacked(data: &[u8]) -> Option<String> {
+pub(super) fn decoded(data: &[u8]) -> Option<String> {
     match data.split_first()? {
         (b'=', text) => String::from_utf8(text.to_vec()).ok(),
-        (b'z', packed) => pack::unpack(packed),
+        (b'z', encoded) => compression::decompress(encoded),
         _ => None,
     }
 }

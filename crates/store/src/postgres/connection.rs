@@ -14,21 +14,21 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement};
 
+use super::address::{DATABASE_TIMEOUT, DatabaseAddress, Privacy};
 use super::fault::DatabaseFault;
-use super::place::{DatabaseAddress, PATIENCE, Privacy, address};
-use super::{rows, schema, tls};
+use super::{address, rows, schema, tls};
 use crate::{Error, StoreMeters};
 use base::id::SessionId;
 use base::store_place::DatabasePlace;
 
 /// The time without further attempts after the database could not be reached.
-const PAUSE: Duration = Duration::from_millis(250);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 
 /// The prefix of a notification that requests the end of a session's turn.
 pub(super) const CANCEL: &str = "cancel ";
 
 /// A message that the database sends without a query.
-pub(super) enum LinkEvent {
+pub(super) enum ConnectionEvent {
     /// Another process requests a session of ours.
     Wanted(SessionId),
     /// A request to end a session's turn.
@@ -50,26 +50,32 @@ enum State {
     Down { tried: Instant, reason: String },
 }
 
-pub(super) struct Link {
+pub(super) struct DatabaseConnection {
     address: Result<Rc<DatabaseAddress>, String>,
     instance: String,
-    events: UnboundedSender<LinkEvent>,
+    events: UnboundedSender<ConnectionEvent>,
     state: RefCell<State>,
     /// The time since which the database has been unreachable, or has accepted no writes.
     away: Cell<Option<Instant>>,
     meters: Arc<StoreMeters>,
 }
 
-impl Link {
+impl DatabaseConnection {
     pub(super) fn new(
         place: &DatabasePlace,
         instance: &str,
-        events: UnboundedSender<LinkEvent>,
+        events: UnboundedSender<ConnectionEvent>,
         meters: Arc<StoreMeters>,
     ) -> Self {
-        let address = address(place).map(Rc::new);
-        let (state, away) = (RefCell::new(State::Idle), Cell::new(None));
-        Self { address, instance: instance.into(), events, state, away, meters }
+        let address = address::parse(place).map(Rc::new);
+        Self {
+            address,
+            instance: instance.into(),
+            events,
+            state: RefCell::new(State::Idle),
+            away: Cell::new(None),
+            meters,
+        }
     }
 
     pub(super) fn address(&self) -> Result<&DatabaseAddress, Error> {
@@ -101,25 +107,26 @@ impl Link {
 
     /// Handles the end of a connection, which may be an earlier one than the present.
     pub(super) fn lost(&self) {
-        let ended = matches!(&*self.state.borrow(), State::Up(wire) if wire.client.is_closed());
+        let ended = matches!(&*self.state.borrow(), State::Up(open) if open.client.is_closed());
         if ended {
             self.down("the connection was closed");
         }
     }
 
     /// Returns the present connection, or opens one.
-    pub(super) async fn wire(&self) -> Result<Rc<OpenConnection>, DatabaseFault> {
+    pub(super) async fn open(&self) -> Result<Rc<OpenConnection>, DatabaseFault> {
         let opening = {
             let mut state = self.state.borrow_mut();
             match &*state {
-                State::Up(wire) if !wire.client.is_closed() => return Ok(wire.clone()),
+                State::Up(open) if !open.client.is_closed() => return Ok(open.clone()),
                 State::Opening(opening) => opening.clone(),
-                State::Down { tried, reason } if tried.elapsed() < PAUSE => {
+                State::Down { tried, reason } if tried.elapsed() < RECONNECT_PAUSE => {
                     return Err(DatabaseFault::Away(reason.clone()));
                 }
                 State::Up(_) | State::Down { .. } | State::Idle => {
                     let address = self.address.clone().map_err(Error::Unwritable)?;
-                    let opening = open(address, self.instance.clone(), self.events.clone()).boxed_local().shared();
+                    let opening =
+                        open_connection(address, self.instance.clone(), self.events.clone()).boxed_local().shared();
                     *state = State::Opening(opening.clone());
                     opening
                 }
@@ -127,12 +134,12 @@ impl Link {
         };
         let opened = opening.await;
         match &opened {
-            Ok(wire) => {
+            Ok(open) => {
                 if matches!(&*self.state.borrow(), State::Opening(_)) {
                     self.meters.connected();
                 }
                 self.away.set(None);
-                *self.state.borrow_mut() = State::Up(wire.clone());
+                *self.state.borrow_mut() = State::Up(open.clone());
             }
             Err(fault) => self.down(&fault.reason()),
         }
@@ -149,13 +156,13 @@ impl Link {
     }
 
     /// Awaits the answer to a statement, with a timeout.
-    pub(super) async fn ask<T>(
+    pub(super) async fn run<T>(
         &self,
-        question: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, DatabaseFault> {
-        let answered = match timeout(PATIENCE, question).await {
+        let answered = match timeout(DATABASE_TIMEOUT, statement).await {
             Ok(answered) => answered.map_err(DatabaseFault::from),
-            Err(_) => Err(DatabaseFault::Away(format!("no answer for {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(DatabaseFault::Away(format!("no answer for {} s", DATABASE_TIMEOUT.as_secs()))),
         };
         match &answered {
             Err(DatabaseFault::Away(reason)) => self.down(reason),
@@ -169,10 +176,10 @@ impl Link {
     }
 }
 
-async fn open(
+async fn open_connection(
     address: Rc<DatabaseAddress>,
     instance: String,
-    events: UnboundedSender<LinkEvent>,
+    events: UnboundedSender<ConnectionEvent>,
 ) -> Result<Rc<OpenConnection>, DatabaseFault> {
     let opened = async {
         let client = match &address.privacy {
@@ -191,8 +198,8 @@ async fn open(
         tracing::info!("connected to the database");
         Ok(Rc::new(OpenConnection { client, write }))
     };
-    let late = || DatabaseFault::Away(format!("no connection for {} s", PATIENCE.as_secs()));
-    timeout(PATIENCE, opened).await.map_err(|_| late())?
+    let late = || DatabaseFault::Away(format!("no connection for {} s", DATABASE_TIMEOUT.as_secs()));
+    timeout(DATABASE_TIMEOUT, opened).await.map_err(|_| late())?
 }
 
 /// Returns the name of a process's notification channel.
@@ -203,7 +210,7 @@ pub(super) fn channel(instance: &str) -> String {
 async fn connect<T>(
     address: &DatabaseAddress,
     tls: T,
-    events: UnboundedSender<LinkEvent>,
+    events: UnboundedSender<ConnectionEvent>,
 ) -> Result<Client, DatabaseFault>
 where
     T: MakeTlsConnect<Socket>,
@@ -219,7 +226,7 @@ where
 }
 
 /// Transfers data in both directions until the connection ends.
-async fn drive<S>(mut connection: Connection<Socket, S>, events: UnboundedSender<LinkEvent>)
+async fn drive<S>(mut connection: Connection<Socket, S>, events: UnboundedSender<ConnectionEvent>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -227,11 +234,11 @@ where
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notification(note) = message {
             let event = match note.payload().strip_prefix(CANCEL) {
-                Some(session) => LinkEvent::Cancel(SessionId::new(session)),
-                None => LinkEvent::Wanted(SessionId::new(note.payload())),
+                Some(session) => ConnectionEvent::Cancel(SessionId::new(session)),
+                None => ConnectionEvent::Wanted(SessionId::new(note.payload())),
             };
             events.send(event).ok();
         }
     }
-    events.send(LinkEvent::Closed).ok();
+    events.send(ConnectionEvent::Closed).ok();
 }

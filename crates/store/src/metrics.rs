@@ -52,8 +52,9 @@ impl StoreMeters {
     }
 
     /// Counts a successful or failed renewal of the leases.
-    pub(super) fn renewed(&self, well: bool) {
-        if well { &self.renewals } else { &self.late }.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn renewed(&self, succeeded: bool) {
+        let counter = if succeeded { &self.renewals } else { &self.late };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a session that another process has taken over.
