@@ -1,4 +1,4 @@
-//! Search: the index (`words.rs`) yields the sessions that may contain the words, and these are
+//! Search: the index (`search_index.rs`) yields the sessions that may contain the words, and these are
 //! read.
 //!
 //! Sessions that are not in the index are read as well, so that a search finds the same as without

@@ -101,7 +101,8 @@ impl LeasedSession {
             SessionWrite::Amend(change) => {
                 if let Some(record) = &mut self.record {
                     change.apply(record);
-                    (self.has_row, self.is_record_pending) = (true, true);
+                    self.has_row = true;
+                    self.is_record_pending = true;
                     self.index.wrote_title();
                 }
             }
@@ -109,7 +110,8 @@ impl LeasedSession {
                 self.index.wrote_message(&id);
                 // The first message makes a session appear in lists.
                 self.is_record_pending |= !self.has_row || !self.has_messages;
-                (self.has_row, self.has_messages) = (true, true);
+                self.has_row = true;
+                self.has_messages = true;
                 self.last += 1;
                 self.rows.push(RowChange::Message { seq: self.last, id, data: encoded(&json) });
             }

@@ -39,7 +39,8 @@ impl PendingIndex {
 
     /// Records a write that does not change searchable text.
     pub(super) fn wrote(&mut self) {
-        (self.is_current, self.written) = (false, Some(Instant::now()));
+        self.is_current = false;
+        self.written = Some(Instant::now());
     }
 
     pub(super) fn wrote_message(&mut self, message: &str) {

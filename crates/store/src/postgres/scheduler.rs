@@ -214,7 +214,8 @@ impl Scheduler<'_> {
             Done::Job(session) => self.busy.retain(|other| *other != session),
             Done::Exclusive => self.is_exclusive_running = false,
             Done::Indexed(piece) => {
-                (self.is_indexing, self.index_at) = (false, piece.next);
+                self.is_indexing = false;
+                self.index_at = piece.next;
                 self.busy.retain(|session| Some(session) != piece.own.as_ref());
             }
             Done::Other => {}

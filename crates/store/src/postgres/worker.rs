@@ -111,7 +111,8 @@ impl Worker {
         if let Some(leased) = self.owned.borrow_mut().get_mut(session).filter(|leased| !leased.is_lost) {
             tracing::warn!("session {session} was taken over by another process");
             self.meters.lost();
-            (leased.is_lost, leased.is_record_pending) = (true, false);
+            leased.is_lost = true;
+            leased.is_record_pending = false;
             leased.rows.clear();
             leased.failed = Some(Error::TakenOver(session.clone()));
             self.request_sender.send(OwnerRequest::TakeOver(session.clone())).ok();
@@ -425,8 +426,8 @@ impl Worker {
             }
             StoreJob::Ask { holder, session, reply } => answer(reply, self.request_of(&holder, &session).await),
             StoreJob::Requests { reply } => {
-                let request_receiver = self.request_receiver.take().map(RequestSource::Heard);
-                answer(reply, request_receiver.ok_or_else(|| Error::Unwritable("somebody hears them already".into())));
+                let source = self.request_receiver.take().map(RequestSource::Heard);
+                answer(reply, source.ok_or_else(|| Error::Unwritable("somebody hears them already".into())));
             }
             StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),
             StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),

@@ -340,7 +340,8 @@ impl Worker {
             leased.rows.remove(0);
             leased.has_messages =
                 has_messages || leased.rows.iter().any(|row| matches!(row, RowChange::Message { .. }));
-            (leased.has_row, leased.is_record_pending) = (true, true);
+            leased.has_row = true;
+            leased.is_record_pending = true;
         }
         Ok(())
     }

@@ -39,7 +39,8 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
         order.follows(row)?;
         let (id, message, json) = session::part(row)?;
         let Some(place) = known.iter().position(|known| *known == message) else { break };
-        (parts, bytes) = (parts + 1, bytes + json.len());
+        parts += 1;
+        bytes += json.len();
         if parts > MAX_PARTS || bytes > MAX_BYTES {
             whole = place;
             break;

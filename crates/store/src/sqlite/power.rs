@@ -81,15 +81,15 @@ fn run_workload(seed: u64, states: usize) {
         file.write(&entries, flush).unwrap();
         written.push(number + some.len());
         if flush {
-            flushed.push((traced(&path, |operation| operation.len()), number + some.len()));
+            flushed.push((traced(&path, |operations| operations.len()), number + some.len()));
         }
     }
-    let operation = traced(&path, std::mem::take);
+    let operations = traced(&path, std::mem::take);
     drop(file);
     traced(&path, Vec::clear);
-    let checkpoints = operation.iter().filter(|(log, operation)| !log && matches!(operation, Operation::Sync)).count();
+    let checkpoints = operations.iter().filter(|(log, operation)| !log && matches!(operation, Operation::Sync)).count();
     assert!(checkpoints > 0, "the log was never brought into the database");
-    let mut moments: Vec<usize> = (0..states).map(|_| random.usize(0..=operation.len())).collect();
+    let mut moments: Vec<usize> = (0..states).map(|_| random.usize(0..=operations.len())).collect();
     moments.sort_unstable();
     // The durable state and the pending operations of the database and of its log.
     let mut safe = [first, Vec::new()];
@@ -98,7 +98,7 @@ fn run_workload(seed: u64, states: usize) {
     let copy = beside.path().join("copy.db");
     let mut at = 0;
     for moment in moments {
-        for (log, operation) in &operation[at..moment] {
+        for (log, operation) in &operations[at..moment] {
             let index = usize::from(*log);
             match operation {
                 Operation::Sync => pending[index].drain(..).for_each(|operation| apply(&mut safe[index], operation)),
@@ -113,7 +113,7 @@ fn run_workload(seed: u64, states: usize) {
         fs::write(&copy, &images[0]).unwrap();
         fs::write(wal::path(&copy), &images[1]).unwrap();
         let stored = SessionFile::open_at(copy.clone(), &id, false).and_then(|file| file.load(None));
-        let stored = stored.unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", operation.len()));
+        let stored = stored.unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", operations.len()));
         let count = stored.messages.len();
         assert!(
             count >= flushed_count,

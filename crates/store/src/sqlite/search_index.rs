@@ -36,7 +36,7 @@ const TABLES: &str = "
 /// The time to wait for another process that writes to it.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The approximate size of session transaction, in bytes of text.
+/// The approximate size of one transaction, in bytes of text.
 const TRANSACTION_BYTES: usize = 128 << 10;
 
 pub(super) struct SearchIndex {
@@ -58,7 +58,7 @@ pub(super) struct SearchedSession {
 }
 
 impl SearchIndex {
-    /// Opens the index, if there is session.
+    /// Opens the index, if there is one.
     ///
     /// # Errors
     /// See [`Self::open_or_make`].
@@ -197,7 +197,7 @@ impl SearchIndex {
 
     /// Adds sessions. A session that is open by now, or has been opened since it was read, does not
     /// become current, because later messages would be missing. Calls `pause` between transactions,
-    /// with the duration of the last session.
+    /// with the duration of the last one.
     pub(super) fn put(&self, sessions: &[SearchedSession], pause: &dyn Fn(Duration)) -> Result<(), Error> {
         let put = || {
             let mut batch = WriteBatch::begin(&self.db)?;
@@ -257,7 +257,8 @@ impl<'a> WriteBatch<'a> {
             self.db.execute_batch("COMMIT")?;
             pause(self.began.elapsed());
             self.db.execute_batch("BEGIN IMMEDIATE")?;
-            (self.bytes, self.began) = (0, Instant::now());
+            self.bytes = 0;
+            self.began = Instant::now();
         }
         Ok(is_over)
     }

@@ -422,7 +422,7 @@ impl Thread {
             StoreJob::Import { feed, reply, .. } => drop(reply.send(self.import(*feed))),
             StoreJob::Change { session, change, reply } => drop(reply.send(self.change(&session, change))),
             StoreJob::Children { session, reply } => {
-                drop(reply.send(self.with_complete_index(|index| index.children(&session))))
+                drop(reply.send(self.with_complete_index(|index| index.children(&session))));
             }
             StoreJob::List { query, reply } => drop(reply.send(self.with_complete_index(|index| index.list(&query)))),
             StoreJob::Beginning { beginning, limit, reply } => {
