@@ -1,4 +1,4 @@
-//! The agents that come with the program, as data, and the rules that hold where nobody wrote any.
+//! The built-in agents, as data, and the default rules.
 
 use std::path::Path;
 
@@ -14,16 +14,16 @@ pub struct BuiltIn {
     pub(crate) mode: Mode,
     pub(crate) hidden: bool,
     pub temperature: Option<f64>,
-    /// Its system prompt, if it has one of its own.
+    /// The system prompt, if it has its own.
     pub prompt: Option<&'static str>,
-    /// Rules under the user's: the user may tighten and loosen them.
+    /// Rules below the user's: the user may tighten and loosen them.
     pub(crate) offers: &'static [(&'static str, &'static str, Action)],
-    /// Rules over the user's: only `agent.<name>.permission` loosens them.
+    /// Rules above the user's: only `agent.<name>.permission` loosens them.
     pub(crate) guards: &'static [(&'static str, &'static str, Action)],
-    /// The permissions it is limited to; within them the user's rules hold.
+    /// The permissions it is limited to; within them the user's rules apply.
     pub(crate) only: Option<&'static [&'static str]>,
-    /// Its shell is read-only: what is proven to change nothing runs, what is proven to change
-    /// something is denied, everything else is asked.
+    /// Whether its shell is read-only: known-harmless commands run, commands known to change
+    /// something are denied, and all others are asked about.
     pub(crate) read_only: bool,
 }
 
@@ -121,21 +121,21 @@ pub const AGENTS: [BuiltIn; 7] = [
     },
 ];
 
-/// OpenCode's agent that describes a session. Nothing here asks it, so that one which a file describes is shown
-/// only where the file says so.
+/// OpenCode's agent that summarises a session. It is unused here, so it is listed only if a
+/// settings file describes it and requests that.
 pub(crate) const SUMMARY: &str = "summary";
 
-/// What holds where nobody wrote anything.
+/// Returns the default rules.
 pub(crate) fn base(environment: &Environment, directories: &[impl AsRef<Path>]) -> Rules {
     rule::base(&environment.dirs.data, &environment.tmp().join("adjutant"), directories)
 }
 
-/// Where long results of tools are kept.
+/// Returns the directory of long tool results.
 pub(crate) fn outputs(environment: &Environment) -> std::path::PathBuf {
     environment.dirs.data.join("tool-output")
 }
 
-/// A rule about a directory outside the project.
+/// Returns a rule about a directory outside the project.
 pub(crate) fn outside(dir: &Path, action: Action) -> Rule {
     Rule {
         permission: "external_directory".into(),
@@ -145,7 +145,7 @@ pub(crate) fn outside(dir: &Path, action: Action) -> Rule {
     }
 }
 
-/// The rules of a built-in agent, before what the settings say about this agent itself.
+/// Returns the rules of a built-in agent, before the settings of this agent itself.
 pub(crate) fn rules(
     agent: &BuiltIn,
     base: &Rules,
@@ -157,7 +157,8 @@ pub(crate) fn rules(
         None => {
             let mut offered = Rules::built_in(agent.offers);
             if agent.name == "plan" {
-                // The user's rules stay the last word on other directories; the plan files are the agent's own.
+                // The user's rules still decide about other directories; the plan files belong to
+                // the agent.
                 offered.extend([outside(&environment.dirs.data.join("plans"), Allow)]);
             }
             base.clone().then(&offered).then(user)
@@ -167,14 +168,14 @@ pub(crate) fn rules(
     if agent.name == "scout" {
         let dependencies = dependencies(environment);
         rules = rules.then(&dependencies.iter().map(|dir| outside(dir, Allow)).collect());
-        // What the user says about other directories still counts after that.
+        // The user's rules about other directories still apply after that.
         rules = rules.then(&user.iter().filter(|rule| rule.permission == "external_directory").cloned().collect());
     }
-    // Where the user denies edits altogether, plan files are no exception.
+    // If the user denies all edits, plan files are no exception.
     let edits_denied = user.iter().any(|rule| rule.permission == "edit" && rule.pattern == "*" && rule.action == Deny);
     let guards = Rules::built_in(agent.guards);
-    let is_kept = |guard: &&Rule| !(edits_denied && guard.permission == "edit" && guard.action == Allow);
-    rules = rules.then(&guards.iter().filter(is_kept).cloned().collect());
+    let is_used = |guard: &&Rule| !(edits_denied && guard.permission == "edit" && guard.action == Allow);
+    rules = rules.then(&guards.iter().filter(is_used).cloned().collect());
     if agent.name == "plan" && !edits_denied {
         rules = rules.then(&Rules::built_in(&[("edit", relative_plans, Allow)]));
     }
@@ -184,8 +185,8 @@ pub(crate) fn rules(
     rules
 }
 
-/// Everything denied, but for some permissions; within these the program's and the user's rules
-/// hold. A user's wildcard speaks for each of them and for nothing else.
+/// Denies everything except some permissions, within which the default and the user's rules apply.
+/// A user's wildcard applies to each of them and to nothing else.
 fn limited(only: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules {
     let mut rules = Rules::built_in(&[("*", "*", Deny)]);
     for key in only {
@@ -198,7 +199,7 @@ fn limited(only: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules 
     rules
 }
 
-/// Where the sources of dependencies usually lie. They are public code.
+/// Returns the usual directories of the sources of dependencies, which are public code.
 fn dependencies(environment: &Environment) -> Vec<std::path::PathBuf> {
     let below_home = [
         ".cargo/registry",

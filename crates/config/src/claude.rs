@@ -1,5 +1,5 @@
-//! The hooks of Claude Code's `settings.json`, as hooks of ours: each becomes an entry of `hook` that knows
-//! where it was written, so that all that holds for those (trust above all) holds for it.
+//! The hooks of Claude Code's `settings.json`, converted into entries of `hook`. Each entry has its
+//! location, so that all rules for hooks apply to it, trust above all.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::node::{ConfigOrigin, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 
-/// Claude Code's events, and ours.
+/// Claude Code's events, with adjutant's names.
 const EVENTS: &[(&str, &str)] = &[
     ("PreToolUse", "tool.before"),
     ("PostToolUse", "tool.after"),
@@ -19,7 +19,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("PreCompact", "compaction"),
 ];
 
-/// Claude Code's tools, and ours.
+/// Claude Code's tools, with adjutant's names.
 pub const TOOLS: &[(&str, &str)] = &[
     ("Bash", "bash"),
     ("BashOutput", "bash_output"),
@@ -37,17 +37,17 @@ pub const TOOLS: &[(&str, &str)] = &[
     ("Skill", "skill"),
 ];
 
-/// Where the files are below a directory, the lower one first.
+/// Returns the paths of Claude Code's files below a directory, the lower layer first.
 pub(crate) fn files(dir: &Path) -> [PathBuf; 2] {
     ["settings.json", "settings.local.json"].map(|name| dir.join(".claude").join(name))
 }
 
-/// The hooks that a file of Claude Code's has, as a tree of ours; what is not done as there is told.
+/// Converts the hooks of a Claude Code file. Unsupported parts are reported.
 pub(crate) fn hooks(node: &Node, origin: &Arc<ConfigOrigin>, problems: &mut Vec<Problem>) -> Node {
-    let mut hooks = Hooks { origin, problems, found: Vec::new() };
+    let mut hooks = HookConverter { origin, problems, found: Vec::new() };
     for event in node.get("hooks").map(Node::entries).unwrap_or_default() {
-        let Some((_, on)) = EVENTS.iter().find(|(theirs, _)| *theirs == event.key) else {
-            hooks.tell(&event.at, &event.key, "no event here corresponds to this one; its hooks do not run");
+        let Some((_, on)) = EVENTS.iter().find(|(claude_name, _)| *claude_name == event.key) else {
+            hooks.report(&event.at, &event.key, "no event here corresponds to this one; its hooks do not run");
             continue;
         };
         let NodeValue::List(groups) = &event.node.value else { continue };
@@ -61,14 +61,14 @@ pub(crate) fn hooks(node: &Node, origin: &Arc<ConfigOrigin>, problems: &mut Vec<
     Node { value: NodeValue::Map(vec![entry]), at }
 }
 
-struct Hooks<'a> {
+struct HookConverter<'a> {
     origin: &'a Arc<ConfigOrigin>,
     problems: &'a mut Vec<Problem>,
     found: Vec<MapEntry>,
 }
 
-impl Hooks<'_> {
-    fn tell(&mut self, at: &SourceLocation, event: &str, text: &str) {
+impl HookConverter<'_> {
+    fn report(&mut self, at: &SourceLocation, event: &str, text: &str) {
         self.problems.push(Problem::note(ProblemCode::NoEffect, at, format!("hooks.{event}"), text));
     }
 
@@ -79,24 +79,25 @@ impl Hooks<'_> {
             _ if !about_tools => {
                 if !["", "*"].contains(&matcher) {
                     let text = "a matcher applies to tools only; these hooks run on every such event";
-                    self.tell(&group.at, event, text);
+                    self.report(&group.at, event, text);
                 }
                 None
             }
             Some(tools) => tools,
             None => {
                 let text = "this matcher is not understood: names, *, .* and | are; these hooks run for every tool";
-                self.tell(&group.at, event, text);
+                self.report(&group.at, event, text);
                 None
             }
         };
         let Some(NodeValue::List(all)) = group.get("hooks").map(|node| &node.value) else { return };
         for hook in all {
-            let (kind, command) =
-                (hook.get("type").and_then(Node::as_text), hook.get("command").and_then(Node::as_text));
-            let Some(command) = command.filter(|_| kind.is_none_or(|kind| kind == "command")) else {
+            let kind = hook.get("type").and_then(Node::as_text);
+            let is_command = kind.is_none_or(|kind| kind == "command");
+            let command = if is_command { hook.get("command").and_then(Node::as_text) } else { None };
+            let Some(command) = command else {
                 let kind = base::text::title(kind.unwrap_or("nothing"));
-                self.tell(&hook.at, event, &format!("only hooks of type \"command\" run, not \"{kind}\""));
+                self.report(&hook.at, event, &format!("only hooks of type \"command\" run, not \"{kind}\""));
                 continue;
             };
             self.hook(event, on, tools.as_deref(), command, hook);
@@ -107,11 +108,11 @@ impl Hooks<'_> {
         let at = &hook.at;
         let text =
             |key: &str, text: &str| MapEntry { key: key.into(), at: at.clone(), node: Node::text(text, at.clone()) };
-        let words = ["sh", "-c", command].map(|word| Node::text(word, at.clone())).into();
+        let argv = ["sh", "-c", command].map(|word| Node::text(word, at.clone())).into();
         let command = MapEntry {
             key: "command".into(),
             at: at.clone(),
-            node: Node { value: NodeValue::List(words), at: at.clone() },
+            node: Node { value: NodeValue::List(argv), at: at.clone() },
         };
         let mut entries = vec![text("on", on), command, text("format", "claude")];
         entries.extend(tools.map(|tools| text("tool", tools)));
@@ -127,25 +128,25 @@ impl Hooks<'_> {
     }
 }
 
-/// A matcher for tools in our names: `Edit|Write` is `edit|write`, none is all. None where it is a regular
-/// expression of another kind.
+/// Converts a matcher into adjutant's names of tools: `Edit|Write` becomes `edit|write`. The inner
+/// `None` means all tools, the outer one a regular expression that is not supported.
 #[expect(clippy::option_option, reason = "all tools, or not understood")]
 fn tools(matcher: &str) -> Option<Option<String>> {
     if ["", "*", ".*"].contains(&matcher) {
         return Some(None);
     }
-    let one = |name: &str| {
+    let tool = |name: &str| {
         let name = name.trim().trim_start_matches('^').trim_end_matches('$').replace(".*", "*");
         let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-*".contains(c));
-        plain.then(|| match TOOLS.iter().find(|(theirs, _)| *theirs == name) {
-            Some((_, ours)) => (*ours).to_owned(),
+        plain.then(|| match TOOLS.iter().find(|(claude_name, _)| *claude_name == name) {
+            Some((_, own_name)) => (*own_name).to_owned(),
             None => match name.strip_prefix("mcp__") {
                 Some(server) => server.replace("__", "_"),
                 None => name,
             },
         })
     };
-    let all: Option<Vec<String>> = matcher.split('|').map(one).collect();
+    let all: Option<Vec<String>> = matcher.split('|').map(tool).collect();
     Some(Some(all?.join("|")))
 }
 
@@ -155,7 +156,7 @@ mod tests {
     use crate::node::Layer;
 
     #[test]
-    fn matchers() {
+    fn matcher_becomes_tool_names() {
         let table = [
             ("", Some(None)),
             ("*", Some(None)),
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_ours_then() {
+    fn claude_hooks_become_entries() {
         let text = r#"{"hooks": {
             "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "./check", "timeout": 5}]}],
             "Stop": [{"matcher": "x", "hooks": [{"type": "prompt", "prompt": "Done?"}, {"command": "say done"}]}],
@@ -186,8 +187,8 @@ mod tests {
                 "tool": "bash", "timeout": 5000},
             "f Stop 2": {"on": "turn.end", "command": ["sh", "-c", "say done"], "format": "claude"}}});
         assert_eq!(hooks.to_json(), wanted);
-        let told: Vec<String> =
+        let reported: Vec<String> =
             problems.iter().map(|problem| format!("{} {}", problem.location.line, problem.key)).collect();
-        assert_eq!(told, ["3 hooks.Stop", "3 hooks.Stop", "4 hooks.Notification"]);
+        assert_eq!(reported, ["3 hooks.Stop", "3 hooks.Stop", "4 hooks.Notification"]);
     }
 }

@@ -1,6 +1,6 @@
-//! What plugins add to the settings while a session runs: a layer of its own for each, above the files and below what
-//! variables and the administrator say. What a project's plugin adds is kept to what loosens nothing, for nobody was
-//! asked about it.
+//! Settings that plugins add while a session runs: a layer for each plugin, above the files and
+//! below variables and the administrator's settings. A project's plugin can add only settings that
+//! loosen nothing, because the user is not asked about them.
 
 use serde_json::{Map, Value};
 
@@ -8,11 +8,11 @@ use super::insert::shell_inserts;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contribution {
-    /// The plugin's name, for people.
+    /// The displayed name of the plugin.
     pub plugin: String,
-    /// It came with the project.
+    /// Whether it is from the project.
     pub project: bool,
-    /// Settings, as JSON.
+    /// The settings, as JSON.
     pub settings: String,
 }
 
@@ -30,7 +30,7 @@ const KEYS: &[&str] = &[
     "tools",
 ];
 
-/// What a project's plugin may say of an agent and of a command.
+/// The keys of an agent and of a command that a project's plugin may set.
 const AGENT: &[&str] = &[
     "description",
     "mode",
@@ -49,78 +49,84 @@ const AGENT: &[&str] = &[
 const COMMAND: &[&str] = &["description", "template", "agent", "model", "subtask"];
 
 impl Contribution {
-    /// What counts of the changes that a plugin has made, and the keys of what does not.
+    /// Returns the usable part of a plugin's changes, and the keys of the rest.
     pub fn of(plugin: &str, project: bool, changes: &Value) -> (Option<Self>, Vec<String>) {
         let mut dropped = Vec::new();
-        let mut kept = Map::new();
+        let mut accepted = Map::new();
         for (key, value) in changes.as_object().into_iter().flatten() {
             let own = KEYS.contains(&key.as_str()) && !project;
-            let named = match (key.as_str(), value) {
+            let value = match (key.as_str(), value) {
                 ("command", Value::Object(commands)) if own => {
-                    // One that only the plugin's own hook answers says nothing to a model.
-                    let (said, empty): (Vec<_>, Vec<_>) = commands.iter().partition(|(_, command)| has_words(command));
+                    // A command that only the plugin's own hook answers has no text for a model.
+                    let (with_text, empty): (Vec<_>, Vec<_>) =
+                        commands.iter().partition(|(_, command)| has_text(command));
                     dropped.extend(empty.into_iter().map(|(name, _)| format!("{key}.{name}")));
-                    Some(said.into_iter().map(|(name, command)| (name.clone(), command.clone())).collect())
+                    Some(with_text.into_iter().map(|(name, command)| (name.clone(), command.clone())).collect())
                 }
                 _ if own => Some(value.clone()),
                 ("agent", Value::Object(agents)) => Some(entries(key, agents, AGENT, &mut dropped)),
                 ("command", Value::Object(commands)) => Some(entries(key, commands, COMMAND, &mut dropped)),
                 _ => None,
             };
-            match named {
-                Some(Value::Object(named)) if named.is_empty() => {}
-                Some(value) => drop(kept.insert(key.clone(), value)),
+            match value {
+                Some(Value::Object(entries)) if entries.is_empty() => {}
+                Some(value) => drop(accepted.insert(key.clone(), value)),
                 None => dropped.push(key.clone()),
             }
         }
-        let settings = Value::Object(kept);
-        let any = settings.as_object().is_some_and(|kept| !kept.is_empty());
-        let one = Self { plugin: plugin.to_owned(), project, settings: settings.to_string() };
-        (any.then_some(one), dropped)
+        if accepted.is_empty() {
+            return (None, dropped);
+        }
+        let settings = Value::Object(accepted).to_string();
+        (Some(Self { plugin: plugin.to_owned(), project, settings }), dropped)
     }
 }
 
-/// Whether a command has a text to be sent.
-fn has_words(command: &Value) -> bool {
+/// Whether a command has a text for a model.
+fn has_text(command: &Value) -> bool {
     command.get("template").and_then(Value::as_str).is_some_and(|template| !template.trim().is_empty())
 }
 
-/// The entries of a project's plugin, without what it may not say.
+/// Returns the entries of a project's plugin, without fields that it may not set.
 fn entries(key: &str, all: &Map<String, Value>, may: &[&str], dropped: &mut Vec<String>) -> Value {
-    let mut kept = Map::new();
+    let mut accepted = Map::new();
     for (name, entry) in all {
         let template = entry.get("template").and_then(Value::as_str).unwrap_or_default();
-        let sound = shell_inserts(template).is_empty() && (key != "command" || has_words(entry));
-        let Some(entry) = entry.as_object().filter(|_| sound) else {
+        let is_safe = shell_inserts(template).is_empty() && (key != "command" || has_text(entry));
+        let fields = if is_safe { entry.as_object() } else { None };
+        let Some(fields) = fields else {
             dropped.push(format!("{key}.{name}"));
             continue;
         };
-        let mut own = Map::new();
-        for (field, value) in entry {
-            let tight = match field.as_str() {
-                _ if value.is_null() => continue,
+        let mut accepted_fields = Map::new();
+        for (field, value) in fields {
+            if value.is_null() {
+                continue;
+            }
+            let accepted_value = match field.as_str() {
                 "permission" | "tools" => tightening(value),
-                _ => Some(value.clone()).filter(|_| may.contains(&field.as_str())),
+                field if may.contains(&field) => Some(value.clone()),
+                _ => None,
             };
-            if tight.as_ref() != Some(value) {
+            if accepted_value.as_ref() != Some(value) {
                 dropped.push(format!("{key}.{name}.{field}"));
             }
-            own.extend(tight.map(|value| (field.clone(), value)));
+            accepted_fields.extend(accepted_value.map(|value| (field.clone(), value)));
         }
-        kept.insert(name.clone(), Value::Object(own));
+        accepted.insert(name.clone(), Value::Object(accepted_fields));
     }
-    Value::Object(kept)
+    Value::Object(accepted)
 }
 
-/// What of rules only forbids or asks.
+/// Returns the parts of rules that only deny or ask.
 fn tightening(rules: &Value) -> Option<Value> {
     match rules {
         Value::String(action) if action != "allow" => Some(rules.clone()),
         Value::Bool(false) => Some(rules.clone()),
         Value::Object(all) => {
-            let kept: Map<_, _> =
+            let stricter: Map<_, _> =
                 all.iter().filter_map(|(key, value)| Some((key.clone(), tightening(value)?))).collect();
-            (!kept.is_empty()).then_some(Value::Object(kept))
+            (!stricter.is_empty()).then_some(Value::Object(stricter))
         }
         _ => None,
     }
@@ -133,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_of_a_project_loosens_nothing() {
+    fn project_plugin_loosens_nothing() {
         let one = json!({
             "agent": {"a": {"prompt": "P", "permission": {"*": "deny", "read": "allow", "bash": {"ls": "allow", "rm *": "deny"}},
                 "tools": {"write": false, "bash": true}, "options": {"x": 1}, "model": null}, "b": 7},
@@ -142,13 +148,13 @@ mod tests {
         });
         let (own, dropped) = Contribution::of("x.js", false, &one);
         assert_eq!(dropped, ["command.e", "plugin"]);
-        let said: Value = serde_json::from_str(&own.unwrap().settings).unwrap();
-        assert_eq!((&said["mcp"], &said["agent"]), (&one["mcp"], &one["agent"]));
+        let accepted: Value = serde_json::from_str(&own.unwrap().settings).unwrap();
+        assert_eq!((&accepted["mcp"], &accepted["agent"]), (&one["mcp"], &one["agent"]));
         let (theirs, dropped) = Contribution::of("x.js", true, &one);
-        let said: Value = serde_json::from_str(&theirs.unwrap().settings).unwrap();
+        let accepted: Value = serde_json::from_str(&theirs.unwrap().settings).unwrap();
         let agent =
             json!({"prompt": "P", "permission": {"*": "deny", "bash": {"rm *": "deny"}}, "tools": {"write": false}});
-        assert_eq!(said, json!({"agent": {"a": agent}, "command": {"c": {"template": "Do $1."}}}));
+        assert_eq!(accepted, json!({"agent": {"a": agent}, "command": {"c": {"template": "Do $1."}}}));
         let wanted = [
             "agent.a.permission",
             "agent.a.tools",

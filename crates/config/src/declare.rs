@@ -1,5 +1,6 @@
-//! What `config/file.rs` declares, as data: the JSON Schema for editors, and the check of a tree against
-//! it. A value that does not fit is taken out and told of, so one wrong key costs that key and no more.
+//! The declarations of `config/file.rs` as data: the JSON Schema for editors, and the check of a
+//! tree against it. A value that does not fit is removed and reported, so that a wrong key affects
+//! only that key.
 
 #[cfg(test)]
 pub(super) mod keys;
@@ -16,7 +17,7 @@ use super::node::{MapEntry, Node, NodeValue, whole};
 use super::problem::{Problem, ProblemCode};
 use base::text::nearest;
 
-/// The schema of a settings file.
+/// Returns the schema of a settings file.
 pub(super) fn schema() -> Json {
     let mut schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<ConfigFile>();
     schema.insert("title".into(), "adjutant and OpenCode settings".into());
@@ -25,23 +26,24 @@ pub(super) fn schema() -> Json {
     schema.to_value()
 }
 
-/// A declaration that trees are checked against.
+/// A schema that trees are checked against.
 pub(crate) struct ConfigSchema {
     root: Json,
     definitions: Arc<Map<String, Json>>,
 }
 
-/// What [`lean`] makes, made beforehand: that takes ten times as long as reading it, and more than anything else at a
-/// start. A test of the table of settings compares the two.
+/// The output of [`lean`], generated in advance: generating it takes ten times as long as parsing
+/// it, and would take the largest part of a start. A test of the table of settings compares the
+/// two.
 const LEAN: &str = include_str!("declare/lean.json");
 
-// Each is made when the first text needs it. Most processes read a handful of files again and again, some none.
+// Each is created on first use. Most processes read the same few files repeatedly, some none.
 static SETTINGS: LazyLock<ConfigSchema> =
     LazyLock::new(|| ConfigSchema::from(serde_json::from_str(LEAN).unwrap_or_else(|_| lean())));
 static AGENT: LazyLock<ConfigSchema> = LazyLock::new(|| ConfigSchema::settings().of::<AgentConfig>());
 static COMMAND: LazyLock<ConfigSchema> = LazyLock::new(|| ConfigSchema::settings().of::<CommandConfig>());
 
-/// The schema without the descriptions: they are most of it, and no check reads them.
+/// Returns the schema without descriptions, which are most of it and which no check reads.
 pub(crate) fn lean() -> Json {
     let mut root = SchemaSettings::draft07().into_generator().into_root_schema_for::<ConfigFile>().to_value();
     without_descriptions(&mut root);
@@ -53,17 +55,17 @@ impl ConfigSchema {
         &SETTINGS
     }
 
-    /// The front matter of an agent.
+    /// Returns the schema of an agent's front matter.
     pub(crate) fn agent() -> &'static Self {
         &AGENT
     }
 
-    /// The front matter of a command.
+    /// Returns the schema of a command's front matter.
     pub(crate) fn command() -> &'static Self {
         &COMMAND
     }
 
-    /// That of a type which is called by its name among the definitions.
+    /// Returns the schema of a type that is among the definitions.
     fn of<T: JsonSchema>(&self) -> Self {
         let root = json!({ "$ref": format!("#/definitions/{}", T::schema_name()) });
         Self { root, definitions: self.definitions.clone() }
@@ -77,14 +79,15 @@ impl ConfigSchema {
         Self { root, definitions: definitions.into() }
     }
 
-    /// Takes out what does not fit, and tells of it. `way` is the tree's own place, for messages.
-    pub(crate) fn check(&self, node: &mut Node, way: &str, problems: &mut Vec<Problem>) -> bool {
-        let mut way = if way.is_empty() { Vec::new() } else { vec![way.to_owned()] };
-        self.fit(node, &self.root, &mut way, problems)
+    /// Removes values that do not fit, and reports them. Returns whether the node itself fits.
+    /// `path` is the tree's own path, for messages.
+    pub(crate) fn check(&self, node: &mut Node, path: &str, problems: &mut Vec<Problem>) -> bool {
+        let mut path = if path.is_empty() { Vec::new() } else { vec![path.to_owned()] };
+        self.fit(node, &self.root, &mut path, problems)
     }
 
     fn resolve<'a>(&'a self, schema: &'a Json) -> &'a Json {
-        let name = schema.get("$ref").and_then(Json::as_str).and_then(|way| way.rsplit('/').next());
+        let name = schema.get("$ref").and_then(Json::as_str).and_then(|path| path.rsplit('/').next());
         let alone = schema.get("allOf").and_then(Json::as_array).and_then(|all| all.first());
         match (name.and_then(|name| self.definitions.get(name)), alone) {
             (Some(schema), _) => self.resolve(schema),
@@ -93,7 +96,7 @@ impl ConfigSchema {
         }
     }
 
-    /// The alternatives of a schema, without "nothing".
+    /// Returns the alternatives of a schema, without `null`.
     fn choices<'a>(&'a self, schema: &'a Json) -> Vec<&'a Json> {
         let schema = self.resolve(schema);
         let any = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array);
@@ -102,8 +105,8 @@ impl ConfigSchema {
         any.flat_map(|one| self.choices(one)).collect()
     }
 
-    /// Whether a node fits; parts of it that do not are taken out.
-    fn fit(&self, node: &mut Node, schema: &Json, way: &mut Vec<String>, problems: &mut Vec<Problem>) -> bool {
+    /// Whether a node fits. Parts of it that do not fit are removed.
+    fn fit(&self, node: &mut Node, schema: &Json, path: &mut Vec<String>, problems: &mut Vec<Problem>) -> bool {
         if matches!(node.value, NodeValue::Null) {
             return true;
         }
@@ -112,25 +115,26 @@ impl ConfigSchema {
         let chosen = match of_kind.as_slice() {
             [] => None,
             [one] => Some(*one),
-            // Several of one kind: words to choose from, or one object that fits as it is.
+            // Several alternatives of one type: enumerated strings, or an object that fits as it
+            // is.
             many => many
                 .iter()
                 .copied()
-                .find(|choice| self.fit(&mut node.clone(), choice, &mut way.clone(), &mut Vec::new())),
+                .find(|choice| self.fit(&mut node.clone(), choice, &mut path.clone(), &mut Vec::new())),
         };
         let Some(chosen) = chosen else {
-            problems.push(self.misfit(node, &choices, way));
+            problems.push(self.misfit(node, &choices, path));
             return false;
         };
         if let Some(reason) = value_misfit(node, chosen) {
-            problems.push(Problem::error(ProblemCode::WrongValue, &node.at, way.join("."), reason));
+            problems.push(Problem::error(ProblemCode::WrongValue, &node.at, path.join("."), reason));
             return false;
         }
         match &mut node.value {
-            NodeValue::Map(entries) => self.fit_entries(entries, chosen, way, problems),
+            NodeValue::Map(entries) => self.fit_entries(entries, chosen, path, problems),
             NodeValue::List(nodes) => {
                 if let Some(items) = chosen.get("items") {
-                    self.fit_items(nodes, items, way, problems);
+                    self.fit_items(nodes, items, path, problems);
                 }
             }
             _ => {}
@@ -138,64 +142,64 @@ impl ConfigSchema {
         true
     }
 
-    /// Keeps the entries that fit an object's schema.
+    /// Retains the entries that fit an object's schema.
     fn fit_entries(
         &self,
         entries: &mut Vec<MapEntry>,
         schema: &Json,
-        way: &mut Vec<String>,
+        path: &mut Vec<String>,
         problems: &mut Vec<Problem>,
     ) {
         let known = schema.get("properties").and_then(Json::as_object);
         let names = || known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
         let others = schema.get("additionalProperties");
         entries.retain_mut(|entry| {
-            way.push(entry.key.clone());
+            path.push(entry.key.clone());
             let declared = known.and_then(|known| known.get(&entry.key));
             let good = match (declared, others) {
                 (Some(schema), _) => {
-                    let good = self.fit(&mut entry.node, schema, way, problems);
+                    let good = self.fit(&mut entry.node, schema, path, problems);
                     if good {
-                        note(schema, entry, way, problems);
+                        note(schema, entry, path, problems);
                     }
                     good
                 }
                 (None, Some(Json::Bool(false))) => {
                     let text = "there is no such key; it is ignored";
-                    let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
+                    let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, path.join("."), text);
                     let near = nearest(&entry.key, names());
-                    problem.can_hide_deny = near.is_some_and(|near| lost_denies::is_meant(way, near, &entry.node));
+                    problem.can_hide_deny = near.is_some_and(|near| lost_denies::is_meant(path, near, &entry.node));
                     problems.push(problem.nearest(&entry.key, names()));
                     false
                 }
-                (None, Some(schema)) if schema.is_object() => self.fit(&mut entry.node, schema, way, problems),
+                (None, Some(schema)) if schema.is_object() => self.fit(&mut entry.node, schema, path, problems),
                 (None, _) => {
                     if let Some(near) = nearest(&entry.key, names()) {
                         let text = "there is no such key, so it is sent to the provider as an option";
-                        let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
-                        problem.can_hide_deny = lost_denies::is_meant(way, near, &entry.node);
+                        let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, path.join("."), text);
+                        problem.can_hide_deny = lost_denies::is_meant(path, near, &entry.node);
                         problems.push(problem.hint(format!("did you mean \"{near}\"?")));
                     }
                     true
                 }
             };
-            way.pop();
+            path.pop();
             good && !matches!(entry.node.value, NodeValue::Null)
         });
     }
 
-    /// Keeps the items that fit the schema of a list's items.
-    fn fit_items(&self, nodes: &mut Vec<Node>, schema: &Json, way: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    /// Retains the items that fit the schema of a list's items.
+    fn fit_items(&self, nodes: &mut Vec<Node>, schema: &Json, path: &mut Vec<String>, problems: &mut Vec<Problem>) {
         let mut index = 0..;
         nodes.retain_mut(|item| {
-            way.extend(index.next().map(|index: usize| index.to_string()));
-            // A key may be said to be nothing; in a list nothing is an item that is not there.
+            path.extend(index.next().map(|index: usize| index.to_string()));
+            // A key may be `null`; in a list, `null` is a missing item.
             let missing = matches!(item.value, NodeValue::Null) && !self.takes_anything(schema);
             if missing {
-                problems.push(self.misfit(item, &self.choices(schema), way));
+                problems.push(self.misfit(item, &self.choices(schema), path));
             }
-            let good = !missing && self.fit(item, schema, way, problems);
-            way.pop();
+            let good = !missing && self.fit(item, schema, path, problems);
+            path.pop();
             good
         });
     }
@@ -204,8 +208,8 @@ impl ConfigSchema {
         self.choices(schema).iter().any(|choice| types(choice).is_empty())
     }
 
-    /// What was expected and what was found.
-    fn misfit(&self, node: &Node, choices: &[&Json], way: &[String]) -> Problem {
+    /// Describes the expected and the found value.
+    fn misfit(&self, node: &Node, choices: &[&Json], path: &[String]) -> Problem {
         let words: Vec<&str> = choices.iter().flat_map(|choice| words(choice)).collect();
         let found = match node.as_text() {
             Some(text) if text.chars().count() <= 40 => format!("\"{text}\""),
@@ -215,7 +219,7 @@ impl ConfigSchema {
         let mut problem = Problem::error(
             ProblemCode::WrongValue,
             &node.at,
-            way.join("."),
+            path.join("."),
             format!("expected {expected}, found {found}"),
         );
         if let Some(text) = node.as_text() {
@@ -262,7 +266,8 @@ impl ConfigSchema {
     }
 }
 
-/// Takes the descriptions of schemas out. A key of the settings that is called so has a schema, no text.
+/// Removes the descriptions of schemas. A settings key named `description` has a schema as its
+/// value, not a text.
 fn without_descriptions(schema: &mut Json) {
     match schema {
         Json::Object(map) => {
@@ -274,19 +279,19 @@ fn without_descriptions(schema: &mut Json) {
     }
 }
 
-/// What a declared key has to say about itself: an old spelling, a key without effect.
-fn note(schema: &Json, entry: &MapEntry, way: &[String], problems: &mut Vec<Problem>) {
+/// Reports an old spelling or a key without effect, as its declaration states.
+fn note(schema: &Json, entry: &MapEntry, path: &[String], problems: &mut Vec<Problem>) {
     let MapEntry { key, at, node } = entry;
     if let Some(instead) = schema.get("x-instead").and_then(Json::as_str) {
         let text = format!("\"{key}\" is an old spelling; it still works");
-        let problem = Problem::deprecated(at, way.join("."), text);
+        let problem = Problem::deprecated(at, path.join("."), text);
         problems.push(problem.hint(format!("write \"{instead}\"")));
     }
-    // Switching off what is not done anyway is heeded.
+    // A key that disables an unsupported feature is respected.
     let off = node.as_bool() == Some(false) || node.as_text() == Some("deny");
-    if let Some(status) = schema.get("x-status").and_then(Json::as_str).filter(|_| !off) {
+    if !off && let Some(status) = schema.get("x-status").and_then(Json::as_str) {
         let code = if status.starts_with("later") { ProblemCode::Later } else { ProblemCode::NoEffect };
-        problems.push(Problem::note(code, at, way.join("."), status));
+        problems.push(Problem::note(code, at, path.join("."), status));
     }
 }
 
@@ -333,11 +338,11 @@ fn kind_fits(node: &Node, schema: &Json) -> bool {
     types.iter().any(fits)
 }
 
-/// What is wrong with a value of the right kind.
+/// Returns the error of a value of the right type.
 fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
     match &node.value {
         NodeValue::Number(number) => number_misfit(number, schema),
-        // The only pattern there is: a colour.
+        // Colours are the only pattern in the schema.
         NodeValue::Text(text) if schema.get("pattern").is_some() => {
             let hex = text.strip_prefix('#');
             let hex = hex.is_some_and(|hex| matches!(hex.len(), 3 | 6) && hex.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -348,7 +353,8 @@ fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
     }
 }
 
-/// What is wrong with how large a number is, by its declaration and, where that names no limit, by its type.
+/// Returns the error of a number that is out of range, by its declaration or, if that names no
+/// limit, by its type.
 fn number_misfit(number: &Number, schema: &Json) -> Option<String> {
     let n = number.as_f64()?;
     let declared = |key: &str| schema.get(key).and_then(Json::as_f64);
@@ -368,7 +374,7 @@ fn number_misfit(number: &Number, schema: &Json) -> Option<String> {
     }
 }
 
-/// The smallest and the largest number of a type of whole ones, by the name it has in a schema.
+/// Returns the minimum and maximum of an integer type, by its name in a schema.
 fn range(format: &str) -> Option<(i128, i128)> {
     match format {
         "uint8" => Some((0, u8::MAX.into())),
@@ -385,7 +391,7 @@ fn range(format: &str) -> Option<(i128, i128)> {
     }
 }
 
-/// For `adjutant config schema`: a schema for people to read.
+/// Returns the formatted schema for `adjutant config schema`.
 pub fn schema_text() -> String {
     serde_json::to_string_pretty(&schema()).unwrap_or_else(|_| json!({}).to_string())
 }

@@ -1,5 +1,5 @@
-//! A [`Node`] as something serde can read types from. Order is kept; places are not: whoever needs
-//! one looks it up in the tree.
+//! Decoding of a [`Node`] with serde. Order is preserved; locations are not, and are looked up in
+//! the tree.
 
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor, value};
@@ -8,15 +8,15 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use super::node::{MapEntry, Node, NodeValue, SourceLocation, whole};
 use super::problem::{Problem, ProblemCode};
 
-/// Reads a type from a checked tree.
+/// Decodes a checked tree.
 ///
 /// # Errors
-/// Where the tree does not fit the type: after `declare::check` only if the two disagree.
+/// If the tree does not fit the type: after `declare::check` only if the two disagree.
 pub(crate) fn decode<'de, T: serde::Deserialize<'de>>(node: &'de Node) -> Result<T, value::Error> {
     T::deserialize(NodeDeserializer(node))
 }
 
-/// Reads a type from a tree without what does not fit, whatever that is: see [`drop_unfit`].
+/// Decodes a tree without the parts that do not fit: see [`drop_unfit`].
 pub(crate) fn fitting<T: DeserializeOwned + Default>(tree: &Node, problems: &mut Vec<Problem>) -> T {
     decode(tree).unwrap_or_else(|_| {
         let mut rest = tree.clone();
@@ -25,24 +25,25 @@ pub(crate) fn fitting<T: DeserializeOwned + Default>(tree: &Node, problems: &mut
     })
 }
 
-/// Takes out of a tree the keys that keep it from being read as a type, and tells of each. A checked tree has none;
-/// should the declaration and its check ever disagree, that costs the one key and not all that anybody has said.
+/// Removes the keys that prevent a tree from being decoded, and reports each. A checked tree has
+/// none; if the declaration and its check ever disagree, that costs one key and not all settings.
 pub(crate) fn drop_unfit<T: DeserializeOwned>(tree: &mut Node, problems: &mut Vec<Problem>) {
     prune(tree, &|tree| decode::<T>(tree).map(drop), &mut Vec::new(), problems);
 }
 
-/// Whether a node fits, once its keys that do not are taken out. `reads` tries it where it belongs, without anything
-/// beside it.
+/// Whether a node fits after its unfit keys are removed. `reads` tries the node in its place,
+/// without its siblings.
 fn prune(
     node: &mut Node,
     reads: &dyn Fn(&Node) -> Result<(), value::Error>,
-    way: &mut Vec<String>,
+    path: &mut Vec<String>,
     problems: &mut Vec<Problem>,
 ) -> bool {
     let Err(error) = reads(node) else { return true };
-    let bare = reads(&Node::empty(node.at.clone())).is_ok();
-    let Some(entries) = node.entries_mut().filter(|_| bare) else {
-        problems.push(unfit(&node.at, way, &error));
+    let fits_empty = reads(&Node::empty(node.at.clone())).is_ok();
+    let entries = if fits_empty { node.entries_mut() } else { None };
+    let Some(entries) = entries else {
+        problems.push(unfit(&node.at, path, &error));
         return false;
     };
     entries.retain_mut(|MapEntry { key, at, node }| {
@@ -50,27 +51,28 @@ fn prune(
             let entry = MapEntry { key: key.clone(), at: at.clone(), node: inner.clone() };
             reads(&Node { value: NodeValue::Map(vec![entry]), at: at.clone() })
         };
-        way.push(key.clone());
-        let fits = prune(node, &alone, way, problems);
-        way.pop();
+        path.push(key.clone());
+        let fits = prune(node, &alone, path, problems);
+        path.pop();
         fits
     });
-    // Each fits alone: where they do not fit together, what a project says goes first, and of that the last.
+    // Each entry fits alone. If they do not fit together, a project's entries are removed first,
+    // from the last one.
     while let Err(error) = reads(node) {
         let Some(entries) = node.entries_mut() else { return false };
-        let theirs = entries.iter().rposition(|entry| entry.at.origin.project);
-        let Some(last) = theirs.or(entries.len().checked_sub(1)) else { return false };
+        let projects = entries.iter().rposition(|entry| entry.at.origin.project);
+        let Some(last) = projects.or(entries.len().checked_sub(1)) else { return false };
         let entry = entries.remove(last);
-        way.push(entry.key);
-        problems.push(unfit(&entry.at, way, &error));
-        way.pop();
+        path.push(entry.key);
+        problems.push(unfit(&entry.at, path, &error));
+        path.pop();
     }
     true
 }
 
-fn unfit(at: &SourceLocation, way: &[String], error: &value::Error) -> Problem {
+fn unfit(at: &SourceLocation, path: &[String], error: &value::Error) -> Problem {
     let text = format!("this cannot be used: {error}");
-    Problem::error(ProblemCode::WrongValue, at, way.join("."), text).hint("it is left out; everything else counts")
+    Problem::error(ProblemCode::WrongValue, at, path.join("."), text).hint("it is left out; everything else counts")
 }
 
 #[derive(Clone, Copy)]
@@ -92,7 +94,7 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
             NodeValue::Null => visitor.visit_unit(),
             NodeValue::Bool(yes) => visitor.visit_bool(*yes),
             NodeValue::Number(number) => {
-                // A whole number written with a point or an exponent is a whole number.
+                // A whole number may be written with a point or an exponent.
                 let n = whole(number);
                 if let Some(n) = n.and_then(|n| u64::try_from(n).ok()) {
                     visitor.visit_u64(n)
@@ -169,9 +171,9 @@ mod tests {
         super::super::jsonc::parse(text, &origin, &mut Vec::new()).unwrap()
     }
 
-    /// None of these trees was checked: whatever a check lets through costs its own key alone.
+    /// The trees are not checked before: a value that a check would miss costs only its own key.
     #[test]
-    fn what_does_not_fit_costs_itself() {
+    fn unfit_key_costs_only_itself() {
         let table = [
             (r#"{"model": "a/b"}"#, r#"{"model": "a/b"}"#, &[][..]),
             (r#"{"model": "a/b", "steer": 3}"#, r#"{"model": "a/b"}"#, &["steer"]),
@@ -188,12 +190,13 @@ mod tests {
             ),
             ("[1]", "[1]", &[""]),
         ];
-        for (text, rest, told) in table {
-            let (mut node, mut problems) = (tree(text, false), Vec::new());
+        for (text, rest, reported) in table {
+            let mut node = tree(text, false);
+            let mut problems = Vec::new();
             drop_unfit::<ConfigFile>(&mut node, &mut problems);
             let rest: serde_json::Value = serde_json::from_str(rest).unwrap();
             let keys: Vec<&str> = problems.iter().map(|problem| problem.key.as_str()).collect();
-            assert_eq!((node.to_json(), keys.as_slice()), (rest, told), "{text}");
+            assert_eq!((node.to_json(), keys.as_slice()), (rest, reported), "{text}");
         }
         let mut problems = Vec::new();
         let file: ConfigFile = fitting(&tree(r#"{"model": "a/b", "steer": 3}"#, false), &mut problems);
@@ -203,11 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn of_what_does_not_fit_together_the_projects_goes() {
-        let (mut node, mut problems) = (tree(r#"{"steer": true, "model": "a/b"}"#, false), Vec::new());
-        // The same key twice: a field that is there already.
-        let theirs = tree(r#"{"model": "evil/b", "snapshot": false}"#, true);
-        node.entries_mut().unwrap().splice(0..0, theirs.entries().to_vec());
+    fn projects_entry_is_dropped_if_entries_do_not_fit_together() {
+        let mut node = tree(r#"{"steer": true, "model": "a/b"}"#, false);
+        let mut problems = Vec::new();
+        // The same key twice, which is a duplicate field.
+        let projects = tree(r#"{"model": "evil/b", "snapshot": false}"#, true);
+        node.entries_mut().unwrap().splice(0..0, projects.entries().to_vec());
         drop_unfit::<ConfigFile>(&mut node, &mut problems);
         assert_eq!(node.get("model").and_then(Node::as_text), Some("a/b"));
         assert_eq!(node.get("steer").and_then(Node::as_bool), Some(true));
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_what_they_are_worth() {
+    fn whole_number_is_decoded_in_any_notation() {
         let table = [
             ("1e16", Some(10_000_000_000_000_000)),
             ("5.0", Some(5)),

@@ -1,5 +1,6 @@
-//! Reading settings from disk: small regular files only, nothing that could block, and a note of
-//! everything looked at, absent things included, so that a change is noticed without reading again.
+//! The reader of settings files. It opens only small regular files, so that it never blocks, and
+//! records everything it examines, absent files included, so that a change is noticed without
+//! reading again.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -14,14 +15,14 @@ use base::environment::Environment;
 use base::worktree::{Worktree, normal};
 use permission::protected;
 
-/// The largest file that is read.
+/// The maximum size of a file.
 pub const LARGEST: u64 = 1 << 20;
-/// How many files of one folder are read.
-const MOST: usize = 2_000;
-/// How deep folders are looked into.
-const DEEPEST: usize = 16;
+/// The maximum number of files in one folder.
+const MAX_FILES: usize = 2_000;
+/// The maximum depth of folders.
+const MAX_DEPTH: usize = 16;
 
-/// What a file looked like from outside.
+/// The metadata by which a change of a file is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PathStamp {
     changed: Option<(i64, i64)>,
@@ -29,20 +30,20 @@ struct PathStamp {
     inode: u64,
 }
 
-/// Everything that was looked at, and what it looked like.
+/// The recorded metadata of everything that was examined.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigFingerprint(BTreeMap<PathBuf, Option<PathStamp>>);
 
 impl ConfigFingerprint {
-    /// Whether anything looks different by now. Costs one look at each file's metadata.
+    /// Whether anything has changed since. Costs one query of each file's metadata.
     pub fn is_stale(&self) -> bool {
         self.0.iter().any(|(path, stamp)| std::fs::metadata(path).ok().map(|meta| stamp_of(&meta)) != *stamp)
     }
 
-    /// Notes what a path looks like. None where there is nothing.
+    /// Records the metadata of a path. `None` if it does not exist.
     ///
     /// # Errors
-    /// Where it cannot be looked at, or is a link to nothing.
+    /// If the metadata cannot be read, or the path is a link to nothing.
     pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
         let found = std::fs::metadata(path);
         self.0.insert(path.to_path_buf(), found.as_ref().ok().map(stamp_of));
@@ -84,22 +85,22 @@ pub struct ConfigReader<'a> {
     pub(crate) worktree: &'a Worktree,
     pub seen: ConfigFingerprint,
     pub problems: Vec<Problem>,
-    /// What a project's settings are filled in with.
+    /// The external values in a project's settings.
     pub(crate) uses: Vec<ExternalValue>,
-    /// Variables that an organisation's settings may mention: they came with the login to it.
+    /// Variables that an organisation's settings may mention, from the login to it.
     pub(crate) tokens: Vec<(String, String)>,
 }
 
-/// A key or value of a project's settings that holds something from outside the project, or from a file of the
-/// project's that is not for everybody to read.
+/// A key or value of a project's settings that contains something from outside the project, or from
+/// a file of the project that may not be read by everybody.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ExternalValue {
     pub(crate) at: SourceLocation,
     pub(crate) key: String,
     /// `{env:NAME}` or `{file:path}`.
     pub(crate) what: String,
-    /// The file, as it was written and as it was found, where it lies in the project: then it counts only where
-    /// reading it would.
+    /// The path as written and as resolved, if the file is in the project. The value then counts
+    /// only if reading the file would need a question.
     pub(crate) within: Option<[PathBuf; 2]>,
 }
 
@@ -115,18 +116,18 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// What to call a file.
+    /// Returns the origin of a file, with its displayed name.
     pub fn origin(&self, path: &Path, layer: Layer, project: bool) -> Arc<ConfigOrigin> {
         let name = shown(path, self.worktree, self.environment);
         Arc::new(ConfigOrigin { name, path: Some(path.to_path_buf()), layer, project })
     }
 
-    /// Notes what a path looks like.
+    /// Records the metadata of a path.
     pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
         self.seen.look(path)
     }
 
-    /// The text of a file, if it is there. Whatever is wrong with it becomes a problem.
+    /// Reads a file, if it exists. Errors become problems.
     pub(crate) fn read(&mut self, origin: &Arc<ConfigOrigin>) -> Option<String> {
         let path = origin.path.clone()?;
         match self.try_read(&path, origin.project) {
@@ -142,7 +143,7 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// The text of a file; none if it is not there.
+    /// Reads a file. `None` if it does not exist.
     pub(crate) fn try_read(&mut self, path: &Path, project: bool) -> Result<Option<String>, ReadError> {
         let Some(meta) = self.look(path).map_err(|e| ReadError::because(&e))? else { return Ok(None) };
         if !meta.is_file() {
@@ -164,8 +165,8 @@ impl<'a> ConfigReader<'a> {
             )
             .hint("copy the file into the project, or put its settings into your own configuration"));
         }
-        // What stands in settings reaches models, where nobody is asked about reading it.
-        if project && let Some(secret) = leads_to_a_secret(path) {
+        // Settings reach models without a question about reading.
+        if project && let Some(secret) = link_to_secret(path) {
             let secret = shown(&secret, self.worktree, self.environment);
             let text = format!("this link leads to {secret}, which may hold keys or passwords; it is not followed");
             return Err(ReadError::new(ProblemCode::Link, text).hint("put a file there instead of a link"));
@@ -182,14 +183,14 @@ impl<'a> ConfigReader<'a> {
         })
     }
 
-    /// Where a path in the project really leads, if that is outside.
+    /// Returns the resolved target of a path in the project, if it is outside.
     pub fn leads_outside(&self, path: &Path) -> Option<PathBuf> {
         let resolved = std::fs::canonicalize(path).ok()?;
         (!self.worktree.contains(&resolved)).then_some(resolved)
     }
 
-    /// The Markdown files below a folder, sorted by path; each with its path from the folder,
-    /// without the extension and with `/`.
+    /// Returns the Markdown files below a folder, sorted by path. Each has its path from the
+    /// folder, without the extension and with `/`.
     pub(crate) fn markdown(
         &mut self,
         folder: &Path,
@@ -199,7 +200,7 @@ impl<'a> ConfigReader<'a> {
     ) -> Vec<(String, Arc<ConfigOrigin>)> {
         let mut found = Vec::new();
         let mut entered = Vec::new();
-        self.enter(folder, "", if deep { DEEPEST } else { 0 }, layer, project, &mut entered, &mut found);
+        self.enter(folder, "", if deep { MAX_DEPTH } else { 0 }, layer, project, &mut entered, &mut found);
         found.sort_by(|a, b| a.0.cmp(&b.0));
         found
     }
@@ -255,13 +256,13 @@ impl<'a> ConfigReader<'a> {
         let mut names: Vec<_> = list.flatten().map(|entry| (entry.file_name(), entry.file_type().ok())).collect();
         names.sort_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in names {
-            if found.len() >= MOST {
+            if found.len() >= MAX_FILES {
                 let place = SourceLocation::whole(&self.origin(dir, layer, project));
                 self.problems.push(Problem::warning(
                     ProblemCode::TooMuch,
                     &place,
                     "",
-                    format!("only the first {MOST} files are read"),
+                    format!("only the first {MAX_FILES} files are read"),
                 ));
                 break;
             }
@@ -279,13 +280,13 @@ impl<'a> ConfigReader<'a> {
     }
 }
 
-/// The file that may hold secrets and that a link leads to.
-fn leads_to_a_secret(path: &Path) -> Option<PathBuf> {
+/// Returns the target of a link to a file that may contain secrets.
+fn link_to_secret(path: &Path) -> Option<PathBuf> {
     let resolved = std::fs::canonicalize(path).ok()?;
     (resolved != normal(path) && protected::secret(&resolved)).then_some(resolved)
 }
 
-/// Why a file is not read.
+/// The reason why a file is not read.
 #[derive(Debug)]
 pub(crate) struct ReadError {
     pub(crate) code: ProblemCode,
@@ -308,7 +309,7 @@ impl ReadError {
     }
 }
 
-/// An error of the system, without its number.
+/// Formats a system error without its number.
 pub fn plain(e: &io::Error) -> String {
     if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
         return "its links lead in a circle".into();
@@ -319,7 +320,7 @@ pub fn plain(e: &io::Error) -> String {
     letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect()
 }
 
-/// A path for people: from the project's root, or from home.
+/// Returns a path for display: relative to the project's root, or to the home directory.
 pub fn shown(path: &Path, worktree: &Worktree, environment: &Environment) -> String {
     let path = normal(path);
     if let Ok(rest) = path.strip_prefix(&worktree.root) {

@@ -1,6 +1,6 @@
-//! `$examples` in a permission object: commands, paths and addresses with the verdict their author
-//! expects. They are checked when the file is read. Where one is wrong, the rules are not what their
-//! author thinks they are, and nothing that the file allows counts.
+//! `$examples` in a permission object: commands, paths and addresses with their expected verdicts.
+//! They are checked when the file is read. If one is wrong, the rules differ from their author's
+//! intention, and nothing that the file allows takes effect.
 
 use super::disk::ConfigReader;
 use super::node::{Node, NodeValue};
@@ -11,85 +11,87 @@ use permission::{Action, Need, PermissionContext, Rules, command_need, evaluate}
 
 pub(crate) const KEY: &str = "$examples";
 
-/// Checks the examples of a settings file and takes them out.
+/// Checks the examples of a settings file and removes them.
 pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
     let general = node.get("permission").map(|node| rules::rules(node, disk.environment.home.as_deref()));
     let general = general.unwrap_or_default();
-    let mut right = true;
-    if let Some(permission) = part(node, "permission") {
-        right &= check(permission, "permission", &Rules::default(), disk);
+    let mut is_correct = true;
+    if let Some(permission) = child_mut(node, "permission") {
+        is_correct &= check(permission, "permission", &Rules::default(), disk);
     }
-    for agent in part(node, "agent").and_then(Node::entries_mut).into_iter().flatten() {
-        if let Some(permission) = part(&mut agent.node, "permission") {
-            right &= check(permission, &format!("agent.{}.permission", agent.key), &general, disk);
+    for agent in child_mut(node, "agent").and_then(Node::entries_mut).into_iter().flatten() {
+        if let Some(permission) = child_mut(&mut agent.node, "permission") {
+            is_correct &= check(permission, &format!("agent.{}.permission", agent.key), &general, disk);
         }
     }
-    if right {
+    if is_correct {
         return;
     }
-    if let Some(permission) = part(node, "permission") {
-        without_allow(permission);
+    if let Some(permission) = child_mut(node, "permission") {
+        remove_allows(permission);
     }
-    for agent in part(node, "agent").and_then(Node::entries_mut).into_iter().flatten() {
-        if let Some(permission) = part(&mut agent.node, "permission") {
-            without_allow(permission);
+    for agent in child_mut(node, "agent").and_then(Node::entries_mut).into_iter().flatten() {
+        if let Some(permission) = child_mut(&mut agent.node, "permission") {
+            remove_allows(permission);
         }
     }
 }
 
-/// Checks the examples in an agent's front matter and takes them out.
+/// Checks the examples in an agent's front matter and removes them.
 pub(crate) fn in_agent(node: &mut Node, disk: &mut ConfigReader<'_>) {
-    if let Some(permission) = part(node, "permission")
+    if let Some(permission) = child_mut(node, "permission")
         && !check(permission, "permission", &Rules::default(), disk)
     {
-        without_allow(permission);
+        remove_allows(permission);
     }
 }
 
-fn part<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
+fn child_mut<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
     node.entries_mut()?.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
 }
 
-/// Whether all examples of one permission object are right. They are judged by that object alone, on
-/// top of `under`, where what nobody speaks about is allowed.
-fn check(permission: &mut Node, way: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
+/// Whether all examples of one permission object have their expected verdicts. They are judged by
+/// that object alone, on top of `under`; everything else is allowed.
+fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
     let Some(examples) = permission.take(KEY) else { return true };
     let environment = disk.environment;
-    let place = PermissionContext::new(environment, disk.worktree, &disk.worktree.root);
+    let context = PermissionContext::new(environment, disk.worktree, &disk.worktree.root);
     let rules = Rules::built_in(&[("*", "*", Action::Allow)])
         .then(under)
         .then(&rules::rules(permission, environment.home.as_deref()));
-    let mut right = true;
+    let mut is_correct = true;
     for entry in examples.node.entries() {
         let (Some(wanted), NodeValue::List(cases)) = (rules::action(&entry.key), &entry.node.value) else { continue };
         for case in cases {
-            for (key, text) in named(case) {
-                let (action, why) = judge(&rules, key, text, &place);
+            for (key, text) in cases_of(case) {
+                let (action, why) = judge(&rules, key, text, &context);
                 if action == wanted {
                     continue;
                 }
-                right = false;
-                let found = format!("{text:?} is {} by these rules, not {}{why}", done(action), done(wanted));
+                is_correct = false;
+                let found =
+                    format!("{text:?} is {} by these rules, not {}{why}", verdict_text(action), verdict_text(wanted));
                 let problem =
-                    Problem::error(ProblemCode::WrongExample, &case.at, format!("{way}.{KEY}.{}", entry.key), found);
+                    Problem::error(ProblemCode::WrongExample, &case.at, format!("{path}.{KEY}.{}", entry.key), found);
                 disk.problems.push(problem.hint("until they agree, nothing that this file allows counts"));
             }
         }
     }
-    right
+    is_correct
 }
 
-/// `"git status"` is a command; `{"edit": "src/a.rs"}` says itself what it is.
-fn named(case: &Node) -> Vec<(&str, &str)> {
+/// Returns the cases of an example: `"git status"` is a command; `{"edit": "src/a.rs"}` names its
+/// permission.
+fn cases_of(case: &Node) -> Vec<(&str, &str)> {
     match case.as_text() {
         Some(text) => vec![("bash", text)],
         None => case.entries().iter().filter_map(|entry| Some((entry.key.as_str(), entry.node.as_text()?))).collect(),
     }
 }
 
-fn judge(rules: &Rules, key: &str, text: &str, place: &PermissionContext) -> (Action, String) {
+fn judge(rules: &Rules, key: &str, text: &str, context: &PermissionContext) -> (Action, String) {
     let need = match key {
-        "bash" => command_need(text, place),
+        "bash" => command_need(text, context),
         "webfetch" => {
             return match judge_url(rules, text, &[], &[]) {
                 UrlVerdict::Judged(action, reason) => (action, format!(": {reason}")),
@@ -107,7 +109,7 @@ fn judge(rules: &Rules, key: &str, text: &str, place: &PermissionContext) -> (Ac
     (verdict.action, why)
 }
 
-fn done(action: Action) -> &'static str {
+fn verdict_text(action: Action) -> &'static str {
     match action {
         Action::Allow => "allowed",
         Action::Ask => "asked about",
@@ -115,12 +117,12 @@ fn done(action: Action) -> &'static str {
     }
 }
 
-fn without_allow(permission: &mut Node) {
+fn remove_allows(permission: &mut Node) {
     if permission.as_text() == Some("allow") {
         permission.value = NodeValue::Null;
     }
     if let Some(entries) = permission.entries_mut() {
         entries.retain(|entry| entry.node.as_text() != Some("allow"));
-        entries.iter_mut().for_each(|entry| without_allow(&mut entry.node));
+        entries.iter_mut().for_each(|entry| remove_allows(&mut entry.node));
     }
 }

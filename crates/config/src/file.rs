@@ -1,9 +1,11 @@
-//! Exactly what a settings file may say. Everything is optional and nothing here acts. Each key is
-//! declared once, in this file and those of its folder: its doc comment is the description in the JSON Schema and in the
-//! table of `crates/config/README.md`, its type is what is checked, its name is what a misspelt key is compared with.
+//! The declarations of a settings file. All keys are optional and have no behaviour. Each key is
+//! declared once, in this file or its directory: its doc comment is the description in the JSON
+//! Schema and in the table of `crates/config/README.md`, its type is the basis of the check, and
+//! its name is suggested for misspelt keys.
 //!
-//! Two notes on a key are read by `config/declare.rs`: `x-status` says that a key does nothing here
-//! (and why) or that it waits for a feature; `x-instead` names the modern spelling of an old one.
+//! `config/declare.rs` reads two notes on a key: `x-status` states that the key has no effect here
+//! (and why) or that it is not implemented yet; `x-instead` names the current spelling of an old
+//! one.
 
 mod agent;
 mod formatter;

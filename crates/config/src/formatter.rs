@@ -1,6 +1,7 @@
-//! Formatters: the ones that are known, which of them a project means, and what the settings make of both.
+//! Formatters: the known ones, the projects that each is for, and the changes that the settings
+//! make.
 //!
-//! To add one: a line in `KNOWN`.
+//! To add one, add a line to `KNOWN`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,44 +14,46 @@ use base::environment::Environment;
 /// A formatter that may run after an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatterEntry {
-    /// OpenCode's name of a known one, else the key in the settings.
+    /// OpenCode's name of a known formatter, otherwise the key in the settings.
     pub name: String,
     /// The program and its arguments, in which `$FILE` is the file; never empty.
     pub command: Vec<String>,
-    /// The endings of names it is for, with their dot.
+    /// The extensions it is for, with their dot.
     pub extensions: Vec<String>,
-    /// Set for it, over what commands get.
+    /// Variables for it, in addition to those of commands.
     pub environment: Vec<(String, String)>,
-    /// When it runs, for one that is known; one with a command of the user's own always does.
-    when: Option<When>,
-    /// It loads code that lies in the project, plug-ins for instance.
+    /// The condition under which a known formatter runs. `None` for a command of the user's own,
+    /// which always runs.
+    condition: Option<RunCondition>,
+    /// Whether it loads code of the project, such as plug-ins.
     loads_code: bool,
 }
 
-/// What shows that a project means a formatter.
+/// The condition under which a formatter applies to a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+enum RunCondition {
     Found,
-    /// A `package.json` or `composer.json` between the file and the root of the project depends on it.
+    /// A `package.json` or `composer.json` between the file and the root of the project depends on
+    /// it.
     Dependency(&'static str),
-    /// One of these files lies there.
+    /// One of these files exists there.
     Settings(&'static [&'static str]),
-    /// One of these files lies there, and contains the word if one is given.
+    /// One of these files exists there, and contains the word unless that is empty.
     Mentioned(&'static [(&'static str, &'static str)]),
 }
 
 struct KnownFormatter {
     name: &'static str,
-    /// Words that are separated by single spaces.
+    /// Arguments separated by single spaces.
     command: &'static str,
     extensions: &'static str,
-    when: When,
+    condition: RunCondition,
     loads_code: bool,
 }
 
 const WEB: &str = ".js .jsx .mjs .cjs .ts .tsx .mts .cts .html .htm .css .scss .sass .less .vue .svelte .json .jsonc \
                    .yaml .yml .toml .xml .md .mdx .graphql .gql";
-const RUFF: When = When::Mentioned(&[
+const RUFF: RunCondition = RunCondition::Mentioned(&[
     ("ruff.toml", ""),
     (".ruff.toml", ""),
     ("pyproject.toml", "ruff"),
@@ -59,33 +62,34 @@ const RUFF: When = When::Mentioned(&[
 ]);
 
 const fn known(name: &'static str, command: &'static str, extensions: &'static str) -> KnownFormatter {
-    KnownFormatter { name, command, extensions, when: When::Found, loads_code: false }
+    KnownFormatter { name, command, extensions, condition: RunCondition::Found, loads_code: false }
 }
 
-/// Those that need no command in the settings, with OpenCode's names. In this order they run.
+/// Formatters that need no command in the settings, with OpenCode's names, in the order in which
+/// they run.
 const KNOWN: &[KnownFormatter] = &[
     known("gofmt", "gofmt -w $FILE", ".go"),
     KnownFormatter { loads_code: true, ..known("mix", "mix format $FILE", ".ex .exs .eex .heex .leex .neex .sface") },
     KnownFormatter {
-        when: When::Dependency("prettier"),
+        condition: RunCondition::Dependency("prettier"),
         loads_code: true,
         ..known("prettier", "prettier --write $FILE", WEB)
     },
     KnownFormatter {
-        when: When::Dependency("oxfmt"),
+        condition: RunCondition::Dependency("oxfmt"),
         ..known("oxfmt", "oxfmt $FILE", ".js .jsx .mjs .cjs .ts .tsx .mts .cts")
     },
     KnownFormatter {
-        when: When::Settings(&["biome.json", "biome.jsonc"]),
+        condition: RunCondition::Settings(&["biome.json", "biome.jsonc"]),
         ..known("biome", "biome format --write $FILE", WEB)
     },
     known("zig", "zig fmt $FILE", ".zig .zon"),
     KnownFormatter {
-        when: When::Settings(&[".clang-format"]),
+        condition: RunCondition::Settings(&[".clang-format"]),
         ..known("clang-format", "clang-format -i $FILE", ".c .cc .cpp .cxx .c++ .h .hh .hpp .hxx .h++ .ino .C .H")
     },
     known("ktlint", "ktlint -F $FILE", ".kt .kts"),
-    KnownFormatter { when: RUFF, ..known("ruff", "ruff format $FILE", ".py .pyi") },
+    KnownFormatter { condition: RUFF, ..known("ruff", "ruff format $FILE", ".py .pyi") },
     known("uv", "uv format -- $FILE", ".py .pyi"),
     known("air", "air format $FILE", ".R"),
     KnownFormatter { loads_code: true, ..known("rubocop", "rubocop --autocorrect $FILE", ".rb .rake .gemspec .ru") },
@@ -93,7 +97,7 @@ const KNOWN: &[KnownFormatter] = &[
     known("htmlbeautifier", "htmlbeautifier $FILE", ".erb"),
     known("dart", "dart format $FILE", ".dart"),
     KnownFormatter {
-        when: When::Settings(&[".ocamlformat"]),
+        condition: RunCondition::Settings(&[".ocamlformat"]),
         ..known("ocamlformat", "ocamlformat -i $FILE", ".ml .mli")
     },
     known("terraform", "terraform fmt $FILE", ".tf .tfvars"),
@@ -102,7 +106,11 @@ const KNOWN: &[KnownFormatter] = &[
     known("shfmt", "shfmt -w $FILE", ".sh .bash"),
     known("nixfmt", "nixfmt $FILE", ".nix"),
     known("rustfmt", "rustfmt --edition $EDITION $FILE", ".rs"),
-    KnownFormatter { when: When::Dependency("laravel/pint"), loads_code: true, ..known("pint", "pint $FILE", ".php") },
+    KnownFormatter {
+        condition: RunCondition::Dependency("laravel/pint"),
+        loads_code: true,
+        ..known("pint", "pint $FILE", ".php")
+    },
     known("ormolu", "ormolu -i $FILE", ".hs"),
     known("cljfmt", "cljfmt fix --quiet $FILE", ".clj .cljs .cljc .edn"),
     known("dfmt", "dfmt -i $FILE", ".d"),
@@ -112,20 +120,20 @@ const KNOWN: &[KnownFormatter] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatterRun {
     pub name: String,
-    /// The program where it was found, and its arguments with the file among them.
+    /// The path of the program, and its arguments with the file among them.
     pub command: (PathBuf, Vec<String>),
     pub environment: Vec<(String, String)>,
-    /// The program, or code that it loads, belongs to the project.
+    /// Whether the program, or code that it loads, belongs to the project.
     pub of_project: bool,
-    /// Where its own settings lie, for one that looks for them from where it is started.
+    /// The directory of its settings, if it looks for them in its working directory.
     pub folder: Option<PathBuf>,
 }
 
-/// A formatter that is wanted, and whose program is not there.
+/// A requested formatter whose program is not installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingFormatter {
     pub name: String,
-    /// The program that was looked for, on `PATH` or below the project's root.
+    /// The program that was looked up, on `PATH` or below the project's root.
     pub program: String,
 }
 
@@ -137,22 +145,22 @@ impl FormatterEntry {
             command: words(known.command),
             extensions: words(known.extensions),
             environment: Vec::new(),
-            when: Some(known.when),
+            condition: Some(known.condition),
             loads_code: known.loads_code,
         }
     }
 
-    /// Whether it is for files of such a name.
+    /// Whether it is for files of this name.
     pub fn is_for(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         self.extensions.iter().any(|extension| name.len() > extension.len() && name.ends_with(extension.as_str()))
     }
 
-    /// How it would run on a file, below the root of its project; none where the project does not mean it.
-    /// Looks at the disk.
+    /// Returns the command for a file, below the root of its project. `None` if the formatter does
+    /// not apply to the project. Reads the disk.
     ///
     /// # Errors
-    /// The program of the settings that is not there.
+    /// If the program that the settings name is not installed.
     pub fn run(
         &self,
         file: &Path,
@@ -160,37 +168,48 @@ impl FormatterEntry {
         environment: &Environment,
     ) -> Result<Option<FormatterRun>, MissingFormatter> {
         let upward = || file.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
-        let meant = match self.when {
-            None | Some(When::Found) => true,
-            Some(When::Dependency(package)) => upward().any(|folder| depends(folder, package)),
-            Some(When::Settings(names)) => upward().any(|folder| names.iter().any(|name| folder.join(name).is_file())),
-            Some(When::Mentioned(files)) => upward().any(|folder| files.iter().any(|file| mentions(folder, file))),
+        let applies = match self.condition {
+            None | Some(RunCondition::Found) => true,
+            Some(RunCondition::Dependency(package)) => upward().any(|folder| depends(folder, package)),
+            Some(RunCondition::Settings(names)) => {
+                upward().any(|folder| names.iter().any(|name| folder.join(name).is_file()))
+            }
+            Some(RunCondition::Mentioned(files)) => {
+                upward().any(|folder| files.iter().any(|file| mentions(folder, file)))
+            }
         };
-        let Some((program, arguments)) = self.command.split_first().filter(|_| meant) else { return Ok(None) };
-        let own = upward().flat_map(|folder| [folder.join("node_modules/.bin"), folder.join("vendor/bin")]);
+        if !applies {
+            return Ok(None);
+        }
+        let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
+        let project_bins = upward().flat_map(|folder| [folder.join("node_modules/.bin"), folder.join("vendor/bin")]);
         let found = if program.contains('/') {
             Some(root.join(program)).filter(|file| base::executable::is_executable(file))
-        } else if self.when.is_some() {
-            base::executable::find(program, own.chain(environment.path()))
+        } else if self.condition.is_some() {
+            base::executable::find(program, project_bins.chain(environment.path()))
         } else {
             base::executable::find(program, environment.path())
         };
         let Some(found) = found else {
-            let missing = MissingFormatter { name: self.name.clone(), program: program.clone() };
-            return if self.when.is_some() { Ok(None) } else { Err(missing) };
+            if self.condition.is_some() {
+                return Ok(None);
+            }
+            return Err(MissingFormatter { name: self.name.clone(), program: program.clone() });
         };
         let filled = |word: &String| match word.as_str() {
             "$EDITION" => edition(upward()),
             word => word.replace("$FILE", &file.display().to_string()),
         };
-        let folder = match self.when {
-            Some(When::Settings(names)) => upward().find(|folder| names.iter().any(|name| folder.join(name).is_file())),
+        let folder = match self.condition {
+            Some(RunCondition::Settings(names)) => {
+                upward().find(|folder| names.iter().any(|name| folder.join(name).is_file()))
+            }
             _ => None,
         };
         Ok(Some(FormatterRun {
             folder: folder.map(Path::to_path_buf),
             name: self.name.clone(),
-            of_project: self.when.is_some() && (self.loads_code || found.starts_with(root)),
+            of_project: self.condition.is_some() && (self.loads_code || found.starts_with(root)),
             command: (found, arguments.iter().map(filled).collect()),
             environment: self.environment.clone(),
         }))
@@ -200,13 +219,13 @@ impl FormatterEntry {
 /// Returns the formatters of a settings file's `formatter`, for tests.
 ///
 /// # Errors
-/// The value is no such setting.
+/// If the value is not such a setting.
 #[cfg(any(test, feature = "testing"))]
 pub fn from_json(written: Value) -> serde_json::Result<Vec<FormatterEntry>> {
     Ok(entries(Some(serde_json::from_value(written)?)).0)
 }
 
-/// What the settings make of the known ones. An entry without a command changes a known one.
+/// Applies the settings to the known formatters. An entry without a command changes a known one.
 ///
 /// The second list has the names of entries that are neither known nor have a command.
 pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEntry>, Vec<String>) {
@@ -221,7 +240,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
     let mut incomplete = Vec::new();
     for (name, written) in named {
         if written.disabled {
-            // Both are the same formatter.
+            // Both names are for the same formatter.
             const SAME: [&str; 2] = ["ruff", "uv"];
             let also: &[&str] = if SAME.contains(&name.as_str()) { &SAME } else { &[] };
             for name in also.iter().copied().chain([name.as_str()]) {
@@ -245,7 +264,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
                     command: Vec::new(),
                     extensions: Vec::new(),
                     environment: Vec::new(),
-                    when: None,
+                    condition: None,
                     loads_code: false,
                 };
                 entries.push_mut(None).insert(entry)
@@ -253,7 +272,8 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
         };
         if !written.command.is_empty() {
             entry.command = written.command;
-            (entry.when, entry.loads_code) = (None, false);
+            entry.condition = None;
+            entry.loads_code = false;
         }
         if !written.extensions.is_empty() {
             let dotted = |text: String| if text.starts_with('.') { text } else { format!(".{text}") };
@@ -264,8 +284,8 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
     (entries.into_iter().flatten().collect(), incomplete)
 }
 
-/// The formatters of these that take their program, or code that it loads, from the project of a directory, as they
-/// would run on a file there.
+/// Returns the formatters that take their program, or code that it loads, from the project of a
+/// directory, with their commands for a file there.
 pub(crate) fn of_project(
     entries: &[FormatterEntry],
     cwd: &Path,
@@ -273,14 +293,14 @@ pub(crate) fn of_project(
     environment: &Environment,
 ) -> Vec<(String, Vec<String>)> {
     let run = |entry: &FormatterEntry| entry.run(&cwd.join("$FILE"), root, environment).ok().flatten();
-    let ours = entries.iter().filter_map(run).filter(|run| run.of_project);
-    ours.map(|run| {
-        let program = run.command.0.strip_prefix(root).unwrap_or(&run.command.0).display().to_string();
-        let arguments =
-            run.command.1.into_iter().map(|word| if word.ends_with("$FILE") { "$FILE".into() } else { word });
+    let project_runs = entries.iter().filter_map(run).filter(|run| run.of_project);
+    let command_line = |run: FormatterRun| {
+        let (program, arguments) = run.command;
+        let program = program.strip_prefix(root).unwrap_or(&program).display().to_string();
+        let arguments = arguments.into_iter().map(|word| if word.ends_with("$FILE") { "$FILE".into() } else { word });
         (run.name, std::iter::once(program).chain(arguments).collect())
-    })
-    .collect()
+    };
+    project_runs.map(command_line).collect()
 }
 
 fn depends(folder: &Path, package: &str) -> bool {
@@ -300,21 +320,22 @@ fn mentions(folder: &Path, (file, word): &(&str, &str)) -> bool {
     if word.is_empty() { file.is_file() } else { text(&file).is_some_and(|text| text.contains(word)) }
 }
 
-/// The edition of the nearest `Cargo.toml` that says one: rustfmt does not look there itself.
+/// Returns the edition of the nearest `Cargo.toml` that has one: rustfmt does not look there
+/// itself.
 fn edition<'p>(upward: impl Iterator<Item = &'p Path>) -> String {
-    let said = |folder: &Path| {
+    let edition_in = |folder: &Path| {
         let manifest = text(&folder.join("Cargo.toml"))?;
         let line = manifest.lines().find_map(|line| line.trim().strip_prefix("edition"))?;
         let year = line.trim_start().strip_prefix('=')?.split_once('"')?.1.split_once('"')?.0;
         year.bytes().all(|byte| byte.is_ascii_digit()).then(|| year.to_owned())
     };
-    upward.into_iter().find_map(said).unwrap_or_else(|| "2021".to_owned())
+    upward.into_iter().find_map(edition_in).unwrap_or_else(|| "2021".to_owned())
 }
 
-/// A file's text, if it is one and at most 1 MiB long.
+/// Returns the text of a regular file of at most 1 MiB.
 fn text(file: &Path) -> Option<String> {
-    let short = std::fs::metadata(file).ok()?;
-    if !short.is_file() || short.len() > 1 << 20 {
+    let metadata = std::fs::metadata(file).ok()?;
+    if !metadata.is_file() || metadata.len() > 1 << 20 {
         return None;
     }
     std::fs::read_to_string(file).ok()
@@ -337,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_change_the_known_ones() {
+    fn settings_change_known_formatters() {
         let names = |entries: &[FormatterEntry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
         let all = names(&named(json!(true)));
         assert_eq!(all.len(), KNOWN.len());
@@ -353,7 +374,7 @@ mod tests {
         assert_eq!(changed.len(), KNOWN.len() - 2 + 1, "ruff and uv are one");
         let find = |name: &str| changed.iter().find(|entry| entry.name == name).unwrap();
         assert_eq!(find("gofmt").extensions, [".go", ".tmpl"]);
-        assert_eq!((find("shfmt").when, find("gofmt").when), (None, Some(When::Found)));
+        assert_eq!((find("shfmt").condition, find("gofmt").condition), (None, Some(RunCondition::Found)));
         assert_eq!(find("shfmt").environment, [("A".to_owned(), "1".to_owned())]);
         assert!(find("own").is_for(Path::new("/x/a.own")) && !find("own").is_for(Path::new("/x/.own")));
         let (_, incomplete) = entries(Some(serde_json::from_value(json!({"own": {"command": ["x"]}})).unwrap()));
@@ -361,9 +382,10 @@ mod tests {
     }
 
     #[test]
-    fn a_known_one_runs_where_the_project_means_it() {
+    fn known_formatter_runs_if_it_applies_to_project() {
         let place = tempfile::tempdir().unwrap();
-        let (root, bin) = (place.path().join("project"), place.path().join("bin"));
+        let root = place.path().join("project");
+        let bin = place.path().join("bin");
         let write = |path: &str, text: &str| {
             let path = place.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -404,7 +426,7 @@ mod tests {
         let of_project = of_project(&all, &root, &root, &environment);
         let line = "node_modules/.bin/prettier --write $FILE".split(' ').map(str::to_owned).collect();
         assert_eq!(of_project, [("prettier".to_owned(), line)]);
-        // What the user names is missed.
+        // A missing program of the user's own is an error.
         let own = named(json!({"x": {"command": ["nope", "$FILE"], "extensions": [".x"]}}));
         let missing = own.last().unwrap().run(&root.join("a.x"), &root, &environment).unwrap_err();
         assert_eq!(missing.program, "nope");

@@ -1,44 +1,44 @@
-//! Commands that hook into a session, as they are meant.
+//! Resolved hooks: commands that run on events of a session.
 
 use std::time::Duration;
 
 use super::file::HookConfig;
 pub use super::file::{HookFormat, HookPoint};
 
-/// How long a hook may take that says nothing about it.
-const LIMIT: Duration = Duration::from_secs(60);
+/// The timeout of a hook that sets none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reason for not running a hook that runs files of an untrusted project.
 pub(crate) const UNTRUSTED: &str = "it runs files of this project, which is not trusted; `adjutant trust` shows them";
 
-/// The reason a guard that the user trusted cannot run any more.
+/// The reason for not running a trusted guard that no longer exists.
 pub(crate) const GONE: &str = "you trusted it, and it is gone; `adjutant trust` asks whether that is all right";
 
-/// A command that runs when something happens in a session.
+/// A command that runs on a hook event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookEntry {
     pub name: String,
     pub on: HookPoint,
-    /// The tools it is for, as wildcards; none: all.
+    /// The tools it is for, as wildcards; all if empty.
     pub tools: Vec<String>,
-    /// What a call has to be about, as a wildcard.
+    /// The subject that a call must have, as a wildcard.
     pub pattern: Option<String>,
-    /// The program and its arguments, in which `$FILE` may stand; never empty.
+    /// The program and its arguments, which may contain `$FILE`; never empty.
     pub command: Vec<String>,
     pub limit: Duration,
-    /// Set for it, over what commands get.
+    /// Variables for it, in addition to those of commands.
     pub environment: Vec<(String, String)>,
     pub format: HookFormat,
-    /// Why it does not run, as the end of "it failed: ".
+    /// The reason for not running it, as the end of "it failed: ".
     pub withheld: Option<&'static str>,
-    /// A project's file says so: it may not allow anything.
+    /// Whether it is from a project's file, so that it may not allow anything.
     pub project: bool,
-    /// Where it was last said something about, for people.
+    /// The location of its last mention, for display.
     pub source: String,
 }
 
 impl HookPoint {
-    /// As the settings have it: `tool.before`.
+    /// Returns the name as in the settings, such as `tool.before`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SessionStart => "session.start",
@@ -52,16 +52,16 @@ impl HookPoint {
         }
     }
 
-    /// Whether what happens is about a call of a tool.
+    /// Whether the event is about a tool call.
     pub fn is_about_a_call(self) -> bool {
         matches!(self, Self::ToolBefore | Self::ToolAfter | Self::Permission)
     }
 }
 
-/// What a written hook means.
+/// Resolves a hook. `None` if it is disabled.
 ///
 /// # Errors
-/// What it lacks, for people.
+/// The missing part, for display.
 pub(crate) fn entry(
     name: String,
     written: HookConfig,
@@ -83,7 +83,7 @@ pub(crate) fn entry(
         tools: written.tool.as_deref().map(words).unwrap_or_default(),
         pattern: written.pattern.filter(|pattern| !pattern.is_empty()),
         command,
-        limit: written.timeout.map_or(LIMIT, Duration::from_millis),
+        limit: written.timeout.map_or(DEFAULT_TIMEOUT, Duration::from_millis),
         environment: written.environment.unwrap_or_default().0,
         format: written.format.unwrap_or_default(),
         withheld: None,

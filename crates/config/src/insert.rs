@@ -1,6 +1,6 @@
 //! Command lines in the templates of commands.
 
-/// The command lines in `` !`…` `` of a template.
+/// Returns the command lines in `` !`…` `` of a template.
 pub(super) fn shell_inserts(template: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = template;

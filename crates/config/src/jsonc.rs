@@ -12,11 +12,11 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use super::node::{ConfigOrigin, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 
-/// Reads a text. A syntax error is one problem and no value; a doubled key is a problem, and the
-/// first of the two is kept — of two rules for one thing, guessing which one is meant is worse.
+/// Parses a text. A duplicate key is a problem, and the first of the two is used, because guessing
+/// the intended one of two rules would be worse.
 ///
 /// # Errors
-/// The syntax error, with its place.
+/// The syntax error, with its location.
 pub(crate) fn parse(text: &str, origin: &Arc<ConfigOrigin>, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = ParseOptions {
@@ -32,24 +32,24 @@ pub(crate) fn parse(text: &str, origin: &Arc<ConfigOrigin>, problems: &mut Vec<P
         allow_extended_string_escapes: false,
     };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|e| {
-        let found = (count(e.line_display()), count(e.column_display()));
+        let start = (count(e.line_display()), count(e.column_display()));
         let kind = e.kind().to_string();
         let mut letters = kind.chars();
         let mut kind: String = letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect();
         let (line, column) = match e.kind() {
-            // The parser points at its beginning, which is right; what is missing is missing at the end.
+            // The parser points at the beginning; the missing delimiter belongs at the end.
             ParseErrorKind::UnterminatedObject | ParseErrorKind::UnterminatedArray => {
-                write!(kind, ", which begins at {}:{}", found.0, found.1).ok();
+                write!(kind, ", which begins at {}:{}", start.0, start.1).ok();
                 LineIndex::new(text).at(text.trim_end().len())
             }
-            _ => found,
+            _ => start,
         };
         let place = SourceLocation { origin: origin.clone(), line, column };
         Problem::error(ProblemCode::Syntax, &place, "", format!("this is not valid JSON: {kind}"))
             .hint("nothing of this file is used")
     })?;
     let lines = LineIndex::new(text);
-    let mut reader = JsoncReader { origin, lines: &lines, problems, way: Vec::new() };
+    let mut reader = JsoncReader { origin, lines: &lines, problems, path: Vec::new() };
     Ok(match parsed.value {
         Some(value) => reader.node(&value),
         None => Node::empty(SourceLocation::whole(origin)),
@@ -60,7 +60,7 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Where lines begin, to turn an offset into a line and a column.
+/// The starts of all lines, to convert an offset into a line and a column.
 pub(crate) struct LineIndex<'a> {
     text: &'a str,
     starts: Vec<usize>,
@@ -72,7 +72,7 @@ impl<'a> LineIndex<'a> {
         Self { text, starts }
     }
 
-    /// Line and column of an offset, both from 1.
+    /// Returns line and column of an offset, both from 1.
     pub(crate) fn at(&self, offset: usize) -> (u32, u32) {
         let line = self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
         let start = self.starts.get(line).copied().unwrap_or(0);
@@ -85,7 +85,7 @@ struct JsoncReader<'a> {
     origin: &'a Arc<ConfigOrigin>,
     lines: &'a LineIndex<'a>,
     problems: &'a mut Vec<Problem>,
-    way: Vec<String>,
+    path: Vec<String>,
 }
 
 impl JsoncReader<'_> {
@@ -111,12 +111,12 @@ impl JsoncReader<'_> {
                 for property in &object.properties {
                     let key = property.name.as_str().to_owned();
                     let key_at = self.place(property.range.start);
-                    self.way.push(key.clone());
+                    self.path.push(key.clone());
                     if let Some(line) = lines.get(property.name.as_str()) {
                         let problem = Problem::error(
                             ProblemCode::Duplicate,
                             &key_at,
-                            self.way.join("."),
+                            self.path.join("."),
                             format!("this key is already set in line {line}"),
                         );
                         self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
@@ -125,7 +125,7 @@ impl JsoncReader<'_> {
                         let node = self.node(&property.value);
                         entries.push(MapEntry { key, at: key_at, node });
                     }
-                    self.way.pop();
+                    self.path.pop();
                 }
                 NodeValue::Map(entries)
             }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn values_know_their_place() {
+    fn value_has_location() {
         let text = "{\n  // a word\n  \"ä\": {\"b\": [1, 2,],},\n}";
         let node = parse(text, &origin(), &mut Vec::new()).unwrap();
         let inner = node.at(&["ä", "b"]).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_a_place() {
+    fn syntax_error_has_location() {
         let table = [
             ("{\"a\": }", "x.json:1:7"),
             ("{\n  \"a\": 1\n  \"b\": 2\n}", "x.json:2:"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_key_is_reported_and_the_first_counts() {
+    fn duplicate_key_is_reported_and_first_is_used() {
         let mut problems = Vec::new();
         let node = parse("{\"p\": {\"bash\": \"deny\",\n\"bash\": \"allow\"}}", &origin(), &mut problems).unwrap();
         assert_eq!(node.to_json(), serde_json::json!({"p": {"bash": "deny"}}));

@@ -1,6 +1,7 @@
-//! Language servers: the ones that are known, which of them a file belongs to, and what the settings make of both.
+//! Language servers: the known ones, the files that each is for, and the changes that the settings
+//! make.
 //!
-//! To add one: a line in `KNOWN`.
+//! To add one, add a line to `KNOWN`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,38 +11,38 @@ use serde_json::Value;
 use super::file::{LanguageServer, OnOrNamed};
 use base::environment::Environment;
 
-/// A language server that may be asked about files.
+/// A language server that may be used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerEntry {
-    /// OpenCode's name of a known one, else the key in the settings.
+    /// OpenCode's name of a known server, otherwise the key in the settings.
     pub name: String,
     /// The program and its arguments; never empty.
     pub command: Vec<String>,
-    /// The endings of names it is for, with their dot, and whole names without one.
+    /// The extensions it is for, with their dot, and whole file names without one.
     pub extensions: Vec<String>,
-    /// Set for it, over what commands get.
+    /// Variables for it, in addition to those of commands.
     pub environment: Vec<(String, String)>,
     /// Sent to it at the start.
     pub initialization: Option<Value>,
-    /// What is known of it; none for one of the user's own.
+    /// The table entry of a known server; `None` for the user's own.
     known: Option<&'static KnownServer>,
-    /// The program is looked for in the project as well.
-    usual: bool,
+    /// Whether it has its default program, which is looked up in the project as well.
+    is_default_program: bool,
 }
 
 #[derive(Debug, PartialEq)]
 struct KnownServer {
     name: &'static str,
-    /// Words that are separated by single spaces.
+    /// Arguments separated by single spaces.
     command: &'static str,
     extensions: &'static str,
-    /// Where a project of its kind begins: the nearest folder upward that has one of these. Groups are separated by
-    /// `|`; a later one counts where none of an earlier one lies anywhere. `a:b` is a file that contains a text,
-    /// `*.x` any file with that ending.
+    /// The files that mark the root of a project: the nearest directory upward with one of them.
+    /// Groups are separated by `|`; a later group is used only if no file of an earlier one is
+    /// found. `a:b` is a file `a` that contains the text `b`, `*.x` any file with that extension.
     roots: &'static str,
-    /// Without one of `roots` the project does not mean it.
+    /// Whether the server is only used if one of `roots` is found.
     required: bool,
-    /// The project does not mean it where one of these lies upward.
+    /// The server is not used if one of these files is found upward.
     unless: &'static str,
     /// The usual way to install it.
     install: &'static str,
@@ -68,7 +69,8 @@ const fn required(known: KnownServer) -> KnownServer {
     KnownServer { required: true, ..known }
 }
 
-/// Those that need no command in the settings, with OpenCode's names. In this order they are asked.
+/// Servers that need no command in the settings, with OpenCode's names, in the order in which they
+/// are used.
 #[rustfmt::skip]
 const KNOWN: &[KnownServer] = &[
     required(known("deno", "deno lsp", ".ts .tsx .js .jsx .mjs", "deno.json deno.jsonc", "https://deno.com")),
@@ -110,7 +112,7 @@ const KNOWN: &[KnownServer] = &[
     known("julials", "julia --startup-file=no --history-file=no -e using\u{a0}LanguageServer;runserver()", ".jl", "Project.toml Manifest.toml", "julia -e 'using Pkg; Pkg.add(\"LanguageServer\")'"),
 ];
 
-/// What a server calls the language of a file, where that is not the ending itself.
+/// Language identifiers of files, unless the identifier is the extension itself.
 const LANGUAGES: &[(&str, &str)] = &[
     (".ts .mts .cts", "typescript"),
     (".tsx", "typescriptreact"),
@@ -147,51 +149,51 @@ const LANGUAGES: &[(&str, &str)] = &[
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerRun {
     pub name: String,
-    /// The program where it was found, and its arguments.
+    /// The path of the program, and its arguments.
     pub command: (PathBuf, Vec<String>),
     pub environment: Vec<(String, String)>,
     /// Sent to it at the start.
     pub initialization: Option<Value>,
-    /// The folder it works on.
+    /// The directory it works on.
     pub root: PathBuf,
 }
 
-/// A server that is wanted, and whose program is not there.
+/// A requested server whose program is not installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingServer {
     pub name: String,
-    /// The program that was looked for.
+    /// The program that was looked up.
     pub program: String,
-    /// The usual way to install it, for one that is known.
+    /// The usual way to install it, for a known server.
     pub install: Option<&'static str>,
 }
 
 impl ServerEntry {
     fn of(known: &'static KnownServer) -> Self {
-        // A no-break space stands for one within a word.
-        let word = |word: &str| word.replace('\u{a0}', " ");
+        // A no-break space is a space within an argument.
+        let argument = |word: &str| word.replace('\u{a0}', " ");
         Self {
             name: known.name.to_owned(),
-            command: known.command.split(' ').map(word).collect(),
+            command: known.command.split(' ').map(argument).collect(),
             extensions: known.extensions.split(' ').map(str::to_owned).collect(),
             environment: Vec::new(),
             initialization: None,
             known: Some(known),
-            usual: true,
+            is_default_program: true,
         }
     }
 
-    /// Whether it is for files of such a name.
+    /// Whether it is for files of this name.
     pub fn is_for(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         self.extensions.iter().any(|extension| fits(extension, name))
     }
 
-    /// How it would run for a file, below the root of its project; none where the project does not mean it.
-    /// Looks at the disk.
+    /// Returns the command for a file, below the root of its project. `None` if the server does not
+    /// apply to the project. Reads the disk.
     ///
     /// # Errors
-    /// The program that is not there.
+    /// If the program is not installed.
     pub fn run(
         &self,
         file: &Path,
@@ -199,32 +201,33 @@ impl ServerEntry {
         environment: &Environment,
     ) -> Result<Option<ServerRun>, MissingServer> {
         let upward: Vec<&Path> = file.ancestors().skip(1).take_while(|folder| folder.starts_with(project)).collect();
-        let has = |group: &str| {
-            let marks = |folder: &&&Path| group.split_whitespace().any(|mark| marked(folder, mark));
-            upward.iter().find(marks).map(|folder| folder.to_path_buf())
+        let nearest_with = |group: &str| {
+            let has_mark = |folder: &&&Path| group.split_whitespace().any(|mark| is_marked(folder, mark));
+            upward.iter().find(has_mark).map(|folder| folder.to_path_buf())
         };
-        let found = self.known.and_then(|known| known.roots.split('|').find_map(has));
-        if let Some(known) = self.known
-            && (known.required && found.is_none() || !known.unless.is_empty() && has(known.unless).is_some())
-        {
-            return Ok(None);
+        let found = self.known.and_then(|known| known.roots.split('|').find_map(nearest_with));
+        if let Some(known) = self.known {
+            let lacks_root = known.required && found.is_none();
+            if lacks_root || !known.unless.is_empty() && nearest_with(known.unless).is_some() {
+                return Ok(None);
+            }
         }
         let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
-        let own = upward.iter().map(|folder| folder.join("node_modules/.bin"));
-        let there = if program.contains('/') {
+        let project_bins = upward.iter().map(|folder| folder.join("node_modules/.bin"));
+        let executable = if program.contains('/') {
             Some(project.join(program)).filter(|file| base::executable::is_executable(file))
-        } else if self.usual {
-            base::executable::find(program, own.chain(environment.path()))
+        } else if self.is_default_program {
+            base::executable::find(program, project_bins.chain(environment.path()))
         } else {
             base::executable::find(program, environment.path())
         };
-        let Some(there) = there else {
-            let install = self.known.filter(|_| self.usual).map(|known| known.install);
+        let Some(executable) = executable else {
+            let install = if self.is_default_program { self.known.map(|known| known.install) } else { None };
             return Err(MissingServer { name: self.name.clone(), program: program.clone(), install });
         };
         Ok(Some(ServerRun {
             name: self.name.clone(),
-            command: (there, arguments.to_vec()),
+            command: (executable, arguments.to_vec()),
             environment: self.environment.clone(),
             initialization: self.initialization.clone(),
             root: found.unwrap_or_else(|| project.to_owned()),
@@ -232,7 +235,7 @@ impl ServerEntry {
     }
 }
 
-/// What servers call the language of a file of that name.
+/// Returns the language identifier of a file with that name.
 pub fn language(path: &Path) -> String {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let known = LANGUAGES.iter().find(|(endings, _)| endings.split(' ').any(|ending| fits(ending, name)));
@@ -240,7 +243,7 @@ pub fn language(path: &Path) -> String {
     known.map_or_else(ending, |(_, language)| (*language).to_owned())
 }
 
-/// What the settings make of the known ones. An entry without a command changes a known one.
+/// Applies the settings to the known servers. An entry without a command changes a known one.
 ///
 /// The second list has the names of entries that are neither known nor have a command.
 pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<ServerEntry>, Vec<String>) {
@@ -249,10 +252,11 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
         Some(OnOrNamed::Switch(true)) => Vec::new(),
         Some(OnOrNamed::Named(named)) => named.0,
     };
-    // Two that judge the same files would say everything twice: ty is for those who name it.
-    let ty = named.iter().any(|(name, written)| name == "ty" && !written.disabled);
-    let double = |known: &&'static KnownServer| known.name != if ty { "pyright" } else { "ty" };
-    let known: Vec<&'static KnownServer> = KNOWN.iter().filter(double).collect();
+    // Two type checkers for the same files would report everything twice, so ty is used only if the
+    // settings name it.
+    let is_ty_named = named.iter().any(|(name, written)| name == "ty" && !written.disabled);
+    let unused_checker = if is_ty_named { "pyright" } else { "ty" };
+    let known: Vec<&'static KnownServer> = KNOWN.iter().filter(|known| known.name != unused_checker).collect();
     let mut entries: Vec<Option<ServerEntry>> = known.iter().map(|known| Some(ServerEntry::of(known))).collect();
     let mut places: HashMap<String, usize> = HashMap::new();
     places.extend(known.iter().enumerate().map(|(at, known)| (known.name.to_owned(), at)));
@@ -268,7 +272,7 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
         let entry = match known {
             Some(entry) => entry,
             None if written.command.is_empty() || written.extensions.is_empty() => {
-                // Named beside ty, it is left out all the same.
+                // pyright, if ty is named too: it stays left out.
                 if !KNOWN.iter().any(|known| known.name == name) {
                     incomplete.push(name);
                 }
@@ -276,20 +280,21 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
             }
             None => {
                 places.insert(name.clone(), entries.len());
-                let own = ServerEntry {
+                let user_server = ServerEntry {
                     name,
                     command: Vec::new(),
                     extensions: Vec::new(),
                     environment: Vec::new(),
                     initialization: None,
                     known: None,
-                    usual: false,
+                    is_default_program: false,
                 };
-                entries.push_mut(None).insert(own)
+                entries.push_mut(None).insert(user_server)
             }
         };
         if !written.command.is_empty() {
-            (entry.command, entry.usual) = (written.command, false);
+            entry.command = written.command;
+            entry.is_default_program = false;
         }
         if !written.extensions.is_empty() {
             entry.extensions = written.extensions;
@@ -300,14 +305,14 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
     (entries.into_iter().flatten().collect(), incomplete)
 }
 
-/// Whether a name has an ending, or is the name that is meant.
+/// Whether a file name has an extension, or is the given whole name.
 fn fits(ending: &str, name: &str) -> bool {
     if ending.starts_with('.') { name.len() > ending.len() && name.ends_with(ending) } else { name == ending }
 }
 
-fn marked(folder: &Path, mark: &str) -> bool {
-    /// A manifest that is larger is not looked into.
-    const MOST: u64 = 1 << 20;
+fn is_marked(folder: &Path, mark: &str) -> bool {
+    /// The maximum size of a manifest that is searched.
+    const MAX_BYTES: u64 = 1 << 20;
     if let Some(ending) = mark.strip_prefix('*') {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         return entries.take(1_000).any(|entry| entry.file_name().to_str().is_some_and(|name| fits(ending, name)));
@@ -316,7 +321,7 @@ fn marked(folder: &Path, mark: &str) -> bool {
         None => folder.join(mark).exists(),
         Some((name, text)) => {
             let file = folder.join(name);
-            let small = std::fs::metadata(&file).is_ok_and(|data| data.is_file() && data.len() <= MOST);
+            let small = std::fs::metadata(&file).is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
             small && std::fs::read_to_string(&file).is_ok_and(|has| has.contains(text))
         }
     }
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_change_the_known_ones() {
+    fn settings_change_known_servers() {
         let names = |entries: &[ServerEntry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
         let all = names(&named(json!(true)));
         assert_eq!(all.len(), KNOWN.len() - 1, "ty is for those who name it");
@@ -359,7 +364,7 @@ mod tests {
         let find = |name: &str| changed.iter().find(|entry| entry.name == name).unwrap();
         assert_eq!(find("gopls").initialization, Some(json!({"gofumpt": true})));
         assert_eq!(find("gopls").environment, [("A".to_owned(), "1".to_owned())]);
-        assert!(!find("clangd").usual && find("gopls").usual);
+        assert!(!find("clangd").is_default_program && find("gopls").is_default_program);
         let own = find("own");
         assert!(own.is_for(Path::new("/x/a.own")) && own.is_for(Path::new("/x/Ownfile")));
         assert!(!own.is_for(Path::new("/x/.own")) && !own.is_for(Path::new("/x/AnOwnfile")));
@@ -369,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_of_the_table_is_whole() {
+    fn known_servers_are_complete_and_unique() {
         for (n, known) in KNOWN.iter().enumerate() {
             let entry = ServerEntry::of(known);
             assert!(entry.command.iter().all(|word| !word.is_empty()), "{}", known.name);
@@ -390,9 +395,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_runs_where_a_project_of_its_kind_begins() {
+    fn server_runs_at_nearest_root() {
         let place = tempfile::tempdir().unwrap();
-        let (root, bin) = (place.path().join("project"), place.path().join("bin"));
+        let root = place.path().join("project");
+        let bin = place.path().join("bin");
         let write = |path: &str, text: &str| {
             let path = place.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -422,13 +428,13 @@ mod tests {
         assert_eq!(run("rust", "a/src/main.rs").unwrap().unwrap().root, root);
         write("project/Cargo.toml", "[package]\n");
         assert_eq!(run("rust", "b/c/d/main.rs").unwrap().unwrap().root, root.join("b/c"));
-        // One of two.
+        // Only one of deno and typescript runs.
         assert_eq!(run("deno", "x/a.ts").unwrap(), None);
         assert_eq!(run("typescript", "x/a.ts").unwrap().unwrap().root, root);
         write("project/x/deno.json", "{}");
         assert_eq!(run("deno", "x/a.ts").unwrap().unwrap().root, root.join("x"));
         assert_eq!(run("typescript", "x/a.ts").unwrap(), None);
-        // The project's own program comes first.
+        // The project's own program takes precedence.
         write("project/y/node_modules/.bin/typescript-language-server", "");
         let own = run("typescript", "y/a.ts").unwrap().unwrap();
         assert_eq!(own.command.0, root.join("y/node_modules/.bin/typescript-language-server"));

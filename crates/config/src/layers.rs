@@ -1,17 +1,18 @@
-//! Where settings are found and in what order they win, lowest first:
+//! The layers of settings and their order, lowest first:
 //!
-//! 1. what was last fetched of an organisation's defaults;
-//! 2. the user's own: `~/.config/opencode/{config.json,opencode.json,opencode.jsonc}`, then
+//! 1. the last fetched defaults of an organisation;
+//! 2. the user's own files: `~/.config/opencode/{config.json,opencode.json,opencode.jsonc}`, then
 //!    `~/.config/adjutant/adjutant.json(c)`;
 //! 3. the files that `OPENCODE_CONFIG` and `ADJUTANT_CONFIG` name;
 //! 4. `opencode.json(c)`, then `adjutant.json(c)`, from the project's root down to the session's
 //!    directory;
 //! 5. directories: the user's two, `~/.opencode`, `~/.adjutant`, then `.opencode` and `.adjutant`
-//!    from the project's root down to the session's directory, then the ones that
-//!    `OPENCODE_CONFIG_DIR` and `ADJUTANT_CONFIG_DIR` name — an inner one wins over an outer one;
-//! 6. `OPENCODE_CONFIG_CONTENT`, then `ADJUTANT_CONFIG_CONTENT`; `ADJUTANT_STORE`, which is `store.url`;
+//!    from the project's root down to the session's directory, then those that
+//!    `OPENCODE_CONFIG_DIR` and `ADJUTANT_CONFIG_DIR` name; an inner one wins over an outer one;
+//! 6. `OPENCODE_CONFIG_CONTENT`, then `ADJUTANT_CONFIG_CONTENT`; `ADJUTANT_STORE`, which is
+//!    `store.url`;
 //! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant` (other systems: [`administered`]);
-//! 8. `OPENCODE_PERMISSION`, then `ADJUTANT_PERMISSION`, which are laid over `permission`.
+//! 8. `OPENCODE_PERMISSION`, then `ADJUTANT_PERMISSION`, which are merged over `permission`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,14 +24,14 @@ use super::disk::ConfigReader;
 use super::file::ConfigFile;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use super::resolve::on;
+use super::resolve::is_on;
 use super::script::{self, ScriptEntry};
 use super::settings::Directory;
 use super::{claude, decode, examples, jsonc, legacy, markdown, rules, substitute};
 use base::environment::Environment;
 use permission::shell::variable_danger;
 
-/// One text, read and checked.
+/// A settings text, parsed and checked.
 #[derive(Debug, Clone)]
 pub(crate) struct ParsedLayer {
     pub(crate) origin: Arc<ConfigOrigin>,
@@ -40,15 +41,16 @@ pub(crate) struct ParsedLayer {
 pub(crate) struct LayersRead {
     /// Lowest first.
     pub(crate) layers: Vec<ParsedLayer>,
-    /// What plugins have added, and below which of the layers it belongs.
+    /// The settings that plugins add, and the index of the layer that they come before.
     pub(crate) contributed: (usize, Vec<ParsedLayer>),
     pub(crate) directories: Vec<Directory>,
-    /// Found in `tool/` and `plugin/` of configuration directories, or named in `plugin`; in the order they load.
+    /// Found in `tool/` and `plugin/` of configuration directories, or named in `plugin`; in load
+    /// order.
     pub(crate) scripts: Vec<ScriptEntry>,
 }
 
-/// Variables of OpenCode that set something and that nothing follows from here: why, and what does it instead.
-const UNHEARD: [(&str, &str, &str); 2] = [
+/// OpenCode variables that have no effect here: the reason, and the alternative.
+const INEFFECTIVE_VARIABLES: [(&str, &str, &str); 2] = [
     (
         "OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS",
         "no effect: a command that names no timeout may take two minutes",
@@ -61,19 +63,19 @@ const UNHEARD: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// What a file of settings is called in a project and in a directory named by a variable: OpenCode's first.
+/// Names of settings files in a project and in a directory named by a variable: OpenCode's first.
 const NAMES: [&str; 4] = ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"];
 
-/// The same in a directory of OpenCode's, and in one of ours.
+/// Names of settings files in a directory of OpenCode's and of adjutant's.
 const THEIR_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
 const OUR_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
 
 pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Contribution]) -> LayersRead {
     let environment = disk.environment;
-    let project = !environment.setting("DISABLE_PROJECT_CONFIG").is_some_and(on);
+    let project = !environment.setting("DISABLE_PROJECT_CONFIG").is_some_and(is_on);
     let down = if project { down_to(&disk.worktree.root, cwd) } else { Vec::new() };
-    let (parsed, read, directories, scripts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut layers = LayerReader { disk, parsed, read, directories, scripts };
+    let mut layers =
+        LayerReader { disk, parsed: Vec::new(), read: Vec::new(), directories: Vec::new(), scripts: Vec::new() };
     layers.organisation(environment);
     layers.user(environment, cwd);
     for dir in &down {
@@ -108,15 +110,15 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Con
             layers.permission(text, &variable(name, Layer::Variable));
         }
     }
-    layers.claude(&down);
-    layers.unheard(environment);
+    layers.claude_hooks(&down);
+    layers.report_ineffective_variables(environment);
     let LayerReader { disk, parsed, directories, mut scripts, .. } = layers;
-    let places: Vec<(PathBuf, bool)> = directories.iter().map(|dir| (dir.path.clone(), dir.project)).collect();
-    scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &places, disk)));
+    let directory_list: Vec<(PathBuf, bool)> = directories.iter().map(|dir| (dir.path.clone(), dir.project)).collect();
+    scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &directory_list, disk)));
     LayersRead { layers: parsed, contributed, directories, scripts: script::once(scripts) }
 }
 
-/// Where an administrator's settings are on a system, lowest first.
+/// Returns the directories of an administrator's settings on a system, lowest first.
 pub(crate) fn administered(system: &str, program_data: Option<&str>) -> Vec<PathBuf> {
     let parent = match system {
         "macos" => PathBuf::from("/Library/Application Support"),
@@ -126,7 +128,8 @@ pub(crate) fn administered(system: &str, program_data: Option<&str>) -> Vec<Path
     ["opencode", "adjutant"].map(|name| parent.join(name)).into()
 }
 
-/// The directories from `root` down to `cwd`, both included. A cwd elsewhere stands alone.
+/// Returns the directories from `root` down to `cwd`, both included. A `cwd` outside `root` is
+/// returned alone.
 pub fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| base::worktree::normal(cwd));
     if !real.starts_with(root) {
@@ -152,17 +155,17 @@ fn variable(name: &str, layer: Layer) -> Arc<ConfigOrigin> {
 struct LayerReader<'d, 'a> {
     disk: &'d mut ConfigReader<'a>,
     parsed: Vec<ParsedLayer>,
-    /// The files read so far: one that belongs to two layers counts in the lower one.
+    /// The files read so far: a file that belongs to two layers counts in the lower one.
     read: Vec<PathBuf>,
     directories: Vec<Directory>,
     scripts: Vec<ScriptEntry>,
 }
 
 impl LayerReader<'_, '_> {
-    /// What was last fetched of an organisation's defaults.
+    /// Reads the last fetched defaults of organisations.
     fn organisation(&mut self, environment: &Environment) {
         for path in super::remote::logins(environment) {
-            // Somebody may log in later: that is a change like any other.
+            // An absent file is recorded too, so that a later login is noticed as a change.
             let origin = self.disk.origin(&path, Layer::Remote, false);
             let Some(text) = self.disk.read(&origin) else { continue };
             if !text.trim().is_empty()
@@ -189,7 +192,7 @@ impl LayerReader<'_, '_> {
         }
     }
 
-    /// The user's own files, and those that variables name.
+    /// Reads the user's own files, and those that variables name.
     fn user(&mut self, environment: &Environment, cwd: &Path) {
         let ours = &environment.dirs.config;
         let theirs = ours.with_file_name("opencode");
@@ -210,7 +213,7 @@ impl LayerReader<'_, '_> {
         }
     }
 
-    /// The directories, the outermost first.
+    /// Reads the configuration directories, the outermost first.
     fn all_directories(&mut self, environment: &Environment, down: &[PathBuf], cwd: &Path) {
         let ours = environment.dirs.config.clone();
         self.directory(ours.with_file_name("opencode"), &[], false, Layer::Global);
@@ -233,7 +236,7 @@ impl LayerReader<'_, '_> {
         }
     }
 
-    /// Reads the files of these names in a directory, and what its folders hold; once.
+    /// Reads the files of these names in a directory, and its folders, once.
     fn directory(&mut self, path: PathBuf, names: &[&str], project: bool, layer: Layer) {
         if self.directories.iter().any(|directory| directory.path == path) {
             return;
@@ -245,7 +248,7 @@ impl LayerReader<'_, '_> {
         self.directories.push(Directory { path, project });
     }
 
-    /// Reads a file. Says whether it is there.
+    /// Reads a file. Returns whether it exists, readable or not.
     fn file(&mut self, path: &Path, layer: Layer, project: bool) -> bool {
         if self.read.iter().any(|read| read == path) {
             return true;
@@ -268,10 +271,14 @@ impl LayerReader<'_, '_> {
         }
     }
 
-    /// What a plugin has added. Nothing in it is filled in from elsewhere.
+    /// Reads the settings that a plugin adds. Variables and files are not substituted in them.
     fn contributed(&mut self, contribution: &Contribution) {
-        let (name, project) = (contribution.plugin.clone(), contribution.project);
-        let origin = Arc::new(ConfigOrigin { name, path: None, layer: Layer::Directory, project });
+        let origin = Arc::new(ConfigOrigin {
+            name: contribution.plugin.clone(),
+            path: None,
+            layer: Layer::Directory,
+            project: contribution.project,
+        });
         match jsonc::parse(&contribution.settings, &origin, &mut self.disk.problems) {
             Ok(node) => self.node(node, &origin),
             Err(problem) => self.disk.problems.push(problem),
@@ -289,10 +296,10 @@ impl LayerReader<'_, '_> {
             ));
             return;
         }
-        legacy::renamed(&mut node, &mut self.disk.problems);
+        legacy::rewrite_later_format(&mut node, &mut self.disk.problems);
         ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
-        rules::unreachable_in(&node, &mut self.disk.problems);
+        rules::report_unreachable_in(&node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
         if origin.project && node.take("trust").is_some() {
             let text = "ignored: a project cannot declare itself trusted";
@@ -305,8 +312,8 @@ impl LayerReader<'_, '_> {
             ("store", "where sessions are kept"),
             ("serve", "who may connect"),
         ] {
-            let foreign = origin.project || key == "store" && origin.layer == Layer::Remote;
-            if foreign && node.take(key).is_some() {
+            let is_foreign = origin.project || key == "store" && origin.layer == Layer::Remote;
+            if is_foreign && node.take(key).is_some() {
                 let text = format!("ignored: only your own settings can say {what}");
                 self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, key, text));
             }
@@ -315,28 +322,30 @@ impl LayerReader<'_, '_> {
             drop_hidden(&mut node, &mut self.disk.problems);
             drop_variables(&mut node, &mut self.disk.problems);
         }
-        self.keep(origin.clone(), node);
+        self.push(origin.clone(), node);
     }
 
-    /// Takes a checked text in. It is tried alone, so that whatever its check has let through stays out of what others
-    /// say, and trust is asked for what is used.
-    fn keep(&mut self, origin: Arc<ConfigOrigin>, mut node: Node) {
+    /// Adds a checked layer. It is decoded alone, so that values which its check has missed stay
+    /// out of the joined tree, and trust is requested only for values in use.
+    fn push(&mut self, origin: Arc<ConfigOrigin>, mut node: Node) {
         decode::drop_unfit::<ConfigFile>(&mut node, &mut self.disk.problems);
         self.parsed.push(ParsedLayer { origin, node });
     }
 
-    /// The hooks of Claude Code's files, where the settings want them. Those of the home only where the user's
-    /// own settings say so.
-    fn claude(&mut self, down: &[PathBuf]) {
-        let wanted = |own: bool| {
-            let mut layers = self.parsed.iter().filter(|layer| !(own && layer.origin.project));
+    /// Reads the hooks of Claude Code's files if the settings request them. Those of the home
+    /// directory are read only if the user's own settings request them.
+    fn claude_hooks(&mut self, down: &[PathBuf]) {
+        let is_requested = |own_only: bool| {
+            let mut layers = self.parsed.iter().filter(|layer| !(own_only && layer.origin.project));
             layers.any(|layer| layer.node.at(&["hooks", "claude"]).and_then(Node::as_bool) == Some(true))
         };
-        let (any, own) = (wanted(false), wanted(true));
-        let home = self.disk.environment.home.clone().filter(|_| own);
+        if !is_requested(false) {
+            return;
+        }
+        let home = if is_requested(true) { self.disk.environment.home.clone() } else { None };
         let home = home.iter().map(|home| (home.as_path(), Layer::Global, false));
         let places: Vec<_> = home.chain(down.iter().map(|dir| (dir.as_path(), Layer::Project, true))).collect();
-        for (dir, layer, project) in places.into_iter().filter(|_| any) {
+        for (dir, layer, project) in places {
             for path in claude::files(dir) {
                 if self.read.contains(&path) {
                     continue;
@@ -348,7 +357,7 @@ impl LayerReader<'_, '_> {
                     Ok(node) => {
                         let mut node = claude::hooks(&node, &origin, &mut self.disk.problems);
                         ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
-                        self.keep(origin, node);
+                        self.push(origin, node);
                     }
                     Err(problem) => self.disk.problems.push(problem),
                 }
@@ -356,15 +365,18 @@ impl LayerReader<'_, '_> {
         }
     }
 
-    /// Tells of variables that somebody may count on in vain.
-    fn unheard(&mut self, environment: &Environment) {
-        for (name, why, hint) in UNHEARD.into_iter().filter(|(name, ..)| environment.var(name).is_some()) {
+    /// Reports variables that have no effect here.
+    fn report_ineffective_variables(&mut self, environment: &Environment) {
+        for (name, why, hint) in INEFFECTIVE_VARIABLES {
+            if environment.var(name).is_none() {
+                continue;
+            }
             let place = SourceLocation::whole(&variable(name, Layer::Variable));
             self.disk.problems.push(Problem::note(ProblemCode::NoEffect, &place, "", why).hint(hint));
         }
     }
 
-    /// A variable that holds the value of `permission` alone.
+    /// Reads a variable that holds only the value of `permission`.
     fn permission(&mut self, text: &str, origin: &Arc<ConfigOrigin>) {
         let Some(permission) = substitute::parse(text, origin, None, self.disk) else { return };
         let at = SourceLocation::whole(origin);
@@ -373,10 +385,10 @@ impl LayerReader<'_, '_> {
         ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
-        self.keep(origin.clone(), node);
+        self.push(origin.clone(), node);
     }
 
-    /// The Markdown files of a directory: commands, then agents, then modes.
+    /// Reads the Markdown files of a directory: commands, then agents, then modes.
     fn folders(&mut self, dir: &Path, layer: Layer, project: bool) {
         match self.disk.look(dir) {
             Ok(Some(meta)) if meta.is_dir() => {}
@@ -441,14 +453,15 @@ impl LayerReader<'_, '_> {
                         value: NodeValue::Map(vec![MapEntry { key: key.into(), at: at.clone(), node: inner }]),
                         at,
                     };
-                    self.keep(origin, node);
+                    self.push(origin, node);
                 }
             }
         }
     }
 }
 
-/// Takes what is hidden from commands out of a project's settings: that is the user's to say.
+/// Removes the hidden and shown paths of the sandbox from a project's settings: only the user sets
+/// them.
 fn drop_hidden(node: &mut Node, problems: &mut Vec<Problem>) {
     let Some(sandbox) = node.get_mut("sandbox") else { return };
     let mut is_changed = false;
@@ -464,14 +477,14 @@ fn drop_hidden(node: &mut Node, problems: &mut Vec<Problem>) {
             ));
         }
     }
-    // An empty object would still ask for trust.
+    // An empty object would still need trust.
     if is_changed && matches!(&sandbox.value, NodeValue::Map(entries) if entries.is_empty()) {
         node.take("sandbox");
     }
 }
 
-/// Takes the variables out of a project's programs that make programs run something else: no consent to
-/// a program is one to what a variable slips into it.
+/// Removes variables that make programs run other code from the programs of a project's settings:
+/// consent to a program does not cover code that a variable injects.
 fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
     let programs = [("mcp", "environment"), ("formatter", "environment"), ("hook", "environment"), ("lsp", "env")];
     for (kind, variables) in programs {
@@ -493,7 +506,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_system_has_its_place_for_administrators() {
+    fn administrator_directories_depend_on_system() {
         let table = [
             ("linux", None, "/etc"),
             ("freebsd", Some("ignored"), "/etc"),

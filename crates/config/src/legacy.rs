@@ -1,10 +1,10 @@
-//! Old spellings, rewritten into the modern ones so that nothing else has to know them. Telling the
-//! user is the declaration's business (`x-instead`), except where a value rather than a key is old.
+//! Old spellings, rewritten into the current ones so that no other module has to know them. The
+//! declaration reports them (`x-instead`), unless the value rather than the key is old.
 
 use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 
-/// Keys of the second format that stand elsewhere in this one.
+/// Keys of OpenCode's second format that have another place in this one.
 const MOVED: &[(&[&str], &[&str])] = &[
     (&["mcp", "servers"], &["mcp"]),
     (&["mcp", "timeout"], &["experimental", "mcp_timeout"]),
@@ -15,12 +15,17 @@ const MOVED: &[(&[&str], &[&str])] = &[
     (&["experimental", "subagent_depth"], &["subagent_depth"]),
 ];
 
-/// Keys of the second format that nothing here answers to.
+/// Keys of the second format that have no effect here.
 const UNUSED: &[&str] = &["plugins", "websearch", "warming"];
 
-/// Whether a value is the second format's: a server may well be called "servers".
-fn is_later(way: &[&str], node: &Node) -> bool {
-    match way {
+fn later_format(node: &Node, new: &str, old: &str) -> Problem {
+    let text = format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
+    Problem::note(ProblemCode::LaterFormat, &node.at, new, text)
+}
+
+/// Whether a value belongs to the second format: a server may well be named "servers".
+fn is_later(path: &[&str], node: &Node) -> bool {
+    match path {
         ["mcp", "servers"] => {
             !node.entries().is_empty()
                 && !["type", "command", "url", "enabled"].iter().any(|key| node.get(key).is_some())
@@ -30,8 +35,8 @@ fn is_later(way: &[&str], node: &Node) -> bool {
     }
 }
 
-fn remove(node: &mut Node, way: &[&str]) {
-    match way {
+fn remove(node: &mut Node, path: &[&str]) {
+    match path {
         [] => {}
         [key] => {
             node.take(key);
@@ -44,9 +49,9 @@ fn remove(node: &mut Node, way: &[&str]) {
     }
 }
 
-/// Puts a value where nothing is said yet.
-fn put(node: &mut Node, way: &[&str], value: Node) {
-    let Some((key, rest)) = way.split_first() else { return };
+/// Sets a value unless there is one.
+fn put(node: &mut Node, path: &[&str], value: Node) {
+    let Some((key, rest)) = path.split_first() else { return };
     if node.get(key).is_none() {
         let at = value.at.clone();
         node.set(key, at.clone(), if rest.is_empty() { value.clone() } else { Node::empty(at) });
@@ -56,8 +61,8 @@ fn put(node: &mut Node, way: &[&str], value: Node) {
     }
 }
 
-/// Keys of OpenCode's coming second format, rewritten before the tree is checked.
-pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
+/// Rewrites keys of OpenCode's coming second format, before the tree is checked.
+pub(crate) fn rewrite_later_format(node: &mut Node, problems: &mut Vec<Problem>) {
     for (new, old) in [("agents", "agent"), ("commands", "command"), ("providers", "provider")] {
         if node.get(old).is_none()
             && let Some(mut entry) = node.take(new)
@@ -77,14 +82,10 @@ pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
             agent_spellings(&mut agent.node, &format!("{key}.{}", agent.key), problems);
         }
     }
-    let note = |node: &Node, new: &str, old: &str| {
-        let text = format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
-        Problem::note(ProblemCode::LaterFormat, &node.at, new, text)
-    };
     for (new, old) in MOVED {
         let Some(found) = node.at(new).filter(|found| is_later(new, found)).cloned() else { continue };
         remove(node, new);
-        problems.push(note(&found, &new.join("."), &old.join(".")));
+        problems.push(later_format(&found, &new.join("."), &old.join(".")));
         if *new == ["mcp", "servers"] {
             for server in found.entries() {
                 put(node, &["mcp", &server.key], server.node.clone());
@@ -113,7 +114,7 @@ pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Other spellings of an agent's keys that public configurations use, and its modern name.
+/// Other spellings of an agent's keys in public configurations, with the current name.
 const AGENT_KEYS: &[(&str, &str)] = &[
     ("topP", "top_p"),
     ("max_steps", "steps"),
@@ -126,7 +127,7 @@ const AGENT_KEYS: &[(&str, &str)] = &[
     ("colour", "color"),
 ];
 
-/// Options of providers that public configurations write beside an agent's own keys.
+/// Options of providers that public configurations put next to an agent's own keys.
 const AGENT_OPTIONS: &[&str] = &[
     "reasoningEffort",
     "reasoning_effort",
@@ -146,9 +147,9 @@ const AGENT_OPTIONS: &[&str] = &[
     "extraBody",
 ];
 
-/// Rewrites other spellings in an agent, before it is checked. `way` leads to it.
-pub(crate) fn agent_spellings(agent: &mut Node, way: &str, problems: &mut Vec<Problem>) {
-    let join = |key: &str| if way.is_empty() { key.to_owned() } else { format!("{way}.{key}") };
+/// Rewrites other spellings in an agent, before it is checked. `path` is the agent's path.
+pub(crate) fn agent_spellings(agent: &mut Node, path: &str, problems: &mut Vec<Problem>) {
+    let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     for (other, key) in AGENT_KEYS {
         if agent.get(key).is_some() {
             continue;
@@ -160,11 +161,11 @@ pub(crate) fn agent_spellings(agent: &mut Node, way: &str, problems: &mut Vec<Pr
         }
     }
     if let Some(enabled) = agent.take("enabled")
-        && let Some(enabled_word) = enabled.node.as_bool()
+        && let Some(is_enabled) = enabled.node.as_bool()
     {
         let text = "\"enabled\" is another spelling; it works";
         problems.push(Problem::deprecated(&enabled.at, join("enabled"), text).hint("write \"disable\""));
-        agent.set("disable", enabled.at, Node { value: NodeValue::Bool(!enabled_word), at: enabled.node.at });
+        agent.set("disable", enabled.at, Node { value: NodeValue::Bool(!is_enabled), at: enabled.node.at });
     }
     for option in AGENT_OPTIONS {
         let Some(entry) = agent.take(option) else { continue };
@@ -204,7 +205,7 @@ fn lower_agent(agent: &mut Node) {
     }
 }
 
-/// Old spellings, in a tree that was checked.
+/// Rewrites old spellings in a checked tree.
 pub(crate) fn rewrite(node: &mut Node, problems: &mut Vec<Problem>) {
     if let Some(mut modes) = node.take("mode") {
         for entry in modes.node.entries_mut().into_iter().flatten() {
@@ -239,21 +240,21 @@ pub(crate) fn rewrite(node: &mut Node, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Old spellings in one agent.
-pub(crate) fn agent(node: &mut Node, way: &str, problems: &mut Vec<Problem>) {
+/// Rewrites old spellings in one agent.
+pub(crate) fn agent(node: &mut Node, path: &str, problems: &mut Vec<Problem>) {
     if let Some(steps) = node.take("maxSteps")
         && node.get("steps").is_none()
     {
         node.set("steps", steps.at, steps.node);
     }
     if let Some(permission) = permission_of(node) {
-        let way = if way.is_empty() { "permission".to_owned() } else { format!("{way}.permission") };
-        keys(permission, &way, problems);
+        let path = if path.is_empty() { "permission".to_owned() } else { format!("{path}.permission") };
+        keys(permission, &path, problems);
     }
     tools(node);
 }
 
-/// Lays an old key's entries under those of the new one.
+/// Merges an old key's entries under those of the new one.
 fn under(node: &mut Node, key: &str, old: MapEntry) {
     match node.take(key) {
         Some(new) => {
@@ -265,7 +266,7 @@ fn under(node: &mut Node, key: &str, old: MapEntry) {
     }
 }
 
-/// `tools: {bash: false}` becomes `permission: {bash: "deny"}`, under what `permission` says.
+/// Rewrites `tools: {bash: false}` as `permission: {bash: "deny"}`, below the present `permission`.
 fn tools(node: &mut Node) {
     let Some(tools) = node.take("tools") else { return };
     let mut rules = Node::empty(tools.at.clone());
@@ -285,7 +286,8 @@ fn tools(node: &mut Node) {
     }
 }
 
-/// The `permission` of a node as an object: a single action is the default for everything.
+/// Returns the `permission` of a node as an object: a single action becomes the default for
+/// everything.
 fn permission_of(node: &mut Node) -> Option<&mut Node> {
     let entries = node.entries_mut()?;
     let permission = &mut entries.iter_mut().find(|entry| entry.key == "permission")?.node;
@@ -298,8 +300,8 @@ fn permission_of(node: &mut Node) -> Option<&mut Node> {
     Some(permission)
 }
 
-/// Permission keys that tools no longer ask under.
-fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
+/// Renames permission keys that tools no longer use.
+fn keys(permission: &mut Node, path: &str, problems: &mut Vec<Problem>) {
     let Some(entries) = permission.entries_mut() else { return };
     let mut renamed: Vec<(String, SourceLocation, Node)> = Vec::new();
     entries.retain_mut(|entry| {
@@ -309,17 +311,17 @@ fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
             _ => return true,
         };
         let text = format!("\"{}\" is an old name for \"{modern}\"; it still works", entry.key);
-        let problem = Problem::deprecated(&entry.at, format!("{way}.{}", entry.key), text);
+        let problem = Problem::deprecated(&entry.at, format!("{path}.{}", entry.key), text);
         problems.push(problem.hint(format!("write \"{modern}\"")));
         renamed.push((modern.into(), entry.at.clone(), entry.node.clone()));
         false
     });
     for (key, at, node) in renamed {
         match entries.iter_mut().find(|entry| entry.key == key) {
-            // Two spellings of one thing: the stricter of two plain actions counts.
+            // Two spellings of one key: the stricter of two plain actions is used.
             Some(entry) => {
-                let strict = |node: &Node| node.as_text().and_then(super::rules::action);
-                if strict(&node) > strict(&entry.node) && strict(&entry.node).is_some() {
+                let action = |node: &Node| node.as_text().and_then(super::rules::action);
+                if action(&node) > action(&entry.node) && action(&entry.node).is_some() {
                     entry.node = node;
                 }
             }
@@ -337,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_format_is_read_as_the_first() {
+    fn second_format_is_read_as_first() {
         let table = [
             (r#"{"mcp":{"servers":{"db":{"type":"local"}}}}"#, r#"{"mcp":{"db":{"type":"local"}}}"#, 1),
             (r#"{"mcp":{"servers":{"type":"local"}}}"#, r#"{"mcp":{"servers":{"type":"local"}}}"#, 0),
@@ -354,7 +356,7 @@ mod tests {
         for (text, wanted, notes) in table {
             let mut problems = Vec::new();
             let mut node = super::super::jsonc::parse(text, &origin, &mut problems).unwrap();
-            renamed(&mut node, &mut problems);
+            rewrite_later_format(&mut node, &mut problems);
             let wanted: serde_json::Value = serde_json::from_str(wanted).unwrap();
             assert_eq!((node.to_json(), problems.len()), (wanted, notes), "{text}");
             assert!(problems.iter().all(|problem| problem.severity == ProblemSeverity::Note));

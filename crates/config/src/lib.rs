@@ -1,11 +1,10 @@
-//! What the user wants. [`load`] reads every layer of settings, checks each on its own, joins them
-//! and says what is wrong with them; it never fails. Nothing here runs, fetches or writes anything,
-//! and no user's file is ever changed.
+//! User and project settings. [`load`] reads every layer, checks each one, joins them and reports
+//! their problems; it never fails. This crate runs, fetches and writes nothing, and never changes a
+//! user's file.
 
 pub mod builtin;
 pub mod claude;
 pub mod contribution;
-mod covered;
 pub mod declare;
 mod decode;
 pub mod disk;
@@ -22,15 +21,16 @@ mod loosen;
 mod lost_denies;
 pub mod markdown;
 pub mod mcp;
-mod narrow;
 pub mod node;
 pub mod problem;
+mod provider_lists;
 pub mod reference;
 pub mod remote;
 mod resolve;
 pub mod roster;
 mod rules;
 pub mod script;
+mod script_inputs;
 pub mod serve;
 pub mod settings;
 pub mod show;
@@ -59,19 +59,19 @@ use layers::ParsedLayer;
 use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use transcript::ModelRef;
 
-/// Settings, and what there is to say about them.
+/// Settings, with their problems.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     pub settings: Settings,
-    /// What is wrong, in the order it was found.
+    /// The problems, in the order they were found.
     pub problems: Vec<Problem>,
-    /// What the project asks for beyond what an untrusted one may have.
+    /// The parts of the project's settings that need trust.
     pub trust: trust::Review,
-    /// Everything that was looked at, to notice a change.
+    /// The state of every file that was examined, to detect changes.
     pub fingerprint: ConfigFingerprint,
-    /// The joined tree, where every value knows who said it.
+    /// The joined tree; every value has its location.
     tree: Node,
-    /// The texts that were read, lowest layer first.
+    /// The sources that were read, lowest layer first.
     origins: Vec<std::sync::Arc<ConfigOrigin>>,
 }
 
@@ -87,71 +87,73 @@ impl Loaded {
         &self.tree
     }
 
-    /// Whether a file that was looked at is different by now.
+    /// Whether a file that was examined has changed since.
     #[cfg(test)]
     pub(crate) fn is_stale(&self) -> bool {
         self.fingerprint.is_stale()
     }
 
-    /// The files that were read, lowest layer first.
+    /// Returns the files that were read, lowest layer first.
     pub fn files(&self) -> Vec<PathBuf> {
         let paths = self.origins.iter().filter_map(|origin| origin.path.as_ref());
         paths.map(|path| path.to_path_buf()).collect()
     }
 
-    /// Whether any value is not used because it is wrong.
+    /// Whether any value is not used because of an error.
     #[cfg(any(test, feature = "testing"))]
     pub fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == ProblemSeverity::Error)
     }
 
-    /// The errors, and the problems that may hide a deny, that were not among those of an earlier reading. Where a reload has any, the earlier
-    /// settings are kept and these are reported, once.
+    /// Returns the errors, and the problems that may hide a deny, that an earlier load did not
+    /// have. If a reload has any, the earlier settings stay in use and these problems are reported
+    /// once.
     pub fn errors_since<'a>(&'a self, before: &'a [Problem]) -> impl Iterator<Item = &'a Problem> {
         let is_new = |problem: &&Problem| {
-            let same = |old: &Problem| {
-                (&old.location.origin, &old.key, &old.message)
-                    == (&problem.location.origin, &problem.key, &problem.message)
+            let is_same = |old: &Problem| {
+                old.location.origin == problem.location.origin
+                    && old.key == problem.key
+                    && old.message == problem.message
             };
-            (problem.severity == ProblemSeverity::Error || problem.can_hide_deny) && !before.iter().any(same)
+            (problem.severity == ProblemSeverity::Error || problem.can_hide_deny) && !before.iter().any(is_same)
         };
         self.problems.iter().filter(is_new)
     }
 
-    /// The models that the settings name, each with where.
+    /// Returns the models that the settings name, with the location and key of each.
     pub fn named_models(&self) -> Vec<(ModelRef, &SourceLocation, String)> {
         let agents = self.settings.agents.iter().map(|agent| ["agent", agent.name.as_str(), "model"]);
         let commands = self.settings.commands.iter().map(|command| ["command", command.name.as_str(), "model"]);
-        let inner = agents.chain(commands).map(|way| way.to_vec());
-        let ways = [vec!["model"], vec!["small_model"]].into_iter().chain(inner);
-        ways.filter_map(|way| {
-            let node = self.tree.at(&way)?;
-            Some((ModelRef::parse(node.as_text()?)?, &node.at, way.join(".")))
-        })
-        .collect()
+        let inner = agents.chain(commands).map(|path| path.to_vec());
+        let paths = [vec!["model"], vec!["small_model"]].into_iter().chain(inner);
+        let named = paths.filter_map(|path| {
+            let node = self.tree.at(&path)?;
+            Some((ModelRef::parse(node.as_text()?)?, &node.at, path.join(".")))
+        });
+        named.collect()
     }
 }
 
-/// Reads the settings that hold in a directory. Reads files, and blocks while it does.
+/// Reads the settings of a directory. Blocks on file access.
 pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loaded {
     load_with(environment, worktree, cwd, &[])
 }
 
-/// The same, with what plugins add to it.
+/// Reads the settings of a directory, with the settings that plugins add.
 pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, contributions: &[Contribution]) -> Loaded {
     let mut disk = ConfigReader::new(environment, worktree);
     let layers::LayersRead { mut layers, contributed, directories, mut scripts } =
         layers::read(&mut disk, cwd, contributions);
     let tools = rules::ToolNames::of(layers.iter().map(|layer| (&layer.node, layer.origin.project)), &scripts);
-    trust::drop_doubles(&mut layers, &mut disk.problems);
+    trust::drop_duplicate_hooks(&mut layers, &mut disk.problems);
     trust::drop_idle(&mut layers);
 
-    // What the user says without the project: a project may tighten it, never undo a deny of it.
+    // The user's settings without the project: a project may tighten them, and never lifts a deny.
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));
 
     trust::reads::drop_readable(&mut disk.uses, &alone, environment, worktree, cwd);
     let mut items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
-    items.extend(trust::hooks::meant(&alone, worktree, cwd));
+    items.extend(trust::hooks::items(&alone, worktree, cwd));
     items.extend(trust::scripts::items(&scripts, worktree));
     let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
         || environment.setting("TRUST").is_some_and(|value| value == "all");
@@ -164,14 +166,14 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
         drop_extensions(&mut layers, &mut scripts, &mut disk.problems);
     }
     let (below, contributed) = contributed;
-    let counts = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
-    layers.splice(below..below, contributed.into_iter().filter(counts));
+    let is_used = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
+    layers.splice(below..below, contributed.into_iter().filter(is_used));
 
     let mut tree = join(layers.iter());
     let mut problems = disk.problems;
-    narrow::keep_lists(&mut tree, &alone, &mut problems);
+    provider_lists::restrict_lists(&mut tree, &alone, &mut problems);
     let tools = tools.without_project(trust.is_withheld());
-    problems.extend(rules::odd(&tree, &tools, environment.home.as_deref(), &worktree.root, &problems));
+    problems.extend(rules::questionable(&tree, &tools, environment.home.as_deref(), &worktree.root, &problems));
     problems.extend(reference::problems(&tree, environment, worktree));
     problems.extend(withheld(&trust));
     let mut settings = resolve::settings(&tree, environment, &mut problems);
@@ -185,9 +187,11 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     keep_sandbox(&mut settings, &layers, &alone);
     settings.directories = directories;
     settings.scripts = scripts;
-    for hook in settings.hooks.iter_mut().filter(|_| trust.is_withheld()) {
-        let has_changed = trust.items.iter().any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
-        hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED);
+    if trust.is_withheld() {
+        for hook in &mut settings.hooks {
+            let has_changed = trust.items.iter().any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
+            hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED);
+        }
     }
     problems.extend(lost_guards.iter().map(|guard| guard.problem.clone()));
     settings.hooks.extend(lost_guards.into_iter().filter_map(|guard| guard.hook));
@@ -195,14 +199,15 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);
         command.untrusted = trust.is_withheld() && template.is_some_and(|node| node.at.origin.project);
-        let said = |key| tree.at(&["command", &command.name, key]).is_some_and(|node| node.at.origin.project);
-        command.lent = !settings.trusted && (said("agent") || said("subtask"));
+        let is_projects = |key| tree.at(&["command", &command.name, key]).is_some_and(|node| node.at.origin.project);
+        command.lent = !settings.trusted && (is_projects("agent") || is_projects("subtask"));
     }
     let origins = layers.into_iter().map(|layer| layer.origin).collect();
     Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
 }
 
-/// Returns what the user has answered to what the project asks for, with the guards that were trusted and do not hold.
+/// Returns the review of a project's items with the user's answer, and the trusted guards that are
+/// no longer in force.
 fn answered(
     items: Vec<trust::TrustItem>,
     everywhere: bool,
@@ -210,7 +215,8 @@ fn answered(
     scripts: &[script::ScriptEntry],
     disk: &mut ConfigReader,
 ) -> (trust::Review, Vec<trust::guards::LostGuard>) {
-    let (environment, root) = (disk.environment, &disk.worktree.root);
+    let environment = disk.environment;
+    let root = &disk.worktree.root;
     let digest = trust::digest(&items);
     for file in items.iter().flat_map(|item| &item.covered.files) {
         disk.seen.look(file).ok();
@@ -218,13 +224,11 @@ fn answered(
     let path = trust::TrustStore::path(environment);
     disk.seen.look(&path).ok();
     let answers = trust::TrustStore::open(environment);
-    let is_pure = environment.setting("PURE").is_some_and(resolve::on);
+    let is_pure = environment.setting("PURE").is_some_and(resolve::is_on);
     let can_ask = !everywhere && !is_pure;
     let guards = trust::guards::guards(&items, &join(layers.iter()), scripts);
-    let mut lost = match can_ask {
-        true => trust::guards::lost(&items, &digest, &guards, answers.entry(root)),
-        false => Vec::new(),
-    };
+    let mut lost =
+        if can_ask { trust::guards::lost(&items, &digest, &guards, answers.entry(root)) } else { Vec::new() };
     let mut unread_answers = answers.problem(disk::shown(&path, disk.worktree, environment));
     let mut decision = match (items.is_empty(), everywhere) {
         (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => trust::Decision::Unasked,
@@ -246,12 +250,14 @@ fn answered(
         let keys = lost.iter().filter(|guard| guard.is_changed == is_changed).map(|guard| guard.problem.key.clone());
         keys.collect()
     };
-    (trust.changed_guards, trust.gone_guards) = (keys(true), keys(false));
-    (trust.decision, trust.unread_answers) = (decision, unread_answers);
+    trust.changed_guards = keys(true);
+    trust.gone_guards = keys(false);
+    trust.decision = decision;
+    trust.unread_answers = unread_answers;
     (trust, lost)
 }
 
-/// Takes out all hooks, custom tools and plugins, as the user wants it for this process.
+/// Removes all hooks, custom tools and plugins, as the environment requests.
 fn drop_extensions(layers: &mut [ParsedLayer], scripts: &mut Vec<script::ScriptEntry>, problems: &mut Vec<Problem>) {
     for layer in layers {
         layer.node.take("hook");
@@ -262,11 +268,11 @@ fn drop_extensions(layers: &mut [ParsedLayer], scripts: &mut Vec<script::ScriptE
     }
 }
 
-/// A project that narrows the sandbox narrows the user's own: its word replaces an object of theirs, and what that
-/// forbade stays forbidden.
+/// Preserves the user's restrictions of the sandbox if a project narrows it: the project's value
+/// may replace an object of the user's, whose restrictions stay in force.
 fn keep_sandbox(settings: &mut Settings, layers: &[ParsedLayer], alone: &Node) {
     let narrowed = layers.iter().filter(|layer| layer.origin.project).filter_map(|layer| layer.node.get("sandbox"));
-    if narrowed.clone().count() == 0 || narrowed.clone().any(trust::widens) {
+    if narrowed.clone().count() == 0 || narrowed.clone().any(trust::can_widen) {
         return;
     }
     if let Some(own) = alone.get("sandbox").map(resolve::sandbox) {
@@ -276,18 +282,21 @@ fn keep_sandbox(settings: &mut Settings, layers: &[ParsedLayer], alone: &Node) {
     }
 }
 
-/// What stands in the project's files and waits for trust.
-fn withheld(trust: &trust::Review) -> impl Iterator<Item = Problem> {
-    let items = trust.items.iter().filter(|_| trust.is_withheld());
-    items.map(|item| {
+/// Returns a note for each withheld item of the project.
+fn withheld(trust: &trust::Review) -> Vec<Problem> {
+    if !trust.is_withheld() {
+        return Vec::new();
+    }
+    let note = |item: &trust::TrustItem| {
         let text = format!("not used until you trust this project: {}", item.detail);
         Problem::note(ProblemCode::Untrusted, &item.place, item.key.as_str(), text)
-    })
+    };
+    trust.items.iter().map(note).collect()
 }
 
 fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
-    let nothing = ConfigOrigin { name: "built in".into(), path: None, layer: Layer::BuiltIn, project: false };
-    let mut tree = Node::empty(SourceLocation::whole(&std::sync::Arc::new(nothing)));
+    let built_in = ConfigOrigin { name: "built in".into(), path: None, layer: Layer::BuiltIn, project: false };
+    let mut tree = Node::empty(SourceLocation::whole(&std::sync::Arc::new(built_in)));
     for layer in layers {
         if layer.origin.project {
             keep_defaults(&mut tree, &layer.node);
@@ -297,17 +306,17 @@ fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
     tree
 }
 
-/// What the user says about a whole permission stays the default for what a project says about parts of
-/// it: `"ask"` under `{"git push*": "deny"}` is `{"*": "ask", "git push*": "deny"}`.
+/// Keeps the user's value of a whole permission as the default if a project's value has patterns:
+/// `"ask"` under `{"git push*": "deny"}` becomes `{"*": "ask", "git push*": "deny"}`.
 fn keep_defaults(under: &mut Node, over: &Node) {
     let general = over.get("permission").map(|permission| (vec!["permission"], permission));
     let agents = over.get("agent").map(Node::entries).unwrap_or_default().iter();
     let agents = agents
         .filter_map(|agent| Some((vec!["agent", agent.key.as_str(), "permission"], agent.node.get("permission")?)));
-    for (way, permission) in general.into_iter().chain(agents) {
+    for (path, permission) in general.into_iter().chain(agents) {
         for parts in permission.entries().iter().filter(|entry| matches!(entry.node.value, NodeValue::Map(_))) {
             let Some(own) =
-                way.iter().chain([&parts.key.as_str()]).try_fold(&mut *under, |node, key| node.get_mut(key))
+                path.iter().chain([&parts.key.as_str()]).try_fold(&mut *under, |node, key| node.get_mut(key))
             else {
                 continue;
             };

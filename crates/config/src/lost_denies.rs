@@ -1,25 +1,27 @@
-//! Which problems may have kept a deny from being read. A file that cannot be read may have denied anything, and so
-//! may a key, a value or a name among the rules that is not understood. Until such a problem is solved, what
-//! `"approvals": "ask"` asks about is asked: [`permission::approve::judge_in_doubt`].
+//! Problems that may have hidden a deny. An unreadable file may have denied anything, and so may a
+//! key, value or name among the rules that is not understood. Until such a problem is fixed,
+//! everything is asked about that `"approvals": "ask"` asks about: see
+//! [`permission::approve::judge_in_doubt`].
 //!
-//! What cannot have denied anything does not count: a model that is misspelt, an agent's `steps` that is no number, a
-//! rule that only allows. A permission that no tool here has counts (`bahs`, `shell`), unless its name is that of a
-//! server's tool (`jira_search`) or plugins are there, whose tools are known only once they run.
+//! Problems that cannot have denied anything do not count: a misspelt model, an invalid number of
+//! `steps`, a rule that only allows. A permission that no tool has counts (`bahs`, `shell`), unless
+//! it has the form of a server's tool (`jira_search`) or there are plugins, whose tools are known
+//! only once they run.
 
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
 
-/// Keys under which something can be denied or guarded, at the top of a file.
+/// Top-level keys that can deny or guard something.
 const FORBIDDING: [&str; 8] = ["permission", "permissions", "tools", "agent", "mode", "approvals", "sandbox", "hook"];
 
-/// What of these can stand in one agent.
+/// Keys of one agent that can.
 const OF_AN_AGENT: [&str; 3] = ["permission", "permissions", "tools"];
 
-/// What confines commands further, in `sandbox`.
+/// Keys of `sandbox` that restrict commands further.
 const OF_THE_SANDBOX: [&str; 4] = ["hide", "mode", "network", "unattended"];
 
-/// Whether a problem that was found in a settings text may hide a deny, by what it is and where it was found. Unknown
-/// keys and names say so themselves, because their value decides.
+/// Whether a problem of a settings text may hide a deny, by its code and key. For unknown keys and
+/// names, the reporter decides, because it depends on their value.
 pub(crate) fn is_possible(problem: &Problem) -> bool {
     let is_error = problem.severity == ProblemSeverity::Error;
     let is_unread = match problem.code {
@@ -44,16 +46,17 @@ pub(crate) fn is_possible(problem: &Problem) -> bool {
     is_unread && (is_whole || can_forbid)
 }
 
-/// Returns whether a place is in the front matter of an agent or a command, whose keys stand at the top.
+/// Whether a location is in the front matter of an agent or a command, whose keys are top-level
+/// keys.
 fn is_front_matter(place: &SourceLocation) -> bool {
     place.origin.path.as_ref().is_some_and(|path| path.extension().is_some_and(|extension| extension == "md"))
 }
 
-/// Whether a deny or a guard can stand under a key. A name that is filled in from elsewhere can be any.
+/// Whether a key can contain a deny or a guard. A substituted name can be any key.
 fn forbids(key: &str) -> bool {
-    let mut way = key.split('.');
-    let first = way.next().unwrap_or_default();
-    let rest: Vec<&str> = way.collect();
+    let mut path = key.split('.');
+    let first = path.next().unwrap_or_default();
+    let rest: Vec<&str> = path.collect();
     match first {
         "agent" | "mode" => rest.len() < 2 || rest.iter().skip(1).any(|key| OF_AN_AGENT.contains(key)),
         "hook" => rest.last() != Some(&"timeout"),
@@ -61,9 +64,10 @@ fn forbids(key: &str) -> bool {
     }
 }
 
-/// Whether the value of an unknown key may have denied something, if the key was meant to be `near`.
-pub(crate) fn is_meant(way: &[String], near: &str, value: &Node) -> bool {
-    let known = match way {
+/// Whether the value of an unknown key may have denied something, if the key was meant to be
+/// `near`.
+pub(crate) fn is_meant(path: &[String], near: &str, value: &Node) -> bool {
+    let known = match path {
         [_] if is_front_matter(&value.at) => OF_AN_AGENT.contains(&near),
         [_] => FORBIDDING.contains(&near),
         [first, _] if first == "sandbox" => OF_THE_SANDBOX.contains(&near),
@@ -73,7 +77,7 @@ pub(crate) fn is_meant(way: &[String], near: &str, value: &Node) -> bool {
     known && (near == "hook" || is_stricter(value))
 }
 
-/// Whether a value says more than that something is allowed.
+/// Whether a value does more than allow something.
 pub(crate) fn is_stricter(value: &Node) -> bool {
     match &value.value {
         NodeValue::Null => false,
@@ -93,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_hides_a_deny_where_one_could_have_stood() {
+    fn problem_hides_deny_if_its_key_may_contain_one() {
         use ProblemCode::{Duplicate, Incomplete, Link, MissingFile, Syntax, UnsetVariable, WrongExample, WrongValue};
         use ProblemSeverity::{Error, Warning};
         let table = [
@@ -120,9 +124,9 @@ mod tests {
         ];
         let origin = ConfigOrigin { name: "f".into(), path: None, layer: Layer::Global, project: false };
         let place = SourceLocation::whole(&Arc::new(origin));
-        for (what, severity, code, key, expected) in table {
-            let problem = Problem::new(severity, code, &place, key, what);
-            assert_eq!(is_possible(&problem), expected, "{what}");
+        for (case, severity, code, key, expected) in table {
+            let problem = Problem::new(severity, code, &place, key, case);
+            assert_eq!(is_possible(&problem), expected, "{case}");
         }
         let table = [
             ("an agent's mode", WrongValue, "mode", false),
@@ -134,21 +138,21 @@ mod tests {
         let path = Some("/p/.opencode/agent/a.md".into());
         let origin = ConfigOrigin { name: "a.md".into(), path, layer: Layer::Global, project: false };
         let place = SourceLocation::whole(&Arc::new(origin));
-        for (what, code, key, expected) in table {
-            let problem = Problem::new(Error, code, &place, key, what);
-            assert_eq!(is_possible(&problem), expected, "{what}, in a front matter");
+        for (case, code, key, expected) in table {
+            let problem = Problem::new(Error, code, &place, key, case);
+            assert_eq!(is_possible(&problem), expected, "{case}, in a front matter");
         }
     }
 
     #[test]
-    fn a_misspelt_key_counts_where_it_may_have_confined() {
+    fn misspelt_key_hides_deny_if_it_may_restrict() {
         let origin = ConfigOrigin { name: "f".into(), path: None, layer: Layer::Global, project: false };
         let at = SourceLocation::whole(&Arc::new(origin));
         let value = |is_allowed| Node { value: NodeValue::Bool(is_allowed), at: at.clone() };
-        let way = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        assert!(is_meant(&way(&["sandbox", "netwrk"]), "network", &value(false)));
-        assert!(!is_meant(&way(&["sandbox", "netwrk"]), "network", &value(true)));
-        assert!(!is_meant(&way(&["sandbox", "writeable"]), "writable", &value(false)));
-        assert!(!is_meant(&way(&["agent", "build", "step"]), "steps", &value(false)));
+        let path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        assert!(is_meant(&path(&["sandbox", "netwrk"]), "network", &value(false)));
+        assert!(!is_meant(&path(&["sandbox", "netwrk"]), "network", &value(true)));
+        assert!(!is_meant(&path(&["sandbox", "writeable"]), "writable", &value(false)));
+        assert!(!is_meant(&path(&["agent", "build", "step"]), "steps", &value(false)));
     }
 }

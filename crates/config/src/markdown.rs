@@ -1,7 +1,7 @@
-//! Agents and commands written as Markdown: front matter in YAML between two lines `---`, and below
-//! it the prompt or template. Front matter is read as strictly as any settings file, with one
-//! kindness: where YAML itself fails because a value has a colon in it (`description: Use when: …`),
-//! such lines are taken as words and it is tried again.
+//! Agents and commands as Markdown: YAML front matter between two lines `---`, followed by the
+//! prompt or template. Front matter is checked as strictly as any settings file, with one
+//! exception: if the YAML is invalid because a value contains a colon (`description: Use when: …`),
+//! such values are quoted and it is parsed again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use super::legacy;
 use super::node::{ConfigOrigin, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
 
-/// A file in two: the front matter with the number of its first line, and the rest.
+/// The front matter and the body of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MarkdownParts<'a> {
-    /// Between the lines `---`; none where the file does not begin with one.
+    /// The text between the lines `---`. `None` if the file does not begin with one.
     pub matter: Option<&'a str>,
     pub body: &'a str,
-    /// The line the body begins on, from 1.
+    /// The line on which the body begins, from 1.
     pub body_line: u32,
 }
 
-/// Takes a file apart.
+/// Splits a file.
 ///
 /// # Errors
-/// Where front matter begins and does not end.
+/// If front matter begins and does not end.
 pub fn split(text: &str) -> Result<MarkdownParts<'_>, &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let fence = |line: &str| line.trim_end() == "---";
+    let is_fence = |line: &str| line.trim_end() == "---";
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
-    if !fence(first) {
+    if !is_fence(first) {
         return Ok(MarkdownParts { matter: None, body: text, body_line: 1 });
     }
     let start = first.len();
@@ -45,7 +45,7 @@ pub fn split(text: &str) -> Result<MarkdownParts<'_>, &'static str> {
     let mut count: u32 = 1;
     for line in lines {
         count = count.saturating_add(1);
-        if fence(line) {
+        if is_fence(line) {
             let body = text.get(end + line.len()..).unwrap_or_default();
             return Ok(MarkdownParts { matter: text.get(start..end), body, body_line: count.saturating_add(1) });
         }
@@ -54,7 +54,8 @@ pub fn split(text: &str) -> Result<MarkdownParts<'_>, &'static str> {
     Err("the front matter begins with --- and never ends")
 }
 
-/// Reads an agent's file: the name it gives itself, and what it says. None where it cannot be used.
+/// Reads an agent's file: its own name, if it has one, and its settings. `None` if it cannot be
+/// used.
 pub(crate) fn agent(
     origin: &Arc<ConfigOrigin>,
     old_place: bool,
@@ -71,7 +72,7 @@ pub(crate) fn agent(
     ConfigSchema::agent().check(&mut node, "", &mut disk.problems);
     legacy::agent(&mut node, "", &mut disk.problems);
     if let Some(permission) = node.get("permission") {
-        super::rules::unreachable(permission, "permission", &mut disk.problems);
+        super::rules::report_unreachable(permission, "permission", &mut disk.problems);
     }
     super::examples::in_agent(&mut node, disk);
     let own =
@@ -89,7 +90,7 @@ pub(crate) fn agent(
 pub(crate) fn command(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -> Option<(Option<String>, Node)> {
     let (node, body, body_at) = page_or(origin, disk, OnBadYaml::PlainBody)?;
     let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
-    // Other programs' commands have more keys (`allowed-tools`, `argument-hint`).
+    // Commands of other programs have further keys, such as `allowed-tools` and `argument-hint`.
     for known in ["allowed-tools", "argument-hint", "arguments"] {
         if let Some(entry) = node.take(known) {
             let text = "no effect: it belongs to commands of another program";
@@ -114,15 +115,15 @@ pub(crate) fn command(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -
     Some((own, node))
 }
 
-/// What a file whose front matter is not YAML is worth.
+/// The treatment of a file whose front matter is not YAML.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnBadYaml {
     Unused,
-    /// What stands below the front matter counts.
+    /// Only the body is used.
     PlainBody,
 }
 
-/// Front matter and body of a file; the front matter is always an object.
+/// Reads the front matter and the body of a file; the front matter is always an object.
 pub fn page(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -> Option<(Option<Node>, String, SourceLocation)> {
     page_or(origin, disk, OnBadYaml::Unused)
 }
@@ -134,7 +135,7 @@ fn page_or(
 ) -> Option<(Option<Node>, String, SourceLocation)> {
     let mut text = disk.read(origin)?;
     if origin.project {
-        let (seen, removed) = base::text::visible(&text);
+        let (visible, removed) = base::text::visible(&text);
         if removed > 0 {
             let some = if removed == 1 {
                 "1 invisible character is".to_owned()
@@ -147,7 +148,7 @@ fn page_or(
                 "",
                 format!("{some} taken out of this file"),
             ));
-            text = seen;
+            text = visible;
         }
     }
     let split = match split(&text) {
@@ -176,10 +177,10 @@ fn page_or(
     }
 }
 
-/// Front matter as a tree. `above` lines of the file come before it.
+/// Parses front matter into a tree. `above` lines of the file come before it.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The error, with its location.
 pub(crate) fn yaml(
     text: &str,
     origin: &Arc<ConfigOrigin>,
@@ -187,7 +188,7 @@ pub(crate) fn yaml(
     problems: &mut Vec<Problem>,
 ) -> Result<Node, Problem> {
     let first = parse(text).or_else(|e| {
-        let quoted = colons_quoted(text);
+        let quoted = quote_colons(text);
         if quoted == text { Err(e) } else { parse(&quoted).map_err(|_| e) }
     });
     let whole = SourceLocation { origin: origin.clone(), line: above.saturating_add(1), column: 1 };
@@ -203,7 +204,7 @@ pub(crate) fn yaml(
             return Err(problem.hint("put values with special characters in quotes; this file is not used"));
         }
     };
-    let mut reader = YamlReader { origin, above, problems, way: Vec::new() };
+    let mut reader = YamlReader { origin, above, problems, path: Vec::new() };
     let mut node = match raw {
         None => Node::empty(whole),
         Some(raw) => reader.node(raw),
@@ -220,7 +221,7 @@ pub(crate) fn yaml(
         );
         return Err(problem.hint("description: what it is for"));
     }
-    // A colour without quotes is a comment in YAML.
+    // An unquoted colour is a comment in YAML.
     if let Some((line, _)) =
         text.lines().enumerate().find(|(_, line)| line.starts_with("color: #") || line.starts_with("color:  #"))
     {
@@ -237,7 +238,7 @@ fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> 
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(None);
     }
-    // Far less than the parser's own limits: this is the head of a page, not a data set.
+    // Far below the parser's own limits: front matter is short.
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 20_000,
@@ -248,7 +249,7 @@ fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> 
             max_documents: 1,
         },
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
-        // One number that is none costs its key, not the whole file.
+        // An infinite or undefined number costs its key, not the whole file.
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         strict_booleans: true,
         with_snippet: false,
@@ -257,8 +258,8 @@ fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> 
 }
 
 /// Quotes the value of every line `key: value` that has no indentation, no quotes and a colon in
-/// its value. Lines keep their numbers.
-fn colons_quoted(text: &str) -> String {
+/// its value. Line numbers do not change.
+fn quote_colons(text: &str) -> String {
     let quote = |line: &str| -> String {
         let (bare, end) = line.strip_suffix('\n').map_or((line, ""), |bare| (bare, "\n"));
         let Some((key, value)) = bare.split_once(": ") else { return line.to_owned() };
@@ -278,7 +279,7 @@ fn place(at: Location, origin: &Arc<ConfigOrigin>, above: u32) -> SourceLocation
     SourceLocation { origin: origin.clone(), line, column: u32::try_from(at.column()).unwrap_or(0) }
 }
 
-/// YAML as it comes from the parser.
+/// A YAML value from the parser.
 #[derive(Debug)]
 enum YamlValue {
     Null,
@@ -355,7 +356,7 @@ struct YamlReader<'a> {
     origin: &'a Arc<ConfigOrigin>,
     above: u32,
     problems: &'a mut Vec<Problem>,
-    way: Vec<String>,
+    path: Vec<String>,
 }
 
 impl YamlReader<'_> {
@@ -371,16 +372,16 @@ impl YamlReader<'_> {
                 let mut entries: Vec<MapEntry> = Vec::with_capacity(map.len());
                 for (key, raw) in map {
                     let key_at = place(key.referenced, self.origin, self.above);
-                    self.way.push(key.value.clone());
+                    self.path.push(key.value.clone());
                     if let Some(first) = entries.iter().find(|entry| entry.key == key.value) {
                         let text = format!("this key is already set in line {}", first.at.line);
-                        let problem = Problem::error(ProblemCode::Duplicate, &key_at, self.way.join("."), text);
+                        let problem = Problem::error(ProblemCode::Duplicate, &key_at, self.path.join("."), text);
                         self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
                     } else {
                         let node = self.node(raw);
                         entries.push(MapEntry { key: key.value, at: key_at, node });
                     }
-                    self.way.pop();
+                    self.path.pop();
                 }
                 NodeValue::Map(entries)
             }
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_split() {
+    fn file_is_split_into_matter_and_body() {
         let split = |text| split(text).map(|split| (split.matter, split.body, split.body_line));
         assert_eq!(split("---\na: 1\n---\nb\n"), Ok((Some("a: 1\n"), "b\n", 4)));
         assert_eq!(split("---\r\na: 1\r\n---\r\nb"), Ok((Some("a: 1\r\n"), "b", 4)));
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_places_and_order() {
+    fn values_have_locations_and_order() {
         let (node, problems) = read("description: x\npermission:\n  \"*\": ask\n  bash:\n    git *: allow\nyes: yes\n");
         let node = node.unwrap();
         assert!(problems.is_empty(), "{problems:?}");
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn colons_in_values_are_forgiven() {
+    fn colons_in_values_are_accepted() {
         let (node, _) = read("description: Use when: always\nmodel: a/b:free\nsteps: 3\n");
         let node = node.unwrap();
         assert_eq!(node.get("description").and_then(Node::as_text), Some("Use when: always"));
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn invalid_front_matter_is_reported() {
         let (node, _) = read("a: [1\nb: 2\n");
         let problem = node.unwrap_err().to_string();
         assert!(problem.starts_with("a.md:") && problem.contains("not valid YAML"), "{problem}");

@@ -1,4 +1,4 @@
-//! MCP servers, as they are meant, and the addresses that none may have.
+//! Resolved MCP servers, and checks of their addresses.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -13,50 +13,56 @@ use super::file::{McpLog, OAuth};
 pub struct McpEntry {
     pub name: String,
     pub enabled: bool,
-    /// How long starting it and listing its tools may take.
+    /// The timeout of starting it and listing its tools.
     pub timeout: Duration,
-    /// How long a call may take without a word, where its entry says so.
+    /// The time that a call may take without progress, if its entry sets it.
     pub call_timeout: Option<Duration>,
-    /// Whether it may have a model asked.
+    /// Whether it may request answers from a model (sampling).
     pub sampling: bool,
-    /// From which severity on it is to tell what it logs, where its entry says so.
+    /// The minimum severity of its log messages, if its entry sets it.
     pub log: Option<McpLog>,
     pub transport: Transport,
-    /// Where it was last said something about, for people.
+    /// The location of its last mention, for display.
     pub source: String,
 }
 
-/// A server is another one when it is reached or treated otherwise, not when its entry has moved in its file.
+/// Servers are equal if they are reached and treated alike; a different position in the file does
+/// not matter.
 impl PartialEq for McpEntry {
     fn eq(&self, other: &Self) -> bool {
         let Self { name, enabled, timeout, call_timeout, sampling, log, transport, source: _ } = self;
-        (name, enabled, timeout, call_timeout) == (&other.name, &other.enabled, &other.timeout, &other.call_timeout)
-            && (sampling, log, transport) == (&other.sampling, &other.log, &other.transport)
+        *name == other.name
+            && *enabled == other.enabled
+            && *timeout == other.timeout
+            && *call_timeout == other.call_timeout
+            && *sampling == other.sampling
+            && *log == other.log
+            && *transport == other.transport
     }
 }
 
-/// How an MCP server is reached.
+/// The connection to an MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transport {
     Local {
         /// The program and its arguments; never empty.
         command: Vec<String>,
-        /// Where it runs, relative to the session's directory.
+        /// Its working directory, relative to the session's directory.
         cwd: Option<String>,
         environment: Vec<(String, String)>,
     },
     Remote {
         url: String,
         headers: Vec<(String, String)>,
-        /// How to log in; none never tries.
+        /// The settings for logins. `None` disables logins.
         oauth: Option<OAuth>,
-        /// Only the older HTTP with server-sent events is spoken there.
+        /// Whether only the older HTTP with server-sent events is supported.
         sse: bool,
     },
 }
 
-/// Why a server is not called at this address, if it is not: it is none, or everybody on the way could read
-/// what is secret in the request.
+/// Returns the reason why a server cannot be used at this address, if any: it is invalid, or
+/// secrets in the request could be read in transit.
 pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
     let parsed = match url::Url::parse(url) {
         Ok(parsed) => parsed,
@@ -78,27 +84,28 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
     }
 }
 
-/// Whether nobody else is on the way to this address: it is on this machine or in its network.
+/// Whether the address is on this machine or in its local network, so that no third party is in
+/// between.
 pub fn is_near(url: &url::Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
         Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
-        // A name without a dot is one of the network's own.
+        // A name without a dot is local to the network.
         Err(_) => !host.contains('.') || [".localhost", ".local", ".internal"].iter().any(|end| host.ends_with(end)),
     }
 }
 
-/// Whether what this header holds is for the server alone.
+/// Whether the value of this header is a secret of the server.
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["auth", "cookie", "key", "token", "secret", "password"].iter().any(|word| name.contains(word))
 }
 
-/// Puts a server into a settings file, whose other contents and comments stay as they are.
+/// Adds a server to a settings file; other contents and comments do not change.
 ///
 /// # Errors
-/// Where the file cannot be read or written, or has a server of this name.
+/// If the file cannot be read or written, or already has a server of this name.
 pub fn add(path: &Path, name: &str, entry: &serde_json::Value) -> Result<(), String> {
     let text = match base::file::read_regular_text(path) {
         Ok(text) => text,
@@ -120,7 +127,7 @@ pub fn add(path: &Path, name: &str, entry: &serde_json::Value) -> Result<(), Str
     file.persist(path).map(drop).map_err(|e| failed(e.error))
 }
 
-/// As the library takes values.
+/// Converts a value for the library.
 fn input(value: &serde_json::Value) -> CstInputValue {
     use serde_json::Value;
     match value {
@@ -140,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn insecure_and_invalid_addresses_are_refused() {
         let bearer = [("Authorization".to_owned(), "Bearer x".to_owned())];
         let plain = [("X-Team".to_owned(), "a".to_owned())];
         let table: [(&str, &[_], Option<&str>); 12] = [
@@ -158,11 +165,11 @@ mod tests {
             ("https://", &[], Some("it is not a URL (empty host)")),
         ];
         for (url, headers, expected) in table {
-            let said = refused(url, headers);
-            match (expected, &said) {
+            let reason = refused(url, headers);
+            match (expected, &reason) {
                 (None, None) => {}
-                (Some(part), Some(said)) if said.contains(part) => {}
-                _ => panic!("{url}: {said:?}"),
+                (Some(part), Some(reason)) if reason.contains(part) => {}
+                _ => panic!("{url}: {reason:?}"),
             }
         }
     }

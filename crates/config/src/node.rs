@@ -1,6 +1,6 @@
-//! What a file says, before anybody asks what it means: a tree in the order it was written, where
-//! every value knows its file, line and column. JSON with comments and YAML both become one, so
-//! checking, merging and "where did this come from" are written once.
+//! The tree of a settings file before it is decoded: values in written order, each with its file,
+//! line and column. JSON with comments and YAML both become such a tree, so that checks, merging
+//! and locations are implemented once.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use serde_json::Number;
 
-/// Who said something, lowest first: the order in which layers win.
+/// The source of a setting, lowest first: the order in which layers win.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
     BuiltIn,
-    /// The defaults of an organisation, as they were last fetched.
+    /// The defaults of an organisation, as last fetched.
     Remote,
     /// The user's own files.
     Global,
@@ -30,34 +30,36 @@ pub enum Layer {
     Variable,
 }
 
-/// A text that settings were read from.
+/// A text that contains settings.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigOrigin {
-    /// For people: a path, shortened where it lies in the project or at home, or a variable's name.
+    /// The displayed name: a path, shortened if it is in the project or the home directory, or the
+    /// name of a variable.
     pub name: String,
-    /// The file, where it is one.
+    /// The file, if it is one.
     pub path: Option<PathBuf>,
     pub layer: Layer,
-    /// It came with the project, so it may not run or loosen anything before the user trusts that.
+    /// Whether it is from the project, so that it may not run or loosen anything before the user
+    /// trusts that.
     pub project: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceLocation {
     pub origin: Arc<ConfigOrigin>,
-    /// From 1; 0 where the text as a whole is meant.
+    /// From 1; 0 for the whole text.
     pub line: u32,
     /// From 1, in characters.
     pub column: u32,
 }
 
 impl SourceLocation {
-    /// The text as a whole.
+    /// Returns the location of the whole text.
     pub fn whole(origin: &Arc<ConfigOrigin>) -> Self {
         Self { origin: origin.clone(), line: 0, column: 0 }
     }
 
-    /// `file:line`, for the source of a rule.
+    /// Returns `file:line`, for the source of a rule.
     pub fn short(&self) -> String {
         if self.line == 0 { self.origin.name.clone() } else { format!("{}:{}", self.origin.name, self.line) }
     }
@@ -73,7 +75,7 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// A value and where it was written.
+/// A value and its location.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub value: NodeValue,
@@ -82,13 +84,13 @@ pub struct Node {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeValue {
-    /// Nothing: the same as not saying it.
+    /// `null`: the same as an absent key.
     Null,
     Bool(bool),
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    /// Keys in the order they were written, each once.
+    /// Keys in written order, each once.
     Map(Vec<MapEntry>),
 }
 
@@ -112,17 +114,17 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }
 
-    /// The value of a key, to be changed.
+    /// Returns the value of a key, for modification.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
         self.entries_mut()?.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
     }
 
-    /// The value at the end of a way of keys.
-    pub fn at(&self, way: &[&str]) -> Option<&Self> {
-        way.iter().try_fold(self, |node, key| node.get(key))
+    /// Returns the value at a path of keys.
+    pub fn at(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// The entries of an object; of anything else none.
+    /// Returns the entries of an object; none for any other value.
     pub fn entries(&self) -> &[MapEntry] {
         match &self.value {
             NodeValue::Map(entries) => entries,
@@ -130,7 +132,7 @@ impl Node {
         }
     }
 
-    /// The entries of an object, to be changed.
+    /// Returns the entries of an object, for modification.
     pub fn entries_mut(&mut self) -> Option<&mut Vec<MapEntry>> {
         match &mut self.value {
             NodeValue::Map(entries) => Some(entries),
@@ -138,14 +140,14 @@ impl Node {
         }
     }
 
-    /// Takes a key out of an object.
+    /// Removes a key from an object.
     pub fn take(&mut self, key: &str) -> Option<MapEntry> {
         let entries = self.entries_mut()?;
         let index = entries.iter().position(|entry| entry.key == key)?;
         Some(entries.remove(index))
     }
 
-    /// Sets a key of an object: in place where it is there already, else at the end.
+    /// Sets a key of an object: in place if it exists, otherwise at the end.
     pub fn set(&mut self, key: &str, at: SourceLocation, node: Self) {
         if let Some(entries) = self.entries_mut() {
             match entries.iter_mut().find(|entry| entry.key == key) {
@@ -155,7 +157,7 @@ impl Node {
         }
     }
 
-    /// The words, if it is words.
+    /// Returns the text of a string.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             NodeValue::Text(text) => Some(text),
@@ -163,7 +165,7 @@ impl Node {
         }
     }
 
-    /// True or false, if it is that.
+    /// Returns the value of a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match self.value {
             NodeValue::Bool(yes) => Some(yes),
@@ -171,7 +173,7 @@ impl Node {
         }
     }
 
-    /// As JSON; the order of keys is lost.
+    /// Converts it to JSON; the order of keys is lost.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             NodeValue::Null => serde_json::Value::Null,
@@ -183,7 +185,7 @@ impl Node {
         }
     }
 
-    /// What it is, for people: `a string`, `an object` …
+    /// Returns the displayed type, such as `a string` or `an object`.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             NodeValue::Null => "nothing",
@@ -195,22 +197,22 @@ impl Node {
         }
     }
 
-    /// Calls `f` for every value in the tree, outermost first, with its way of keys.
-    pub fn walk<'a>(&'a self, way: &mut Vec<String>, f: &mut dyn FnMut(&[String], &'a Self)) {
-        f(way, self);
+    /// Calls `f` for every value of the tree with its path of keys, outermost first.
+    pub fn walk<'a>(&'a self, path: &mut Vec<String>, f: &mut dyn FnMut(&[String], &'a Self)) {
+        f(path, self);
         match &self.value {
             NodeValue::Map(entries) => {
                 for entry in entries {
-                    way.push(entry.key.clone());
-                    entry.node.walk(way, f);
-                    way.pop();
+                    path.push(entry.key.clone());
+                    entry.node.walk(path, f);
+                    path.pop();
                 }
             }
             NodeValue::List(nodes) => {
                 for (index, node) in nodes.iter().enumerate() {
-                    way.push(index.to_string());
-                    node.walk(way, f);
-                    way.pop();
+                    path.push(index.to_string());
+                    node.walk(path, f);
+                    path.pop();
                 }
             }
             _ => {}
@@ -218,8 +220,8 @@ impl Node {
     }
 }
 
-/// A number as a whole one, where it is one: `1e3` and `5.0` are. What is larger than every type comes out as the
-/// largest there is.
+/// Returns a number as an integer if it is whole, such as `1e3` and `5.0`. A number beyond every
+/// type becomes the largest integer.
 pub(crate) fn whole(number: &Number) -> Option<i128> {
     let exact = number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from));
     exact.or_else(|| {
@@ -230,8 +232,8 @@ pub(crate) fn whole(number: &Number) -> Option<i128> {
     })
 }
 
-/// Lays `over` upon `under`: objects key by key (a key that is there keeps its rank), everything
-/// else is replaced. Two lists grow instead: `instructions` and `plugin`.
+/// Merges `over` into `under`: objects key by key (an existing key keeps its position), everything
+/// else is replaced. Two lists are extended instead: `instructions` and `plugin`.
 pub fn merge(under: &mut Node, over: Node) {
     merge_at(under, over, 0, "");
 }
@@ -271,7 +273,7 @@ fn merge_at(under: &mut Node, over: Node, depth: usize, key: &str) {
     }
 }
 
-/// The name of a plugin without its version, so that a later layer's version wins.
+/// Returns the name of a plugin without its version, so that a later layer's version wins.
 fn package(node: &Node) -> String {
     let spec = match &node.value {
         NodeValue::List(parts) => parts.first().and_then(Node::as_text),

@@ -1,4 +1,4 @@
-//! Something in a file that is not as it should be, told so that it can be put right.
+//! Problems in settings, reported with a location and a hint so that the user can fix them.
 
 use base::text::nearest;
 use std::fmt;
@@ -7,13 +7,13 @@ use super::node::SourceLocation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProblemSeverity {
-    /// Worth knowing: a key that does nothing here.
+    /// Information, such as a key without effect.
     Note,
     /// An old spelling that still works.
     Deprecated,
-    /// It is used, but probably not as meant.
+    /// The value is used, but probably not as intended.
     Warning,
-    /// It is not used; the rest is.
+    /// The value is not used; the rest is.
     Error,
 }
 
@@ -28,45 +28,45 @@ impl ProblemSeverity {
     }
 }
 
-/// What kind of problem it is. Programs go by this, never by the message.
+/// The kind of a problem. Programs rely on it, never on the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProblemCode {
     /// The text is not JSON, no YAML, or not UTF-8.
     Syntax,
-    /// The system does not hand a file out, or it is not a file.
+    /// The system refuses to read the file, or it is not a regular file.
     Unreadable,
     /// A value of another type, or out of range.
     WrongValue,
-    /// No key of that name is known.
+    /// The key is unknown.
     UnknownKey,
-    /// A key, value or place with a modern spelling.
+    /// A key, value or place that has a newer spelling.
     OldSpelling,
     /// A key of a later format of OpenCode.
     LaterFormat,
-    /// Understood, and nothing follows from it.
+    /// Valid, but without effect.
     NoEffect,
-    /// Understood, and not done yet.
+    /// Valid, but not implemented yet.
     Later,
     /// The same key or name twice.
     Duplicate,
-    /// Something only the user may say.
+    /// A setting that only the user may make.
     NotForProjects,
-    /// Waits until the user trusts the project.
+    /// Not in effect until the user trusts the project.
     Untrusted,
-    /// A hook or plugin that could refuse calls and was trusted waits for trust again.
+    /// A trusted hook or plugin that could refuse calls needs trust again.
     LostGuard,
-    /// A file or directory that is named and not there.
+    /// A named file or directory that does not exist.
     MissingFile,
     /// An environment variable that is not set.
     UnsetVariable,
-    /// A file that leads out of the project, or in a circle.
+    /// A link that leads out of the project, or in a circle.
     Link,
     TooMuch,
-    /// Characters that nobody can see were taken out.
+    /// Invisible characters were removed.
     HiddenCharacters,
-    /// A part without which it cannot be used is missing.
+    /// A required part is missing.
     Incomplete,
-    /// It works, but no model is told what it is for.
+    /// Usable, but models get no description of it.
     NoDescription,
     /// A rule that a later one always overrules.
     UnreachableRule,
@@ -74,19 +74,19 @@ pub enum ProblemCode {
     OddRule,
     /// A permission that no tool asks for.
     UnknownPermission,
-    /// An example whose verdict is another one.
+    /// An example that has another verdict.
     WrongExample,
-    /// An agent that is not there, or that cannot be used like this.
+    /// An agent that does not exist, or that cannot be used like this.
     UnknownAgent,
     UnknownModel,
-    /// A model that is known, of a provider without a key.
+    /// A known model of a provider without a key.
     NoKey,
-    /// A file that reading is not allowed to show.
+    /// A file that may not be read.
     NotReadable,
 }
 
 impl ProblemCode {
-    /// As `config check --json` has it: `unknown-key`.
+    /// Returns the code as in `config check --json`, such as `unknown-key`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Syntax => "syntax",
@@ -120,23 +120,23 @@ impl ProblemCode {
     }
 }
 
-/// What follows as long as a deny may stand in what could not be read.
+/// The consequence as long as unreadable settings may contain a deny.
 pub(super) const UNTIL_FIXED: &str = "Until it is fixed, edits, tools of MCP servers and commands that are not known to be \
                                harmless are asked about, because it may have denied them.";
 
-/// Something that is not as it should be.
+/// A mistake in the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub code: ProblemCode,
     pub severity: ProblemSeverity,
     pub location: SourceLocation,
-    /// The way of keys to it, joined by dots; empty for the file as a whole.
+    /// The keys that lead to it, joined by dots; empty for the whole file.
     pub key: String,
-    /// What was expected and what was found, without a full stop.
+    /// The expected and the found value, without a full stop.
     pub message: String,
-    /// What to do: mostly the nearest thing that exists. Without a full stop.
+    /// The remedy, mostly the nearest existing name. Without a full stop.
     pub hint: Option<String>,
-    /// A deny may have stood in what could not be read.
+    /// Whether the unreadable part may have contained a deny.
     pub can_hide_deny: bool,
 }
 
@@ -186,7 +186,7 @@ impl Problem {
         Self::new(ProblemSeverity::Note, code, location, key, message)
     }
 
-    /// An old spelling at a location.
+    /// Creates a problem of an old spelling.
     pub fn deprecated(location: &SourceLocation, key: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(ProblemSeverity::Deprecated, ProblemCode::OldSpelling, location, key, message)
     }
@@ -197,7 +197,7 @@ impl Problem {
         self
     }
 
-    /// Suggests the nearest of some words, where one is near.
+    /// Suggests the nearest of the known words, if one is similar.
     #[must_use]
     pub fn nearest<'a>(mut self, word: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         if let Some(near) = nearest(word, known) {
@@ -208,7 +208,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// For programs; a line and column of 0 mean the file as a whole.
+    /// Returns the problem as JSON, for programs. A line and column of 0 mean the whole file.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
             "code": self.code.as_str(),
@@ -223,14 +223,15 @@ impl Problem {
         })
     }
 
-    /// The problem, as a sentence, and what follows as long as it may hide a deny.
+    /// Returns the problem as a sentence, followed by the consequence as long as it may hide a
+    /// deny.
     pub fn until_fixed(&self) -> String {
         let text = self.to_string();
         let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
         format!("{text}{end} {UNTIL_FIXED}")
     }
 
-    /// What is wrong and what to do, without where.
+    /// Returns the message and the hint, without the location.
     pub fn what(&self) -> String {
         match &self.hint {
             Some(hint) => format!("{}; {hint}", self.message),

@@ -1,4 +1,4 @@
-//! Further directories and repositories: where they are, and what is cloned.
+//! References: further directories and repositories, with the place of each clone.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,16 @@ use base::worktree::Worktree;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryClone {
-    /// For git: never an option, and no helper of its own.
+    /// The address for git: never an option or a remote helper.
     pub address: String,
-    /// None for the repository's default.
+    /// `None` for the repository's default branch.
     pub branch: Option<String>,
-    /// Where the clone is kept.
+    /// The directory of the clone.
     pub dir: PathBuf,
 }
 
 impl ReferenceEntry {
-    /// Its directory; for a repository that of its clone, which may not be there yet.
+    /// Returns the directory; for a repository that of its clone, which may not exist yet.
     pub fn dir(&self, environment: &Environment, worktree: &Worktree) -> Option<PathBuf> {
         let Some(path) = self.path.as_deref() else { return self.clone_of(environment).map(|clone| clone.dir) };
         Some(match (path.strip_prefix("~/"), environment.home.as_deref()) {
@@ -28,9 +28,13 @@ impl ReferenceEntry {
         })
     }
 
-    /// What is cloned for it; none where it is a directory, or names no repository.
+    /// Returns the clone of a repository. `None` if the reference is a directory, or names no valid
+    /// repository.
     pub fn clone_of(&self, environment: &Environment) -> Option<RepositoryClone> {
-        let repository = self.repository.as_deref().filter(|_| self.path.is_none())?.trim();
+        if self.path.is_some() {
+            return None;
+        }
+        let repository = self.repository.as_deref()?.trim();
         let address = address(repository)?;
         let branch = self.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty());
         if branch.is_some_and(|branch| !is_ref(branch)) {
@@ -45,10 +49,11 @@ impl ReferenceEntry {
     }
 }
 
-/// What is wrong with the references of a joined tree: nothing is there, or nothing that git could clone.
+/// Reports the references of a joined tree whose directory does not exist or whose repository git
+/// could not clone.
 pub(super) fn problems(tree: &Node, environment: &Environment, worktree: &Worktree) -> Vec<Problem> {
     let entries = tree.get("references").map(Node::entries).unwrap_or_default();
-    let wrong = |entry: &MapEntry| {
+    let problem_of = |entry: &MapEntry| {
         let key = |name: &str| format!("references.{}{}{name}", entry.key, if name.is_empty() { "" } else { "." });
         let inner = |name| entry.node.get(name).and_then(|node| Some((node, node.as_text()?)));
         let plain = entry.node.as_text().map(|text| (&entry.node, text, key("")));
@@ -70,10 +75,10 @@ pub(super) fn problems(tree: &Node, environment: &Environment, worktree: &Worktr
         let text = format!("\"{branch}\" cannot be the name of a branch");
         Some(Problem::warning(ProblemCode::WrongValue, &node.at, key("branch"), text))
     };
-    entries.iter().filter_map(wrong).collect()
+    entries.iter().filter_map(problem_of).collect()
 }
 
-/// The address that git is given: `owner/name` is GitHub's, `host/owner/name` is asked by https.
+/// Returns the address for git: `owner/name` is at GitHub, `host/owner/name` uses HTTPS.
 fn address(repository: &str) -> Option<String> {
     let plain = |part: &str| {
         !part.is_empty()
@@ -98,14 +103,14 @@ fn address(repository: &str) -> Option<String> {
     }
 }
 
-/// Whether a word can name a branch or a tag, and is nothing else to git.
+/// Whether a word can name a branch or a tag and has no other meaning to git.
 fn is_ref(branch: &str) -> bool {
     !branch.starts_with('-')
         && !branch.contains("..")
         && branch.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/'))
 }
 
-/// A folder name that people recognise and no two addresses share.
+/// Returns a folder name that is recognisable and unique to an address.
 fn folder(name: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
     let short = base::text::hex(&digest.as_ref()[..6]);
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repositories_have_addresses() {
+    fn repository_becomes_address_and_folder() {
         let table = [
             ("tokio-rs/tokio", Some("https://github.com/tokio-rs/tokio.git")),
             ("codeberg.org/forgejo/forgejo", Some("https://codeberg.org/forgejo/forgejo.git")),

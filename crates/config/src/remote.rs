@@ -1,5 +1,6 @@
-//! The defaults of an organisation (`.well-known/opencode`). Fetching is done elsewhere, after the
-//! session has started; here only what was last fetched is read, so nothing ever waits for it.
+//! The defaults of an organisation (`.well-known/opencode`). Another crate fetches them after the
+//! session has started; this module reads only the last fetched state, so that nothing waits for
+//! the network.
 
 use std::path::PathBuf;
 
@@ -7,28 +8,29 @@ use serde_json::Value;
 
 use base::environment::Environment;
 
-/// Defaults to be fetched from time to time.
+/// Defaults that are fetched periodically.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteDefaults {
-    /// `https://…/.well-known/opencode`.
+    /// The address, `https://…/.well-known/opencode`.
     pub address: String,
-    /// The variable that its settings may mention as `{env:NAME}`, and its value.
+    /// The variable that its settings may mention as `{env:NAME}`, with its value.
     pub token: Option<(String, String)>,
-    /// Where the settings are to be written once they are fetched: the `config` object alone.
+    /// The path to which the fetched settings are written: the `config` object alone.
     pub file: PathBuf,
 }
 
-/// The files that keep logins; the later one wins.
+/// Returns the files that store logins; the later one wins.
 pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
     let data = &environment.dirs.data;
     [data.with_file_name("opencode").join("auth.json"), data.join("auth.json")]
 }
 
-/// The organisations that the user logged in to: entries of type `wellknown` in `auth.json`.
+/// Returns the organisations that the user is logged in to: entries of type `wellknown` in
+/// `auth.json`.
 pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
     let mut found: Vec<RemoteDefaults> = Vec::new();
     for path in logins(environment) {
-        // Reading a pipe would wait for its writer.
+        // Reading a pipe would block until its writer closes it.
         if !path.is_file() {
             continue;
         }
@@ -40,11 +42,11 @@ pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
             if !known || !is_private(base) {
                 continue;
             }
-            let word = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
+            let text_of = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
             let name: String = base.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
             let remote = RemoteDefaults {
                 address: format!("{base}/.well-known/opencode"),
-                token: word("key").zip(word("token")),
+                token: text_of("key").zip(text_of("token")),
                 file: environment.dirs.cache.join("well-known").join(format!("{name}.json")),
             };
             found.retain(|other| other.address != remote.address);
@@ -60,8 +62,8 @@ pub fn lacks_defaults(environment: &Environment) -> bool {
 }
 
 impl RemoteDefaults {
-    /// A header of the organisation's with its own token in it. No other variable is filled in: what
-    /// is sent to a server must not be that server's choice.
+    /// Substitutes the organisation's own token in a header. No other variable is substituted: a
+    /// server must not choose the data that is sent to it.
     pub fn filled(&self, value: &str) -> String {
         match &self.token {
             Some((name, token)) => value.replace(&format!("{{env:{name}}}"), token),
@@ -70,7 +72,7 @@ impl RemoteDefaults {
     }
 }
 
-/// Whether nobody on the way can read along: `https`, or this machine.
+/// Whether the connection is protected against eavesdropping: `https`, or this machine.
 pub fn is_private(address: &str) -> bool {
     let Some(rest) = address.strip_prefix("http://") else { return address.starts_with("https://") };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -81,15 +83,16 @@ pub fn is_private(address: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DefaultsAnswer {
     pub config: Option<Value>,
-    /// An address with more of them, and the headers to ask with. They are laid over `config`.
+    /// An address with more settings, and the headers of the request. They are merged over
+    /// `config`.
     pub further: Option<(String, Vec<(String, String)>)>,
 }
 
 impl DefaultsAnswer {
-    /// Reads an answer: `{config, remote_config}`, or the settings themselves.
+    /// Parses an answer: `{config, remote_config}`, or the settings themselves.
     ///
     /// # Errors
-    /// What is wrong with it, for a person.
+    /// The error, for display.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.trim_start().starts_with('<') {
             return Err("the server answered with a web page: the login there may have expired".into());
@@ -111,7 +114,8 @@ impl DefaultsAnswer {
     }
 }
 
-/// The settings of an answer and of the one it led to, joined: what belongs into [`RemoteDefaults::file`].
+/// Merges the settings of an answer with those of the answer it refers to. The result is the
+/// content for [`RemoteDefaults::file`].
 pub fn joined(first: &DefaultsAnswer, further: Option<&DefaultsAnswer>) -> Value {
     fn merge_json(under: &mut Value, over: &Value) {
         match (under, over) {
@@ -135,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_travel_unseen_and_alone() {
+    fn token_is_sent_only_over_private_connections_and_alone() {
         let table = [
             ("https://org.example", true),
             ("http://org.example", false),

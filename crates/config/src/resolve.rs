@@ -1,4 +1,4 @@
-//! From what was said to what it means: a joined, checked tree becomes [`Settings`].
+//! Resolution of settings: a joined, checked tree becomes [`Settings`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use base::environment::Environment;
 use base::variables::Variables;
 use transcript::ModelRef;
 
-/// Makes settings of a joined tree.
+/// Resolves a joined tree.
 pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {
-    // Each layer fits by itself; should they not fit together, the keys that do not are left out.
+    // Each layer fits by itself. If they do not fit together, the offending keys are left out.
     let file: ConfigFile = super::decode::fitting(tree, problems);
     let home = environment.home.as_deref();
     let mut resolver = Resolver { tree, problems };
@@ -58,9 +58,10 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     for (name, server) in file.mcp.into_iter().flat_map(|servers| servers.0) {
         settings.mcp.extend(resolver.mcp(name, server));
     }
-    settings.formatters = resolver.complete("formatter", "formatter", "$FILE", formatter::entries(file.formatter));
+    settings.formatters =
+        resolver.complete_entries("formatter", "formatter", "$FILE", formatter::entries(file.formatter));
     settings.language_servers =
-        resolver.complete("lsp", "language server", "--stdio", language_server::entries(file.lsp));
+        resolver.complete_entries("lsp", "language server", "--stdio", language_server::entries(file.lsp));
     for (name, written) in file.hook.into_iter().flat_map(|hooks| hooks.0) {
         settings.hooks.extend(resolver.hook(name, written));
     }
@@ -80,7 +81,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     settings
 }
 
-/// The defaults, with what a file or a variable says about sizes and limits.
+/// Returns the defaults, with the sizes and limits that a file or a variable sets.
 fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
     let mut settings = Settings::default();
     if let Some(output) = &file.tool_output {
@@ -112,10 +113,10 @@ fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
         to.steps = budget.steps.unwrap_or(to.steps);
         to.cost = budget.cost;
     }
-    if environment.setting("DISABLE_AUTOCOMPACT").is_some_and(on) {
+    if environment.setting("DISABLE_AUTOCOMPACT").is_some_and(is_on) {
         settings.compaction.auto = false;
     }
-    if environment.setting("DISABLE_PRUNE").is_some_and(on) {
+    if environment.setting("DISABLE_PRUNE").is_some_and(is_on) {
         settings.compaction.prune = false;
     }
     if let Some(experimental) = &file.experimental {
@@ -151,7 +152,7 @@ fn reference(name: String, written: file::ReferenceConfig) -> ReferenceEntry {
     }
 }
 
-/// What a checked value of `sandbox` means.
+/// Resolves a checked value of `sandbox`.
 pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
     let mode = match node.get("mode").unwrap_or(node).as_text() {
         Some("required") => file::SandboxMode::Required,
@@ -173,8 +174,8 @@ pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
     }
 }
 
-/// Whether a variable that is a switch is on.
-pub(crate) fn on(value: &str) -> bool {
+/// Whether the value of a switch variable means "on".
+pub(crate) fn is_on(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off")
 }
 
@@ -206,22 +207,23 @@ fn agent_entry(
     }
 }
 
-/// The tree, to look up places for what is still wrong.
+/// The joined tree, to look up the locations of further problems.
 struct Resolver<'a> {
     tree: &'a Node,
     problems: &'a mut Vec<Problem>,
 }
 
 impl Resolver<'_> {
-    fn wrong(&mut self, code: ProblemCode, way: &[&str], text: String, hint: Option<&str>) {
-        let at = self.tree.at(way).map_or(&self.tree.at, |node| &node.at);
-        let mut problem = Problem::error(code, at, way.join("."), text);
+    fn report(&mut self, code: ProblemCode, path: &[&str], text: String, hint: Option<&str>) {
+        let at = self.tree.at(path).map_or(&self.tree.at, |node| &node.at);
+        let mut problem = Problem::error(code, at, path.join("."), text);
         problem.hint = hint.map(str::to_owned);
         self.problems.push(problem);
     }
 
-    /// The programs that are known or described in full; a problem for each of the others.
-    fn complete<T>(
+    /// Returns the known or completely described programs; reports a problem for each of the
+    /// others.
+    fn complete_entries<T>(
         &mut self,
         key: &str,
         kind: &str,
@@ -231,21 +233,21 @@ impl Resolver<'_> {
         for name in incomplete {
             let text = format!("adjutant does not know this {kind}; it needs a command and extensions");
             let hint = format!("\"command\": [\"program\", \"{argument}\"], \"extensions\": [\".x\"]");
-            self.wrong(ProblemCode::Incomplete, &[key, &name], text, Some(&hint));
+            self.report(ProblemCode::Incomplete, &[key, &name], text, Some(&hint));
         }
         all
     }
 
-    fn source(&self, way: &[&str]) -> String {
-        self.tree.at(way).map(|node| node.at.short()).unwrap_or_default()
+    fn source(&self, path: &[&str]) -> String {
+        self.tree.at(path).map(|node| node.at.short()).unwrap_or_default()
     }
 
-    fn model(&mut self, text: &Option<String>, way: &[&str]) -> Option<ModelRef> {
+    fn model(&mut self, text: &Option<String>, path: &[&str]) -> Option<ModelRef> {
         let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
         let model = ModelRef::parse(text);
         if model.is_none() {
             let text = format!("expected provider/model, found \"{text}\"");
-            self.wrong(ProblemCode::WrongValue, way, text, Some("`adjutant models` lists what there is"));
+            self.report(ProblemCode::WrongValue, path, text, Some("`adjutant models` lists what there is"));
         }
         model
     }
@@ -296,7 +298,7 @@ impl Resolver<'_> {
     }
 
     fn mcp(&mut self, name: String, server: file::McpConfig) -> Option<McpEntry> {
-        let way = ["mcp", name.as_str()];
+        let path = ["mcp", name.as_str()];
         let kind = server.kind.or(match (&server.command, &server.url) {
             (Some(_), None) => Some(file::McpKind::Local),
             (None, Some(_)) => Some(file::McpKind::Remote),
@@ -304,11 +306,11 @@ impl Resolver<'_> {
         });
         let transport = match kind {
             None => {
-                // Switching off something that another layer no longer has needs no word.
+                // No problem if an entry only disables a server that another layer no longer has.
                 if server.enabled != Some(false) {
-                    self.wrong(
+                    self.report(
                         ProblemCode::Incomplete,
-                        &way,
+                        &path,
                         "expected \"type\": local with a command, or remote with a url".into(),
                         None,
                     );
@@ -320,9 +322,9 @@ impl Resolver<'_> {
                     Transport::Local { command, cwd: server.cwd, environment: server.environment.unwrap_or_default().0 }
                 }
                 _ => {
-                    self.wrong(
+                    self.report(
                         ProblemCode::Incomplete,
-                        &way,
+                        &path,
                         "a local server needs a command, as a list".into(),
                         Some("\"command\": [\"program\", \"argument\"]"),
                     );
@@ -333,7 +335,7 @@ impl Resolver<'_> {
                 Some(url) => {
                     let headers = server.headers.unwrap_or_default().0;
                     if let Some(why) = super::mcp::refused(&url, &headers) {
-                        self.wrong(ProblemCode::WrongValue, &["mcp", &name, "url"], why, None);
+                        self.report(ProblemCode::WrongValue, &["mcp", &name, "url"], why, None);
                         return None;
                     }
                     let oauth = match server.oauth {
@@ -344,28 +346,36 @@ impl Resolver<'_> {
                     Transport::Remote { url, headers, oauth, sse: false }
                 }
                 None => {
-                    self.wrong(ProblemCode::Incomplete, &way, "a remote server needs a url".into(), None);
+                    self.report(ProblemCode::Incomplete, &path, "a remote server needs a url".into(), None);
                     return None;
                 }
             },
         };
-        let source = self.source(&way);
+        let source = self.source(&path);
         let call_timeout = server.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
         let timeout = call_timeout.unwrap_or(Duration::from_secs(30));
-        let (enabled, sampling) = (server.enabled.unwrap_or(true), server.sampling.unwrap_or(false));
-        Some(McpEntry { enabled, timeout, call_timeout, sampling, log: server.log, transport, source, name })
+        Some(McpEntry {
+            name,
+            enabled: server.enabled.unwrap_or(true),
+            timeout,
+            call_timeout,
+            sampling: server.sampling.unwrap_or(false),
+            log: server.log,
+            transport,
+            source,
+        })
     }
 
     fn hook(&mut self, name: String, written: file::HookConfig) -> Option<hook::HookEntry> {
-        let way = ["hook", name.as_str()];
-        let project = self.tree.at(&way).is_some_and(|node| node.at.origin.project);
-        let source = self.source(&way);
+        let path = ["hook", name.as_str()];
+        let project = self.tree.at(&path).is_some_and(|node| node.at.origin.project);
+        let source = self.source(&path);
         match hook::entry(name.clone(), written, project, source) {
             Ok(hook) => hook,
             Err(why) => {
-                self.wrong(
+                self.report(
                     ProblemCode::Incomplete,
-                    &way,
+                    &path,
                     why.into(),
                     Some("\"on\": \"tool.after\", \"command\": [\"program\"]"),
                 );
@@ -375,11 +385,11 @@ impl Resolver<'_> {
     }
 
     fn command(&mut self, name: String, command: file::CommandConfig) -> Option<CommandEntry> {
-        let way = ["command", name.as_str()];
+        let path = ["command", name.as_str()];
         let Some(template) = command.template.filter(|template| !template.trim().is_empty()) else {
-            self.wrong(
+            self.report(
                 ProblemCode::Incomplete,
-                &way,
+                &path,
                 "a command needs a template".into(),
                 Some("\"template\": \"what is sent\""),
             );
@@ -393,8 +403,8 @@ impl Resolver<'_> {
             model,
             variant: command.variant,
             subtask: command.subtask,
-            source: self.source(&way),
-            location: self.tree.at(&way).map(|node| node.at.clone()),
+            source: self.source(&path),
+            location: self.tree.at(&path).map(|node| node.at.clone()),
             untrusted: false,
             lent: false,
             name,
@@ -413,7 +423,9 @@ fn price(cost: file::CostConfig) -> Price {
     let tiers = cost.tiers.iter().flatten();
     let mut longer: Vec<_> =
         tiers.filter_map(|tiered| Some(tier(tiered.pointer("/tier/size")?.as_u64()?, tiered))).collect();
-    longer.extend(cost.context_over_200k.as_ref().filter(|_| longer.is_empty()).map(|over| tier(200_000, over)));
+    if longer.is_empty() {
+        longer.extend(cost.context_over_200k.as_ref().map(|over| tier(200_000, over)));
+    }
     longer.sort_by_key(|(size, _)| *size);
     Price { base: rates(cost.input, cost.output, cost.cache_read, cost.cache_write), longer }
 }

@@ -1,5 +1,5 @@
-//! Which agents the settings make, who may use them, and by which rules: all that decides what is
-//! allowed. What else an agent is, `agent::registry` adds.
+//! The agents of the settings, as far as permissions are concerned: who may use them, and their
+//! rules. `agent::registry` adds the rest.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,27 +11,27 @@ use base::worktree::Worktree;
 use permission::rule::derive;
 use permission::{Action, Need, Rule, Rules, evaluate};
 
-/// An agent, as far as it decides what is allowed.
+/// An agent, reduced to its permissions.
 #[derive(Debug, Clone)]
 pub struct RosterEntry {
     pub name: String,
     pub label: String,
     pub mode: Mode,
     pub hidden: bool,
-    /// It comes with the program.
+    /// The built-in agent, if it is one.
     pub native: Option<&'static BuiltIn>,
     pub rules: Rules,
 }
 
-/// All agents, the built-in ones first, then in the order of the settings.
+/// All agents: the built-in ones first, then in the order of the settings.
 #[derive(Debug, Clone)]
 pub struct Roster {
     pub entries: Vec<RosterEntry>,
-    /// The one a session starts with.
+    /// The agent that a session starts with.
     pub default: String,
-    /// The settings left none that could be chosen, so that `build` is there against their word.
+    /// Whether the settings left no agent to choose, so that `build` is enabled against them.
     pub rescued: bool,
-    /// The entries by their names.
+    /// The indices of the entries, by name.
     places: HashMap<String, usize>,
 }
 
@@ -41,12 +41,12 @@ impl RosterEntry {
         self.mode != Mode::Subagent && !self.hidden
     }
 
-    /// Whether a session can be led by it: a hidden one is chosen by its name.
+    /// Whether it can lead a session: a hidden agent is chosen by its name.
     pub(crate) fn can_lead(&self) -> bool {
         self.mode != Mode::Subagent && !self.is_internal()
     }
 
-    /// Whether another agent can start it: a hidden one by its name.
+    /// Whether another agent can start it: a hidden agent by its name.
     pub(crate) fn is_subagent(&self) -> bool {
         self.mode != Mode::Primary && !self.is_internal()
     }
@@ -57,25 +57,27 @@ impl RosterEntry {
 }
 
 impl Roster {
-    /// Makes the agents. `readable` are further directories that may be read without asking.
+    /// Creates the agents. `readable` are further directories that may be read without a question.
     pub fn new(settings: &Settings, environment: &Environment, worktree: &Worktree, readable: &[PathBuf]) -> Self {
         let mut entries = entries(settings, environment, worktree, readable);
         let rescued = !entries.iter().any(RosterEntry::is_mode);
         if rescued {
-            // Somebody has to speak. What was said about build otherwise still holds.
-            let mut calm = settings.clone();
-            calm.agents.retain(|entry| entry.name == "build");
-            for entry in &mut calm.agents {
-                (entry.disable, entry.hidden, entry.mode) = (false, Some(false), Some(Mode::Primary));
+            // A session needs an agent. The other settings of `build` still apply.
+            let mut rescue = settings.clone();
+            rescue.agents.retain(|entry| entry.name == "build");
+            for entry in &mut rescue.agents {
+                entry.disable = false;
+                entry.hidden = Some(false);
+                entry.mode = Some(Mode::Primary);
             }
             entries.retain(|entry| entry.name != "build");
-            let again = self::entries(&calm, environment, worktree, readable);
-            entries.extend(again.into_iter().filter(|entry| entry.name == "build"));
+            let rescued_entries = self::entries(&rescue, environment, worktree, readable);
+            entries.extend(rescued_entries.into_iter().filter(|entry| entry.name == "build"));
         }
-        let wanted = settings.default_agent.as_deref();
+        let requested = settings.default_agent.as_deref();
         let modes = || entries.iter().filter(|entry| entry.is_mode());
         let default = modes()
-            .find(|entry| Some(entry.name.as_str()) == wanted)
+            .find(|entry| Some(entry.name.as_str()) == requested)
             .or_else(|| modes().find(|entry| entry.name == "build"))
             .or_else(|| modes().next())
             .map(|entry| entry.name.clone())
@@ -88,30 +90,32 @@ impl Roster {
         self.entries.get(*self.places.get(name)?)
     }
 
-    /// Those that other agents can start, and their rules.
+    /// Returns the agents that other agents can start, with their rules.
     pub(crate) fn subagents(&self) -> impl Iterator<Item = (&str, &Rules)> {
         self.entries.iter().filter(|entry| entry.is_subagent()).map(|entry| (entry.name.as_str(), &entry.rules))
     }
 
-    /// Those the user can choose.
+    /// Returns the agents that the user can choose.
     pub(crate) fn modes(&self) -> impl Iterator<Item = &RosterEntry> {
         self.entries.iter().filter(|entry| entry.is_mode())
     }
 }
 
-/// What another agent may do in the place of one with these rules, without doing more: the same; what the
-/// subagents may that it starts without a question; what only asks the user something, and keeping plans.
+/// Returns the rules that an agent with these rules can make use of anyway: its own; those of
+/// subagents that it starts without a question; those for questions to the user and for plan files.
+/// An agent that replaces it may have them without loosening anything.
 pub fn reach<'r>(
     rules: &Rules,
     subagents: impl Iterator<Item = (&'r str, &'r Rules)>,
     environment: &Environment,
 ) -> Vec<Rules> {
     use Action::{Allow, Deny};
-    let asks = [("*", "*", Deny), ("question", "*", Allow), ("plan_enter", "*", Allow), ("plan_exit", "*", Allow)];
+    let questions = [("*", "*", Deny), ("question", "*", Allow), ("plan_enter", "*", Allow), ("plan_exit", "*", Allow)];
     let plans = builtin::outside(&environment.dirs.data.join("plans"), Allow);
     let starts = |name: &str| evaluate(rules, &Rules::default(), &Need::new("task", name)).action == Allow;
     let started = subagents.filter(|(name, _)| starts(name)).map(|(_, own)| derive(own, rules, &Rules::default()));
-    [rules.clone(), Rules::built_in(&asks).then(&Rules::from(vec![plans]))].into_iter().chain(started).collect()
+    let questions_and_plans = Rules::built_in(&questions).then(&Rules::from(vec![plans]));
+    [rules.clone(), questions_and_plans].into_iter().chain(started).collect()
 }
 
 fn entries(
@@ -124,7 +128,7 @@ fn entries(
     open.extend(settings.references.iter().filter_map(|reference| reference.dir(environment, worktree)));
     let base = builtin::base(environment, &open);
     let plans = format!("{}/*.md", worktree.relative(&environment.dirs.data.join("plans")));
-    // All agents of the settings share these, which are compiled once.
+    // All agents of the settings share these rules, which are compiled once.
     let common = base.clone().then(&settings.permission);
     let mut entries: Vec<Option<RosterEntry>> = Vec::with_capacity(AGENTS.len() + settings.agents.len());
     entries.extend(
@@ -168,33 +172,32 @@ fn entries(
     }
     let mut entries: Vec<RosterEntry> = entries.into_iter().flatten().collect();
     for entry in &mut entries {
-        readable_outputs(entry, environment, worktree);
+        allow_reading_outputs(entry, environment, worktree);
     }
     entries
 }
 
-/// An agent may read what its own tools put aside, unless exactly that is denied. Where everything is denied
-/// but for some tools, these put something aside too.
-fn readable_outputs(entry: &mut RosterEntry, environment: &Environment, worktree: &Worktree) {
+/// Lets an agent read the stored results of its own tools, unless exactly that is denied. An agent
+/// that is limited to some tools stores results of those, too.
+fn allow_reading_outputs(entry: &mut RosterEntry, environment: &Environment, worktree: &Worktree) {
     let outputs = builtin::outputs(environment);
     let rule = builtin::outside(&outputs, Action::Allow);
-    // By the catch-all, and with tools that are left.
+    // Denied by the catch-all, with some tools allowed after it.
     let denied_with_all = |permission: &str| {
         entry.rules.last_about(permission).is_some_and(|(at, rule)| {
             rule.permission == "*" && entry.rules.iter().skip(at + 1).any(|rule| rule.action != Action::Deny)
         })
     };
-    let hidden = |permission: &str| entry.rules.hides(permission) && !denied_with_all(permission);
-    if entry.rules.has(&Rule { action: Action::Deny, ..rule.clone() }) || hidden("external_directory") {
+    let is_hidden = |permission: &str| entry.rules.hides(permission) && !denied_with_all(permission);
+    if entry.rules.has(&Rule { action: Action::Deny, ..rule.clone() }) || is_hidden("external_directory") {
         return;
     }
-    // Asked about by the catch-all alone, it is theirs all the same.
+    // If only the catch-all asks about reading, stored results may be read.
     let last = entry.rules.last_about("read");
-    let reads =
+    let is_catch_all =
         last.is_some_and(|(_, rule)| rule.permission == "*" && rule.pattern == "*" && rule.action != Action::Allow);
-    let reads = reads && !hidden("read");
     let mut opened = Rules::from(vec![rule]);
-    if reads {
+    if is_catch_all && !is_hidden("read") {
         let pattern = format!("{}/*", worktree.relative(&outputs));
         opened = opened.then(&Rules::built_in(&[("read", &pattern, Action::Allow)]));
     }

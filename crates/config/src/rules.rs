@@ -1,5 +1,5 @@
-//! `permission` in a settings file, as rules. The order is the order of the file; a catch-all `*`
-//! within one object is its default, wherever it was written.
+//! `permission` of a settings file, as rules. Rules keep the order of the file, but a catch-all `*`
+//! of an object comes first, as the default.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ use permission::lint::{self, LintKind};
 use permission::pattern_index::PatternIndex;
 use permission::{Action, Rule, Rules, laxer, wildcard};
 
-/// Names of permissions that are read as others: see [`super::legacy`].
+/// Old names of permissions: see [`super::legacy`].
 const OLD_PERMISSIONS: [&str; 5] = ["write", "patch", "multiedit", "apply_patch", "ls"];
 
-/// Names of permissions that OpenCode has and that nothing here asks for.
-const OTHERS: [&str; 2] = ["batch", "invalid"];
+/// Permissions of OpenCode that no tool here asks for.
+const UNUSED_PERMISSIONS: [&str; 2] = ["batch", "invalid"];
 
-/// What tools are called in other agents, in small letters without `-` and `_`, by the permission that covers them here.
-/// All that models call them is among these: see `tool::aliases`.
-const ELSEWHERE: [(&str, &str); 12] = [
+/// Names of tools in other agents, in lower case without `-` and `_`, by the permission that covers
+/// them here. They include all names that models use: see `tool::aliases`.
+const FOREIGN_NAMES: [(&str, &str); 12] = [
     (
         "bash",
         "shell sh zsh powershell pwsh cmd command commands run runcommand runshellcommand localshell execute \
@@ -51,18 +51,18 @@ pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
     placed(node, home).into_iter().map(|placed| placed.rule).collect()
 }
 
-/// A rule and where it was written.
+/// A rule and its location.
 struct PlacedRule {
     rule: Rule,
-    /// The pattern as it was written, homes aside.
+    /// The pattern as written, except that home directories are expanded.
     written: String,
-    /// Where its pattern stands; of a rule without one its permission.
+    /// The location of its pattern, or of its permission if it has no pattern.
     key: SourceLocation,
-    /// Where its action stands.
+    /// The location of its action.
     at: SourceLocation,
 }
 
-/// The rules of a `permission` value, each with its place.
+/// Returns the rules of a `permission` value with their locations.
 fn placed(node: &Node, home: Option<&Path>) -> Vec<PlacedRule> {
     let mut rules = Vec::new();
     let mut push = |permission: &str, pattern: &str, key: &SourceLocation, node: &Node| {
@@ -92,10 +92,16 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<PlacedRule> {
     rules
 }
 
-/// What is odd about the rules of a joined tree, over all layers: rules that can never decide, that
-/// lift nothing, that match nothing, that say more than they seem to. Of a rule that its own file shows
-/// never to decide, `known` tells already. Looks at the disk.
-pub(crate) fn odd(tree: &Node, tools: &ToolNames, home: Option<&Path>, root: &Path, known: &[Problem]) -> Vec<Problem> {
+/// Reports questionable rules of a joined tree, over all layers: rules that never decide, lift
+/// nothing, match nothing or cover more than they seem to. Rules that never decide within their own
+/// file are reported already, in `known`. Reads directories of the project.
+pub(crate) fn questionable(
+    tree: &Node,
+    tools: &ToolNames,
+    home: Option<&Path>,
+    root: &Path,
+    known: &[Problem],
+) -> Vec<Problem> {
     let general = tree.get("permission").map(|node| ("permission".to_owned(), node));
     let agents = tree
         .get("agent")
@@ -104,20 +110,20 @@ pub(crate) fn odd(tree: &Node, tools: &ToolNames, home: Option<&Path>, root: &Pa
         .iter()
         .filter_map(|agent| Some((format!("agent.{}.permission", agent.key), agent.node.get("permission")?)));
     let mut problems = Vec::new();
-    for (way, node) in general.into_iter().chain(agents) {
+    for (path, node) in general.into_iter().chain(agents) {
         for entry in node.entries() {
-            problems.extend(unknown_permission(entry, &way, tools));
+            problems.extend(unknown_permission(entry, &path, tools));
         }
         let placed = placed(node, home);
         let rules: Rules = placed.iter().map(|placed| placed.rule.clone()).collect();
-        // A rule of the user's is meant for every project.
+        // Rules of the user apply to every project.
         for PlacedRule { rule, at, .. } in placed.iter().filter(|placed| placed.at.origin.project) {
             if let Some(folder) = lint::missing_folder(rule, root) {
                 let text = format!("\"{}\" matches nothing here: there is no directory {folder}", rule.pattern);
                 problems.push(Problem::warning(
                     ProblemCode::OddRule,
                     at,
-                    format!("{way}.{}.{}", rule.permission, rule.pattern),
+                    format!("{path}.{}.{}", rule.permission, rule.pattern),
                     text,
                 ));
             }
@@ -129,7 +135,7 @@ pub(crate) fn odd(tree: &Node, tools: &ToolNames, home: Option<&Path>, root: &Pa
                 "\"{written}\" is read as \"{written}\" and \"{}\": it {word} the command with any arguments",
                 rule.pattern
             );
-            let key = format!("{way}.{}.{written}", rule.permission);
+            let key = format!("{path}.{}.{written}", rule.permission);
             problems.push(Problem::new(ProblemSeverity::Note, ProblemCode::OddRule, at, key, text));
         }
         for lint in lint::lint(&rules, Some(root)) {
@@ -142,26 +148,28 @@ pub(crate) fn odd(tree: &Node, tools: &ToolNames, home: Option<&Path>, root: &Pa
             if known.iter().any(|known| known.code == code && known.location == *key) {
                 continue;
             }
-            let key = format!("{way}.{}.{written}", rule.permission);
+            let key = format!("{path}.{}.{written}", rule.permission);
             problems.push(Problem::new(severity, code, at, key, lint.message));
         }
     }
     problems
 }
 
-/// Returns how a rule about commands is read that has no wildcard and does not allow: `X *`, which also matches `X`.
-/// Whoever denies `rm -rf` means what is removed with it. None for any other rule.
+/// Returns the meaning of a deny or ask rule about commands without a wildcard: `X *`, which also
+/// matches `X`. A user who denies `rm -rf` means it with any arguments. `None` for any other rule.
 fn with_arguments(permission: &str, pattern: &str, action: Action) -> Option<String> {
     let bare = pattern.trim_end();
-    let is_read_so = permission == "bash" && action != Action::Allow && !bare.is_empty() && !bare.contains(['*', '?']);
-    is_read_so.then(|| format!("{bare} *"))
+    let covers_arguments =
+        permission == "bash" && action != Action::Allow && !bare.is_empty() && !bare.contains(['*', '?']);
+    covers_arguments.then(|| format!("{bare} *"))
 }
 
-/// Tells of a permission that no tool of ours, of a server or of a custom file has. If it does more than allow, it may
-/// have been meant to deny something that there is.
-fn unknown_permission(entry: &MapEntry, way: &str, tools: &ToolNames) -> Option<Problem> {
+/// Reports a permission that no tool of adjutant, of a server or of a custom file has. If it does
+/// more than allow, it may have been meant to deny an existing tool.
+fn unknown_permission(entry: &MapEntry, path: &str, tools: &ToolNames) -> Option<Problem> {
     let key = entry.key.as_str();
-    let is_known = PERMISSIONS.iter().any(|(known, _)| *known == key) || OTHERS.contains(&key) || key.contains('*');
+    let is_known =
+        PERMISSIONS.iter().any(|(known, _)| *known == key) || UNUSED_PERMISSIONS.contains(&key) || key.contains('*');
     if is_known || tools.has(key, entry.at.origin.project) {
         return None;
     }
@@ -170,7 +178,7 @@ fn unknown_permission(entry: &MapEntry, way: &str, tools: &ToolNames) -> Option<
         return None;
     }
     let text = format!("no tool asks for \"{key}\"");
-    let mut problem = Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{way}.{key}"), text);
+    let mut problem = Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{path}.{key}"), text);
     problem.can_hide_deny = lost_denies::is_stricter(&entry.node);
     Some(problem.hint(match meant {
         Some(meant) => format!("did you mean \"{meant}\"?"),
@@ -178,30 +186,30 @@ fn unknown_permission(entry: &MapEntry, way: &str, tools: &ToolNames) -> Option<
     }))
 }
 
-/// Returns the permission that was meant by a name: one that resembles it, or what other agents call so. `None` if it is
-/// no such name.
-pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
+/// Returns the permission that a name probably means: a similar one, or the one of a tool in other
+/// agents. `None` if there is none.
+pub fn meant_permission(key: &str) -> Option<&'static str> {
     let known = PERMISSIONS.iter().map(|(key, _)| *key).chain(OLD_PERMISSIONS);
     let plain: String = key.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
-    let elsewhere = || ELSEWHERE.iter().find(|(_, names)| names.split(' ').any(|name| name == plain));
-    nearest(key, known).or_else(|| elsewhere().map(|(permission, _)| *permission))
+    let foreign = || FOREIGN_NAMES.iter().find(|(_, names)| names.split(' ').any(|name| name == plain));
+    nearest(key, known).or_else(|| foreign().map(|(permission, _)| *permission))
 }
 
-/// The names of tools that are not the program's own.
+/// The names of tools that are not built in.
 #[derive(Debug, Default)]
 pub(crate) struct ToolNames {
-    /// What the permissions of servers' tools and of custom tools begin with; whether a project's file says so.
+    /// Prefixes of the permissions of MCP and custom tools; whether each is from the project.
     names: Vec<(String, bool)>,
-    /// There are plugins or custom tools, which may ask for a permission of any name once they run: the user's, the
-    /// project's.
+    /// Whether there are plugins or custom tools, which may use a permission of any name: the
+    /// user's, the project's.
     scripts: [bool; 2],
-    /// What the project brings is not in use, and tells nothing about the user's rules.
+    /// Whether the project's tools are not in use, so that they do not count for the user's rules.
     is_withheld: bool,
 }
 
 impl ToolNames {
-    /// Finds the names in all layers, those of a project that is not trusted included. `layers` are what each says, and
-    /// whether it is a project's.
+    /// Collects the names in all layers, including those of an untrusted project. `layers` are the
+    /// nodes of the layers, and whether each is a project's.
     pub(crate) fn of<'n>(layers: impl Iterator<Item = (&'n Node, bool)>, scripts: &[ScriptEntry]) -> Self {
         let mut found = Self::default();
         for (node, project) in layers {
@@ -219,7 +227,7 @@ impl ToolNames {
         found
     }
 
-    /// Takes out what an untrusted project brings, for all rules but its own.
+    /// Excludes the tools of an untrusted project, for all rules except the project's.
     #[must_use]
     pub(crate) fn without_project(self, is_withheld: bool) -> Self {
         Self { is_withheld, ..self }
@@ -231,8 +239,8 @@ impl ToolNames {
         self.names.iter().any(|(name, project)| is_in_use(*project) && begins(name))
     }
 
-    /// Whether a name that is not known may be a permission all the same: one that a plugin or custom tool asks for, or a
-    /// tool of a server that only the editor or another project has.
+    /// Whether an unknown name may still be a permission: one of a plugin or custom tool, or a tool
+    /// of a server that only the editor or another project has.
     fn may_have(&self, key: &str, of_project: bool) -> bool {
         let [own, project] = self.scripts;
         own || project && (of_project || !self.is_withheld) || key.contains(['_', '-', '.', ':', '/'])
@@ -253,7 +261,7 @@ pub(crate) fn action(word: &str) -> Option<Action> {
     }
 }
 
-/// `~`, `~/x`, `$HOME` and `$HOME/x` in a pattern.
+/// Expands `~`, `~/x`, `$HOME` and `$HOME/x` in a pattern.
 fn expand(pattern: &str, home: Option<&Path>) -> String {
     let rest = pattern.strip_prefix("$HOME").or_else(|| pattern.strip_prefix('~'));
     match (rest, home) {
@@ -262,60 +270,64 @@ fn expand(pattern: &str, home: Option<&Path>) -> String {
     }
 }
 
-/// Tells of rules that can never decide, in a whole file.
-pub(crate) fn unreachable_in(node: &Node, problems: &mut Vec<Problem>) {
+/// Reports rules that can never decide, in a whole file.
+pub(crate) fn report_unreachable_in(node: &Node, problems: &mut Vec<Problem>) {
     if let Some(permission) = node.get("permission") {
-        unreachable(permission, "permission", problems);
+        report_unreachable(permission, "permission", problems);
     }
     for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
         if let Some(permission) = agent.node.get("permission") {
-            unreachable(permission, &format!("agent.{}.permission", agent.key), problems);
+            report_unreachable(permission, &format!("agent.{}.permission", agent.key), problems);
         }
     }
 }
 
-/// Tells of rules of one object that can never decide, because a later one fits all they fit. A deny
-/// still decides where the later one is an allow: it is not lifted by something broader.
-pub(crate) fn unreachable(permission: &Node, way: &str, problems: &mut Vec<Problem>) {
+/// Reports rules of one object that can never decide, because a later rule matches everything they
+/// match. A deny still decides if the later rule is an allow: a broader allow does not lift it.
+pub(crate) fn report_unreachable(permission: &Node, path: &str, problems: &mut Vec<Problem>) {
     let entries: Vec<&MapEntry> = default_first(permission.entries()).collect();
-    hidden(&entries, way, problems);
+    report_hidden(&entries, path, problems);
     for entry in entries {
         let patterns: Vec<&MapEntry> = default_first(entry.node.entries()).collect();
-        hidden(&patterns, &format!("{way}.{}", entry.key), problems);
+        report_hidden(&patterns, &format!("{path}.{}", entry.key), problems);
     }
 }
 
-fn hidden(entries: &[&MapEntry], way: &str, problems: &mut Vec<Problem>) {
+fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>) {
     let index = PatternIndex::new(entries.iter().map(|entry| &*entry.key));
     for (at, entry) in entries.iter().enumerate() {
         let Some(verdict) = entry.node.as_text().and_then(action) else { continue };
-        let hides = |place: &usize| {
-            let Some(later) = entries.get(*place).filter(|_| *place > at) else { return false };
+        let is_hider = |place: &usize| {
+            if *place <= at {
+                return false;
+            }
+            let Some(later) = entries.get(*place) else { return false };
             let Some(other) = later.node.as_text().and_then(action) else { return false };
-            let broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
-            broader && (verdict != Action::Deny || other == Action::Deny)
+            let is_broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
+            is_broader && (verdict != Action::Deny || other == Action::Deny)
         };
-        if let Some(later) = index.candidates(&entry.key).filter(hides).min().and_then(|place| entries.get(place)) {
+        let hider = index.candidates(&entry.key).filter(is_hider).min();
+        if let Some(later) = hider.and_then(|place| entries.get(place)) {
             let text = format!("this rule never decides: \"{}\" after it fits everything it fits", later.key);
             let problem =
-                Problem::warning(ProblemCode::UnreachableRule, &entry.at, format!("{way}.{}", entry.key), text);
+                Problem::warning(ProblemCode::UnreachableRule, &entry.at, format!("{path}.{}", entry.key), text);
             problems.push(problem.hint("write it after that one"));
         }
     }
 }
 
-/// The rules of the user that a project's may not loosen: every deny, and what the user excepted from
-/// those before it. They stand again after the project's rules.
-pub(crate) fn denies_kept(user: &Rules) -> Rules {
-    let mut kept = Rules::default();
+/// Returns the user's rules that a project may not loosen: every deny, and the user's exceptions
+/// from earlier denies. They are appended to the project's rules.
+pub(crate) fn denies_of(user: &Rules) -> Rules {
+    let mut denies = Rules::default();
     for rule in user.iter() {
-        let with = kept.clone().then(&Rules::from(vec![rule.clone()]));
-        if rule.action == Action::Deny || laxer(&with, &[&kept], Action::Deny).is_some() {
-            kept = with;
+        let extended = denies.clone().then(&Rules::from(vec![rule.clone()]));
+        if rule.action == Action::Deny || laxer(&extended, &[&denies], Action::Deny).is_some() {
+            denies = extended;
         }
     }
-    // One piece: by pieces of few rules each would be looked up by itself.
-    kept.iter().cloned().collect()
+    // Collected into one part, because every part of `Rules` is searched separately.
+    denies.iter().cloned().collect()
 }
 
 #[cfg(test)]
@@ -339,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn forms() {
+    fn permission_values_become_rules() {
         let table = [
             (r#""ask""#, "* * Ask"),
             (r#"{"edit": "deny"}"#, "edit * Deny"),

@@ -1,5 +1,5 @@
-//! Files of JavaScript and TypeScript that extend sessions: custom tools and plugins, from the directories of
-//! the configuration and from the list `plugin`. Here they are found; nothing of them is run.
+//! JavaScript and TypeScript files that extend sessions: custom tools and plugins, from the
+//! configuration directories and from the list `plugin`. This module finds them and runs nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use base::environment::Environment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptKind {
     Tool,
-    /// Its exports are functions that give hooks and tools.
+    /// A module whose exported functions return hooks and tools.
     Plugin,
 }
 
@@ -22,20 +22,21 @@ pub enum ScriptKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptEntry {
     pub kind: ScriptKind,
-    /// For people, and to tell it from others: a path from the project's root, or the package as it was named.
+    /// The displayed name, which also identifies it: a path from the project's root, or the package
+    /// as named.
     pub name: String,
     /// The file, or the directory of the package.
     pub path: PathBuf,
     pub package: bool,
     pub options: Value,
-    /// A project's file names it, or it is one, or it is installed there.
+    /// Whether a project's file names it, it is one, or it is installed in the project.
     pub project: bool,
-    /// What the file looked like: changed at, size.
+    /// The modification time in seconds and nanoseconds, and the size.
     pub stamp: Option<(i64, i64, u64)>,
     pub place: SourceLocation,
 }
 
-/// The hooks that a plugin may have: those that something follows from here.
+/// The hooks that a plugin may have and that adjutant calls.
 pub const HOOKS: &[&str] = &[
     "event",
     "config",
@@ -60,7 +61,7 @@ pub const HOOKS: &[&str] = &[
     "experimental.text.complete",
 ];
 
-/// Folders of a configuration directory, and what is in them.
+/// Folders of a configuration directory, and the kind of their files.
 const FOLDERS: [(&str, ScriptKind); 4] = [
     ("tool", ScriptKind::Tool),
     ("tools", ScriptKind::Tool),
@@ -68,7 +69,7 @@ const FOLDERS: [(&str, ScriptKind); 4] = [
     ("plugins", ScriptKind::Plugin),
 ];
 
-/// The files of a configuration directory.
+/// Returns the scripts in a configuration directory.
 pub(crate) fn in_directory(dir: &Path, layer: Layer, project: bool, disk: &mut ConfigReader<'_>) -> Vec<ScriptEntry> {
     let mut found = Vec::new();
     for (folder, kind) in FOLDERS {
@@ -89,29 +90,37 @@ pub(crate) fn in_directory(dir: &Path, layer: Layer, project: bool, disk: &mut C
                 continue;
             }
             disk.look(&path).ok();
-            let (name, stamp) = (origin.name.clone(), stamp(&path));
-            found.push(ScriptEntry { kind, name, path, package: false, options: Value::Null, project, stamp, place });
+            found.push(ScriptEntry {
+                kind,
+                name: origin.name.clone(),
+                stamp: stamp(&path),
+                path,
+                package: false,
+                options: Value::Null,
+                project,
+                place,
+            });
         }
     }
     found
 }
 
-/// Whether a file is one of JavaScript or TypeScript, and not one of declarations.
+/// Whether a file is JavaScript or TypeScript, and not a declaration file.
 fn is_script(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let ending = name.rsplit_once('.').map(|(_, ending)| ending);
     matches!(ending, Some("js" | "ts" | "mjs" | "mts" | "cjs" | "cts")) && !name.contains(".d.") && path.is_file()
 }
 
-/// What a file looks like from outside.
+/// Returns the metadata by which a change of a file is noticed.
 pub fn stamp(path: &Path) -> Option<(i64, i64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path).ok()?;
     Some((meta.mtime(), meta.mtime_nsec(), meta.len()))
 }
 
-/// The plugins that a text of settings names. Packages are looked for where they may be installed; none is
-/// installed here. Of each directory is said whether it is the project's.
+/// Returns the plugins that a settings layer names. Packages are looked up in the places where they
+/// may be installed; none is installed here. Each directory has a flag that it is the project's.
 pub(crate) fn in_list(node: &Node, directories: &[(PathBuf, bool)], disk: &mut ConfigReader<'_>) -> Vec<ScriptEntry> {
     let Some(NodeValue::List(list)) = node.get("plugin").map(|node| &node.value) else { return Vec::new() };
     let mut found = Vec::new();
@@ -121,25 +130,30 @@ pub(crate) fn in_list(node: &Node, directories: &[(PathBuf, bool)], disk: &mut C
             _ => (item.as_text(), None),
         };
         let Some(spec) = spec.filter(|spec| !spec.is_empty()) else { continue };
-        let theirs = item.at.origin.project;
-        let beside = item.at.origin.path.as_deref().and_then(Path::parent);
-        let base = beside.unwrap_or(&disk.worktree.root).to_owned();
+        let is_projects = item.at.origin.project;
+        let settings_dir = item.at.origin.path.as_deref().and_then(Path::parent);
+        let base = settings_dir.unwrap_or(&disk.worktree.root).to_owned();
         let local = local(spec, &base, disk.environment);
         let package = local.is_none() || local.as_ref().is_some_and(|path| path.is_dir());
-        // What a variable names without saying where is looked for in the project.
-        let vague = beside.is_none() && spec.starts_with('.');
-        let looked = match local {
+        // A relative path in a variable is resolved against the project's root.
+        let is_relative_in_variable = settings_dir.is_none() && spec.starts_with('.');
+        let candidate = match local {
             Some(path) => {
-                let inside = vague && path.starts_with(&disk.worktree.root);
-                Some((path, theirs || inside))
+                let is_inside = is_relative_in_variable && path.starts_with(&disk.worktree.root);
+                Some((path, is_projects || is_inside))
             }
-            None => installed(spec, (&base, theirs || beside.is_none()), (directories, theirs), disk),
+            None => {
+                let base = (base.as_path(), is_projects || settings_dir.is_none());
+                installed(spec, base, (directories, is_projects), disk)
+            }
         };
-        let Some((path, project)) = looked.filter(|(path, _)| path.exists()) else {
-            let (name, at) = (package_name(spec), base::text::title(spec));
-            let text = match package {
-                true => format!("the plugin {at} is not installed, so it is not loaded; adjutant installs nothing"),
-                false => format!("there is no file {at}, so this plugin is not loaded"),
+        let Some((path, project)) = candidate.filter(|(path, _)| path.exists()) else {
+            let name = package_name(spec);
+            let shown = base::text::title(spec);
+            let text = if package {
+                format!("the plugin {shown} is not installed, so it is not loaded; adjutant installs nothing")
+            } else {
+                format!("there is no file {shown}, so this plugin is not loaded")
             };
             let problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
             let hint = format!("`npm install {}` in {}", base::text::title(name), disk.worktree.root.display());
@@ -170,7 +184,7 @@ pub(crate) fn in_list(node: &Node, directories: &[(PathBuf, bool)], disk: &mut C
     found
 }
 
-/// The file that a plugin's name is, if it is one.
+/// Returns the file that a plugin's name refers to, if it is a path.
 fn local(spec: &str, base: &Path, environment: &Environment) -> Option<PathBuf> {
     let path = spec.strip_prefix("file://").unwrap_or(spec);
     match (path.strip_prefix("~/"), &environment.home) {
@@ -186,7 +200,7 @@ fn local(spec: &str, base: &Path, environment: &Environment) -> Option<PathBuf> 
     }
 }
 
-/// `@scope/name@1.2` without its version.
+/// Returns `@scope/name@1.2` without its version.
 fn package_name(spec: &str) -> &str {
     match spec.char_indices().skip(1).find(|(_, c)| *c == '@') {
         Some((at, _)) => &spec[..at],
@@ -194,7 +208,8 @@ fn package_name(spec: &str) -> &str {
     }
 }
 
-/// Each once: what the user's own settings name is theirs, whoever else names it.
+/// Removes duplicates. A script that the user's own settings name is the user's, even if a project
+/// names it too.
 pub(crate) fn once(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
     let own: BTreeSet<PathBuf> =
         scripts.iter().filter(|script| !script.project).map(|script| script.path.clone()).collect();
@@ -204,13 +219,13 @@ pub(crate) fn once(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
     scripts
 }
 
-/// Where a package is installed, and whether that is the project's: beside the settings that name it, upward to the
-/// project's root, in the configuration directories, and where OpenCode keeps its own. Whoever names it, what is in a
-/// folder of the project's is the project's.
+/// Returns the directory of an installed package, and whether it is the project's. The places are
+/// next to the settings that name it, upward to the project's root, the configuration directories,
+/// and OpenCode's cache. A package in a folder of the project is the project's, whatever names it.
 fn installed(
     spec: &str,
     base: (&Path, bool),
-    (directories, theirs): (&[(PathBuf, bool)], bool),
+    (directories, is_projects): (&[(PathBuf, bool)], bool),
     disk: &mut ConfigReader<'_>,
 ) -> Option<(PathBuf, bool)> {
     let name = package_name(spec);
@@ -220,11 +235,12 @@ fn installed(
     let root = disk.worktree.root.clone();
     let upward = base.0.ancestors().take_while(|dir| dir.starts_with(&root)).map(|dir| (dir.to_owned(), true));
     let cache = disk.environment.dirs.cache.with_file_name("opencode");
-    let kept = [cache.clone(), cache.join("packages").join(spec)].map(|dir| (dir, theirs));
-    let configured = directories.iter().map(|(dir, project)| (dir.clone(), theirs || *project));
-    let mut places = BTreeSet::new();
-    let all = std::iter::once((base.0.to_owned(), base.1)).chain(upward).chain(configured).chain(kept);
-    all.filter(|(place, _)| places.insert(place.clone()))
+    let cached = [cache.clone(), cache.join("packages").join(spec)].map(|dir| (dir, is_projects));
+    let configured = directories.iter().map(|(dir, project)| (dir.clone(), is_projects || *project));
+    let mut seen = BTreeSet::new();
+    let places = std::iter::once((base.0.to_owned(), base.1)).chain(upward).chain(configured).chain(cached);
+    places
+        .filter(|(place, _)| seen.insert(place.clone()))
         .map(|(place, project)| (place.join("node_modules").join(name), project))
         .find(|(dir, _)| disk.look(&dir.join("package.json")).ok().flatten().is_some())
 }
@@ -234,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_packages() {
+    fn package_name_has_no_version() {
         for (spec, name) in [("a", "a"), ("a@1", "a"), ("@s/a", "@s/a"), ("@s/a@latest", "@s/a")] {
             assert_eq!(package_name(spec), name);
         }

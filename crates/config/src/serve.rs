@@ -1,4 +1,4 @@
-//! What the settings of `adjutant serve` mean.
+//! The resolved settings of `adjutant serve`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::file::ServeConfig;
 
-/// How editors on other machines are served.
+/// The settings of `adjutant serve`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServeSettings {
-    /// Where to listen, as it was written.
+    /// The address to listen on, as written.
     pub listen: String,
-    /// Directories that may be opened. None said: any, where only this machine can connect; elsewhere none.
+    /// Directories that may be opened. `None`: any if only this machine can connect, otherwise
+    /// none.
     pub roots: Option<Vec<PathBuf>>,
     pub tokens: Vec<TokenEntry>,
     pub token_file: Option<PathBuf>,
@@ -19,21 +20,21 @@ pub struct ServeSettings {
     pub proxy: Option<TrustedProxy>,
     /// Origins of web pages that may connect.
     pub origins: Vec<String>,
-    /// Users who may change what belongs to the account; `*`: all.
+    /// Users who may change parts of the account; `*` for all.
     pub account_users: Vec<String>,
-    /// How long sessions outlive their connection.
+    /// The time that sessions outlive their connection.
     pub grace: Duration,
-    /// How long turns may take to end when the server stops.
+    /// The time that turns have to end when the server stops.
     pub drain: Duration,
-    /// The command that makes the directory of a session; empty: none does.
+    /// The command that creates the directory of a session; empty for none.
     pub workspace: Vec<String>,
-    /// What stands before each command of an agent.
+    /// The arguments put before each command of an agent.
     pub exec: Vec<String>,
     pub limits: ServeLimits,
 }
 
 impl ServeSettings {
-    /// Where it listens unless told otherwise.
+    /// The default address.
     pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4200);
 }
 
@@ -57,7 +58,7 @@ impl Default for ServeSettings {
     }
 }
 
-/// A token, as far as it is known here.
+/// A configured access token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenEntry {
     pub name: String,
@@ -67,24 +68,24 @@ pub struct TokenEntry {
     pub roots: Option<Vec<PathBuf>>,
 }
 
-/// What TLS is served with.
+/// The files for TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Authorities of those who connect, where they have to show a certificate.
+    /// Authorities of client certificates, if clients need one.
     pub clients: Option<PathBuf>,
 }
 
-/// A proxy that is believed.
+/// A trusted proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxy {
     pub addresses: Vec<String>,
-    /// The header in which it names the user.
+    /// The header that contains the user's name.
     pub user_header: Option<String>,
 }
 
-/// How much one may have.
+/// Limits of connections, sessions and messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeLimits {
     pub connections: usize,
@@ -108,46 +109,46 @@ impl Default for ServeLimits {
     }
 }
 
-/// From what was said to what it means.
-pub(super) fn entry(said: ServeConfig, home: Option<&Path>) -> ServeSettings {
+/// Resolves the settings of `adjutant serve`.
+pub(super) fn entry(config: ServeConfig, home: Option<&Path>) -> ServeSettings {
     let path = |text: String| below(&text, home);
     let paths = |all: Vec<String>| all.iter().map(|text| below(text, home)).collect();
     let default = ServeSettings::default();
-    let tokens = said.tokens.unwrap_or_default().into_iter().map(|token| TokenEntry {
+    let tokens = config.tokens.unwrap_or_default().into_iter().map(|token| TokenEntry {
         name: token.name.unwrap_or_default(),
         sha256: token.sha256.unwrap_or_default(),
         user: token.user,
         roots: token.roots.map(paths),
     });
-    let limits = said.limits.unwrap_or_default();
-    let most = default.limits;
+    let limits = config.limits.unwrap_or_default();
+    let defaults = default.limits;
     ServeSettings {
-        listen: said.listen.unwrap_or(default.listen),
-        roots: said.roots.map(paths),
+        listen: config.listen.unwrap_or(default.listen),
+        roots: config.roots.map(paths),
         tokens: tokens.collect(),
-        token_file: said.token_file.map(path),
-        tls: said.tls.map(|tls| TlsFiles {
+        token_file: config.token_file.map(path),
+        tls: config.tls.map(|tls| TlsFiles {
             certificate: tls.certificate.map(path).unwrap_or_default(),
             key: tls.key.map(path).unwrap_or_default(),
             clients: tls.clients.map(path),
         }),
-        proxy: said.proxy.map(|proxy| TrustedProxy {
+        proxy: config.proxy.map(|proxy| TrustedProxy {
             addresses: proxy.addresses.unwrap_or_default(),
             user_header: proxy.user_header.map(|name| name.to_ascii_lowercase()),
         }),
-        origins: said.origins.unwrap_or_default(),
-        account_users: said.account_users.unwrap_or_default(),
-        grace: said.grace.map_or(default.grace, Duration::from_secs),
-        drain: said.drain.map_or(default.drain, Duration::from_secs),
-        workspace: said.workspace.unwrap_or_default(),
-        exec: said.exec.unwrap_or_default(),
+        origins: config.origins.unwrap_or_default(),
+        account_users: config.account_users.unwrap_or_default(),
+        grace: config.grace.map_or(default.grace, Duration::from_secs),
+        drain: config.drain.map_or(default.drain, Duration::from_secs),
+        workspace: config.workspace.unwrap_or_default(),
+        exec: config.exec.unwrap_or_default(),
         limits: ServeLimits {
-            connections: limits.connections.unwrap_or(most.connections),
-            user_connections: limits.user_connections.unwrap_or(most.user_connections),
-            user_sessions: limits.user_sessions.unwrap_or(most.user_sessions),
-            sessions: limits.sessions.unwrap_or(most.sessions),
-            user_turns: limits.user_turns.unwrap_or(most.user_turns),
-            message_bytes: limits.message_bytes.unwrap_or(most.message_bytes).min(most.message_bytes),
+            connections: limits.connections.unwrap_or(defaults.connections),
+            user_connections: limits.user_connections.unwrap_or(defaults.user_connections),
+            user_sessions: limits.user_sessions.unwrap_or(defaults.user_sessions),
+            sessions: limits.sessions.unwrap_or(defaults.sessions),
+            user_turns: limits.user_turns.unwrap_or(defaults.user_turns),
+            message_bytes: limits.message_bytes.unwrap_or(defaults.message_bytes).min(defaults.message_bytes),
         },
     }
 }

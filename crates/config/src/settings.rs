@@ -1,4 +1,4 @@
-//! What the settings mean, once all layers are joined: no `Option` where there is a default.
+//! Resolved settings, after all layers are joined: no `Option` if there is a default.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ pub struct Settings {
     pub model: Option<ModelRef>,
     /// The model for titles and other small work.
     pub small_model: Option<ModelRef>,
-    /// The agent a session starts with; not checked here, see `agent::registry`.
+    /// The agent that a session starts with; not checked here, see `agent::registry`.
     pub default_agent: Option<String>,
     pub default_agent_location: Option<SourceLocation>,
-    /// Agents in the order they were first mentioned; changes to built-in ones among them.
+    /// Agents in the order they were first mentioned, including changes to built-in ones.
     pub agents: Vec<AgentEntry>,
-    /// Where the last of them was written.
+    /// The location of the last of them.
     pub agents_location: Option<SourceLocation>,
-    /// What could not be read and may have denied something.
+    /// Problems of unreadable settings that may have contained a deny.
     pub unread: Vec<Problem>,
     /// The general rules, lowest layer first, with their sources.
     pub permission: Rules,
@@ -44,50 +44,51 @@ pub struct Settings {
     /// If set, only these providers are used.
     pub enabled_providers: Option<Vec<String>>,
     pub mcp: Vec<McpEntry>,
-    /// What may run after an edit, in order.
+    /// Formatters that may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,
-    /// The language servers that may be asked about files, in order.
+    /// The language servers that may be used, in order.
     pub language_servers: Vec<ServerEntry>,
-    /// Commands that run when something happens in a session, in order.
+    /// Commands that run on events of a session, in order.
     pub hooks: Vec<HookEntry>,
     /// Custom tools and plugins, in the order they are loaded.
     pub scripts: Vec<ScriptEntry>,
-    /// Tools of ours whose place custom ones may take.
+    /// Built-in tools that custom ones may replace.
     pub replace_tools: Vec<String>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     pub commands: Vec<CommandEntry>,
-    /// Where to look for skills besides the usual folders.
+    /// Sources of skills in addition to the usual folders.
     pub skills: SkillSources,
     pub references: Vec<ReferenceEntry>,
-    /// How long a tool's result may be.
+    /// The limits of a tool's result.
     pub tool_output: OutputLimits,
-    /// How pictures are made to fit.
+    /// The limits to which pictures are resized.
     pub images: ImageSettings,
-    /// After how many unused days a session may go, if ever. A project has no say in it.
+    /// The number of unused days after which a session may be deleted, if any. A project cannot set
+    /// it.
     pub keep_days: Option<u64>,
-    /// The database that keeps sessions; none: files on this machine do.
+    /// The database that stores sessions. `None`: files on this machine.
     pub store: Option<DatabasePlace>,
-    /// What happens when a session outgrows the context window.
+    /// The treatment of a session that outgrows the context window.
     pub compaction: CompactionSettings,
     pub budget: BudgetSettings,
-    /// How editors on other machines are served. A project has no say in it.
+    /// The settings of `adjutant serve`. A project cannot set them.
     pub serve: ServeSettings,
-    /// Whether states of the project's files are kept.
+    /// Whether snapshots of the project's files are stored.
     pub snapshot: bool,
-    /// How deep subagents may start subagents.
+    /// The maximum depth of nested subagents.
     pub subagent_depth: u32,
     /// Whether text sent during a turn reaches the model between two steps of it.
     pub steer: bool,
-    /// How much is asked where a session begins.
+    /// The approvals that a session starts with.
     pub approvals: Approvals,
     /// Whether every project is trusted without a question.
     pub trust_all: bool,
-    /// The user trusts this very project, or every one.
+    /// Whether the user trusts this project, or every project.
     pub trusted: bool,
-    /// What the system is to forbid commands.
+    /// The sandbox of commands.
     pub sandbox: SandboxSettings,
-    /// Which of the user's variables commands and servers get.
+    /// The selection of the user's variables that commands and servers get.
     pub variables: Variables,
     /// Hosts of this machine and its network that may be fetched from.
     pub webfetch_private: Vec<String>,
@@ -154,28 +155,29 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Why more is asked than the rules ask: the first of what could not be read and may have denied something, as the
-    /// end of a sentence. `None` if everything could be read.
+    /// Returns the reason why questions are asked that the rules do not require: the first
+    /// unreadable setting that may have contained a deny, as the end of a sentence. `None` if
+    /// everything could be read.
     pub fn doubt(&self) -> Option<String> {
         let first = self.unread.first()?;
         Some(format!("settings that could not be used may deny it: {first}"))
     }
 }
 
-/// What the system is to forbid commands.
+/// The sandbox of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSettings {
-    /// Whether commands have a sandbox, and whether they run where the system has none.
+    /// Whether commands have a sandbox, and whether they run if the system has none.
     pub mode: SandboxMode,
-    /// What may be written besides the project, as it was written.
+    /// Writable paths in addition to the project, as written.
     pub writable: Vec<String>,
-    /// Whether the network may be used; none: depends on the agent.
+    /// Whether the network may be used. `None`: depends on the agent.
     pub network: Option<bool>,
-    /// Whether agents that only read run without a question what a sandbox renders harmless.
+    /// Whether read-only agents run commands without a question that a sandbox makes harmless.
     pub unattended: bool,
-    /// What is hidden from commands besides the table of credentials, as it was written.
+    /// Paths hidden from commands in addition to the table of credentials, as written.
     pub hide: Vec<String>,
-    /// What of all that commands see: names of rows, paths.
+    /// Exceptions from hidden paths: names of rows, paths.
     pub show: Vec<String>,
 }
 
@@ -192,20 +194,20 @@ impl Default for SandboxSettings {
     }
 }
 
-/// What the settings say about one agent. Everything not said is left as it is.
+/// The settings of one agent. An absent value leaves the agent unchanged.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentEntry {
-    /// What it is called: the key, or the file's path.
+    /// The key, or the path of its file.
     pub name: String,
-    /// What people see, where that differs.
+    /// The displayed name, if it differs.
     pub label: Option<String>,
-    /// What it is good for.
+    /// The purpose of the agent.
     pub description: Option<String>,
     pub mode: Option<Mode>,
-    /// Whether pickers leave it out.
+    /// Whether it is left out of pickers.
     pub hidden: Option<bool>,
     pub disable: bool,
-    /// The model it always uses.
+    /// The model that it always uses.
     pub model: Option<ModelRef>,
     pub variant: Option<String>,
     pub prompt: Option<Arc<str>>,
@@ -213,41 +215,41 @@ pub struct AgentEntry {
     pub top_p: Option<f64>,
     /// `#RRGGBB` or a name.
     pub color: Option<String>,
-    /// How many steps one prompt may take.
+    /// The maximum number of steps of one prompt.
     pub steps: Option<u32>,
     pub options: Map<String, Value>,
     pub rules: Rules,
-    /// Where it was last said something about, for people.
+    /// The location of its last mention, for display.
     pub source: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionEntry {
-    /// As it was written: a path, a glob, an address.
+    /// The text as written: a path, a glob, an address.
     pub text: String,
-    /// It came with the project.
+    /// Whether it is from the project.
     pub project: bool,
     pub location: SourceLocation,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommandEntry {
-    /// What is typed after the slash.
+    /// The name, without the slash.
     pub name: String,
     pub template: String,
     pub description: Option<String>,
     pub agent: Option<String>,
     pub model: Option<ModelRef>,
     pub variant: Option<String>,
-    /// Whether a subagent does it; none leaves it to the agent's mode.
+    /// Whether it runs in a subagent. `None`: depends on the agent's mode.
     pub subtask: Option<bool>,
-    /// Where it was written, for people.
+    /// The location, for display.
     pub source: String,
     pub location: Option<SourceLocation>,
-    /// It came with a project that is not trusted: its shell inserts are left as they are.
+    /// Whether it is from an untrusted project, so that its shell inserts are not run.
     pub untrusted: bool,
-    /// A project that is not trusted has a say in which agent answers: one that may do more than the
-    /// session's does not.
+    /// Whether an untrusted project has set its agent. An agent that may do more than the session's
+    /// is not used then.
     pub lent: bool,
 }
 
@@ -261,17 +263,17 @@ pub struct SkillSources {
 pub struct ReferenceEntry {
     pub name: String,
     pub path: Option<String>,
-    /// The repository that is cloned into the cache, as it was written.
+    /// The repository that is cloned into the cache, as written.
     pub repository: Option<String>,
-    /// Its branch; none for the repository's default.
+    /// The branch of the repository. `None`: its default branch.
     pub branch: Option<String>,
-    /// What it is good for.
+    /// The purpose of the reference.
     pub description: Option<String>,
-    /// The prompt leaves it out.
+    /// Whether it is left out of the prompt.
     pub hidden: bool,
 }
 
-/// How long a tool's result may be.
+/// The limits of a tool's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputLimits {
     pub lines: usize,
@@ -284,12 +286,12 @@ impl Default for OutputLimits {
     }
 }
 
-/// How pictures are made to fit a model.
+/// The limits to which pictures are resized for a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageSettings {
-    /// Whether larger ones are made smaller.
+    /// Whether larger pictures are resized.
     pub auto_resize: bool,
-    /// In pixels; a wider picture is made smaller before it is sent.
+    /// In pixels; a wider picture is resized before it is sent.
     pub max_width: u32,
     pub max_height: u32,
     pub max_base64_bytes: usize,
@@ -304,7 +306,7 @@ impl Default for ImageSettings {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetSettings {
     pub steps: u32,
-    /// US dollars at most.
+    /// The maximum cost in US dollars.
     pub cost: Option<f64>,
 }
 
@@ -314,35 +316,36 @@ impl Default for BudgetSettings {
     }
 }
 
-/// What happens when a session outgrows the context window.
+/// The treatment of a session that outgrows the context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactionSettings {
     pub auto: bool,
     pub prune: bool,
-    /// How many of the latest turns are kept word for word.
+    /// The number of recent turns that are preserved literally.
     pub tail_turns: u32,
-    /// How many tokens of them at most; none is a quarter of the window, 2000 to 8000.
+    /// The maximum number of their tokens. `None`: a quarter of the window, 2000 to 8000.
     pub preserve_recent_tokens: Option<u64>,
-    /// How many tokens are kept free for the answer; none: as many as the longest one takes.
+    /// The number of tokens reserved for the answer. `None`: those of the longest possible answer.
     pub reserved: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Experimental {
-    /// Go on with the turn after a rejection without words.
+    /// Whether a turn continues after a rejection without a message.
     pub continue_loop_on_deny: bool,
-    /// How long a call of an MCP tool may take.
+    /// The timeout of a call of an MCP tool.
     pub mcp_timeout: Duration,
-    /// What the tools of MCP servers may take of a request, in bytes, before they are searched for.
+    /// The maximum size of the MCP tools in a request, in bytes. Beyond it, tools are found by
+    /// search.
     pub mcp_budget: usize,
     /// Tools that only primary agents have.
     pub primary_tools: Vec<String>,
 }
 
-/// A directory that holds agents, commands and skills.
+/// A directory that contains agents, commands and skills.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     pub path: PathBuf,
-    /// It came with the project.
+    /// Whether it is from the project.
     pub project: bool,
 }

@@ -7,23 +7,23 @@ use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemSeverity, UNTIL_FIXED};
 use base::store_place::DatabasePlace;
 
-/// How many further places of a repeated problem are listed.
-const PLACES: usize = 8;
+/// The maximum number of further locations listed for a repeated problem.
+const MAX_PLACES: usize = 8;
 
-/// The settings that hold, a key a line, each with where it was said; defaults are not listed.
-/// Keys and tokens are not shown.
+/// Lists the effective settings, one key per line with its location; defaults are not listed. Keys
+/// and tokens are not shown.
 pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
     let mut lines: Vec<(String, String, String)> = Vec::new();
-    loaded.tree.walk(&mut Vec::new(), &mut |way, node| {
+    loaded.tree.walk(&mut Vec::new(), &mut |path, node| {
         let leaf = match &node.value {
-            NodeValue::Map(entries) => entries.is_empty() && !way.is_empty(),
+            NodeValue::Map(entries) => entries.is_empty() && !path.is_empty(),
             NodeValue::List(_) => true,
-            _ => !inside_list(&loaded.tree, way),
+            _ => !inside_list(&loaded.tree, path),
         };
-        if leaf && !inside_list(&loaded.tree, way) {
+        if leaf && !inside_list(&loaded.tree, path) {
             lines.push((
-                way.iter().map(|key| shown_key(key)).collect::<Vec<_>>().join("."),
-                value(way, node),
+                path.iter().map(|key| shown_key(key)).collect::<Vec<_>>().join("."),
+                value(path, node),
                 node.at.short(),
             ));
         }
@@ -63,10 +63,10 @@ pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
     text
 }
 
-/// Whether a way leads into a list: a list is shown as a whole.
-fn inside_list(tree: &Node, way: &[String]) -> bool {
+/// Whether a path leads into a list: a list is shown as a whole.
+fn inside_list(tree: &Node, path: &[String]) -> bool {
     let mut node = tree;
-    for key in way {
+    for key in path {
         match &node.value {
             NodeValue::List(_) => return true,
             _ => match node.get(key) {
@@ -83,19 +83,21 @@ fn shown_key(key: &str) -> String {
     if plain { key.to_owned() } else { serde_json::Value::from(key).to_string() }
 }
 
-/// A value on one line; long texts cut, secrets not shown.
-fn value(way: &[String], node: &Node) -> String {
-    let secret = way.iter().any(|key| {
+/// Formats a value on one line: long texts are cut, secrets are not shown.
+fn value(path: &[String], node: &Node) -> String {
+    let is_secret = path.iter().any(|key| {
         let key = key.to_ascii_lowercase();
         ["apikey", "token", "secret", "authorization", "password", "x-api-key"].iter().any(|word| key.contains(word))
             || key == "headers"
             || key == "environment"
             || key == "env"
     });
-    if secret && matches!(node.value, NodeValue::Text(_)) {
+    if is_secret && matches!(node.value, NodeValue::Text(_)) {
         return "(not shown)".to_owned();
     }
-    if let Some(url) = node.as_text().filter(|_| way == ["store", "url"]) {
+    if path == ["store", "url"]
+        && let Some(url) = node.as_text()
+    {
         return serde_json::Value::from(DatabasePlace::new(url).shown()).to_string();
     }
     let text = node.to_json().to_string();
@@ -106,18 +108,20 @@ fn value(way: &[String], node: &Node) -> String {
     cut
 }
 
-/// Everything that is wrong or old, worst first, with a sentence at the end. Problems that differ only in
-/// their place are one line, with the other places below it.
+/// Lists all problems, worst first, with a summary at the end. Problems that differ only in their
+/// location are one line, with the other locations below it.
 pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
     let mut groups: Vec<Vec<&Problem>> = Vec::new();
     for problem in problems {
-        let alike = |group: &&mut Vec<&Problem>| {
+        let is_alike = |group: &&mut Vec<&Problem>| {
             group.first().is_some_and(|first| {
-                (first.severity, first.code, &first.message, &first.hint)
-                    == (problem.severity, problem.code, &problem.message, &problem.hint)
+                first.severity == problem.severity
+                    && first.code == problem.code
+                    && first.message == problem.message
+                    && first.hint == problem.hint
             })
         };
-        match groups.iter_mut().find(alike) {
+        match groups.iter_mut().find(is_alike) {
             Some(group) => group.push(problem),
             None => groups.push(vec![problem]),
         }
@@ -130,9 +134,9 @@ pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
         if others.is_empty() {
             continue;
         }
-        let mut places: Vec<String> = others.iter().take(PLACES).map(|other| other.location.to_string()).collect();
-        if others.len() > PLACES {
-            places.push(format!("and {} more places", others.len() - PLACES));
+        let mut places: Vec<String> = others.iter().take(MAX_PLACES).map(|other| other.location.to_string()).collect();
+        if others.len() > MAX_PLACES {
+            places.push(format!("and {} more places", others.len() - MAX_PLACES));
         }
         let _ = writeln!(text, "  also: {}", places.join(", "));
     }

@@ -1,6 +1,7 @@
-//! `{env:NAME}` and `{file:path}` in a settings file, in values and in keys. They are filled in after the file was
-//! read, so a value with quotes in it cannot break the file and every place stays right. Where a file is only
-//! valid JSON once they are filled in (`"port": {env:PORT}`), the text is filled in first.
+//! `{env:NAME}` and `{file:path}` in a settings file, in values and in keys. They are substituted
+//! after the file has been parsed, so that a value with quotes cannot break the file and every
+//! location stays right. If a file is valid JSON only after substitution (`"port": {env:PORT}`),
+//! such variables are quoted first.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,11 @@ use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation
 use super::problem::{Problem, ProblemCode};
 use permission::protected;
 
-/// How deep one file may include another.
-const DEEPEST: usize = 8;
+/// The maximum depth of files that include files.
+const MAX_DEPTH: usize = 8;
 
-/// Reads a text and fills it in. Problems go to the disk's list; none where there is no value.
+/// Parses a text and substitutes in it. Problems are added to those of `disk`; `None` if there is
+/// no value.
 pub(crate) fn parse(
     text: &str,
     origin: &Arc<ConfigOrigin>,
@@ -25,7 +27,7 @@ pub(crate) fn parse(
     let mut problems = Vec::new();
     let mut node = match jsonc::parse(text, origin, &mut problems) {
         Ok(node) => node,
-        Err(problem) if text.contains("{env:") => match jsonc::parse(&quoted(text), origin, &mut problems) {
+        Err(problem) if text.contains("{env:") => match jsonc::parse(&quote_variables(text), origin, &mut problems) {
             Ok(node) => node,
             Err(_) => {
                 disk.problems.push(problem);
@@ -45,38 +47,40 @@ pub(crate) fn parse(
     Some(node)
 }
 
-/// Whether there may be something to fill in.
+/// Whether there may be something to substitute.
 fn is_open(text: &str) -> bool {
     text.contains("{env:") || text.contains("{file:")
 }
 
-/// Begins a text that stood outside of quotes: its value is a number or a switch.
+/// Marks a text that was unquoted in the file: its value is a number or a boolean.
 const BARE: char = '\0';
 
-/// The text with quotes around the variables that stand outside of them, so that they are filled in like all others.
-fn quoted(text: &str) -> String {
+/// Puts quotes around unquoted variables, so that they are substituted like all others.
+fn quote_variables(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let (mut quoted, mut escaped) = (false, false);
+    let mut is_quoted = false;
+    let mut is_escaped = false;
     let mut skip = 0;
     for (at, c) in text.char_indices() {
         if at < skip {
             continue;
         }
         let inner = text.get(at..).and_then(|rest| rest.strip_prefix("{env:")?.split_once('}')).map(|(name, _)| name);
-        let name = inner.filter(|name| !quoted && !name.contains(|c: char| matches!(c, '"' | '\\') || c.is_control()));
+        let name =
+            inner.filter(|name| !is_quoted && !name.contains(|c: char| matches!(c, '"' | '\\') || c.is_control()));
         if let Some(name) = name {
             out.push_str(&format!("\"\\u0000{{env:{name}}}\""));
             skip = at + "{env:}".len() + name.len();
             continue;
         }
-        quoted ^= c == '"' && !escaped;
-        escaped = c == '\\' && !escaped;
+        is_quoted ^= c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
         out.push(c);
     }
     out
 }
 
-/// A value that stood outside of quotes: nothing, where it is neither a number nor a switch.
+/// Parses an unquoted value: `null` unless it is a number or a boolean.
 fn plain(text: &str) -> NodeValue {
     match text.trim() {
         "true" => NodeValue::Bool(true),
@@ -88,52 +92,53 @@ fn plain(text: &str) -> NodeValue {
 struct Substitution<'d, 'a> {
     dir: Option<&'d Path>,
     disk: &'d mut ConfigReader<'a>,
-    /// The files that are being filled in, outermost first: one that includes itself is a circle.
+    /// The files that are being included, outermost first, to detect a file that includes itself.
     open: Vec<PathBuf>,
 }
 
 impl Substitution<'_, '_> {
-    fn node(&mut self, node: &mut Node, way: &mut Vec<String>) {
+    fn node(&mut self, node: &mut Node, key_path: &mut Vec<String>) {
         match &mut node.value {
             NodeValue::Text(text) if is_open(text) => {
-                let filled = self.fill(text.trim_start_matches(BARE), &node.at, way);
+                let filled = self.fill(text.trim_start_matches(BARE), &node.at, key_path);
                 node.value = if text.starts_with(BARE) { plain(&filled) } else { NodeValue::Text(filled) };
             }
             NodeValue::List(nodes) => {
                 for (index, node) in nodes.iter_mut().enumerate() {
-                    way.push(index.to_string());
-                    self.node(node, way);
-                    way.pop();
+                    key_path.push(index.to_string());
+                    self.node(node, key_path);
+                    key_path.pop();
                 }
             }
             NodeValue::Map(entries) => {
-                let mut filled = false;
+                let mut is_changed = false;
                 for entry in entries.iter_mut() {
-                    way.push(entry.key.clone());
+                    key_path.push(entry.key.clone());
                     if is_open(&entry.key) {
-                        entry.key = self.fill(&entry.key, &entry.at, way);
-                        filled = true;
+                        entry.key = self.fill(&entry.key, &entry.at, key_path);
+                        is_changed = true;
                     }
-                    self.node(&mut entry.node, way);
-                    way.pop();
+                    self.node(&mut entry.node, key_path);
+                    key_path.pop();
                 }
-                if filled {
-                    self.drop_doubles(entries, way);
+                if is_changed {
+                    self.drop_duplicates(entries, key_path);
                 }
             }
             _ => {}
         }
     }
 
-    /// Keys that are the same once they are filled in: the first counts, as in a file that has it twice.
-    fn drop_doubles(&mut self, entries: &mut Vec<MapEntry>, way: &[String]) {
+    /// Removes keys that are equal after substitution: the first is used, as in a file with a
+    /// duplicate key.
+    fn drop_duplicates(&mut self, entries: &mut Vec<MapEntry>, key_path: &[String]) {
         let mut seen: BTreeMap<String, u32> = BTreeMap::new();
         entries.retain(|entry| {
             let Some(line) = seen.get(&entry.key) else {
                 seen.insert(entry.key.clone(), entry.at.line);
                 return true;
             };
-            let key = [way, std::slice::from_ref(&entry.key)].concat().join(".");
+            let key = [key_path, std::slice::from_ref(&entry.key)].concat().join(".");
             let text = format!("this key is already set in line {line}");
             let problem = Problem::error(ProblemCode::Duplicate, &entry.at, key, text);
             self.disk.problems.push(problem.hint("keep one of the two; until then the first one counts"));
@@ -141,7 +146,7 @@ impl Substitution<'_, '_> {
         });
     }
 
-    fn fill(&mut self, text: &str, at: &SourceLocation, way: &[String]) -> String {
+    fn fill(&mut self, text: &str, at: &SourceLocation, key_path: &[String]) -> String {
         let dir = self.dir;
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -150,8 +155,8 @@ impl Substitution<'_, '_> {
             let inner = &rest[start + 1..start + len];
             out.push_str(&rest[..start]);
             match inner.split_once(':') {
-                Some(("env", name)) => out.push_str(&self.variable(name.trim(), at, way)),
-                Some((_, path)) => out.push_str(&self.file(path.trim(), dir, at, way)),
+                Some(("env", name)) => out.push_str(&self.variable(name.trim(), at, key_path)),
+                Some((_, path)) => out.push_str(&self.file(path.trim(), dir, at, key_path)),
                 None => {}
             }
             rest = &rest[start + len + 1..];
@@ -160,10 +165,10 @@ impl Substitution<'_, '_> {
         out
     }
 
-    fn variable(&mut self, name: &str, at: &SourceLocation, way: &[String]) -> String {
+    fn variable(&mut self, name: &str, at: &SourceLocation, key_path: &[String]) -> String {
         if at.origin.project {
             let what = format!("{{env:{name}}}");
-            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what, within: None });
+            self.disk.uses.push(ExternalValue { at: at.clone(), key: key_path.join("."), what, within: None });
         }
         let token = self.disk.tokens.iter().find(|(key, _)| key == name && at.origin.layer == Layer::Remote);
         if let Some((_, token)) = token {
@@ -173,7 +178,7 @@ impl Substitution<'_, '_> {
             Some(value) => value.to_owned(),
             None => {
                 let text = format!("the environment variable {name} is not set; it counts as empty");
-                let problem = Problem::warning(ProblemCode::UnsetVariable, at, way.join("."), text);
+                let problem = Problem::warning(ProblemCode::UnsetVariable, at, key_path.join("."), text);
                 self.disk.problems.push(
                     problem.hint("editors started from a desktop do not see variables set in a shell's start file"),
                 );
@@ -182,9 +187,9 @@ impl Substitution<'_, '_> {
         }
     }
 
-    /// The text of a file with those in it that it names itself. Only files are filled in there: words like
-    /// {env:NAME} in a prompt stay words.
-    fn included(&mut self, text: &str, from: &Path, at: &SourceLocation, way: &[String]) -> String {
+    /// Returns the text of a file with the files that it includes. Only files are substituted in
+    /// it: text like {env:NAME} in a prompt stays unchanged.
+    fn included(&mut self, text: &str, from: &Path, at: &SourceLocation, key_path: &[String]) -> String {
         self.open.push(from.to_path_buf());
         let mut out = String::new();
         let mut rest = text;
@@ -192,7 +197,7 @@ impl Substitution<'_, '_> {
             let Some(len) = rest[start..].find('}') else { break };
             out.push_str(&rest[..start]);
             let inner = rest[start + 6..start + len].trim().to_owned();
-            out.push_str(&self.file(&inner, from.parent(), at, way));
+            out.push_str(&self.file(&inner, from.parent(), at, key_path));
             rest = &rest[start + len + 1..];
         }
         out.push_str(rest);
@@ -200,33 +205,34 @@ impl Substitution<'_, '_> {
         out
     }
 
-    /// Why a file that the user's own settings come to is none that the user means: a file of the project's names it,
-    /// or lies as a link where a variable's path, which begins in whatever project this is, says that a file is.
-    fn misled(&self, full: &Path, resolved: &Path, at: &SourceLocation) -> Option<String> {
+    /// Returns the reason why the user did not choose the target of a file in the user's own
+    /// settings, if so: a file of the project names it, or the path is in a variable, which applies
+    /// to every project, and leads to a link in the project.
+    fn unintended_target(&self, full: &Path, resolved: &Path, at: &SourceLocation) -> Option<String> {
         let tree = self.disk.worktree;
-        // The first that is open is the settings file itself.
+        // The first open file is the settings file itself.
         let includes = self.open.get(usize::from(at.origin.path.is_some())..).and_then(<[PathBuf]>::last);
-        let written = includes.is_some_and(|file| tree.contains(file));
-        let found = at.origin.path.is_none() && tree.contains(full);
-        if !written && !found {
+        let is_named_by_project = includes.is_some_and(|file| tree.contains(file));
+        let is_in_project = at.origin.path.is_none() && tree.contains(full);
+        if !is_named_by_project && !is_in_project {
             return None;
         }
         if !tree.contains(resolved) {
             return Some(format!("this leads out of the project, to {}", resolved.display()));
         }
-        let secret = protected::secret(resolved) && (written || !protected::secret(full));
-        secret.then(|| format!("this leads to {}, which may hold keys or passwords", resolved.display()))
+        let is_secret = protected::secret(resolved) && (is_named_by_project || !protected::secret(full));
+        is_secret.then(|| format!("this leads to {}, which may hold keys or passwords", resolved.display()))
     }
 
-    fn file(&mut self, path: &str, dir: Option<&Path>, at: &SourceLocation, way: &[String]) -> String {
+    fn file(&mut self, path: &str, dir: Option<&Path>, at: &SourceLocation, key_path: &[String]) -> String {
         let home = self.disk.environment.home.clone();
         let full = match (path.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => dir.unwrap_or(Path::new("/")).join(path),
         };
         let full = base::worktree::normal(&full);
-        let wrong = |code, text: String, hint: Option<String>| {
-            let mut problem = Problem::error(code, at, way.join("."), text);
+        let problem_of = |code, text: String, hint: Option<String>| {
+            let mut problem = Problem::error(code, at, key_path.join("."), text);
             problem.hint = hint;
             problem
         };
@@ -234,10 +240,10 @@ impl Substitution<'_, '_> {
         if at.origin.project {
             let what = format!("{{file:{}}}", full.display());
             let within = self.disk.worktree.contains(&resolved).then(|| [full.clone(), resolved.clone()]);
-            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what, within });
-        } else if let Some(why) = self.misled(&full, &resolved, at) {
+            self.disk.uses.push(ExternalValue { at: at.clone(), key: key_path.join("."), what, within });
+        } else if let Some(why) = self.unintended_target(&full, &resolved, at) {
             let text = format!("{{file:{path}}}: {why}");
-            self.disk.problems.push(wrong(ProblemCode::Link, text, Some("it counts as empty".into())));
+            self.disk.problems.push(problem_of(ProblemCode::Link, text, Some("it counts as empty".into())));
             return String::new();
         }
         if self.open.iter().any(|open| *open == full || *open == resolved) {
@@ -247,25 +253,25 @@ impl Substitution<'_, '_> {
                 .chain([&full])
                 .map(|path| self.disk.origin(path, at.origin.layer, false).name.clone())
                 .collect();
-            self.disk.problems.push(wrong(
+            self.disk.problems.push(problem_of(
                 ProblemCode::Link,
                 format!("{{file:{path}}} includes itself: {}", chain.join(" -> ")),
                 Some("it counts as empty".into()),
             ));
             return String::new();
         }
-        if self.open.len() > DEEPEST {
-            self.disk.problems.push(wrong(
+        if self.open.len() > MAX_DEPTH {
+            self.disk.problems.push(problem_of(
                 ProblemCode::TooMuch,
-                format!("{{file:{path}}} is included too deep; at most {DEEPEST} files"),
+                format!("{{file:{path}}} is included too deep; at most {MAX_DEPTH} files"),
                 None,
             ));
             return String::new();
         }
         match self.disk.try_read(&full, false) {
-            Ok(Some(text)) => self.included(text.trim(), &full, at, way),
+            Ok(Some(text)) => self.included(text.trim(), &full, at, key_path),
             Ok(None) => {
-                self.disk.problems.push(wrong(
+                self.disk.problems.push(problem_of(
                     ProblemCode::MissingFile,
                     format!("{{file:{path}}}: there is no file {}", full.display()),
                     Some("it counts as empty".into()),
@@ -273,7 +279,11 @@ impl Substitution<'_, '_> {
                 String::new()
             }
             Err(refused) => {
-                self.disk.problems.push(wrong(refused.code, format!("{{file:{path}}}: {}", refused.why), refused.hint));
+                self.disk.problems.push(problem_of(
+                    refused.code,
+                    format!("{{file:{path}}}: {}", refused.why),
+                    refused.hint,
+                ));
                 String::new()
             }
         }

@@ -1,4 +1,4 @@
-//! Settings as they lie on disk: layers, bad input, trust, old spellings, three realistic set-ups.
+//! Tests of settings on disk: layers, bad input, trust, old spellings, three realistic set-ups.
 
 mod bad_input;
 mod keys;
@@ -15,7 +15,7 @@ use super::*;
 use base::environment::Timestamp;
 use permission::{Action, Rules};
 
-/// A home and a project, side by side.
+/// A home and a project in one temporary directory.
 struct ConfigFixture {
     dir: tempfile::TempDir,
     vars: BTreeMap<String, String>,
@@ -49,7 +49,7 @@ impl ConfigFixture {
         self
     }
 
-    /// As it was at the start: making a new one takes longer than everything that is tested with it.
+    /// Restores the initial state: creating a fixture takes longer than all the tested code.
     fn clear(&mut self, vars: &BTreeMap<String, String>) {
         for path in self.written.borrow_mut().drain(..) {
             std::fs::remove_file(path).unwrap();
@@ -81,20 +81,20 @@ impl ConfigFixture {
     }
 }
 
-fn told(loaded: &Loaded) -> Vec<String> {
+fn reports(loaded: &Loaded) -> Vec<String> {
     loaded.problems.iter().map(|problem| format!("{}: {problem}", problem.severity.as_str())).collect()
 }
 
 #[test]
-fn every_old_spelling_works_and_is_told() {
+fn every_old_spelling_works_and_is_reported() {
     let mut place = ConfigFixture::new();
     place.var("ADJUTANT_TRUST", "all");
     place.copy("legacy", "work/repo");
     let loaded = place.load();
-    let told = told(&loaded);
+    let reports = reports(&loaded);
     let settings = &loaded.settings;
     let agent = |name: &str| {
-        settings.agents.iter().find(|agent| agent.name == name).unwrap_or_else(|| panic!("{name}: {told:#?}"))
+        settings.agents.iter().find(|agent| agent.name == name).unwrap_or_else(|| panic!("{name}: {reports:#?}"))
     };
     let rules = |rules: &Rules| {
         rules.iter().map(|rule| format!("{} {} {:?}", rule.permission, rule.pattern, rule.action)).collect::<Vec<_>>()
@@ -121,11 +121,11 @@ fn every_old_spelling_works_and_is_told() {
         "\"ls\" is an old name for \"list\"",
     ] {
         assert!(
-            told.iter().any(|line| line.starts_with("deprecated: ") && line.contains(expected)),
-            "{expected}\n{told:#?}"
+            reports.iter().any(|line| line.starts_with("deprecated: ") && line.contains(expected)),
+            "{expected}\n{reports:#?}"
         );
     }
-    assert!(!loaded.has_errors(), "{told:#?}");
+    assert!(!loaded.has_errors(), "{reports:#?}");
     let text = check(&loaded, &loaded.problems);
     assert!(text.contains("old spellings"), "{text}");
 }
@@ -137,7 +137,8 @@ impl ConfigFixture {
             for entry in std::fs::read_dir(from).unwrap() {
                 let entry = entry.unwrap();
                 let name = entry.file_name().into_string().unwrap();
-                // Dotted names are stored without their dot, so that no tool takes them for its own.
+                // Dotted names are stored without their dot, so that no tool mistakes them for its
+                // own files.
                 let name = name.strip_prefix("dot-").map_or(name.clone(), |rest| format!(".{rest}"));
                 if entry.file_type().unwrap().is_dir() {
                     copy(&entry.path(), &to.join(name));
@@ -151,12 +152,12 @@ impl ConfigFixture {
 }
 
 #[test]
-fn a_team_with_many_agents() {
+fn team_with_many_agents_loads() {
     let place = ConfigFixture::new();
     place.copy("team", "work/repo");
     let loaded = place.load();
     assert_eq!(
-        told(&loaded),
+        reports(&loaded),
         [
             "note: .opencode/command/ship/check.md:2:1: command.ship/check: not used until you trust this project: git status --short"
         ]
@@ -173,14 +174,15 @@ fn a_team_with_many_agents() {
 }
 
 #[test]
-fn a_monorepo_with_layers() {
+fn monorepo_layers_are_joined() {
     let place = ConfigFixture::new();
     place.copy("monorepo", "work/repo");
     std::fs::create_dir_all(place.path("work/repo/services/billing/src")).unwrap();
     let worktree = place.worktree();
     let in_dir = |dir: &str| load(&place.environment(), &worktree, &place.path(dir));
-    let (root, web, billing) =
-        (in_dir("work/repo"), in_dir("work/repo/apps/web"), in_dir("work/repo/services/billing/src"));
+    let root = in_dir("work/repo");
+    let web = in_dir("work/repo/apps/web");
+    let billing = in_dir("work/repo/services/billing/src");
     let model = |loaded: &Loaded| loaded.settings.model.clone().unwrap().to_string();
     assert_eq!(
         (model(&root), model(&web), model(&billing)),
@@ -200,12 +202,12 @@ fn a_monorepo_with_layers() {
     let reviewer = web.settings.agents.iter().find(|agent| agent.name == "reviewer").unwrap();
     assert_eq!(reviewer.temperature, Some(0.1), "field by field");
     for loaded in [&root, &web, &billing] {
-        assert_eq!(told(loaded), Vec::<String>::new());
+        assert_eq!(reports(loaded), Vec::<String>::new());
     }
 }
 
 #[test]
-fn a_change_is_noticed() {
+fn change_makes_settings_stale() {
     let place = ConfigFixture::new();
     place.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
     place.write("work/repo/.opencode/agents/x.md", "---\ndescription: x\n---\nx");
@@ -247,7 +249,7 @@ fn a_change_is_noticed() {
 }
 
 #[test]
-fn settings_are_shown_with_their_sources_and_without_secrets() {
+fn shown_settings_have_sources_and_no_secrets() {
     let mut place = ConfigFixture::new();
     place.var("ADJUTANT_TRUST", "all");
     place.write("home/.config/opencode/opencode.json", "{\n  \"model\": \"a/b\",\n  \"provider\": {\"p\": {\"options\": {\"apiKey\": \"sk-hidden\", \"headers\": {\"X-Auth\": \"hidden\"}}}}\n}");
@@ -270,7 +272,7 @@ fn settings_are_shown_with_their_sources_and_without_secrets() {
 }
 
 #[test]
-fn the_declaration_is_complete() {
+fn declaration_is_complete() {
     let keys: Vec<String> = declare::keys::rows().into_iter().map(|row| row.key).collect();
     let known = "$schema shell logLevel server command skills references reference watcher snapshot plugin share autoshare \
                  autoupdate disabled_providers enabled_providers model small_model default_agent subagent_depth username mode agent \
@@ -294,7 +296,7 @@ fn the_declaration_is_complete() {
     ] {
         assert!(keys.iter().any(|row| row == key), "{key}: {keys:#?}");
     }
-    // What the schema accepts and what the check accepts are the same thing, made from one source.
+    // The schema and the check accept the same files, because they have the same source.
     let schema = declare::schema();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(
@@ -306,7 +308,7 @@ fn the_declaration_is_complete() {
 }
 
 #[test]
-fn two_hundred_agents_are_read_quickly() {
+fn two_hundred_agents_load_quickly() {
     let place = ConfigFixture::new();
     let prompt = "You look at one thing and say what you see.\n".repeat(40);
     for n in 0..200 {
@@ -321,12 +323,12 @@ fn two_hundred_agents_are_read_quickly() {
     let loaded = load(&environment, &worktree, &worktree.root);
     let took = begin.elapsed();
     assert_eq!(loaded.settings.agents.len(), 200);
-    // Not a benchmark, only a guard against a quadratic accident: unoptimised code on a busy machine.
+    // Not a benchmark, only a guard against quadratic time: unoptimised code on a busy machine.
     assert!(took.as_millis() < 2_000, "{took:?}");
 }
 
 #[test]
-fn other_spellings_of_an_agent_are_taken_and_unknown_keys_are_named() {
+fn agent_spellings_are_accepted_and_unknown_keys_reported() {
     let place = ConfigFixture::new();
     place.write(
         "home/.config/adjutant/adjutant.json",
@@ -348,7 +350,7 @@ fn other_spellings_of_an_agent_are_taken_and_unknown_keys_are_named() {
 }
 
 #[test]
-fn commands_name_themselves_and_survive_bad_front_matter() {
+fn command_names_itself_and_survives_bad_front_matter() {
     let place = ConfigFixture::new();
     let file = |name: &str| format!("home/.config/adjutant/command/{name}.md");
     place.write(&file("a"), "---\nname: fix\ndescription: Fixes.\n---\nFix it.");
@@ -363,7 +365,7 @@ fn commands_name_themselves_and_survive_bad_front_matter() {
 }
 
 #[test]
-fn what_is_not_done_is_named_once() {
+fn unsupported_keys_are_reported_once() {
     let place = ConfigFixture::new();
     place.write(
         "home/.config/adjutant/adjutant.json",
@@ -386,16 +388,16 @@ fn what_is_not_done_is_named_once() {
 }
 
 #[test]
-fn variables_that_do_nothing_are_named_once() {
+fn ineffective_variables_are_reported_once() {
     let mut place = ConfigFixture::new();
     place.var("OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS", "300000");
     place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "");
-    let told_of = |place: &ConfigFixture| {
+    let reports_of = |place: &ConfigFixture| {
         let loaded = place.load();
         assert!(loaded.problems.iter().all(|problem| problem.code == ProblemCode::NoEffect), "{:?}", loaded.problems);
         loaded.problems.iter().map(|problem| problem.location.origin.name.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(told_of(&place), ["OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS"]);
+    assert_eq!(reports_of(&place), ["OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS"]);
     place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "64000");
-    assert_eq!(told_of(&place).len(), 2);
+    assert_eq!(reports_of(&place).len(), 2);
 }

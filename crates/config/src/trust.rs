@@ -1,9 +1,9 @@
-//! What a project's settings may do only once the user trusts that project: whatever starts a
-//! program, sends something elsewhere, reads outside the project or loosens a rule. Here it is
-//! found, named and, without trust, taken out; asking is done in the editor.
+//! Parts of a project's settings that need the user's trust: those that start a program, send data
+//! elsewhere, read outside the project or loosen a rule. This module finds and names them and,
+//! without trust, removes them; the editor asks the question.
 //!
-//! A decision belongs to a project's path and to a digest of exactly these things, so a change of
-//! any of them asks again and a change of anything else does not.
+//! A decision is stored for a project's path and a digest of exactly these parts, so that a change
+//! of any of them asks again and other changes do not.
 
 mod answers;
 pub(crate) mod guards;
@@ -22,8 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::answers::{TrustEntry, TrustStore};
 pub(crate) use self::programs::drop_idle;
 use self::programs::{KnownPrograms, is_off};
-use self::requests::{option_ways, provider_ways};
-use super::covered::{self, Covered};
+use self::requests::{option_key_paths, provider_key_paths};
 use super::disk::ExternalValue;
 use super::formatter;
 use super::insert::shell_inserts;
@@ -32,36 +31,38 @@ use super::layers::ParsedLayer;
 use super::loosen::{self, LoosenedKey};
 use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
+use super::script_inputs::{self, ScriptInputs};
 use base::environment::Environment;
 use base::worktree::Worktree;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrustKind {
-    /// A program is started as an MCP server, or one elsewhere is called.
+    /// A program is started as an MCP server, or a remote server is contacted.
     Mcp,
     Formatter,
     LanguageServer,
-    /// A command runs when something happens in a session.
+    /// A command runs on an event of a session.
     Hook,
-    /// A file of JavaScript or TypeScript is loaded.
+    /// A JavaScript or TypeScript file is loaded.
     Extension,
     /// A slash command runs a command line before it is sent.
     Command,
-    /// A rule allows what would otherwise be asked or denied.
+    /// A rule allows calls that would otherwise be asked about or denied.
     Permission,
-    /// Requests, with your key, go to an address the project names.
+    /// Requests, with the user's key, go to an address that the project names.
     Provider,
-    /// A variable, a file from outside the project or one that reading asks about is read into the settings.
+    /// A variable, a file outside the project, or a file that may not be read without a question,
+    /// is inserted into the settings.
     Reads,
-    /// Commands get more room than the user gives them.
+    /// Commands get a wider sandbox than the user's settings grant.
     Sandbox,
-    /// Instructions or skills are fetched from an address, or read from outside the project.
+    /// Instructions or skills are fetched from an address or read from outside the project.
     Fetches,
 }
 
 impl TrustKind {
-    /// For people: what it is, in the singular and in the plural.
-    fn words(self) -> [&'static str; 2] {
+    /// Returns the display name, in the singular and in the plural.
+    fn display_names(self) -> [&'static str; 2] {
         match self {
             Self::Mcp => ["MCP server", "MCP servers"],
             Self::Formatter => ["formatter", "formatters"],
@@ -77,86 +78,88 @@ impl TrustKind {
         }
     }
 
-    /// For people: what it is, in the singular.
+    /// Returns the display name in the singular.
     pub fn as_str(self) -> &'static str {
-        self.words()[0]
+        self.display_names()[0]
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustItem {
     pub kind: TrustKind,
-    /// Its key: `mcp.db`, `permission.bash`.
+    /// The key in the settings, such as `mcp.db` or `permission.bash`.
     pub key: String,
-    /// Exactly what would happen: the whole command line, the address, the rule.
+    /// The exact effect: the whole command line, the address or the rule.
     pub detail: String,
     pub place: SourceLocation,
-    /// The project's own files that run.
-    pub(crate) covered: Covered,
+    /// The project's own files that the item runs.
+    pub(crate) covered: ScriptInputs,
 }
 
 impl std::fmt::Display for TrustItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}: {} ({})", self.kind.as_str(), self.key, self.detail, self.place.short())?;
-        if !self.covered.besides.is_empty() {
-            write!(f, "; not covered: {}", self.covered.besides.join(", "))?;
+        if !self.covered.not_covered.is_empty() {
+            write!(f, "; not covered: {}", self.covered.not_covered.join(", "))?;
         }
         Ok(())
     }
 }
 
-/// What a project asks for, and what the user said to it.
+/// The parts of a project's settings that need trust, and the user's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Review {
     /// Everything that needs trust, in the order it was found.
     pub items: Vec<TrustItem>,
-    /// Stands for all of it.
+    /// The digest of all items.
     pub digest: String,
     pub decision: Decision,
-    /// Hooks and plugins do not run in this process: it neither asks nor keeps an answer.
+    /// Whether hooks and plugins are switched off in this process, which therefore neither asks nor
+    /// stores an answer.
     pub is_pure: bool,
-    /// What of `items` can refuse calls.
+    /// The items that can refuse calls.
     pub guards: Vec<guards::TrustedGuard>,
-    /// The keys of guards that held when the user last answered and are different now.
+    /// The keys of guards that were active when the user last answered and are different now.
     pub changed_guards: Vec<String>,
-    /// The keys of guards that held when the user last answered and are gone.
+    /// The keys of guards that were active when the user last answered and no longer exist.
     pub gone_guards: Vec<String>,
-    /// The reason the user's answers cannot be read.
+    /// The reason why the user's answers cannot be read.
     pub unread_answers: Option<Problem>,
 }
 
-/// What the user said about a project.
+/// The user's decision about a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
     /// There is nothing to decide.
     #[default]
     Nothing,
-    /// Not asked yet, or it changed since.
+    /// Not answered yet, or the items have changed since.
     Unasked,
     Trusted,
-    /// No: the session works, without these things.
+    /// Declined: the session works without the items.
     Refused,
 }
 
 impl Review {
-    /// Whether these things are left out.
+    /// Whether the items are left out.
     pub fn is_withheld(&self) -> bool {
         matches!(self.decision, Decision::Unasked | Decision::Refused)
     }
 
-    /// Returns the things of one kind that are left out.
+    /// Returns the items of one kind that are left out.
     pub fn withheld(&self, kind: TrustKind) -> impl Iterator<Item = &TrustItem> {
         let is_withheld = self.is_withheld();
         self.items.iter().filter(move |item| is_withheld && item.kind == kind)
     }
 
-    /// Describes the state of what is left out, for a list.
+    /// Describes the state of withheld items, for a list.
     pub fn withheld_state(&self) -> &'static str {
         if self.decision == Decision::Refused { "off: this project is not trusted" } else { "waits for trust" }
     }
 
-    /// One sentence for the first turn: how many of what is not active. None if nothing is.
+    /// Returns one sentence for the first turn: the number of withheld items of each kind. `None`
+    /// if there are none.
     pub fn notice(&self) -> Option<String> {
         if !self.is_withheld() || self.items.is_empty() {
             return None;
@@ -166,19 +169,20 @@ impl Review {
             *kinds.entry(item.kind).or_default() += 1;
         }
         let kinds: Vec<String> =
-            kinds.into_iter().map(|(kind, n)| format!("{n} {}", kind.words()[usize::from(n != 1)])).collect();
+            kinds.into_iter().map(|(kind, n)| format!("{n} {}", kind.display_names()[usize::from(n != 1)])).collect();
         Some(format!(
             "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",
             kinds.join(", ")
         ))
     }
 
-    /// What is declined as long as the process runs, if the user declines this.
+    /// Returns the key under which the process remembers that the user declined these items.
     pub fn declined_as(&self, root: &Path) -> String {
         format!("trust {} {}", root.display(), self.digest)
     }
 
-    /// Returns what the question says before the list: answers that cannot be read, and guards that held until now.
+    /// Returns the text of the question before the list: why answers cannot be read, and the guards
+    /// that were active until now.
     pub fn introduction(&self) -> Option<String> {
         let unread = self.unread_answers.as_ref().map(|problem| {
             format!("{problem}. With your answer a new file is begun, and this one is kept beside it as *.unreadable.")
@@ -194,15 +198,17 @@ impl Review {
         (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
-    /// Returns what the user is asked about: what the project's files would do.
+    /// Returns the subject of the question: the heading of the list.
     pub fn subject(&self, root: &Path) -> String {
-        match self.items.is_empty() {
-            true => format!("Nothing that is left in {} needs trust.", root.display()),
-            false => format!("The files of {} would do this:", root.display()),
+        if self.items.is_empty() {
+            format!("Nothing that is left in {} needs trust.", root.display())
+        } else {
+            format!("The files of {} would do this:", root.display())
         }
     }
 
-    /// One sentence where files are covered: none is followed to what it starts.
+    /// Returns a sentence on the limits of the check, if an item covers files: further files that
+    /// they start or load are not checked.
     pub fn depth(&self) -> Option<&'static str> {
         let any = self.items.iter().any(|item| !item.covered.files.is_empty());
         any.then_some(
@@ -210,7 +216,7 @@ impl Review {
         )
     }
 
-    /// The whole list, a line each, for the question.
+    /// Returns the whole list for the question, one line per item.
     pub fn list(&self) -> String {
         self.items.iter().map(|item| format!("- {}\n", base::text::escaped(&item.to_string()))).collect()
     }
@@ -218,76 +224,84 @@ impl Review {
 
 /// Finds everything in project layers that needs trust.
 pub(crate) fn review(
-    told: &[ParsedLayer],
+    layers: &[ParsedLayer],
     alone: &Node,
     uses: &[ExternalValue],
     environment: &Environment,
     worktree: &Worktree,
     cwd: &Path,
 ) -> Vec<TrustItem> {
-    let mut found = Vec::new();
-    let known = KnownPrograms::of(told);
-    for told in told.iter().filter(|told| told.origin.project) {
-        needs(&told.node, &known, worktree, cwd, &mut |item| found.push(item));
+    let mut items = Vec::new();
+    let known = KnownPrograms::of(layers);
+    for layer in layers.iter().filter(|layer| layer.origin.project) {
+        collect_items(&layer.node, &known, worktree, cwd, &mut |item| items.push(item));
     }
-    // What a project leaves off of the user's own takes nothing else out of the list.
-    let tree = super::join(told.iter());
-    found.extend(formatters_meant(&tree, environment, worktree, cwd));
-    if !found.iter().any(|item| item.key == "lsp") {
-        found.extend(servers_meant(alone, &tree));
+    // A project that switches off one of the user's programs removes only that one from the list.
+    let tree = super::join(layers.iter());
+    items.extend(project_formatters(&tree, environment, worktree, cwd));
+    if !items.iter().any(|item| item.key == "lsp") {
+        items.extend(language_servers_item(alone, &tree));
     }
-    for piece in loosen::loosening(told, environment, worktree) {
-        let LoosenedKey { key, detail, place, .. } = piece;
-        found.push(item(TrustKind::Permission, key, detail, &place));
+    for loosened in loosen::loosening(layers, environment, worktree) {
+        let LoosenedKey { key, detail, place, .. } = loosened;
+        items.push(item(TrustKind::Permission, key, detail, &place));
     }
-    for used in uses {
-        found.push(item(TrustKind::Reads, used.key.clone(), used.what.clone(), &used.at));
+    for value in uses {
+        items.push(item(TrustKind::Reads, value.key.clone(), value.what.clone(), &value.at));
     }
-    found
+    items
 }
 
-/// The project's own programs that the wish for the usual formatters would run, and those that load its code.
-fn formatters_meant(tree: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<TrustItem> {
+/// Returns the project's own programs that the formatter settings would run, and formatters that
+/// load its code.
+fn project_formatters(tree: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<TrustItem> {
     let Some(node) = tree.get("formatter") else { return Vec::new() };
     let Ok(written) = super::decode::decode(node) else { return Vec::new() };
     let (entries, _) = formatter::entries(Some(written));
-    let item = |(name, words): (String, Vec<String>)| {
-        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+    let item = |(name, argv): (String, Vec<String>)| {
+        let arguments: Vec<&str> = argv.iter().map(String::as_str).collect();
         TrustItem {
             kind: TrustKind::Formatter,
             key: format!("formatter.{name}"),
-            detail: words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            detail: argv.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" "),
             place: node.at.clone(),
-            covered: covered::covered(&plain, &starts(None, worktree, cwd), &worktree.root),
+            covered: script_inputs::of_command(&arguments, &start_directories(None, worktree, cwd), &worktree.root),
         }
     };
     formatter::of_project(&entries, cwd, &worktree.root, environment).into_iter().map(item).collect()
 }
 
-/// The user's wish for language servers, which run code of whatever project they look at: build scripts, plug-ins, the
-/// compiler that lies in it.
-fn servers_meant(alone: &Node, tree: &Node) -> Option<TrustItem> {
+/// Returns an item for the user's language servers, which run code of any project that they
+/// analyse: build scripts, plug-ins, a compiler in the project.
+fn language_servers_item(alone: &Node, tree: &Node) -> Option<TrustItem> {
     let node = alone.get("lsp")?;
     let (entries, _) = language_server::entries(super::decode::decode(tree.get("lsp")?).ok()?);
-    let own = node.entries().iter().filter_map(|entry| command_line(&entry.node, "command"));
-    let detail = std::iter::once("the usual ones that are installed".to_owned()).chain(own).collect::<Vec<_>>();
+    let user_commands = node.entries().iter().filter_map(|entry| command_line(&entry.node, "command"));
+    let detail: Vec<String> =
+        std::iter::once("the usual ones that are installed".to_owned()).chain(user_commands).collect();
     (!entries.is_empty()).then(|| TrustItem {
         kind: TrustKind::LanguageServer,
         key: "lsp".into(),
         detail: format!("{}; they run code of the project", detail.join(", ")),
         place: node.at.clone(),
-        covered: Covered::default(),
+        covered: ScriptInputs::default(),
     })
 }
 
 fn item(kind: TrustKind, key: String, detail: String, place: &SourceLocation) -> TrustItem {
-    TrustItem { kind, key, detail, place: place.clone(), covered: Covered::default() }
+    TrustItem { kind, key, detail, place: place.clone(), covered: ScriptInputs::default() }
 }
 
-/// What a layer of the project's would run, send or loosen.
-fn needs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
-    programs(node, known, worktree, cwd, found);
-    if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
+/// Reports the parts of a project's layer that run, send or loosen something.
+fn collect_items(
+    node: &Node,
+    known: &KnownPrograms,
+    worktree: &Worktree,
+    cwd: &Path,
+    found: &mut dyn FnMut(TrustItem),
+) {
+    collect_programs(node, known, worktree, cwd, found);
+    if let Some(sandbox) = node.get("sandbox").filter(|sandbox| can_widen(sandbox)) {
         found(item(TrustKind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at));
     }
     if let Some(webfetch) = node.get("webfetch") {
@@ -297,39 +311,51 @@ fn needs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path, fo
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
-            let covered = covered::covered_line(insert, &starts(None, worktree, cwd), &worktree.root);
+            let covered = script_inputs::of_line(insert, &start_directories(None, worktree, cwd), &worktree.root);
             let key = format!("command.{}", entry.key);
             found(TrustItem { covered, ..item(TrustKind::Command, key, insert.to_owned(), &entry.at) });
         }
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
-        for way in provider_ways(&provider.node) {
-            let way: Vec<&str> = way.iter().map(String::as_str).collect();
-            let Some(value) = provider.node.at(&way) else { continue };
-            let secret = way
+        for key_path in provider_key_paths(&provider.node) {
+            let key_path: Vec<&str> = key_path.iter().map(String::as_str).collect();
+            let Some(value) = provider.node.at(&key_path) else { continue };
+            let secret = key_path
                 .last()
                 .is_some_and(|key| ["apiKey", "accessKeyId", "secretAccessKey", "sessionToken"].contains(key));
             let detail = if secret { "a key".to_owned() } else { value.to_json().to_string() };
-            found(item(TrustKind::Provider, format!("provider.{}.{}", provider.key, way.join(".")), detail, &value.at));
+            found(item(
+                TrustKind::Provider,
+                format!("provider.{}.{}", provider.key, key_path.join(".")),
+                detail,
+                &value.at,
+            ));
         }
     }
-    for way in option_ways(node) {
-        let way: Vec<&str> = way.iter().map(String::as_str).collect();
-        if let Some(value) = node.at(&way) {
-            found(item(TrustKind::Provider, way.join("."), value.to_json().to_string(), &value.at));
+    for key_path in option_key_paths(node) {
+        let key_path: Vec<&str> = key_path.iter().map(String::as_str).collect();
+        if let Some(value) = node.at(&key_path) {
+            found(item(TrustKind::Provider, key_path.join("."), value.to_json().to_string(), &value.at));
         }
     }
-    read_elsewhere(node, worktree, found);
+    collect_external_texts(node, worktree, found);
 }
 
-/// Servers, formatters, language servers, hooks and the shell.
-fn programs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
+/// Reports MCP servers, formatters, language servers and hooks.
+fn collect_programs(
+    node: &Node,
+    known: &KnownPrograms,
+    worktree: &Worktree,
+    cwd: &Path,
+    found: &mut dyn FnMut(TrustItem),
+) {
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
         if !is_off("mcp", entry, known) {
             let command = command_line(&entry.node, "command");
             let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
-            let detail = described(command.or(address).unwrap_or_else(|| "is switched on".to_owned()), &entry.node);
-            let covered = runs(&entry.node, worktree, cwd);
+            let target = command.or(address).unwrap_or_else(|| "is switched on".to_owned());
+            let detail = with_surroundings(target, &entry.node);
+            let covered = program_inputs(&entry.node, worktree, cwd);
             found(TrustItem { covered, ..item(TrustKind::Mcp, format!("mcp.{}", entry.key), detail, &entry.at) });
         }
     }
@@ -341,32 +367,32 @@ fn programs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path,
             found(item(kind, key.into(), "the usual ones that are installed".into(), &tools.at));
         }
         for entry in tools.entries().iter().filter(|entry| !is_off(key, entry, known)) {
-            let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
-            let detail = if kind == TrustKind::Hook { hooked(&detail, &entry.node) } else { detail };
-            let covered = runs(&entry.node, worktree, cwd);
-            let detail = described(detail, &entry.node);
+            let command = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
+            let detail = if kind == TrustKind::Hook { describe_hook(&command, &entry.node) } else { command };
+            let covered = program_inputs(&entry.node, worktree, cwd);
+            let detail = with_surroundings(detail, &entry.node);
             found(TrustItem { covered, ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at) });
         }
     }
 }
 
-/// What lies outside the project and is read or fetched.
-fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(TrustItem)) {
-    for way in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
-        let Some(NodeValue::List(list)) = node.at(way).map(|node| &node.value) else { continue };
+/// Reports paths and addresses outside the project that are read or fetched.
+fn collect_external_texts(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(TrustItem)) {
+    for key_path in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
+        let Some(NodeValue::List(list)) = node.at(key_path).map(|node| &node.value) else { continue };
         for node in list {
-            if let Some(text) = node.as_text().filter(|text| is_elsewhere(text, worktree)) {
-                found(item(TrustKind::Fetches, way.join("."), text.to_owned(), &node.at));
+            if let Some(text) = node.as_text().filter(|text| is_outside(text, worktree)) {
+                found(item(TrustKind::Fetches, key_path.join("."), text.to_owned(), &node.at));
             }
         }
     }
     for entry in node.get("references").map(Node::entries).unwrap_or_default() {
-        if reference_elsewhere(&entry.node, worktree) {
+        if is_outside_reference(&entry.node, worktree) {
             let text = |key| entry.node.get(key).and_then(Node::as_text);
             let path = entry.node.as_text().or_else(|| text("path"));
             let repository = || text("repository").or_else(|| text("git"));
             let detail = match (path, repository(), text("branch")) {
-                // A path is what is read, whatever stands beside it.
+                // A path takes precedence over a repository.
                 (Some(path), ..) => format!("read {path}"),
                 (None, Some(repository), Some(branch)) => format!("clone and read {repository}, branch {branch}"),
                 (None, repository, _) => format!("clone and read {}", repository.unwrap_or_default()),
@@ -376,15 +402,21 @@ fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(TrustI
     }
 }
 
-/// Takes out of the project's layers whatever `review` names. What loosens is found again once all
-/// else is gone, so that nothing relies on what went.
-pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environment: &Environment, worktree: &Worktree) {
-    let known = KnownPrograms::of(told);
-    for told in told.iter_mut().filter(|told| told.origin.project) {
-        strip_layer(&mut told.node, &known, uses, worktree);
+/// Removes from the project's layers everything that `review` reports. Loosening keys are
+/// determined again after the other parts are gone, so that the result does not rely on removed
+/// parts.
+pub(crate) fn strip(
+    layers: &mut [ParsedLayer],
+    uses: &[ExternalValue],
+    environment: &Environment,
+    worktree: &Worktree,
+) {
+    let known = KnownPrograms::of(layers);
+    for layer in layers.iter_mut().filter(|layer| layer.origin.project) {
+        strip_layer(&mut layer.node, &known, uses, worktree);
     }
-    let pieces = loosen::loosening(told, environment, worktree);
-    loosen::remove(told, &pieces);
+    let loosened = loosen::loosening(layers, environment, worktree);
+    loosen::remove(layers, &loosened);
 }
 
 fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], worktree: &Worktree) {
@@ -398,19 +430,19 @@ fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], w
             node.take(key);
         } else if let Some(entries) = tools.entries_mut() {
             entries.retain(|entry| is_off(key, entry, known));
-            // An empty object would still switch the usual ones on.
+            // An empty object would still enable the usual programs.
             if entries.is_empty() {
                 node.take(key);
             }
         }
     }
-    if node.get("sandbox").is_some_and(widens) {
+    if node.get("sandbox").is_some_and(can_widen) {
         node.take("sandbox");
     }
     node.take("webfetch");
     for provider in node.get_mut("provider").and_then(Node::entries_mut).into_iter().flatten() {
-        for way in provider_ways(&provider.node) {
-            if let Some((last, above)) = way.split_last() {
+        for key_path in provider_key_paths(&provider.node) {
+            if let Some((last, above)) = key_path.split_last() {
                 let above = above.iter().try_fold(&mut provider.node, |node, key| node.get_mut(key));
                 if let Some(above) = above {
                     above.take(last);
@@ -418,45 +450,46 @@ fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], w
             }
         }
     }
-    for way in option_ways(node) {
-        if let Some((last, above)) = way.split_last()
+    for key_path in option_key_paths(node) {
+        if let Some((last, above)) = key_path.split_last()
             && let Some(above) = above.iter().try_fold(&mut *node, |node, key| node.get_mut(key))
         {
             above.take(last);
         }
     }
-    for way in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
-        let list = way.iter().try_fold(&mut *node, |node, key| node.get_mut(key));
+    for key_path in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
+        let list = key_path.iter().try_fold(&mut *node, |node, key| node.get_mut(key));
         if let Some(NodeValue::List(list)) = list.map(|node| &mut node.value) {
-            list.retain(|item| !item.as_text().is_some_and(|text| is_elsewhere(text, worktree)));
+            list.retain(|item| !item.as_text().is_some_and(|text| is_outside(text, worktree)));
         }
     }
     if let Some(references) = node.get_mut("references").and_then(Node::entries_mut) {
-        references.retain(|entry| !reference_elsewhere(&entry.node, worktree));
+        references.retain(|entry| !is_outside_reference(&entry.node, worktree));
     }
 }
 
-/// Whether a project's sandbox could be wider than the user's, whatever that is: only one that is
-/// required and gives nothing cannot.
-pub(crate) fn widens(sandbox: &Node) -> bool {
+/// Whether a project's sandbox could be wider than the user's, whatever that is. Only a sandbox
+/// that is `required` and grants nothing cannot be wider.
+pub(crate) fn can_widen(sandbox: &Node) -> bool {
     let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
     let on = |key: &str| sandbox.get(key).and_then(Node::as_bool) == Some(true);
     mode != Some("required") || on("network") || on("unattended") || sandbox.get("writable").is_some()
 }
 
-/// Removes every value that was filled in from elsewhere, and whatever stands under such a key.
+/// Removes every value that was inserted from an external source, and everything below such a key.
 fn drop_uses(node: &mut Node, uses: &[ExternalValue]) {
-    let used = |at: &SourceLocation| uses.iter().any(|used| used.at == *at);
-    let filled = |node: &Node| !matches!(node.value, NodeValue::Map(_) | NodeValue::List(_)) && used(&node.at);
+    let is_external = |at: &SourceLocation| uses.iter().any(|value| value.at == *at);
+    let is_external_value =
+        |node: &Node| !matches!(node.value, NodeValue::Map(_) | NodeValue::List(_)) && is_external(&node.at);
     match &mut node.value {
         NodeValue::Map(entries) => {
-            entries.retain(|entry| !used(&entry.at) && !filled(&entry.node));
+            entries.retain(|entry| !is_external(&entry.at) && !is_external_value(&entry.node));
             for entry in entries {
                 drop_uses(&mut entry.node, uses);
             }
         }
         NodeValue::List(nodes) => {
-            nodes.retain(|node| !filled(node));
+            nodes.retain(|node| !is_external_value(node));
             for node in nodes {
                 drop_uses(node, uses);
             }
@@ -466,19 +499,23 @@ fn drop_uses(node: &mut Node, uses: &[ExternalValue]) {
 }
 
 fn command_line(node: &Node, key: &str) -> Option<String> {
-    let Some(NodeValue::List(words)) = node.get(key).map(|node| &node.value) else { return None };
-    let words: Vec<String> = words.iter().filter_map(Node::as_text).map(quoted).collect();
-    (!words.is_empty()).then(|| words.join(" "))
+    let Some(NodeValue::List(argv)) = node.get(key).map(|node| &node.value) else { return None };
+    let argv: Vec<String> = argv.iter().filter_map(Node::as_text).map(quoted).collect();
+    (!argv.is_empty()).then(|| argv.join(" "))
 }
 
-/// A word of a command line so that its ends are seen.
-fn quoted(word: &str) -> String {
-    let plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c));
-    if plain { word.to_owned() } else { format!("'{}'", word.escape_debug().to_string().replace('\'', "'\\''")) }
+/// Quotes an argument of a command line unless it is plain, so that its ends are visible.
+fn quoted(argument: &str) -> String {
+    let plain = !argument.is_empty() && argument.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c));
+    if plain {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.escape_debug().to_string().replace('\'', "'\\''"))
+    }
 }
 
-/// The detail with what else decides what runs: directory, variables, headers.
-fn described(mut detail: String, node: &Node) -> String {
+/// Appends the other settings that affect the program: directory, variables, headers.
+fn with_surroundings(mut detail: String, node: &Node) -> String {
     for key in ["cwd", "environment", "env", "headers", "initialization", "sampling"] {
         if let Some(value) = node.get(key) {
             let _ = write!(detail, " [{key} {}]", value.to_json());
@@ -487,40 +524,44 @@ fn described(mut detail: String, node: &Node) -> String {
     detail
 }
 
-/// What a hook runs, and what it hooks into.
-fn hooked(command: &str, node: &Node) -> String {
+/// Describes a hook: its event and filters, then its command.
+fn describe_hook(command: &str, node: &Node) -> String {
     let text = |key: &str| node.get(key).and_then(Node::as_text);
-    let about: Vec<&str> = ["on", "tool", "pattern"].into_iter().filter_map(text).collect();
-    format!("on {}: {command}", about.join(" "))
+    let filters: Vec<&str> = ["on", "tool", "pattern"].into_iter().filter_map(text).collect();
+    format!("on {}: {command}", filters.join(" "))
 }
 
-/// Takes out of a project's files the hooks whose names the user's own settings have: a project neither
-/// changes those nor switches them off.
-pub(crate) fn drop_doubles(told: &mut [ParsedLayer], problems: &mut Vec<Problem>) {
-    let known = KnownPrograms::of(told);
-    for told in told.iter_mut().filter(|told| told.origin.project) {
-        let Some(hooks) = told.node.get_mut("hook").and_then(Node::entries_mut) else { continue };
+/// Removes a project's hooks whose names are taken by the user's own settings: a project can
+/// neither change nor disable the user's hooks.
+pub(crate) fn drop_duplicate_hooks(layers: &mut [ParsedLayer], problems: &mut Vec<Problem>) {
+    let known = KnownPrograms::of(layers);
+    for layer in layers.iter_mut().filter(|layer| layer.origin.project) {
+        let Some(hooks) = layer.node.get_mut("hook").and_then(Node::entries_mut) else { continue };
         hooks.retain(|entry| {
             let key = format!("hook.{}", entry.key);
-            let own = known.programs.contains(&key);
-            if own {
+            let is_users = known.programs.contains(&key);
+            if is_users {
                 let text = "your own settings have a hook of this name, which a project cannot change; it is ignored";
                 problems.push(Problem::warning(ProblemCode::NotForProjects, &entry.at, key, text));
             }
-            !own
+            !is_users
         });
     }
 }
 
-/// The project's files that a program of the settings runs.
-fn runs(node: &Node, worktree: &Worktree, cwd: &Path) -> Covered {
-    let Some(NodeValue::List(words)) = node.get("command").map(|node| &node.value) else { return Covered::default() };
-    let words: Vec<&str> = words.iter().filter_map(Node::as_text).collect();
-    covered::covered(&words, &starts(node.get("cwd").and_then(Node::as_text), worktree, cwd), &worktree.root)
+/// Returns the project's files that a configured program runs.
+fn program_inputs(node: &Node, worktree: &Worktree, cwd: &Path) -> ScriptInputs {
+    let Some(NodeValue::List(argv)) = node.get("command").map(|node| &node.value) else {
+        return ScriptInputs::default();
+    };
+    let argv: Vec<&str> = argv.iter().filter_map(Node::as_text).collect();
+    let own_cwd = node.get("cwd").and_then(Node::as_text);
+    script_inputs::of_command(&argv, &start_directories(own_cwd, worktree, cwd), &worktree.root)
 }
 
-/// Where a program may start: relative directories are the session's, which may be any of the project.
-fn starts(own: Option<&str>, worktree: &Worktree, cwd: &Path) -> Vec<PathBuf> {
+/// Returns the directories that a program may start in, below the root and below `cwd`: a relative
+/// directory is relative to the session's directory, which may be any directory of the project.
+fn start_directories(own: Option<&str>, worktree: &Worktree, cwd: &Path) -> Vec<PathBuf> {
     let mut starts: Vec<PathBuf> = [worktree.root.as_path(), cwd]
         .iter()
         .map(|base| own.map_or(base.to_path_buf(), |own| base.join(own)))
@@ -530,7 +571,7 @@ fn starts(own: Option<&str>, worktree: &Worktree, cwd: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether a path or address leads out of the project.
-fn is_elsewhere(text: &str, worktree: &Worktree) -> bool {
+fn is_outside(text: &str, worktree: &Worktree) -> bool {
     if text.contains("://") || text.starts_with('~') {
         return true;
     }
@@ -540,14 +581,12 @@ fn is_elsewhere(text: &str, worktree: &Worktree) -> bool {
         || Path::new(text).components().any(|part| part == std::path::Component::ParentDir)
 }
 
-fn reference_elsewhere(node: &Node, worktree: &Worktree) -> bool {
+fn is_outside_reference(node: &Node, worktree: &Worktree) -> bool {
     let path = node.as_text().or_else(|| node.get("path").and_then(Node::as_text));
-    node.get("git").is_some()
-        || node.get("repository").is_some()
-        || path.is_none_or(|path| is_elsewhere(path, worktree))
+    node.get("git").is_some() || node.get("repository").is_some() || path.is_none_or(|path| is_outside(path, worktree))
 }
 
-/// A digest of everything that needs trust.
+/// Returns a digest of all items.
 pub(crate) fn digest(items: &[TrustItem]) -> String {
     let mut lines: Vec<String> = items
         .iter()

@@ -1,20 +1,20 @@
-//! The table of every key in this folder's README.
+//! The table of every key in this crate's README.
 
 use serde_json::Value as Json;
 
 use super::{ConfigSchema, schema};
 
-/// One key of a settings file, for the table in this folder's README.
+/// One key of a settings file, for the table in the README.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRow {
-    /// The way to it: `compaction.auto`, `agent.<name>.model`.
+    /// The path of keys, such as `compaction.auto` or `agent.<name>.model`.
     pub(crate) key: String,
     pub(crate) kind: String,
-    /// Its doc comment, with what it waits for or why it does nothing.
+    /// The doc comment, with the status of a key that has no effect yet or at all.
     pub(crate) text: String,
 }
 
-/// Every key that can be set, in the order of its declaration, old spellings last.
+/// Returns all keys in the order of declaration, old spellings last.
 pub(crate) fn rows() -> Vec<KeyRow> {
     let declared = ConfigSchema::from(schema());
     let mut rows = Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn rows() -> Vec<KeyRow> {
     rows
 }
 
-/// What `lean.json` has to hold: a definition to a line.
+/// Returns the content for `lean.json`: one definition per line.
 #[cfg(test)]
 pub(crate) fn lean_text() -> String {
     let mut root = super::lean();
@@ -33,7 +33,7 @@ pub(crate) fn lean_text() -> String {
     format!("{}\n", root.to_string().replace("\"here\"", &format!("{{\n{}\n}}", lines.join(",\n"))))
 }
 
-/// The table in this folder's README.
+/// Returns the table in the README.
 pub(crate) fn table() -> String {
     let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
     for row in rows() {
@@ -72,7 +72,7 @@ impl ConfigSchema {
             kind => kind,
         };
         rows.push(KeyRow { key: key.to_owned(), kind, text: text.trim().to_owned() });
-        // The old spellings mean the same as the new ones: their inner keys are not repeated.
+        // Inner keys of old spellings are not repeated: they have the same meaning as the new ones.
         if declared.get("deprecated").and_then(Json::as_bool) == Some(true) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Agents and rules, as a settings file writes them.
+//! Agents and rules in a settings file.
 
 use std::borrow::Cow;
 
@@ -74,7 +74,7 @@ impl Mode {
         [Self::Primary, Self::Subagent, Self::All].into_iter().find(|mode| mode.as_str() == word)
     }
 
-    /// As it is written in settings.
+    /// Returns the mode as in settings.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -84,7 +84,7 @@ impl Mode {
     }
 }
 
-/// The keys of a permission object that we know, and what they are about. MCP servers bring more.
+/// The known keys of a permission object, with their subjects. MCP servers add more.
 pub const PERMISSIONS: [(&str, &str); 20] = [
     ("*", "Every tool that has no rule of its own."),
     ("read", "Reading a file; patterns are paths relative to the project."),

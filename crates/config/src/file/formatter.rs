@@ -1,4 +1,4 @@
-//! `formatter`, as it is written.
+//! Formatters in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

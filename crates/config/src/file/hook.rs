@@ -1,4 +1,4 @@
-//! Commands that hook into a session, as a settings file writes them.
+//! Hooks in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,5 @@
-//! Keys of OpenCode that nothing follows from here. They are declared so that they are known and told of.
+//! Keys of OpenCode that have no effect here. They are declared so that they are known and
+//! reported.
 
 #![expect(dead_code, reason = "nothing follows from these keys; they are declared to be checked and documented")]
 

@@ -1,4 +1,4 @@
-//! Language servers as they are written.
+//! Language servers in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! How much there may be of something, and for how long: parts of a settings file.
+//! Sizes, numbers and durations in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

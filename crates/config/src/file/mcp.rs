@@ -1,4 +1,4 @@
-//! MCP servers, as a settings file writes them.
+//! MCP servers in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

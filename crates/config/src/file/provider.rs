@@ -1,4 +1,4 @@
-//! Providers and their models, as a settings file writes them.
+//! Providers and their models in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

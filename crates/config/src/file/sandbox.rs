@@ -1,4 +1,4 @@
-//! What commands may do and see, as a settings file writes it.
+//! The sandbox of commands in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

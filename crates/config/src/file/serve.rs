@@ -1,4 +1,4 @@
-//! Serving editors that are not on this machine, as a settings file writes it.
+//! `adjutant serve` in a settings file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

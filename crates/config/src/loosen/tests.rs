@@ -7,7 +7,7 @@ use super::super::node::{ConfigOrigin, Layer};
 use super::*;
 use permission::{Need, command_need, evaluate};
 
-fn told(json: &Json, project: bool) -> ParsedLayer {
+fn layer(json: &Json, project: bool) -> ParsedLayer {
     let layer = if project { Layer::Project } else { Layer::Global };
     let origin = Arc::new(ConfigOrigin { name: "x".into(), path: None, layer, project });
     let mut node = super::super::jsonc::parse(&json.to_string(), &origin, &mut Vec::new()).unwrap();
@@ -15,17 +15,17 @@ fn told(json: &Json, project: bool) -> ParsedLayer {
     ParsedLayer { origin, node }
 }
 
-/// A home and a project that do not exist.
+/// Returns a home and a project that do not exist.
 fn nothing_in(dir: &Path) -> (Environment, Worktree) {
     let home = dir.join("home").display().to_string();
     let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
     (environment, Worktree::find(&dir.join("repo"), &[], None))
 }
 
-/// What is left of a project whose loosening pieces are taken out never lets through what the user's
-/// settings alone stop, whoever is asked; and without anything to take out, neither does the whole.
+/// Without its loosening keys, a project never allows a call that the user's settings alone stop,
+/// for any agent. A project without such keys does not either.
 #[test]
-fn what_stays_loosens_nothing() {
+fn remaining_settings_loosen_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (environment, worktree) = nothing_in(dir.path());
     let place = permission::PermissionContext::new(&environment, &worktree, &worktree.root);
@@ -33,7 +33,8 @@ fn what_stays_loosens_nothing() {
     let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*"];
     let patterns = ["*", "a", "a*", "*a", "a?", "b*", "A*", "a b*"];
     let agents = ["build", "plan", "explore", "general", "mine", "Plan"];
-    let (mut loose, mut calm) = (0, 0);
+    let mut loose = 0;
+    let mut calm = 0;
     for _ in 0..300 {
         let permission = |random: &mut fastrand::Rng| -> Json {
             let mut object = serde_json::Map::new();
@@ -65,24 +66,26 @@ fn what_stays_loosens_nothing() {
             }
             object.into()
         };
-        let (user, project) = (settings(&mut random), settings(&mut random));
-        let mut all = vec![told(&user, false), told(&project, true)];
+        let user = settings(&mut random);
+        let project = settings(&mut random);
+        let mut all = vec![layer(&user, false), layer(&project, true)];
         let alone = join(all[..1].iter());
-        let before = state(&alone, &[], &alone, &environment, &worktree).roster;
+        let before = access_state(&alone, &[], &alone, &environment, &worktree).roster;
         let found = loosening(&all, &environment, &worktree);
         *(if found.is_empty() { &mut calm } else { &mut loose }) += 1;
         remove(&mut all, &found);
-        let after = state(&join(all.iter()), &all, &alone, &environment, &worktree).roster;
-        let listed: Vec<&str> = found.iter().map(|piece| piece.detail.as_str()).collect();
+        let after = access_state(&join(all.iter()), &all, &alone, &environment, &worktree).roster;
+        let listed: Vec<&str> = found.iter().map(|key| key.detail.as_str()).collect();
         for _ in 0..40 {
             let key = ["bash", "edit", "read", "webfetch", "task", "x_y", "doom_loop"][random.usize(..7)];
             let text: String = (0..random.usize(..4)).map(|_| ['a', 'b', 'A', ' '][random.usize(..4)]).collect();
             let need = if key == "bash" { command_need(&text, &place) } else { Need::new(key, text) };
-            let judge = |seat: &RosterEntry| evaluate(&seat.rules, &Rules::default(), &need).action;
+            let judge = |agent: &RosterEntry| evaluate(&agent.rules, &Rules::default(), &need).action;
             let pairs = before.entries.iter().filter_map(|old| Some((old, after.get(&old.name)?)));
             let starts = before.get(&before.default).zip(after.get(&after.default));
             for (old, new) in pairs.chain(starts) {
-                let (was, now) = (judge(old), judge(new));
+                let was = judge(old);
+                let now = judge(new);
                 assert!(
                     now >= was,
                     "{user}\n{project}\n{listed:?}\n{} {} {need:?}: {was:?}, {now:?}",
@@ -95,10 +98,10 @@ fn what_stays_loosens_nothing() {
     assert!(loose > 30 && calm > 30, "{loose} {calm}");
 }
 
-/// Each way to more than the user has, through agents: what the user says, what the project says, and what of
-/// that is withheld.
+/// Ways to further permissions by agents: the user's settings, the project's, and whether anything
+/// of them is withheld.
 #[test]
-fn ways_through_agents() {
+fn loosening_by_agents_is_withheld() {
     let dir = tempfile::tempdir().unwrap();
     let (environment, worktree) = nothing_in(dir.path());
     let asks = json!({ "permission": { "bash": "ask", "edit": "ask" } });
@@ -125,7 +128,7 @@ fn ways_through_agents() {
         (&careful, json!({ "agent": { "careful": { "hidden": true } } }), true),
     ];
     for (user, project, wanted) in table {
-        let found = loosening(&[told(user, false), told(&project, true)], &environment, &worktree);
+        let found = loosening(&[layer(user, false), layer(&project, true)], &environment, &worktree);
         assert_eq!(!found.is_empty(), wanted, "{user}\n{project}\n{found:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! What is wrong in a file costs no more than itself.
+//! Tests of bad input: a mistake in a file affects only itself.
 
 use super::*;
 
 #[test]
-fn every_bad_input_is_told_and_costs_no_more_than_itself() {
-    // (files, what must be told; the good key beside it still holds)
+fn bad_input_is_reported_and_affects_only_itself() {
+    // (files, the expected report); the good key in the same file still applies.
     let good = r#""small_model": "p/small""#;
     let table: Vec<(&str, String, &str)> = vec![
         (
@@ -130,22 +130,23 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
     ];
     for (name, text, expected) in table {
         let mut place = ConfigFixture::new();
-        // Everything that needs no question: trust has a test of its own.
+        // Projects are trusted here: trust has its own tests.
         place.var("ADJUTANT_TRUST", "all");
         place.write("work/repo/opencode.json", &text);
         place.write("work/repo/adjutant.json", r#"{"default_agent": "plan"}"#);
         let loaded = place.load();
-        let told = told(&loaded);
-        assert!(told.iter().any(|line| line.contains(expected)), "{name}: {expected}\n{told:#?}");
+        let reports = reports(&loaded);
+        assert!(reports.iter().any(|line| line.contains(expected)), "{name}: {expected}\n{reports:#?}");
         assert_eq!(loaded.settings.default_agent.as_deref(), Some("plan"), "{name}");
         let whole = matches!(name, "syntax error" | "not an object");
         assert_eq!(loaded.settings.small_model.is_some(), !whole, "{name}");
     }
 }
 
-/// Numbers that no type holds and lists with nothing in them, for every key there is: each costs itself, and is told.
+/// Numbers out of range and lists with `null`, for every key: each affects only its key and is
+/// reported.
 #[test]
-fn no_number_and_no_list_spoils_the_rest() {
+fn bad_number_or_list_affects_only_its_key() {
     const NEVER: [&str; 8] = ["-1", "0.5", "-0.5", "1e20", "-1e19", "1e300", "1e400", "18446744073709551616"];
     const PERHAPS: [&str; 5] = ["4294967296", "18446744073709551615", "1e16", "1e19", "0"];
     const OPEN: [&str; 2] = ["experimental.policies", "provider.n.models.n.cost.tiers"];
@@ -153,41 +154,43 @@ fn no_number_and_no_list_spoils_the_rest() {
     for row in declare::keys::rows() {
         let key = row.key.replace("<name>", "n");
         let whole = row.kind.contains("whole number");
-        let (number, list) = (row.kind.contains("number"), row.kind.contains("list"));
-        let texts: Vec<&str> = match (number, list) {
-            (true, _) => NEVER.into_iter().chain(PERHAPS).collect(),
-            (false, true) => vec!["[null]", "[null, \"x\"]", "[\"x\", null]"],
-            (false, false) => continue,
+        let takes_number = row.kind.contains("number");
+        let takes_list = row.kind.contains("list");
+        let texts: Vec<&str> = if takes_number {
+            NEVER.into_iter().chain(PERHAPS).collect()
+        } else if takes_list {
+            vec!["[null]", "[null, \"x\"]", "[\"x\", null]"]
+        } else {
+            continue;
         };
-        let wrong = |text: &str| match number {
-            true => text == "1e400" || whole && NEVER.contains(&text),
-            false => !OPEN.contains(&key.as_str()),
+        let must_be_reported = |text: &str| {
+            if takes_number { text == "1e400" || whole && NEVER.contains(&text) } else { !OPEN.contains(&key.as_str()) }
         };
-        tried = (tried.0 + usize::from(number), tried.1 + usize::from(!number));
+        tried = (tried.0 + usize::from(takes_number), tried.1 + usize::from(!takes_number));
         for text in texts {
-            let way: Vec<&str> = key.split('.').collect();
-            let value = way[1..].iter().rev().fold(text.to_owned(), |inner, key| format!("{{\"{key}\": {inner}}}"));
-            let file = format!("{{\"small_model\": \"p/small\", \"{}\": {value}}}", way[0]);
+            let keys: Vec<&str> = key.split('.').collect();
+            let value = keys[1..].iter().rev().fold(text.to_owned(), |inner, key| format!("{{\"{key}\": {inner}}}"));
+            let file = format!("{{\"small_model\": \"p/small\", \"{}\": {value}}}", keys[0]);
             let origin = ConfigOrigin { name: "x".into(), path: None, layer: Layer::Global, project: false };
             let mut problems = Vec::new();
             let mut node = jsonc::parse(&file, &std::sync::Arc::new(origin), &mut problems).unwrap();
             declare::ConfigSchema::settings().check(&mut node, "", &mut problems);
             let read = decode::decode::<file::ConfigFile>(&node);
             assert!(read.is_ok_and(|read| read.small_model.is_some()), "{file}: {node:?}");
-            let told = |problem: &Problem| {
+            let is_expected = |problem: &Problem| {
                 problem.code == ProblemCode::WrongValue
                     && (problem.key == key || problem.key.starts_with(&format!("{key}.")))
             };
-            assert!(problems.iter().any(told) || !wrong(text), "{file}: {problems:?}");
+            assert!(problems.iter().any(is_expected) || !must_be_reported(text), "{file}: {problems:?}");
         }
     }
     assert!(tried.0 > 30 && tried.1 > 30, "{tried:?}");
 }
 
-/// One value that does not fit, in a project that nobody trusts or in a file of the user's own, leaves all else that
-/// anybody has said.
+/// One value that does not fit, in an untrusted project or in the user's own file, affects no other
+/// setting.
 #[test]
-fn a_value_that_does_not_fit_discards_nothing_else() {
+fn misfit_value_discards_nothing_else() {
     let own = r#"{"agent": {"guard": {"permission": {"bash": "deny"}}}, "approvals": "ask",
         "hook": {"h": {"on": "prompt", "command": ["true"]}}, "disabled_providers": ["p"]}"#;
     let table = [
@@ -218,9 +221,9 @@ fn a_value_that_does_not_fit_discards_nothing_else() {
             place.write("managed/adjutant.json", r#"{"agent": {"plan": {"permission": {"webfetch": "deny"}}}}"#);
             place.write(file, format!("{{\"small_model\": \"p/small\", {text}}}"));
             let loaded = place.load();
-            let told = told(&loaded);
-            let errors: Vec<&String> = told.iter().filter(|line| line.starts_with("error: ")).collect();
-            assert!(errors.len() == 1 && errors[0].ends_with(expected), "{file} {text}: {told:#?}");
+            let reports = reports(&loaded);
+            let errors: Vec<&String> = reports.iter().filter(|line| line.starts_with("error: ")).collect();
+            assert!(errors.len() == 1 && errors[0].ends_with(expected), "{file} {text}: {reports:#?}");
             let settings = &loaded.settings;
             let rules =
                 |name: &str| settings.agents.iter().find(|agent| agent.name == name).map(|agent| agent.rules.len());
@@ -238,7 +241,7 @@ fn a_value_that_does_not_fit_discards_nothing_else() {
 }
 
 #[test]
-fn a_number_that_does_not_fit_costs_an_agents_file_no_more() {
+fn misfit_number_costs_agent_file_only_its_key() {
     for (number, found) in [
         ("4294967296", "4294967296"),
         ("1e300", "1e+300"),
@@ -250,12 +253,12 @@ fn a_number_that_does_not_fit_costs_an_agents_file_no_more() {
         let text = format!("---\ndescription: x\nsteps: {number}\npermission: {{bash: deny}}\n---\nBe kind.");
         place.write("work/repo/.opencode/agent/x.md", text);
         let loaded = place.load();
-        let told = told(&loaded);
+        let reports = reports(&loaded);
         assert!(
-            told.len() == 1
-                && told[0].contains(":3:8: steps: expected")
-                && told[0].ends_with(&format!("found {found}")),
-            "{number}: {told:?}"
+            reports.len() == 1
+                && reports[0].contains(":3:8: steps: expected")
+                && reports[0].ends_with(&format!("found {found}")),
+            "{number}: {reports:?}"
         );
         let agent = &loaded.settings.agents[0];
         assert_eq!((agent.prompt.as_deref(), agent.steps, agent.rules.len()), (Some("Be kind."), None, 1), "{number}");
@@ -263,7 +266,7 @@ fn a_number_that_does_not_fit_costs_an_agents_file_no_more() {
 }
 
 #[test]
-fn scripts_wait_for_trust_and_are_told_where_they_are_not_loaded() {
+fn scripts_need_trust_and_are_reported_if_not_loaded() {
     let mut place = ConfigFixture::new();
     place.write("work/repo/.opencode/tool/a.ts", "").write("work/repo/.opencode/tools/b.js", "");
     place.write("work/repo/.opencode/tool/notes.md", "").write("work/repo/.opencode/tool/a.d.ts", "");
@@ -292,14 +295,14 @@ fn scripts_wait_for_trust_and_are_told_where_they_are_not_loaded() {
     assert_eq!(names(&place.load()).len(), 5);
     place.var("OPENCODE_PURE", "1");
     let loaded = place.load();
-    // The list is what it is without the variable, so that an answer to it holds.
+    // The list is the same as without the variable, so that an answer to it stays valid.
     assert_eq!((names(&loaded).len(), loaded.trust.items.len()), (0, 4));
-    let told = told(&loaded);
-    assert!(told.iter().any(|line| line.contains("p.js: not loaded: ADJUTANT_PURE")), "{told:#?}");
+    let reports = reports(&loaded);
+    assert!(reports.iter().any(|line| line.contains("p.js: not loaded: ADJUTANT_PURE")), "{reports:#?}");
 }
 
 #[test]
-fn what_is_installed_in_a_project_waits_for_trust_whoever_names_it() {
+fn package_in_project_needs_trust_whatever_names_it() {
     let mut place = ConfigFixture::new();
     place.write("home/.config/opencode/opencode.json", r#"{"plugin": ["mine", "theirs"]}"#);
     place.write("home/.config/opencode/node_modules/mine/package.json", "{}");
@@ -318,7 +321,7 @@ fn what_is_installed_in_a_project_waits_for_trust_whoever_names_it() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_told() {
+fn unreadable_files_are_reported() {
     let place = ConfigFixture::new();
     place.write("work/repo/opencode.json", vec![b' '; 10 << 20]);
     place.write("work/repo/opencode.jsonc", b"{\"username\": \n\"\xff\"}");
@@ -334,7 +337,7 @@ fn files_that_cannot_be_read_are_told() {
     std::os::unix::fs::symlink(place.path("home"), agents.join("home")).unwrap();
     place.write("work/repo/.opencode/agents/deep/good.md", "---\ndescription: good\n---\nGood.");
     let loaded = place.load();
-    let told = told(&loaded);
+    let reports = reports(&loaded);
     for expected in [
         "error: opencode.json: this file has 10 MiB; at most 1 MiB is read",
         "error: opencode.jsonc:2:2: this file is not UTF-8",
@@ -345,22 +348,26 @@ fn files_that_cannot_be_read_are_told() {
         "warning: .opencode/agents/deep/round: this link leads in a circle",
         "error: .opencode/agents/home: this link leads out of the project",
     ] {
-        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}\n{told:#?}");
+        assert!(reports.iter().any(|line| line.starts_with(expected)), "{expected}\n{reports:#?}");
     }
     assert_eq!(loaded.settings.agents.iter().map(|agent| agent.name.as_str()).collect::<Vec<_>>(), ["deep/good"]);
 }
 
 #[test]
-fn a_pipe_is_not_opened() {
+fn pipe_is_not_opened() {
     let place = ConfigFixture::new();
     let pipe = place.path("work/repo/opencode.json");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let loaded = place.load();
-    assert!(told(&loaded)[0].starts_with("error: opencode.json: expected a file, found a pipe"), "{:?}", told(&loaded));
+    assert!(
+        reports(&loaded)[0].starts_with("error: opencode.json: expected a file, found a pipe"),
+        "{:?}",
+        reports(&loaded)
+    );
 }
 
 #[test]
-fn bad_agent_files_are_told() {
+fn bad_agent_files_are_reported() {
     let place = ConfigFixture::new();
     for (name, text) in [
         ("plain", "You are plain."),
@@ -375,7 +382,7 @@ fn bad_agent_files_are_told() {
     }
     place.write("work/repo/.opencode/agents/twice.md", "---\ndescription: two\n---\nTwo.");
     let loaded = place.load();
-    let told = told(&loaded);
+    let reports = reports(&loaded);
     for expected in [
         "warning: .opencode/agent/plain.md: this agent has no front matter",
         "error: .opencode/agent/open.md:1:1: the front matter begins with --- and never ends",
@@ -385,7 +392,7 @@ fn bad_agent_files_are_told() {
         "error: .opencode/agent/wrong.md:4:14: temperature: expected a number, found \"hot\"",
         "warning: .opencode/agents/twice.md: agent.twice: there are two agents named \"twice\" here; .opencode/agent/twice.md is the other",
     ] {
-        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}\n{told:#?}");
+        assert!(reports.iter().any(|line| line.starts_with(expected)), "{expected}\n{reports:#?}");
     }
     let agents: Vec<(&str, Option<&str>)> =
         loaded.settings.agents.iter().map(|agent| (agent.name.as_str(), agent.prompt.as_deref())).collect();
@@ -400,7 +407,7 @@ fn bad_agent_files_are_told() {
 }
 
 #[test]
-fn values_are_filled_in() {
+fn values_are_substituted() {
     let mut place = ConfigFixture::new();
     place.var("KEY", "va\"lue");
     place.var("PORT_MS", "1234");
@@ -412,14 +419,14 @@ fn values_are_filled_in() {
         r#"{"provider": {"p": {"options": {"apiKey": "{env:KEY}", "timeout": {env:PORT_MS}}}}, "agent": {"a": {"prompt": "<{file:notes/a.txt}>"}}}"#,
     );
     let loaded = place.load();
-    assert_eq!(told(&loaded), Vec::<String>::new());
+    assert_eq!(reports(&loaded), Vec::<String>::new());
     assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("va\"lue"));
     assert_eq!(loaded.settings.providers[0].limits.total.unwrap().as_millis(), 1234);
     assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("<one \"quoted\" \ntwo {env:KEY}>"));
 }
 
 #[test]
-fn keys_are_filled_in() {
+fn keys_are_substituted() {
     let mut place = ConfigFixture::new();
     place.var("WORK", "/srv/work");
     place.var("NAME", "reviewer");
@@ -435,13 +442,13 @@ fn keys_are_filled_in() {
         loaded.settings.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_deref())).collect();
     assert_eq!(agents, [("reviewer", Some("one")), ("other", Some("reviewer"))], "the first counts");
     assert_eq!(
-        told(&loaded),
+        reports(&loaded),
         [
             "error: ~/.config/adjutant/adjutant.json:3:13: agent.reviewer: this key is already set in line 2; keep one of the two; until then the first one counts"
         ]
     );
 
-    // A project's go with all that stands under them.
+    // A project's substituted keys are removed with everything below them.
     std::fs::remove_file(place.path("home/.config/adjutant/adjutant.json")).unwrap();
     place.write(
         "work/repo/opencode.json",
@@ -458,7 +465,7 @@ fn keys_are_filled_in() {
 }
 
 #[test]
-fn what_stands_outside_of_quotes_is_filled_in_like_all_else() {
+fn unquoted_variables_are_substituted() {
     let mut place = ConfigFixture::new();
     for (name, value) in [("HALF", "0.5"), ("ON", "true"), ("WORD", "x")] {
         place.var(name, value);
@@ -480,10 +487,10 @@ fn what_stands_outside_of_quotes_is_filled_in_like_all_else() {
     assert_eq!(seen(&place.load()), (Some(0.5), Some(true), None, Some("d".into())));
 }
 
-/// Paths in a variable's settings begin in the project, whichever that is, and what the user includes from there
-/// includes nothing from elsewhere.
+/// Paths in a variable's settings are relative to the project, whichever that is. A file that the
+/// user includes from there includes nothing from elsewhere.
 #[test]
-fn a_variables_files_are_not_links_out_of_the_project() {
+fn files_of_variable_do_not_lead_out_of_project() {
     let mut place = ConfigFixture::new();
     place.write("home/key", "secret").write("work/repo/sub/note.txt", "note");
     place.write("work/repo/sub/.env", "KEY=1").write("work/repo/sub/out.txt", "[{file:~/key}]");
@@ -498,7 +505,7 @@ fn a_variables_files_are_not_links_out_of_the_project() {
         ("env.txt", None, "{file:env.txt}: this leads to "),
         ("out.txt", Some("[]"), "{file:~/key}: this leads out of the project, to "),
         ("in.txt", Some("[note]"), "{file:.env}: this leads to "),
-        // Named by the user, as it is.
+        // Named by the user, therefore read.
         (".env", Some("KEY=1"), ""),
         ("~/key", Some("secret"), ""),
         ("~/own.txt", Some("[secret]"), ""),
@@ -508,8 +515,8 @@ fn a_variables_files_are_not_links_out_of_the_project() {
         place.var("ADJUTANT_CONFIG_CONTENT", &format!(r#"{{"agent": {{"a": {{"prompt": "{{file:{path}}}"}}}}}}"#));
         let loaded = place.load();
         assert_eq!(loaded.settings.agents[0].prompt.as_deref(), wanted, "{path}");
-        let told = told(&loaded);
-        assert_eq!(told.len(), usize::from(!why.is_empty()), "{path}: {told:?}");
-        assert!(told.iter().all(|line| line.contains(&format!("agent.a.prompt: {why}"))), "{path}: {told:?}");
+        let reports = reports(&loaded);
+        assert_eq!(reports.len(), usize::from(!why.is_empty()), "{path}: {reports:?}");
+        assert!(reports.iter().all(|line| line.contains(&format!("agent.a.prompt: {why}"))), "{path}: {reports:?}");
     }
 }

@@ -1,24 +1,24 @@
-//! Every key that a project's file may have, and what an untrusted one gets by it.
+//! Tests of every key that a project's file may have, and of its effect in an untrusted project.
 
 use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::declare;
 
-/// What an untrusted project's word for a key is worth.
+/// The effect of a key in an untrusted project's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyExample {
     Holds,
-    /// It holds once the user has agreed.
+    /// It applies once the user has agreed.
     Withheld,
     Ignored,
-    /// What stands in it decides: its parts have rows of their own, or it is an old spelling.
+    /// Depends on its content: its parts have their own rows, or it is an old spelling.
     Parts,
 }
 
 use KeyExample::{Holds, Ignored, Parts, Withheld};
 
-/// The key, a value, and what that is worth. `<name>` is `build` where it is an agent, `n` elsewhere.
+/// Returns each key with a value and its effect. `<name>` is `build` for agents, `n` otherwise.
 fn table() -> Vec<(&'static str, Json, KeyExample)> {
     let text = || json!("x");
     let laxer = || json!({"doom_loop": "allow"});
@@ -111,7 +111,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("provider.<name>.models.<name>.cost.output_audio", json!(1), Holds),
         ("provider.<name>.models.<name>.headers", json!({"a": "b"}), Withheld),
         ("provider.<name>.models.<name>.variants", json!({"high": {"a": 1}}), Holds),
-        // On top of the user's lists, which they never lift: see `trusting`.
+        // In addition to the user's lists, which a project never lifts: see `trusting`.
         ("disabled_providers", json!(["a"]), Holds),
         ("enabled_providers", json!(["a"]), Holds),
         ("mcp", json!({"n": {"enabled": true}}), Withheld),
@@ -135,7 +135,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("references.<name>.hidden", json!(true), Withheld),
         ("references.<name>.git", json!("https://evil.example"), Parts),
         ("references.<name>.description", text(), Withheld),
-        // Nothing follows from it.
+        // It has no effect.
         ("shell", json!("/bin/zsh"), Holds),
         ("tool_output", json!({}), Parts),
         ("tool_output.max_lines", json!(10), Holds),
@@ -146,7 +146,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("attachment.image.max_width", json!(10), Holds),
         ("attachment.image.max_height", json!(10), Holds),
         ("attachment.image.max_base64_bytes", json!(10), Holds),
-        // Asked where no project speaks: see `session::prune`.
+        // Used only without a project: see `session::prune`.
         ("sessions", json!({}), Parts),
         ("sessions.keep_days", json!(1), Holds),
         ("store", json!({"url": "postgres://localhost/x"}), Ignored),
@@ -207,7 +207,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("webfetch", json!({"private": ["localhost"]}), Withheld),
         ("webfetch.private", json!(["localhost"]), Withheld),
         ("formatter", json!(true), Withheld),
-        // What leaves one off says nothing where the user has none on.
+        // An entry that disables one means nothing if the user has enabled none.
         ("formatter.<name>.disabled", json!(true), Ignored),
         ("hook", json!({"n": {"on": "prompt", "command": ["x"]}}), Withheld),
         ("hook.<name>.on", json!("prompt"), Withheld),
@@ -216,7 +216,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("hook.<name>.format", json!("claude"), Withheld),
         ("hook.<name>.disabled", json!(true), Holds),
         ("hooks", json!({}), Parts),
-        // The files it names wait for trust themselves.
+        // The files it names need trust themselves.
         ("hooks.claude", json!(true), Holds),
         ("replace_tools", json!(["bash"]), Ignored),
         ("lsp", json!(true), Withheld),
@@ -280,21 +280,21 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
     table
 }
 
-/// An object with a value at the end of a way.
-fn at(way: &[&str], value: &Json) -> Json {
-    way.iter().rev().fold(value.clone(), |value, key| json!({ *key: value }))
+/// Returns an object with a value at the end of a path of keys.
+fn at(path: &[&str], value: &Json) -> Json {
+    path.iter().rev().fold(value.clone(), |value, key| json!({ *key: value }))
 }
 
 #[test]
-fn every_key_of_a_project_is_harmless_or_withheld() {
+fn every_project_key_is_harmless_or_withheld() {
     let table = table();
-    // The keys of rules are judged, whichever they are.
+    // The keys of rules are judged, whatever they are.
     let rows = declare::keys::rows()
         .into_iter()
         .filter(|row| !row.key.starts_with("permission.") || row.key.starts_with("permission.$"));
     let missing: Vec<String> =
         rows.map(|row| row.key).filter(|key| !table.iter().any(|(known, ..)| known == key)).collect();
-    assert!(missing.is_empty(), "nobody has said what these are worth in a project's file: {missing:?}");
+    assert!(missing.is_empty(), "the table has no row for these keys: {missing:?}");
     let known: Vec<String> = declare::keys::rows().into_iter().map(|row| row.key).collect();
     let mut place = ConfigFixture::new();
     let vars = place.vars.clone();
@@ -307,24 +307,28 @@ fn every_key_of_a_project_is_harmless_or_withheld() {
         place.clear(&vars);
         place.write("home/.config/adjutant/adjutant.json", r#"{"default_agent": "plan"}"#);
         let name = if key.starts_with("agent.") { "build" } else { "n" };
-        let way: Vec<&str> = key.split('.').map(|part| if part == "<name>" { name } else { part }).collect();
-        let said = at(&way, value);
-        place.write("work/repo/opencode.json", said.to_string());
+        let path: Vec<&str> = key.split('.').map(|part| if part == "<name>" { name } else { part }).collect();
+        let written = at(&path, value);
+        place.write("work/repo/opencode.json", written.to_string());
         let loaded = place.load();
-        let found = loaded.tree().at(&way).map(|node| node.to_json());
-        let there = if *worth == Holds { found.is_some() } else { found.as_ref() == Some(value) };
-        let asked = !loaded.trust.items.is_empty();
-        if (asked, there) != (*worth == Withheld, *worth == Holds) {
-            wrong.push(format!("{said}: {worth:?}, but {:?}, {found:?}, {:?}", loaded.trust.items, told(&loaded)));
+        let found = loaded.tree().at(&path).map(|node| node.to_json());
+        let is_present = if *worth == Holds { found.is_some() } else { found.as_ref() == Some(value) };
+        let needs_trust = !loaded.trust.items.is_empty();
+        if (needs_trust, is_present) != (*worth == Withheld, *worth == Holds) {
+            wrong.push(format!(
+                "{written}: {worth:?}, but {:?}, {found:?}, {:?}",
+                loaded.trust.items,
+                reports(&loaded)
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a project says about a program that it leaves off does not run where the user's word, which
-/// comes later, switches it on.
+/// A project's settings of a program that it disables are not used if the user's settings, which
+/// come later, enable it.
 #[test]
-fn what_is_left_off_is_not_switched_on_with_a_projects_words() {
+fn program_disabled_by_project_does_not_run_with_projects_command() {
     let mut place = ConfigFixture::new();
     let files = [
         r#"{"mcp": {"db": {"enabled": false, "type": "local", "command": ["./evil"]}}}"#,
@@ -346,10 +350,10 @@ fn what_is_left_off_is_not_switched_on_with_a_projects_words() {
     }
 }
 
-/// An object switches the usual formatters and language servers on by being one: not a project's that only leaves some
-/// off, and not before the user has agreed.
+/// An object enables the usual formatters and language servers, but not a project's object that
+/// only disables some, and not before the user has agreed.
 #[test]
-fn leaving_one_off_switches_no_other_on() {
+fn disabling_one_program_enables_no_other() {
     let table = [
         ("{}", r#"{"formatter": {"other": {"disabled": true}}, "lsp": {"other": {"disabled": true}}}"#, false, ""),
         (r#"{"formatter": false, "lsp": false}"#, r#"{"formatter": {}, "lsp": {}}"#, false, ""),
@@ -376,10 +380,12 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The fields that a file of ours declares, without those whose attributes say why nobody reads them.
+/// Returns the fields that a source file declares, without those whose attributes explain why they
+/// are not read.
 fn fields(path: &str) -> Vec<String> {
     let text = std::fs::read_to_string(repository().join(path)).unwrap();
-    let (mut found, mut explained) = (Vec::new(), false);
+    let mut found = Vec::new();
+    let mut explained = false;
     for line in text.lines().map(str::trim) {
         if line.starts_with("#[") {
             explained |= line.contains("x-status") || line.contains("x-instead");
@@ -395,7 +401,7 @@ fn fields(path: &str) -> Vec<String> {
     found
 }
 
-/// The text of all sources but tests, for which `counts` holds.
+/// Returns the text of all sources except tests whose path satisfies `counts`.
 fn sources(counts: fn(&str) -> bool) -> String {
     let root = repository();
     let mut text = String::new();
@@ -422,13 +428,13 @@ fn is_read(name: &str, text: &str) -> bool {
     text.match_indices(&field).any(|(at, _)| end(at + field.len())) || text.contains(&format!("\"{name}\""))
 }
 
-/// For editors; objects whose keys all say why nothing follows from them.
+/// Keys for editors, and objects whose keys all explain why they have no effect.
 const EXPLAINED: [&str; 7] =
     ["schema", "attachment", "image", "client_secret", "scope", "callback_port", "redirect_uri"];
 
-/// A key that is accepted and that nothing follows from says so itself.
+/// An accepted key without effect explains that itself.
 #[test]
-fn every_key_has_a_reader_or_says_that_it_has_none() {
+fn every_key_is_read_or_explained() {
     let resolved = sources(|name| {
         ["lib.rs", "hook.rs", "store.rs", "script.rs", "resolve.rs", "legacy.rs", "layers.rs", "substitute.rs"]
             .iter()
@@ -452,8 +458,8 @@ fn every_key_has_a_reader_or_says_that_it_has_none() {
     assert!(unread.is_empty(), "declared, and read by nobody: {unread:#?}");
 }
 
-/// The table of settings in `crates/config/README.md` and the schema that files are checked against say what the
-/// declarations say. `BLESS=1` writes both.
+/// The table of settings in `crates/config/README.md` and the schema for checks agree with the
+/// declarations. `BLESS=1` writes both.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
 fn every_setting_is_listed() {

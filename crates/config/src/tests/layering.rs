@@ -1,8 +1,8 @@
-//! Which layer wins, and how two are joined.
+//! Tests of layers: their order, and how two are joined.
 
 use super::*;
 
-/// One layer: its name, and what puts a model's name into it.
+/// A layer: its name, and a function that writes a model's name into it.
 type LayeredCase = (&'static str, fn(&mut ConfigFixture, &str));
 
 const LAYERS: &[LayeredCase] = &[
@@ -98,25 +98,25 @@ const LAYERS: &[LayeredCase] = &[
 ];
 
 #[test]
-fn of_two_layers_the_higher_wins() {
+fn higher_layer_wins() {
     let mut place = ConfigFixture::new();
     let vars = place.vars.clone();
     for (low, (low_name, low_layer)) in LAYERS.iter().enumerate() {
         for (high_name, high_layer) in &LAYERS[low + 1..] {
             place.clear(&vars);
-            // The lower one also sets something of its own, which stays.
+            // The lower layer also sets another key, which stays.
             low_layer(&mut place, r#"{"model": "p/low", "small_model": "p/small"}"#);
             high_layer(&mut place, r#"{"model": "p/high"}"#);
             let loaded = place.load();
             let model = loaded.settings.model.as_ref().map(|model| model.model.as_str());
-            assert_eq!(model, Some("high"), "{high_name} over {low_name}: {:?}", told(&loaded));
+            assert_eq!(model, Some("high"), "{high_name} over {low_name}: {:?}", reports(&loaded));
             assert_eq!(loaded.settings.small_model.unwrap().model, "small", "{low_name} below {high_name}");
         }
     }
 }
 
 #[test]
-fn the_permission_variable_wins_over_everything() {
+fn permission_variable_wins_over_everything() {
     for (name, layer) in LAYERS {
         let mut place = ConfigFixture::new();
         layer(&mut place, r#"{"permission": {"bash": "ask", "edit": "ask"}}"#);
@@ -131,21 +131,21 @@ fn the_permission_variable_wins_over_everything() {
 }
 
 #[test]
-fn an_organisations_defaults_are_read_from_what_was_fetched() {
+fn organisation_defaults_are_read_from_fetched_file() {
     let place = ConfigFixture::new();
     let auth = r#"{"https://org.example/": {"type": "wellknown", "key": "ORG_TOKEN", "token": "secret"}, "acme": {"type": "api", "key": "k"}}"#;
     place.write("home/.local/share/opencode/auth.json", auth);
-    let wanted = remote::wanted(&place.environment());
-    assert_eq!(wanted.len(), 1);
-    assert_eq!(wanted[0].address, "https://org.example/.well-known/opencode");
+    let remotes = remote::wanted(&place.environment());
+    assert_eq!(remotes.len(), 1);
+    assert_eq!(remotes[0].address, "https://org.example/.well-known/opencode");
     assert!(place.load().settings.providers.is_empty(), "nothing was fetched yet, and nobody waits");
     let answer = r#"{"config": {"model": "o/one", "provider": {"o": {"options": {"apiKey": "{env:ORG_TOKEN}"}}}},
         "remote_config": {"url": "https://org.example/more", "headers": {"A": "b"}}}"#;
     let answer = remote::DefaultsAnswer::read(answer).unwrap();
     assert_eq!(answer.further, Some(("https://org.example/more".into(), vec![("A".into(), "b".into())])));
     let more = remote::DefaultsAnswer::read(r#"{"model": "o/two"}"#).unwrap();
-    std::fs::create_dir_all(wanted[0].file.parent().unwrap()).unwrap();
-    std::fs::write(&wanted[0].file, remote::joined(&answer, Some(&more)).to_string()).unwrap();
+    std::fs::create_dir_all(remotes[0].file.parent().unwrap()).unwrap();
+    std::fs::write(&remotes[0].file, remote::joined(&answer, Some(&more)).to_string()).unwrap();
     let settings = place.load().settings;
     assert_eq!(settings.model.unwrap().model, "two");
     assert_eq!(settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("secret"));
@@ -153,17 +153,17 @@ fn an_organisations_defaults_are_read_from_what_was_fetched() {
 }
 
 #[test]
-fn a_rule_that_never_decides_is_told() {
+fn unreachable_rule_is_reported() {
     let place = ConfigFixture::new();
     place.write(
         "home/.config/opencode/opencode.json",
         r#"{"permission": {"bash": {"git log *": "allow", "git *": "ask", "rm *": "deny", "r*": "allow", "*": "ask"}, "edit": "allow"},
             "agent": {"x": {"permission": {"my_tool": "ask", "my_*": "allow", "*": "deny"}}}}"#,
     );
-    let told: Vec<String> =
-        told(&place.load()).into_iter().map(|line| line.split_once("json:").unwrap().1.to_owned()).collect();
+    let reports: Vec<String> =
+        reports(&place.load()).into_iter().map(|line| line.split_once("json:").unwrap().1.to_owned()).collect();
     assert_eq!(
-        told,
+        reports,
         [
             "1:26: permission.bash.git log *: this rule never decides: \"git *\" after it fits everything it fits; write it after that one",
             "2:44: agent.x.permission.my_tool: this rule never decides: \"my_*\" after it fits everything it fits; write it after that one",
@@ -173,9 +173,10 @@ fn a_rule_that_never_decides_is_told() {
     );
 }
 
-/// A rule that an agent's own file shows never to decide is told once, whichever file that is; two of one line are two.
+/// A rule that never decides within its own file is reported once, whatever the file is; two on one
+/// line are two.
 #[test]
-fn a_rule_that_never_decides_is_told_once() {
+fn unreachable_rule_is_reported_once() {
     let place = ConfigFixture::new();
     let head =
         "---\ndescription: x\npermission:\n  bash:\n    git log *: allow\n    git *: ask\n    make x: ask\n---\nx";
@@ -188,9 +189,9 @@ fn a_rule_that_never_decides_is_told_once() {
     );
     let loaded = place.load();
     let never = loaded.problems.iter().filter(|problem| problem.code == ProblemCode::UnreachableRule);
-    let told: Vec<String> = never.map(|problem| format!("{} {}", problem.location, problem.key)).collect();
+    let reports: Vec<String> = never.map(|problem| format!("{} {}", problem.location, problem.key)).collect();
     assert_eq!(
-        told,
+        reports,
         [
             ".opencode/opencode.json:1:26 permission.bash.cargo test *",
             ".opencode/agent/x.md:5:5 permission.bash.git log *",
@@ -200,16 +201,16 @@ fn a_rule_that_never_decides_is_told_once() {
 }
 
 #[test]
-fn what_nobody_sees_is_taken_out_of_a_projects_agents() {
+fn invisible_characters_are_removed_from_project_agents() {
     let place = ConfigFixture::new();
     place.write("work/repo/.opencode/agent/x.md", "---\ndescription: x\n---\nBe\u{e0041}\u{200b} kind.");
     let loaded = place.load();
     assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("Be kind."));
-    assert_eq!(told(&loaded), ["warning: .opencode/agent/x.md: 2 invisible characters are taken out of this file"]);
+    assert_eq!(reports(&loaded), ["warning: .opencode/agent/x.md: 2 invisible characters are taken out of this file"]);
 }
 
 #[test]
-fn project_settings_can_be_left_out() {
+fn project_settings_can_be_disabled() {
     let mut place = ConfigFixture::new();
     place.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
     place.write("work/repo/.opencode/agent/x.md", "---\ndescription: x\n---\nx");
@@ -219,7 +220,7 @@ fn project_settings_can_be_left_out() {
 }
 
 #[test]
-fn lists_replace_but_for_two() {
+fn lists_replace_except_two() {
     let place = ConfigFixture::new();
     place.write(
         "home/.config/opencode/opencode.json",

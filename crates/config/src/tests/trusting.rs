@@ -1,4 +1,4 @@
-//! What a project gets before it is trusted.
+//! Tests of trust: the settings of a project before and after the user trusts it.
 
 use super::*;
 
@@ -19,7 +19,7 @@ const TRAP: &str = r#"{
 }"#;
 
 #[test]
-fn an_untrusted_project_runs_nothing_and_loosens_nothing() {
+fn untrusted_project_runs_and_loosens_nothing() {
     let mut place = ConfigFixture::new();
     place.var("TOKEN", "canary");
     place.write("home/.config/adjutant/adjutant.json", r#"{"permission": {"bash": "ask"}}"#);
@@ -84,7 +84,7 @@ fn an_untrusted_project_runs_nothing_and_loosens_nothing() {
 }
 
 #[test]
-fn trust_is_for_one_path_and_one_content() {
+fn trust_is_for_one_path_and_content() {
     let mut place = ConfigFixture::new();
     place.var("TOKEN", "canary");
     place.write("work/repo/opencode.json", TRAP).write("work/repo/fmt.sh", "one");
@@ -95,7 +95,8 @@ fn trust_is_for_one_path_and_one_content() {
     assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("canary"));
     assert!(loaded.settings.commands.iter().all(|command| !command.untrusted));
 
-    // A change of anything else asks nothing; a change of what would run does, even behind its name.
+    // Other changes need no new answer; a change of a program that would run does, even if its name
+    // stays.
     place.write("work/repo/opencode.json", TRAP.replace("\"a/b\"", "\"a/c\""));
     assert_eq!(place.load().trust.decision, Decision::Trusted);
     place.write("work/repo/fmt.sh", "two");
@@ -104,7 +105,7 @@ fn trust_is_for_one_path_and_one_content() {
     place.write("work/repo/opencode.json", TRAP.replace("curl evil", "curl worse"));
     assert_eq!(place.load().trust.decision, Decision::Unasked);
 
-    // The same content elsewhere is another project.
+    // The same content in another directory is another project.
     place.write("work/repo/opencode.json", TRAP);
     assert_eq!(place.load().trust.decision, Decision::Trusted);
     std::fs::rename(place.path("work/repo"), place.path("work/moved")).unwrap();
@@ -123,7 +124,7 @@ fn trust_is_for_one_path_and_one_content() {
 }
 
 #[test]
-fn a_project_only_narrows_the_sandbox() {
+fn project_only_narrows_sandbox() {
     use settings::{SandboxMode, SandboxSettings};
     let sandbox = |mode, writable: &[&str], network| SandboxSettings {
         hide: vec![],
@@ -134,7 +135,7 @@ fn a_project_only_narrows_the_sandbox() {
         unattended: true,
     };
     use SandboxMode::{Auto, Off, Required};
-    // The user's, the project's, whether that needs trust, what holds without it.
+    // The user's value, the project's, whether that needs trust, the effective value without trust.
     let table = [
         ("null", r#""off""#, true, sandbox(Auto, &[], None)),
         ("null", r#""auto""#, true, sandbox(Auto, &[], None)),
@@ -176,7 +177,7 @@ fn a_project_only_narrows_the_sandbox() {
 }
 
 #[test]
-fn a_trusted_project_still_undoes_no_deny_of_the_user() {
+fn trusted_project_lifts_no_deny_of_user() {
     let mut place = ConfigFixture::new();
     place.var("ADJUTANT_TRUST", "all");
     place.write(
@@ -207,7 +208,7 @@ fn a_trusted_project_still_undoes_no_deny_of_the_user() {
 }
 
 #[test]
-fn the_users_formatters_ask_before_they_run_code_of_a_project() {
+fn users_formatters_need_trust_to_run_project_code() {
     let mut place = ConfigFixture::new();
     let nothing = place.path("no-programs").display().to_string();
     place.var("PATH", &nothing);
@@ -235,7 +236,7 @@ fn the_users_formatters_ask_before_they_run_code_of_a_project() {
 }
 
 #[test]
-fn the_users_language_servers_run_code_of_a_project() {
+fn users_language_servers_need_trust() {
     let place = ConfigFixture::new();
     let asked = |place: &ConfigFixture| {
         let items = place.load().trust.items;
@@ -251,7 +252,7 @@ fn the_users_language_servers_run_code_of_a_project() {
     );
     let settings = place.load().settings;
     assert!(!settings.trusted && settings.language_servers.iter().any(|entry| entry.name == "own"));
-    // A project that says something of its own is asked about for that.
+    // If the project sets the key itself, only its own value counts.
     place.write("work/repo/opencode.json", r#"{"lsp": false}"#);
     assert_eq!(asked(&place), [] as [&str; 0]);
     assert!(place.load().settings.language_servers.is_empty(), "a project may do without them");
@@ -261,8 +262,9 @@ fn the_users_language_servers_run_code_of_a_project() {
 }
 
 #[test]
-fn a_projects_lists_of_providers_and_models_only_narrow() {
-    // The user's, the project's, what holds of the project's key, how much is told.
+fn project_lists_only_narrow() {
+    // The user's value, the project's, the effective value of the project's key, the number of
+    // reports.
     let table = [
         (r#"{"disabled_providers": ["p", "q"]}"#, r#"{"disabled_providers": []}"#, r#"["p", "q"]"#, 0),
         (r#"{"disabled_providers": ["p"]}"#, r#"{"disabled_providers": ["r"]}"#, r#"["r", "p"]"#, 0),
@@ -291,22 +293,22 @@ fn a_projects_lists_of_providers_and_models_only_narrow() {
             }
             place.write("home/.config/adjutant/adjutant.json", user).write("work/repo/opencode.json", project);
             let loaded = place.load();
-            let said: serde_json::Value = serde_json::from_str(project).unwrap();
-            let way: &[&str] = match said.as_object().unwrap().keys().next().unwrap().as_str() {
+            let written: serde_json::Value = serde_json::from_str(project).unwrap();
+            let path: &[&str] = match written.as_object().unwrap().keys().next().unwrap().as_str() {
                 "provider" if project.contains("blacklist") => &["provider", "p", "blacklist"],
                 "provider" => &["provider", "p", "whitelist"],
                 "disabled_providers" => &["disabled_providers"],
                 _ => &["enabled_providers"],
             };
             let held: serde_json::Value = serde_json::from_str(held).unwrap();
-            assert_eq!(loaded.tree().at(way).unwrap().to_json(), held, "{user} {project}");
-            let told = told(&loaded);
-            assert_eq!(told.len(), notices, "{user} {project}: {told:?}");
-            assert!(told.iter().all(|line| line.contains("which a project cannot add to")), "{told:?}");
+            assert_eq!(loaded.tree().at(path).unwrap().to_json(), held, "{user} {project}");
+            let reports = reports(&loaded);
+            assert_eq!(reports.len(), notices, "{user} {project}: {reports:?}");
+            assert!(reports.iter().all(|line| line.contains("which a project cannot add to")), "{reports:?}");
             assert_eq!(loaded.trust.items, [], "{user} {project}");
         }
     }
-    // What the user says later is the user's word, whatever stood below it.
+    // A later value of the user's own replaces the lower ones.
     let mut place = ConfigFixture::new();
     place.write("home/.config/adjutant/adjutant.json", r#"{"enabled_providers": ["p"]}"#);
     place.write("work/repo/opencode.json", r#"{"enabled_providers": ["p", "r"]}"#);
@@ -315,9 +317,9 @@ fn a_projects_lists_of_providers_and_models_only_narrow() {
 }
 
 #[test]
-fn a_projects_secrets_wait_for_trust_like_what_lies_outside_it() {
+fn projects_secrets_need_trust_like_outside_files() {
     let own = r#"{"permission": {"read": {"private/*": "deny", "open.env": "allow"}}}"#;
-    // What the prompt of an agent is filled in with, and why it waits.
+    // The file in an agent's prompt, and the reason why it needs trust.
     let table = [
         ("notes.txt", None),
         (".env.example", None),
@@ -361,9 +363,10 @@ fn a_projects_secrets_wait_for_trust_like_what_lies_outside_it() {
     }
 }
 
-/// A link to a secret in the place of an agent, a command or settings would send it without a word.
+/// A link to a secret in place of an agent, a command or settings would send the secret without a
+/// question.
 #[test]
-fn a_projects_files_are_no_links_to_its_secrets() {
+fn project_files_do_not_link_to_secrets() {
     let place = ConfigFixture::new();
     place.write("work/repo/.env", "KEY=1").write("work/repo/shared.md", "Be kind.");
     for folder in ["agent", "command"] {
@@ -376,16 +379,16 @@ fn a_projects_files_are_no_links_to_its_secrets() {
     let agents: Vec<&str> = loaded.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
     let commands: Vec<&str> = loaded.settings.commands.iter().map(|command| command.name.as_str()).collect();
     assert_eq!((agents, commands), (vec!["shared"], vec!["shared"]));
-    let told = told(&loaded);
+    let reports = reports(&loaded);
     for kind in ["agent", "command"] {
         let expected = format!(
             "error: .opencode/{kind}/build.md: this link leads to .env, which may hold keys or passwords; it is not followed"
         );
-        assert!(told.iter().any(|line| line.starts_with(&expected)), "{expected}\n{told:#?}");
+        assert!(reports.iter().any(|line| line.starts_with(&expected)), "{expected}\n{reports:#?}");
     }
 }
 
-/// A guard, a log beside it, and a plugin that can refuse calls.
+/// A guard, a logging hook, and a plugin that can refuse calls.
 const GUARDED: &str = r#"{"hook": {
   "log": {"on": "tool.after", "command": ["sh", "-c", "true"]},
   "guard": {"on": "tool.before", "tool": "write|edit", "pattern": "*.rs", "command": ["sh", "./guard.sh"]}}}"#;
@@ -397,9 +400,9 @@ fn lost(loaded: &Loaded) -> Vec<String> {
 }
 
 #[test]
-fn a_guard_that_is_gone_is_reported_and_still_covers_what_it_covered() {
+fn missing_guard_is_reported_and_keeps_its_coverage() {
     let guard = |on: &str, tool: &str| GUARDED.replace("tool.before", on).replace("write|edit", tool);
-    // The settings afterwards; what is said of the guard; the tools that are asked about.
+    // The settings afterwards; the report about the guard; the tools that are asked about.
     let gone = "this guard, which you trusted, is gone or switched off; until you answer";
     let silent = "this guard, which you trusted, can refuse no call any more; until you answer";
     let changed = "this guard does not hold, because something of this project has changed since you trusted it";
@@ -411,7 +414,7 @@ fn a_guard_that_is_gone_is_reported_and_still_covers_what_it_covered() {
         ("it hooks in too late", guard("tool.after", "write|edit"), silent),
         ("it covers another tool", guard("tool.before", "webfetch"), changed),
     ];
-    for (what, after, said) in table {
+    for (what, after, expected) in table {
         let place = ConfigFixture::new();
         place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
         place.trust();
@@ -423,7 +426,7 @@ fn a_guard_that_is_gone_is_reported_and_still_covers_what_it_covered() {
         }
         let loaded = place.load();
         let lost = lost(&loaded);
-        assert!(lost.len() == 1 && lost[0].contains(said), "{what}: {lost:?}");
+        assert!(lost.len() == 1 && lost[0].contains(expected), "{what}: {lost:?}");
         assert!(lost[0].starts_with("opencode.json:3:3: hook.guard: "), "{what}: {lost:?}");
         assert_eq!(loaded.trust.decision, Decision::Unasked, "{what}");
         let waiting: Vec<_> = loaded.settings.hooks.iter().filter(|hook| hook.withheld.is_some()).collect();
@@ -438,7 +441,7 @@ fn a_guard_that_is_gone_is_reported_and_still_covers_what_it_covered() {
 }
 
 #[test]
-fn a_plugin_that_guards_no_more_is_reported() {
+fn plugin_that_no_longer_guards_is_reported() {
     let place = ConfigFixture::new();
     place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
     place.trust();
@@ -452,7 +455,7 @@ fn a_plugin_that_guards_no_more_is_reported() {
 }
 
 #[test]
-fn a_guard_in_an_answer_of_an_earlier_version_is_known_by_its_line() {
+fn guard_is_read_from_line_of_older_answer() {
     let place = ConfigFixture::new();
     place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
     place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
@@ -473,7 +476,7 @@ fn a_guard_in_an_answer_of_an_earlier_version_is_known_by_its_line() {
 }
 
 #[test]
-fn answers_that_cannot_be_read_are_a_problem_that_may_hide_a_guard() {
+fn unreadable_answers_may_hide_guard() {
     let place = ConfigFixture::new();
     place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
     place.trust();
@@ -481,7 +484,7 @@ fn answers_that_cannot_be_read_are_a_problem_that_may_hide_a_guard() {
     let path = TrustStore::path(&environment);
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-    // Whatever the project says: its guard may be gone as well.
+    // Independent of the project's present content: its guard may be gone as well.
     for project in [GUARDED, "{}"] {
         place.write("work/repo/opencode.json", project);
         let loaded = place.load();
@@ -491,7 +494,7 @@ fn answers_that_cannot_be_read_are_a_problem_that_may_hide_a_guard() {
         assert_eq!(loaded.trust.decision, Decision::Unasked);
         assert!(loaded.trust.introduction().unwrap().contains("trust.json:"));
     }
-    // Only an answer of the user replaces them, and they are kept.
+    // Only an answer of the user replaces the file, which is preserved.
     let root = place.worktree().root.clone();
     let mut store = TrustStore::open(&environment);
     store.revoke(&root).unwrap_err();
@@ -500,14 +503,14 @@ fn answers_that_cannot_be_read_are_a_problem_that_may_hide_a_guard() {
     place.trust();
     assert_eq!(place.load().settings.unread, []);
     assert_eq!(std::fs::read(path.with_file_name("trust.json.unreadable")).unwrap(), &whole[..whole.len() / 2]);
-    // A second one does not replace the first.
+    // A second unreadable file does not replace the first.
     std::fs::write(&path, "[").unwrap();
     place.trust();
     assert_eq!(std::fs::read(path.with_file_name("trust.json.unreadable-2")).unwrap(), b"[");
 }
 
 #[test]
-fn whatever_keeps_answers_from_being_read_is_told() {
+fn every_reason_for_unreadable_answers_is_reported() {
     type Case = (&'static str, fn(&Path));
     let table: [Case; 4] = [
         ("it is not a file", |path| std::fs::create_dir(path).unwrap()),
@@ -529,7 +532,7 @@ fn whatever_keeps_answers_from_being_read_is_told() {
         place.trust();
         assert_eq!(place.load().settings.unread, [], "{why}");
     }
-    // Where the user trusts everything, no answer is looked for.
+    // If the user trusts everything, answers are not read.
     let mut place = ConfigFixture::new();
     place.var("ADJUTANT_TRUST", "all");
     let path = TrustStore::path(&place.environment());
@@ -540,14 +543,14 @@ fn whatever_keeps_answers_from_being_read_is_told() {
 }
 
 #[test]
-fn a_server_of_an_untrusted_project_hides_no_misspelt_deny() {
+fn server_of_untrusted_project_hides_no_misspelt_deny() {
     let place = ConfigFixture::new();
     place.write("home/.config/adjutant/adjutant.json", r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#);
     let servers =
         r#"{"mcp": {"bahs": {"type": "local", "command": ["true"]}, "shell": {"type": "local", "command": ["true"]}}"#;
     place.write("work/repo/opencode.json", format!("{servers}}}"));
     assert_eq!(place.load().settings.unread.len(), 2);
-    // Its own rules may be about its own servers.
+    // A project's own rules may be about its own servers.
     place.write("home/.config/adjutant/adjutant.json", "{}");
     place.write("work/repo/opencode.json", format!(r#"{servers}, "permission": {{"shell": "deny"}}}}"#));
     assert_eq!(place.load().settings.unread, []);
@@ -558,8 +561,8 @@ fn a_server_of_an_untrusted_project_hides_no_misspelt_deny() {
 }
 
 #[test]
-fn a_name_that_no_tool_has_counts_where_it_may_have_denied() {
-    // The permissions, what else there is, whether they count as not read, the hint.
+fn unknown_permission_may_hide_deny() {
+    // The permissions, further settings, whether they count as unread, the hint.
     let table = [
         (r#"{"shell": "deny"}"#, "", true, "did you mean \"bash\"?"),
         (r#"{"run_command": {"rm *": "deny"}}"#, "", true, "did you mean \"bash\"?"),

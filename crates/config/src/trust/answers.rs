@@ -1,4 +1,4 @@
-//! What the user has said about projects, kept in the user's own data directory.
+//! The user's answers about projects, stored in the user's own data directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,40 +13,40 @@ use crate::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::problem::{Problem, ProblemCode};
 use base::environment::{Environment, Timestamp, private_dir};
 
-/// The largest file of answers that is read.
-const LARGEST: u64 = 16 << 20;
+/// The maximum size of the file of answers.
+const MAX_BYTES: u64 = 16 << 20;
 
-/// How many unreadable files of answers are kept beside the one that is in use.
+/// The maximum number of unreadable files of answers that are preserved.
 const MAX_ASIDE: usize = 1_000;
 
-/// What the user said about projects, in the user's own data directory.
+/// The user's answers about projects, in the user's own data directory.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
     path: PathBuf,
     entries: BTreeMap<String, TrustEntry>,
-    /// The reason the file cannot be read.
+    /// The reason why the file cannot be read.
     unread: Option<Unread>,
 }
 
-/// The reason the answers cannot be read, with the place in the file.
+/// The reason why the answers cannot be read, with the location in the file.
 #[derive(Debug, Clone)]
 struct Unread {
     code: ProblemCode,
     line: u32,
     column: u32,
-    why: String,
+    reason: String,
 }
 
-/// What the user said about one project.
+/// The user's answer about one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustEntry {
     pub decision: Decision,
     pub digest: String,
     pub at: Timestamp,
-    /// What it was about, a line each, for listing.
+    /// The items that the answer is about, one line each, for listing.
     #[serde(default)]
     pub items: Vec<String>,
-    /// The hooks and plugins among it that could refuse calls.
+    /// The hooks and plugins among the items that could refuse calls.
     #[serde(default)]
     pub guards: Vec<TrustedGuard>,
 }
@@ -56,7 +56,7 @@ impl TrustStore {
         environment.dirs.data.join("trust.json")
     }
 
-    /// Where nothing is said any more.
+    /// Returns the entry of a revoked answer.
     pub fn taken_back(now: Timestamp) -> TrustEntry {
         TrustEntry {
             decision: Decision::Unasked,
@@ -67,7 +67,7 @@ impl TrustStore {
         }
     }
 
-    /// Reads it. What cannot be read counts as nothing said, and is told as a problem.
+    /// Reads the answers. A file that cannot be read counts as empty and is reported as a problem.
     pub fn open(environment: &Environment) -> Self {
         let path = Self::path(environment);
         match read(&path) {
@@ -76,20 +76,23 @@ impl TrustStore {
         }
     }
 
-    /// Returns why the answers cannot be read. `shown` is what the file is called for people.
+    /// Returns the problem of an unreadable file. `shown` is the displayed path of the file.
     pub fn problem(&self, shown: String) -> Option<Problem> {
         let unread = self.unread.as_ref()?;
         let origin = ConfigOrigin { name: shown, path: Some(self.path.clone()), layer: Layer::Global, project: false };
         let place =
             SourceLocation { line: unread.line, column: unread.column, ..SourceLocation::whole(&origin.into()) };
-        let text =
-            format!("your answers about projects cannot be read: {}; guards that you trusted may be off", unread.why);
+        let text = format!(
+            "your answers about projects cannot be read: {}; guards that you trusted may be off",
+            unread.reason
+        );
         Some(
             Problem::warning(unread.code, &place, "", text).hint("repair this file, or answer again: `adjutant trust`"),
         )
     }
 
-    /// Returns where an unreadable file of answers is moved before the next answer is written.
+    /// Returns the path to which an unreadable file of answers is moved before the next answer is
+    /// written.
     pub fn aside(&self) -> Option<PathBuf> {
         self.unread.as_ref()?;
         let names = (1..MAX_ASIDE).map(|number| match number {
@@ -99,7 +102,7 @@ impl TrustStore {
         names.map(|name| self.path.with_file_name(name)).find(|path| path.symlink_metadata().is_err())
     }
 
-    /// What was said about exactly this.
+    /// Returns the decision about exactly the items of this digest.
     pub fn decision(&self, root: &Path, digest: &str) -> Decision {
         match self.entries.get(&key(root)) {
             Some(entry) if entry.digest == digest => entry.decision,
@@ -107,17 +110,17 @@ impl TrustStore {
         }
     }
 
-    /// What was said about a project, whatever it was about.
+    /// Returns the answer about a project, whatever its items were.
     pub fn entry(&self, root: &Path) -> Option<&TrustEntry> {
         self.entries.get(&key(root))
     }
 
-    /// Keeps what was said on another machine; nothing any more, where it was taken back there.
+    /// Stores an answer from another machine; removes the local one if it was revoked there.
     ///
     /// # Errors
-    /// Where it cannot be written, or not be read: only the user replaces what cannot be read.
+    /// If the file cannot be written, or cannot be read: only the user replaces an unreadable file.
     pub fn take(&mut self, root: &Path, entry: TrustEntry) -> io::Result<()> {
-        self.readable()?;
+        self.check_readable()?;
         if entry.decision == Decision::Unasked {
             return self.revoke(root).map(drop);
         }
@@ -128,10 +131,10 @@ impl TrustStore {
         self.write()
     }
 
-    /// Keeps what the user said. A file of answers that cannot be read is moved to [`Self::aside`] first.
+    /// Stores the user's answer. An unreadable file of answers is moved to [`Self::aside`] first.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If the file cannot be written.
     pub fn decide(&mut self, root: &Path, review: &Review, yes: bool, now: Timestamp) -> io::Result<()> {
         let entry = TrustEntry {
             decision: if yes { Decision::Trusted } else { Decision::Refused },
@@ -144,33 +147,33 @@ impl TrustStore {
             std::fs::rename(&self.path, aside)?;
             self.unread = None;
         }
-        self.readable()?;
+        self.check_readable()?;
         self.entries.insert(key(root), entry);
         self.write()
     }
 
-    /// Forgets what was said about a project. Says whether there was anything.
+    /// Removes the answer about a project. Returns whether there was one.
     ///
     /// # Errors
-    /// Where it cannot be written, or not be read.
+    /// If the file cannot be written or read.
     pub fn revoke(&mut self, root: &Path) -> io::Result<bool> {
-        self.readable()?;
-        let was = self.entries.remove(&key(root)).is_some();
-        if was {
+        self.check_readable()?;
+        let existed = self.entries.remove(&key(root)).is_some();
+        if existed {
             self.write()?;
         }
-        Ok(was)
+        Ok(existed)
     }
 
-    /// Everything that was said, by project.
+    /// Returns all answers by project.
     pub fn list(&self) -> impl Iterator<Item = (&str, &TrustEntry)> {
         self.entries.iter().map(|(root, entry)| (root.as_str(), entry))
     }
 
-    fn readable(&self) -> io::Result<()> {
+    fn check_readable(&self) -> io::Result<()> {
         let Some(unread) = &self.unread else { return Ok(()) };
         let place = if unread.line == 0 { String::new() } else { format!(":{}:{}", unread.line, unread.column) };
-        Err(io::Error::other(format!("{}{place} cannot be read: {}", self.path.display(), unread.why)))
+        Err(io::Error::other(format!("{}{place} cannot be read: {}", self.path.display(), unread.reason)))
     }
 
     fn write(&self) -> io::Result<()> {
@@ -186,7 +189,7 @@ impl TrustStore {
 
 /// Reads all answers; none if there is no file.
 fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
-    let unreadable = |why: String| Unread { code: ProblemCode::Unreadable, line: 0, column: 0, why };
+    let unreadable = |reason: String| Unread { code: ProblemCode::Unreadable, line: 0, column: 0, reason };
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
         Err(_) if path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) => {
@@ -195,20 +198,21 @@ fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(e) => return Err(unreadable(plain(&e))),
     };
-    // Reading a pipe would wait for its writer.
+    // Reading a pipe would block until its writer closes it.
     if !meta.is_file() {
         return Err(unreadable("it is not a file".into()));
     }
-    if meta.len() > LARGEST {
-        return Err(unreadable(format!("it has more than {} MiB", LARGEST >> 20)));
+    if meta.len() > MAX_BYTES {
+        return Err(unreadable(format!("it has more than {} MiB", MAX_BYTES >> 20)));
     }
     let bytes = std::fs::read(path).map_err(|e| unreadable(plain(&e)))?;
     serde_json::from_slice(&bytes).map_err(|e| {
         let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        let (line, column) = (number(e.line()), number(e.column().max(1)));
+        let line = number(e.line());
+        let column = number(e.column().max(1));
         let text = e.to_string();
-        let why = text.split(" at line ").next().unwrap_or_default().to_owned();
-        Unread { code: ProblemCode::Syntax, line, column, why }
+        let reason = text.split(" at line ").next().unwrap_or_default().to_owned();
+        Unread { code: ProblemCode::Syntax, line, column, reason }
     })
 }
 

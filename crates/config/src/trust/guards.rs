@@ -1,7 +1,7 @@
-//! Guards that were trusted and do not hold any more: hooks and plugins that could refuse a call, and that have changed
-//! since, are gone, or guard nothing now. Until the user has answered, they stand among the hooks as ones that wait, so
-//! that every call which they covered is asked about. What they covered is recorded with the user's answer: what the
-//! project's files say today may cover less.
+//! Trusted guards that are no longer in force: hooks and plugins that could refuse a call and have
+//! changed, disappeared, or lost their effect since. Until the user answers, they are listed as
+//! withheld hooks, so that every call that they covered is asked about. Their coverage is recorded
+//! with the user's answer, because the project's present files may cover less.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use crate::problem::{Problem, ProblemCode};
 use crate::script::{ScriptEntry, ScriptKind};
 
-/// What becomes of the calls that a lost guard covered.
+/// The consequence for the calls that a lost guard covered.
 const UNTIL_ANSWERED: &str = "until you answer, every call that it covered is asked about";
 
 /// Hooks of a plugin that can refuse a call.
@@ -25,17 +25,17 @@ const REFUSING: [&str; 3] = ["tool.execute.before", "permission.ask", "everythin
 pub struct TrustedGuard {
     /// The key of its item: `hook.guard`, or the file of a plugin.
     pub key: String,
-    /// A file of the project said so.
+    /// Whether it was written in a file of the project.
     pub project: bool,
-    /// Only what would be asked about, instead of every call.
+    /// Whether it covers only calls that would be asked about, instead of every call.
     #[serde(default)]
     pub only_questions: bool,
-    /// The tools it covered, as wildcards; none: all.
+    /// The tools that it covered, as wildcards; all if empty.
     #[serde(default)]
     pub tools: Vec<String>,
     #[serde(default)]
     pub pattern: Option<String>,
-    /// The file where it was written, as it is shown to people.
+    /// The displayed path of the file that contained it.
     pub file: String,
     #[serde(default)]
     pub line: u32,
@@ -43,22 +43,23 @@ pub struct TrustedGuard {
     pub column: u32,
 }
 
-/// A guard that does not hold any more.
+/// A guard that is no longer in force.
 pub(crate) struct LostGuard {
-    /// What it covered. `None` if it is the user's own: that stands among the hooks already.
+    /// A withheld hook with the same coverage. `None` for the user's own guard, which is among the
+    /// hooks already.
     pub(crate) hook: Option<HookEntry>,
     pub(crate) problem: Problem,
-    /// It is still written somewhere, differently.
+    /// Whether it still exists in a changed form.
     pub(crate) is_changed: bool,
 }
 
-/// Returns what of the items guards calls. `tree` is what all layers say.
+/// Returns the items that guard calls. `tree` is the joined settings of all layers.
 pub(crate) fn guards(items: &[TrustItem], tree: &Node, scripts: &[ScriptEntry]) -> Vec<TrustedGuard> {
     items.iter().filter_map(|item| guard(item, tree, scripts)).collect()
 }
 
-/// Finds the guards that the user had trusted and is to be asked about again. `now` are those that there are today,
-/// `before` what was answered last.
+/// Finds the trusted guards that need a new answer. `now` are the present guards, `before` is the
+/// last answer.
 pub(crate) fn lost(
     items: &[TrustItem],
     digest: &str,
@@ -69,14 +70,16 @@ pub(crate) fn lost(
         return Vec::new();
     };
     // Answers of an earlier version have no list of guards.
-    let recorded = match before.guards.is_empty() {
-        true => before.items.iter().filter_map(|line| recorded_in(line)).collect(),
-        false => before.guards.clone(),
+    let recorded: Vec<TrustedGuard> = if before.guards.is_empty() {
+        before.items.iter().filter_map(|line| recorded_in(line)).collect()
+    } else {
+        before.guards.clone()
     };
     recorded.iter().filter_map(|guard| loss(guard, items, now)).collect()
 }
 
-/// Describes what became of a guard. `None` if it was the user's own and is not the project's to change.
+/// Describes the loss of a guard. `None` for the user's own guard if it is gone: a project did not
+/// remove it.
 fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Option<LostGuard> {
     let item = items.iter().find(|item| {
         let can_guard = matches!(item.kind, TrustKind::Hook | TrustKind::Extension);
@@ -103,13 +106,13 @@ fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Opti
 }
 
 impl TrustedGuard {
-    /// Where it was written when it was trusted.
+    /// Returns the location where it was written when it was trusted.
     fn place(&self) -> SourceLocation {
         let origin = ConfigOrigin { name: self.file.clone(), path: None, layer: Layer::Project, project: self.project };
         SourceLocation { origin: origin.into(), line: self.line, column: self.column }
     }
 
-    /// Returns it as a hook that covers the same calls and does not run.
+    /// Returns a withheld hook that covers the same calls.
     fn waiting(&self, place: &SourceLocation, why: &'static str) -> HookEntry {
         HookEntry {
             name: self.key.strip_prefix("hook.").unwrap_or(&self.key).to_owned(),
@@ -127,7 +130,7 @@ impl TrustedGuard {
     }
 }
 
-/// Returns what an item guards. `None` if it cannot refuse a call.
+/// Returns the guard that an item is. `None` if the item cannot refuse a call.
 fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<TrustedGuard> {
     let covers_all = TrustedGuard {
         key: item.key.clone(),
@@ -162,8 +165,8 @@ fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<Trust
     }
 }
 
-/// Reads a guard from the line that describes it in an answer. It covers every call: its tools cannot be told from its
-/// pattern there.
+/// Reads a guard from its line in an answer. The result covers every call, because the line does
+/// not distinguish tools from patterns.
 fn recorded_in(line: &str) -> Option<TrustedGuard> {
     let line = line.split("; not covered: ").next()?;
     let (line, place) = line.strip_suffix(')')?.rsplit_once(" (")?;

@@ -1,26 +1,28 @@
-//! Programs that settings start: which of them the user's own settings speak of, and what a project's words do to those.
+//! Programs that settings start: those that the user's own settings mention, and the effect of a
+//! project's settings on them.
 
 use std::collections::BTreeSet;
 
 use crate::layers::ParsedLayer;
 use crate::node::{MapEntry, Node, NodeValue};
 
-/// What the user's own settings say of programs.
+/// The programs in the user's own settings.
 #[derive(Debug, Default)]
 pub(super) struct KnownPrograms {
-    /// Those that they speak of: `mcp.db`. What a project says about one that it leaves off may run all the same,
-    /// because theirs may switch it on.
+    /// The keys of the programs that they mention, such as `mcp.db`. A project's entry for one of
+    /// them may take effect even if the project disables it, because the user's settings may enable
+    /// it.
     pub(super) programs: BTreeSet<String>,
-    /// The kinds of which the usual ones are on: `formatter`, `lsp`.
+    /// The kinds whose usual programs are enabled: `formatter`, `lsp`.
     on: BTreeSet<&'static str>,
 }
 
 impl KnownPrograms {
-    pub(super) fn of(told: &[ParsedLayer]) -> Self {
+    pub(super) fn of(layers: &[ParsedLayer]) -> Self {
         let mut known = Self::default();
-        for told in told.iter().filter(|told| !told.origin.project) {
+        for layer in layers.iter().filter(|layer| !layer.origin.project) {
             for key in ["mcp", "formatter", "lsp", "hook"] {
-                let node = told.node.get(key);
+                let node = layer.node.get(key);
                 let entries = node.map(Node::entries).unwrap_or_default();
                 known.programs.extend(entries.iter().map(|entry| format!("{key}.{}", entry.key)));
                 match node.map(|node| &node.value) {
@@ -33,39 +35,41 @@ impl KnownPrograms {
         known
     }
 
-    /// Whether a project's value switches the usual ones of a kind on, by its being one: an object does, whatever
-    /// stands in it.
+    /// Whether a project's value enables the usual programs of a kind. An object does, whatever it
+    /// contains.
     pub(super) fn switches_on(&self, key: &str, value: &Node) -> bool {
-        let all = ["formatter", "lsp"].contains(&key) && matches!(value.value, NodeValue::Map(_));
-        value.as_bool() == Some(true) || all && !self.on.contains(key)
+        let is_object = ["formatter", "lsp"].contains(&key) && matches!(value.value, NodeValue::Map(_));
+        value.as_bool() == Some(true) || is_object && !self.on.contains(key)
     }
 }
 
-/// Whether an entry for a program does nothing but leave it off.
+/// Whether an entry for a program only disables it.
 pub(super) fn is_off(key: &str, entry: &MapEntry, known: &KnownPrograms) -> bool {
     let off = match key {
         "mcp" => entry.node.get("enabled").and_then(Node::as_bool) == Some(false),
         _ => entry.node.get("disabled").and_then(Node::as_bool) == Some(true),
     };
-    off && (entry.node.entries().len() == 1 || !known.programs.contains(&format!("{key}.{}", entry.key)))
+    let is_only_off = entry.node.entries().len() == 1;
+    off && (is_only_off || !known.programs.contains(&format!("{key}.{}", entry.key)))
 }
 
-/// Takes out of a project's files what only leaves formatters or language servers off, where nobody has switched the
-/// usual ones on: an object would do that by being one.
-pub(crate) fn drop_idle(told: &mut [ParsedLayer]) {
-    let known = KnownPrograms::of(told);
+/// Removes a project's entries that only disable formatters or language servers, if the usual ones
+/// are not enabled: an object would enable them, whatever it contains.
+pub(crate) fn drop_idle(layers: &mut [ParsedLayer]) {
+    let known = KnownPrograms::of(layers);
     for key in ["formatter", "lsp"] {
-        let idle = |node: &Node| {
+        let is_idle = |node: &Node| {
             matches!(node.value, NodeValue::Map(_)) && node.entries().iter().all(|entry| is_off(key, entry, &known))
         };
-        let meant =
-            |told: &ParsedLayer| told.node.get(key).is_some_and(|node| node.as_bool() != Some(false) && !idle(node));
-        if known.on.contains(key) || told.iter().any(|told| told.origin.project && meant(told)) {
+        let has_effect = |layer: &ParsedLayer| {
+            layer.node.get(key).is_some_and(|node| node.as_bool() != Some(false) && !is_idle(node))
+        };
+        if known.on.contains(key) || layers.iter().any(|layer| layer.origin.project && has_effect(layer)) {
             continue;
         }
-        for told in told.iter_mut().filter(|told| told.origin.project) {
-            if told.node.get(key).is_some_and(idle) {
-                told.node.take(key);
+        for layer in layers.iter_mut().filter(|layer| layer.origin.project) {
+            if layer.node.get(key).is_some_and(is_idle) {
+                layer.node.take(key);
             }
         }
     }

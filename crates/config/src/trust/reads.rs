@@ -1,5 +1,6 @@
-//! Files of a project that its settings are filled in with. What is in settings reaches models without a question, so
-//! a file that reading would ask about or refuse waits for trust, as one from outside the project does.
+//! Project files whose contents are inserted into the project's settings. Settings reach models
+//! without a question, so a file that may not be read without a question needs trust, like a file
+//! from outside the project.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use base::worktree::Worktree;
 use permission::sight::Sight;
 use permission::{Action, PermissionContext, Policy};
 
-/// Takes out of the list the files that the agent a session begins with may read, by what the user says alone.
+/// Removes the files that the agent of a new session may read, judged by the user's own settings
+/// alone.
 pub(crate) fn drop_readable(
     uses: &mut Vec<ExternalValue>,
     alone: &Node,
@@ -27,15 +29,15 @@ pub(crate) fn drop_readable(
     let roster = Roster::new(&settings, environment, worktree, &[]);
     let rules = roster.get(&roster.default).map(|agent| agent.rules.clone()).unwrap_or_default();
     let place = PermissionContext::new(environment, worktree, cwd);
-    let sight = Sight::new(&Policy { rules, place, ..Policy::default() });
+    let search_filter = Sight::new(&Policy { rules, place, ..Policy::default() });
     uses.retain_mut(|used| {
         let Some(paths) = &used.within else { return true };
-        let why = match paths.iter().map(|path| sight.judge(path)).max() {
+        let restriction = match paths.iter().map(|path| search_filter.judge(path)).max() {
             Some(Action::Deny) => "which reading is not allowed to show",
             Some(Action::Ask) => "which reading asks about",
             Some(Action::Allow) | None => return false,
         };
-        used.what = format!("{}, {why}", used.what);
+        used.what = format!("{}, {restriction}", used.what);
         true
     });
 }

@@ -1,65 +1,68 @@
-//! What a project says about requests to models that needs trust: where they go, with which key, and options that
-//! have a provider send the conversation on.
+//! Parts of a project's settings about model requests that need trust: the address, the key, and
+//! options that make a provider pass the conversation on.
 
 use crate::node::{Node, NodeValue};
 use providers::entry::LOCATION_OPTIONS;
 
-/// The parts of a provider that decide where requests go and with which key.
-pub(super) fn provider_ways(provider: &Node) -> Vec<Vec<String>> {
-    let way = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<String>>();
-    let mut ways: Vec<Vec<String>> = ["api", "env", "id", "login", "npm"].into_iter().map(|key| way(&[key])).collect();
+/// Returns the keys of a provider that decide the address of requests and their credentials.
+pub(super) fn provider_key_paths(provider: &Node) -> Vec<Vec<String>> {
+    let key_path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<String>>();
+    let mut key_paths: Vec<Vec<String>> =
+        ["api", "env", "id", "login", "npm"].into_iter().map(|key| key_path(&[key])).collect();
     for key in LOCATION_OPTIONS {
-        ways.push(way(&["options", key]));
+        key_paths.push(key_path(&["options", key]));
     }
     for model in provider.get("models").map(Node::entries).unwrap_or_default() {
-        ways.push(way(&["models", &model.key, "provider"]));
-        ways.push(way(&["models", &model.key, "headers"]));
+        key_paths.push(key_path(&["models", &model.key, "provider"]));
+        key_paths.push(key_path(&["models", &model.key, "headers"]));
     }
-    ways.retain(|way| {
-        let way: Vec<&str> = way.iter().map(String::as_str).collect();
-        provider.at(&way).is_some()
+    key_paths.retain(|key_path| {
+        let key_path: Vec<&str> = key_path.iter().map(String::as_str).collect();
+        provider.at(&key_path).is_some()
     });
-    ways
+    key_paths
 }
 
-/// Options of models that do more than tune an answer: they go to the provider as they are, and may have it send the
-/// conversation on, to a server or another provider that they name, or run tools of its own.
-pub(super) fn option_ways(node: &Node) -> Vec<Vec<String>> {
-    let mut places: Vec<Vec<&str>> = Vec::new();
+/// Returns the keys of model options that do more than tune an answer. Options go to the provider
+/// unchanged, and may make it pass the conversation on to a server or another provider that they
+/// name, or run its own tools.
+pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
+    let mut option_maps: Vec<Vec<&str>> = Vec::new();
     for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
-        places.push(vec!["agent", &agent.key, "options"]);
+        option_maps.push(vec!["agent", &agent.key, "options"]);
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
-        places.push(vec!["provider", &provider.key, "options"]);
+        option_maps.push(vec!["provider", &provider.key, "options"]);
         for model in provider.node.get("models").map(Node::entries).unwrap_or_default() {
-            let way = ["provider", &provider.key, "models", &model.key];
-            places.push([&way[..], &["options"]].concat());
+            let key_path = ["provider", &provider.key, "models", &model.key];
+            option_maps.push([&key_path[..], &["options"]].concat());
             for variant in model.node.get("variants").map(Node::entries).unwrap_or_default() {
-                places.push([&way[..], &["variants", &variant.key]].concat());
+                option_maps.push([&key_path[..], &["variants", &variant.key]].concat());
             }
         }
     }
-    let mut ways = Vec::new();
-    for place in places {
-        let of_provider = place.len() == 3 && place[0] == "provider";
-        for option in node.at(&place).map(Node::entries).unwrap_or_default() {
-            let known = of_provider && LOCATION_OPTIONS.contains(&option.key.as_str());
-            if !known && !tunes(&option.node) {
-                ways.push(place.iter().copied().chain([option.key.as_str()]).map(str::to_owned).collect());
+    let mut key_paths = Vec::new();
+    for option_map in option_maps {
+        let is_provider = option_map.len() == 3 && option_map[0] == "provider";
+        for option in node.at(&option_map).map(Node::entries).unwrap_or_default() {
+            let is_location = is_provider && LOCATION_OPTIONS.contains(&option.key.as_str());
+            if !is_location && !tunes(&option.node) {
+                key_paths.push(option_map.iter().copied().chain([option.key.as_str()]).map(str::to_owned).collect());
             }
         }
     }
-    ways
+    key_paths
 }
 
-/// Whether an option is made of numbers, switches and plain words. What names a place has dots or slashes, and what
-/// names tools or servers is a list.
+/// Whether an option consists of numbers, switches and plain words. A name of a location has dots
+/// or slashes, and names of tools or servers are a list.
 fn tunes(option: &Node) -> bool {
-    const WORD: usize = 64;
+    const MAX_WORD_BYTES: usize = 64;
     match &option.value {
         NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) => true,
         NodeValue::Text(text) => {
-            text.len() <= WORD && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            text.len() <= MAX_WORD_BYTES
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         }
         NodeValue::List(_) => false,
         NodeValue::Map(entries) => entries.iter().all(|entry| tunes(&entry.node)),

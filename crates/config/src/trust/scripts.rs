@@ -1,39 +1,43 @@
-//! What loading a project's custom tools and plugins needs trust for.
+//! Custom tools and plugins of a project, which need trust to be loaded.
 
 use super::{TrustItem, TrustKind};
-use crate::covered;
 use crate::script::{HOOKS, ScriptEntry, ScriptKind};
+use crate::script_inputs;
 use base::worktree::Worktree;
 
-/// What loading the project's files needs trust for.
+/// Returns an item for each of the project's scripts.
 pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<TrustItem> {
-    let one = |script: &ScriptEntry| {
-        let path = script.path.display().to_string();
-        let words = if script.package { vec!["node", path.as_str()] } else { vec![path.as_str()] };
-        let mut covered = covered::covered(&words, std::slice::from_ref(&worktree.root), &worktree.root);
-        covered.besides.retain(|besides| !besides.starts_with("node,"));
-        let detail = match script.kind {
-            ScriptKind::Tool => "is loaded, and gives the model tools".to_owned(),
-            ScriptKind::Plugin => format!("is loaded, and {}", hangs_into(script)),
-        };
-        let (kind, key) = (TrustKind::Extension, script.name.clone());
-        TrustItem { kind, key, detail, place: script.place.clone(), covered }
-    };
-    scripts.iter().filter(|script| script.project).map(one).collect()
+    scripts.iter().filter(|script| script.project).map(|script| item(script, worktree)).collect()
 }
 
-/// Which hooks a plugin's text names: what it may hook into.
-fn hangs_into(script: &ScriptEntry) -> String {
-    const LARGEST: u64 = 1 << 20;
-    let small = std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST);
-    let text = Some(&script.path).filter(|_| small).and_then(|path| std::fs::read_to_string(path).ok());
-    let text = text.unwrap_or_default();
-    let named = |hook: &&&str| match hook.contains('.') {
-        true => text.contains(**hook),
-        false => ["", "async ", "\"", "'"].iter().any(|before| {
-            [":", "(", "\":", "':"].iter().any(|after| text.contains(&format!(" {before}{hook}{after}")))
-        }),
+fn item(script: &ScriptEntry, worktree: &Worktree) -> TrustItem {
+    let path = script.path.display().to_string();
+    let argv = if script.package { vec!["node", path.as_str()] } else { vec![path.as_str()] };
+    let mut covered = script_inputs::of_command(&argv, std::slice::from_ref(&worktree.root), &worktree.root);
+    covered.not_covered.retain(|text| !text.starts_with("node,"));
+    let detail = match script.kind {
+        ScriptKind::Tool => "is loaded, and gives the model tools".to_owned(),
+        ScriptKind::Plugin => format!("is loaded, and {}", describe_hooks(script)),
     };
-    let hooks: Vec<&str> = HOOKS.iter().filter(named).copied().collect();
+    TrustItem { kind: TrustKind::Extension, key: script.name.clone(), detail, place: script.place.clone(), covered }
+}
+
+/// Describes the hooks that a plugin's text mentions, which are those it may use.
+fn describe_hooks(script: &ScriptEntry) -> String {
+    const MAX_BYTES: u64 = 1 << 20;
+    let is_small = std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
+    let text = if is_small { std::fs::read_to_string(&script.path).unwrap_or_default() } else { String::new() };
+    let hooks: Vec<&str> = HOOKS.iter().filter(|hook| mentions(&text, hook)).copied().collect();
     if hooks.is_empty() { "may hook into everything".to_owned() } else { format!("hooks into {}", hooks.join(", ")) }
+}
+
+/// Whether a plugin's text contains a hook's name. A name without a dot is a common word, so it
+/// counts only as the name of a property or method.
+fn mentions(text: &str, hook: &str) -> bool {
+    if hook.contains('.') {
+        return text.contains(hook);
+    }
+    ["", "async ", "\"", "'"]
+        .iter()
+        .any(|before| [":", "(", "\":", "':"].iter().any(|after| text.contains(&format!(" {before}{hook}{after}"))))
 }

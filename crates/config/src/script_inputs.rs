@@ -1,5 +1,5 @@
-//! The project's files that a command line runs, as far as it names them. A consent holds for what is
-//! in them; what else would run is told, so that nobody takes it for covered.
+//! The project files that a command line runs, as far as it names them. A consent covers their
+//! contents; other parts that would run are listed as not covered.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -9,27 +9,28 @@ use permission::PermissionContext;
 use permission::shell::{Name, analyse, commands};
 use permission::wildcard::matches;
 
-/// Words that are looked at, files and bytes of a directory, bytes of one file.
-const WORDS: usize = 256;
-const FILES: usize = 500;
-const BYTES: u64 = 32 << 20;
+/// Limits: arguments examined, files and bytes of a directory or a file.
+const MAX_ARGUMENTS: usize = 256;
+const MAX_FILES: usize = 500;
+const MAX_BYTES: u64 = 32 << 20;
 
-/// Files whose own words are looked at, the bytes of one, and how many of them.
-const FOLLOWED: usize = 100;
-const FOLLOWED_BYTES: u64 = 64 << 10;
-const FOLLOWED_WORDS: usize = 500;
+/// Limits of files whose contents are searched for further names: files, bytes of each, names of
+/// each.
+const MAX_SEARCHED_FILES: usize = 100;
+const MAX_SEARCHED_BYTES: u64 = 64 << 10;
+const MAX_SEARCHED_NAMES: usize = 500;
 
-/// How files end that are run; others are data.
+/// Extensions of files that are run; other files are data.
 const CODE: [&str; 18] = [
     "sh", "bash", "zsh", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "py", "rb", "pl", "lua", "php", "mk",
     "mak",
 ];
 
-/// Directories that a command line starts in or goes to, and texts within texts.
-const BASES: usize = 16;
-const DEPTH: usize = 4;
+/// Limits: directories that a command line starts in or changes to, and nesting of command strings.
+const MAX_BASES: usize = 16;
+const MAX_DEPTH: usize = 4;
 
-/// Programs, and the files of the directory they start in that say what they run.
+/// Programs, with the files of their start directory that decide what they run.
 const DECIDING: [(&[&str], &[&str]); 11] = [
     (&["npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx"], &["package.json", ".npmrc", ".yarnrc.yml"]),
     (&["make", "gmake"], &["GNUmakefile", "makefile", "Makefile"]),
@@ -47,26 +48,26 @@ const DECIDING: [(&[&str], &[&str]); 11] = [
     (&["mise"], &["mise.toml", ".mise.toml"]),
 ];
 
-/// Programs that run what the next word names, from wherever they find it.
+/// Programs that run the package named by the next argument, from any source.
 const FETCHING: [&str; 8] = ["npx", "pnpx", "bunx", "uvx", "pipx", "dlx", "tsx", "dotenvx"];
 
-/// Programs that build what they run.
+/// Programs that build sources and run the result.
 const BUILDING: [&str; 5] = ["cargo", "go", "gradle", "mvn", "dotnet"];
 
 /// Programs that run a directory or a module.
 const INTERPRETERS: [&str; 11] =
     ["python", "pypy", "node", "deno", "bun", "ts-node", "ruby", "go", "perl", "php", "java"];
 
-/// Programs that run texts and files of commands.
+/// Programs that run command strings and scripts.
 const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", ".", "source"];
 
-/// What interpreters add to the name of a file.
+/// Extensions that interpreters append to a file name.
 const ENDINGS: [&str; 6] = ["js", "mjs", "cjs", "ts", "rb", "pm"];
 
-/// Where a project keeps the programs that it depends on.
+/// Directories of a project that contain programs of its dependencies.
 const BINS: [&str; 4] = ["node_modules/.bin", ".venv/bin", "venv/bin", "vendor/bin"];
 
-/// Directories of the system's: what is in them changes with its updates.
+/// System directories, whose contents change with updates.
 const SYSTEM: [&str; 16] = [
     "/usr",
     "/bin",
@@ -86,54 +87,57 @@ const SYSTEM: [&str; 16] = [
     "/Applications",
 ];
 
-/// Files of a project, and what would run besides.
+/// The files of a project that a command line runs, and descriptions of the parts that are not
+/// covered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Covered {
+pub(crate) struct ScriptInputs {
     pub(crate) files: Vec<PathBuf>,
-    /// Stands for what is in them.
+    /// The names and digests of the files, one line each.
     pub(crate) content: String,
-    pub(crate) besides: Vec<String>,
+    pub(crate) not_covered: Vec<String>,
 }
 
-/// The files that a program with these words runs. `bases` are the directories it may start in.
-pub(crate) fn covered(words: &[&str], bases: &[PathBuf], root: &Path) -> Covered {
+/// Returns the files that a program with these arguments runs. `bases` are the directories that it
+/// may start in.
+pub(crate) fn of_command(words: &[&str], bases: &[PathBuf], root: &Path) -> ScriptInputs {
     let names: Vec<Name> = words.iter().map(|word| plain(word)).collect();
-    Look::new(root).all(vec![names], bases)
+    InputCollector::new(root).all(vec![names], bases)
 }
 
-/// The files that a line for a shell runs.
-pub(crate) fn covered_line(line: &str, bases: &[PathBuf], root: &Path) -> Covered {
-    Look::new(root).all(lines(line), bases)
+/// Returns the files that a shell command line runs.
+pub(crate) fn of_line(line: &str, bases: &[PathBuf], root: &Path) -> ScriptInputs {
+    InputCollector::new(root).all(lines(line), bases)
 }
 
 fn plain(word: &str) -> Name {
     Name { text: word.to_owned(), pattern: false, computed: false, is_written: false }
 }
 
-/// The commands of a text for a shell; what cannot be read is cut at all that could end a word.
+/// Parses a shell text into commands. Unparsable text is split at every character that could end a
+/// word.
 fn lines(text: &str) -> Vec<Vec<Name>> {
-    let ends = |c: char| c.is_whitespace() || matches!(c, ';' | '|' | '&' | '(' | ')' | '<' | '>' | '"' | '\'' | '`');
-    commands(text).unwrap_or_else(|| vec![text.split(ends).filter(|word| !word.is_empty()).map(plain).collect()])
+    let is_end = |c: char| c.is_whitespace() || matches!(c, ';' | '|' | '&' | '(' | ')' | '<' | '>' | '"' | '\'' | '`');
+    commands(text).unwrap_or_else(|| vec![text.split(is_end).filter(|word| !word.is_empty()).map(plain).collect()])
 }
 
-/// Looks for the files of one command line.
-struct Look {
-    covered: Covered,
+/// The collector of the files of one command line.
+struct InputCollector {
+    covered: ScriptInputs,
     root: PathBuf,
-    /// Words that may still be looked at.
+    /// The number of arguments that may still be examined.
     words: usize,
 }
 
-impl Look {
+impl InputCollector {
     fn new(root: &Path) -> Self {
         let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_path_buf());
-        Self { covered: Covered::default(), root, words: WORDS }
+        Self { covered: ScriptInputs::default(), root, words: MAX_ARGUMENTS }
     }
 
-    fn all(mut self, commands: Vec<Vec<Name>>, bases: &[PathBuf]) -> Covered {
+    fn all(mut self, commands: Vec<Vec<Name>>, bases: &[PathBuf]) -> ScriptInputs {
         let program = commands.first().and_then(|names| names.first());
         if let Some(program) = program.filter(|program| !program.text.contains('/') && !program.computed) {
-            self.covered.besides(format!("{}, wherever it is found", program.text));
+            self.covered.add_not_covered(format!("{}, wherever it is found", program.text));
         }
         self.commands(commands, bases.to_vec(), 0);
         let root = self.root.clone();
@@ -141,7 +145,8 @@ impl Look {
         self.covered
     }
 
-    /// Commands one after the other: where one goes to a directory, the others may start there.
+    /// Examines commands in order. After a command that changes the directory, the others may start
+    /// there.
     fn commands(&mut self, commands: Vec<Vec<Name>>, mut bases: Vec<PathBuf>, depth: usize) {
         for mut names in commands {
             names.retain(|name| !name.is_written);
@@ -149,18 +154,18 @@ impl Look {
                 continue;
             }
             if names.len() > self.words {
-                self.covered.besides(format!("what is named after the first {WORDS} words"));
+                self.covered.add_not_covered(format!("what is named after the first {MAX_ARGUMENTS} words"));
                 names.truncate(self.words);
             }
             self.words -= names.len();
             self.command(&names, &bases, depth);
             if names.first().is_some_and(|name| matches!(&*name.text, "cd" | "pushd")) {
-                let to = names.iter().skip(1).filter(|name| !name.text.starts_with('-'));
-                let to: Vec<&Path> = to.map(|name| Path::new(&name.text)).collect();
-                let further = bases.iter().flat_map(|base| to.iter().map(move |to| base.join(to)));
-                let further: Vec<PathBuf> = further.filter(|dir| dir.is_dir()).take(BASES).collect();
-                bases.extend(further);
-                bases.truncate(BASES);
+                let targets = names.iter().skip(1).filter(|name| !name.text.starts_with('-'));
+                let targets: Vec<&Path> = targets.map(|name| Path::new(&name.text)).collect();
+                let entered = bases.iter().flat_map(|base| targets.iter().map(move |target| base.join(target)));
+                let entered: Vec<PathBuf> = entered.filter(|dir| dir.is_dir()).take(MAX_BASES).collect();
+                bases.extend(entered);
+                bases.truncate(MAX_BASES);
             }
         }
     }
@@ -174,11 +179,11 @@ impl Look {
             INTERPRETERS.contains(&name)
         });
         let shell = named.iter().any(|name| SHELLS.contains(name));
-        // The program, and what an interpreter is given first.
+        // The program, and the first operand, which is the script of an interpreter.
         let first = pieces.iter().skip(1).position(|piece| !piece.starts_with('-')).map(|at| at + 1);
         for base in bases {
             if std::fs::canonicalize(base).is_ok_and(|base| !base.starts_with(&self.root)) {
-                self.covered.besides(format!("files below {}", base.display()));
+                self.covered.add_not_covered(format!("files below {}", base.display()));
                 continue;
             }
             let written = written(names, base, &self.root);
@@ -203,21 +208,24 @@ impl Look {
         }
         for (at, name) in names.iter().enumerate() {
             if name.computed && (at == 0 || name.text.contains('/')) {
-                self.covered.besides(format!("a file whose name is computed when it runs ({})", name.text));
+                self.covered.add_not_covered(format!("a file whose name is computed when it runs ({})", name.text));
             }
             let text = name.text.contains(|c: char| c.is_whitespace() || shell && MEANT.contains(c));
-            if text && !name.pattern && depth < DEPTH {
+            if text && !name.pattern && depth < MAX_DEPTH {
                 self.commands(lines(&name.text), bases.to_vec(), depth + 1);
             }
         }
         self.elsewhere(&named, &pieces, bases);
     }
 
-    /// The files that one word may name.
+    /// Adds the files that one argument may name.
     fn word(&mut self, word: &str, base: &Path, interpreter: bool, module: bool, runs: bool) {
         for name in spellings(word) {
             self.covered.path(&base.join(name), &self.root, interpreter, runs);
-            for ending in ENDINGS.iter().filter(|_| interpreter && !module) {
+            if !interpreter || module {
+                continue;
+            }
+            for ending in ENDINGS {
                 let path = PathBuf::from(format!("{}.{ending}", base.join(name).display()));
                 self.covered.path(&path, &self.root, false, false);
             }
@@ -236,7 +244,8 @@ impl Look {
         }
     }
 
-    /// The files that say what a program runs, where it starts and in the directories that it is given.
+    /// Adds the files that decide what a program runs, from its start directory and directories in
+    /// its arguments.
     fn deciding(&mut self, named: &[&str], pieces: &[&str], base: &Path) {
         let files = DECIDING.iter().filter(|(programs, _)| named.iter().any(|name| programs.contains(name)));
         let files: Vec<&str> = files.flat_map(|(_, files)| files.iter().copied()).collect();
@@ -244,7 +253,7 @@ impl Look {
             return;
         }
         let given = pieces.iter().flat_map(|piece| spellings(piece)).map(|name| base.join(name));
-        let given: Vec<PathBuf> = given.filter(|path| path.is_dir()).take(BASES).collect();
+        let given: Vec<PathBuf> = given.filter(|path| path.is_dir()).take(MAX_BASES).collect();
         for dir in std::iter::once(base.to_path_buf()).chain(given) {
             for file in &files {
                 self.covered.path(&dir.join(file), &self.root, false, false);
@@ -252,49 +261,51 @@ impl Look {
         }
     }
 
-    /// What runs and is not a file that is named.
+    /// Lists parts that run and are not named files.
     fn elsewhere(&mut self, named: &[&str], pieces: &[&str], bases: &[PathBuf]) {
         let deciding = DECIDING.iter().any(|(programs, _)| named.iter().any(|name| programs.contains(name)));
         for (at, name) in named.iter().enumerate() {
             if FETCHING.contains(name) {
                 let package = pieces[at + 1..].iter().find(|word| !word.starts_with('-')).unwrap_or(&"a package");
-                self.covered.besides(format!("{package}, wherever {name} finds it"));
+                self.covered.add_not_covered(format!("{package}, wherever {name} finds it"));
             }
             if BUILDING.contains(name) {
-                self.covered.besides(format!("the sources that {name} builds"));
+                self.covered.add_not_covered(format!("the sources that {name} builds"));
             }
             let next = pieces.get(at + 1).copied().unwrap_or_default();
             let (option, value) = pieces[at].split_once('=').unwrap_or((pieces[at], next));
             let workspace = deciding && matches!(option, "-w" | "--workspace" | "--filter");
             if workspace && !bases.iter().any(|base| base.join(value).is_dir()) {
-                self.covered.besides(format!("the workspace {value}, wherever it is"));
+                self.covered.add_not_covered(format!("the workspace {value}, wherever it is"));
             }
         }
     }
 }
 
-/// Which words of a command name files that it only writes, as the judge of commands knows it. None where a word is not
-/// known before it runs.
+/// Returns the indices of the arguments that name files which the command only writes, according to
+/// the command analysis. Empty if an argument is not known before the command runs.
 fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
     if names.len() < 2 || names.iter().any(|name| name.pattern || name.computed) {
         return Vec::new();
     }
-    let words: Vec<String> = names.iter().map(|name| format!("'{}'", name.text.replace('\'', "'\\''"))).collect();
-    let place = PermissionContext { cwd: base.to_path_buf(), root: root.to_path_buf(), ..PermissionContext::default() };
-    let line = analyse(&words.join(" "), &place);
+    let quoted: Vec<String> = names.iter().map(|name| format!("'{}'", name.text.replace('\'', "'\\''"))).collect();
+    let context =
+        PermissionContext { cwd: base.to_path_buf(), root: root.to_path_buf(), ..PermissionContext::default() };
+    let line = analyse(&quoted.join(" "), &context);
     let paths_of = |permission: &str| -> Vec<PathBuf> {
         let touches = line.units.iter().flat_map(|unit| &unit.touches).filter(|need| need.permission == permission);
         touches.flat_map(|need| &need.patterns).map(|path| base::worktree::normal(&root.join(path))).collect()
     };
-    let (edited, read) = (paths_of("edit"), paths_of("read"));
-    let is_written = |at: &usize| {
-        let path = names.get(*at).map(|name| base::worktree::normal(&base.join(&name.text)));
+    let edited = paths_of("edit");
+    let read = paths_of("read");
+    let is_written = |index: &usize| {
+        let path = names.get(*index).map(|name| base::worktree::normal(&base.join(&name.text)));
         path.is_some_and(|path| edited.contains(&path) && !read.contains(&path))
     };
     (1..names.len()).filter(is_written).collect()
 }
 
-/// The files that a pattern finds below a directory.
+/// Returns the files below a directory that match a pattern.
 fn found(base: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut paths = vec![if pattern.starts_with('/') { PathBuf::from("/") } else { base.to_path_buf() }];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
@@ -304,13 +315,13 @@ fn found(base: &Path, pattern: &str) -> Vec<PathBuf> {
         }
         let below = paths.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten();
         let fits = below.filter(|entry| matches(part, &entry.file_name().to_string_lossy()));
-        paths = fits.map(|entry| entry.path()).take(FILES).collect();
+        paths = fits.map(|entry| entry.path()).take(MAX_FILES).collect();
         paths.sort();
     }
     paths
 }
 
-/// The paths that a word may name: itself, and what is joined to an option.
+/// Returns the paths that an argument may name: itself, and values attached to an option.
 fn spellings(word: &str) -> Vec<&str> {
     let mut found = vec![word];
     found.extend(word.strip_prefix("file://"));
@@ -327,15 +338,15 @@ fn spellings(word: &str) -> Vec<&str> {
     found
 }
 
-impl Covered {
-    fn besides(&mut self, what: String) {
-        if !self.besides.contains(&what) {
-            self.besides.push(what);
+impl ScriptInputs {
+    fn add_not_covered(&mut self, text: String) {
+        if !self.not_covered.contains(&text) {
+            self.not_covered.push(text);
         }
     }
 
-    /// Takes in a file, or, where a program runs directories, what is in one. A file elsewhere only where it
-    /// `runs` and is not the system's.
+    /// Adds a file or, with `directories`, the files of a directory. A file outside the project is
+    /// added only if the command `runs` it and it is not in a system directory.
     fn path(&mut self, path: &Path, root: &Path, directories: bool, runs: bool) {
         let Ok(real) = std::fs::canonicalize(path) else { return };
         let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
@@ -344,9 +355,9 @@ impl Covered {
             if runs && !system && real.is_file() {
                 self.file(&real, root);
             } else if base::worktree::normal(path).starts_with(root) {
-                self.besides(format!("{}, which leads out of the project", shown(path)));
+                self.add_not_covered(format!("{}, which leads out of the project", shown(path)));
             } else if !system && real.is_file() {
-                self.besides(format!("{}, outside of the project", real.display()));
+                self.add_not_covered(format!("{}, outside of the project", real.display()));
             }
         } else if real.is_file() {
             self.file(&real, root);
@@ -354,7 +365,7 @@ impl Covered {
             let mut files = Vec::new();
             if real == root || !gather(&real, &mut files) {
                 let name = if real == root { "the project's directory".to_owned() } else { shown(&real) };
-                self.besides(format!("what is loaded from {name}"));
+                self.add_not_covered(format!("what is loaded from {name}"));
                 for entry in ["package.json", "index.js", "__main__.py", "main.go"] {
                     self.path(&real.join(entry), root, false, false);
                 }
@@ -366,12 +377,12 @@ impl Covered {
         }
     }
 
-    /// Takes in the code that the files so far name, and what that names in turn.
+    /// Adds the code that the files so far name, and the code that it names in turn.
     fn follow(&mut self, bases: &[PathBuf], root: &Path) {
         let mut at = 0;
         while let Some(file) = self.files.get(at).cloned() {
-            if at >= FOLLOWED {
-                self.besides("what these files name in turn".to_owned());
+            if at >= MAX_SEARCHED_FILES {
+                self.add_not_covered("what these files name in turn".to_owned());
                 return;
             }
             at += 1;
@@ -379,12 +390,12 @@ impl Covered {
             let inside = |c: char| c.is_alphanumeric() || "_./-@+".contains(c);
             let named = |word: &&str| word.contains(['.', '/']) && word.contains(char::is_alphanumeric);
             let words = text.split(|c| !inside(c)).filter(|word| named(word) && word.len() <= 256);
-            let words: std::collections::BTreeSet<&str> = words.take(FOLLOWED_WORDS).collect();
+            let words: std::collections::BTreeSet<&str> = words.take(MAX_SEARCHED_NAMES).collect();
             for base in file.parent().into_iter().chain(bases.iter().map(PathBuf::as_path)) {
                 for word in &words {
                     let path = base.join(word);
                     self.code(&path, root);
-                    // A module is named without its ending.
+                    // A module may be named without its extension.
                     if path.extension().is_none() {
                         for ending in ["js", "mjs", "cjs", "ts"] {
                             self.code(&path.with_extension(ending), root);
@@ -414,7 +425,7 @@ impl Covered {
                 let _ = writeln!(self.content, "{name} {digest}");
                 self.files.push(path.to_path_buf());
             }
-            None => self.besides(format!("{name}, which is too large or cannot be read")),
+            None => self.add_not_covered(format!("{name}, which is too large or cannot be read")),
         }
     }
 }
@@ -430,26 +441,26 @@ fn is_executable(_: &Path) -> bool {
     false
 }
 
-/// Whether a file is one that is run, or decides what a program runs.
+/// Whether a file is run or decides what a program runs.
 pub(crate) fn is_code(path: &Path) -> bool {
     let ending = path.extension().is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
     let deciding = DECIDING.iter().any(|(_, files)| files.iter().any(|file| path.ends_with(file)));
     ending || deciding || is_executable(path)
 }
 
-/// How a file begins, if it is text.
+/// Returns the beginning of a file if it is text.
 fn start_of(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
-    base::file::open_regular(path).ok()?.take(FOLLOWED_BYTES).read_to_end(&mut bytes).ok()?;
+    base::file::open_regular(path).ok()?.take(MAX_SEARCHED_BYTES).read_to_end(&mut bytes).ok()?;
     (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// All files below a directory, in order, without those of version control and of dependencies. False
-/// where there are too many.
+/// Collects all files below a directory, in order, without those of version control, caches and
+/// dependencies. Returns `false` if there are too many or an entry is neither file nor directory.
 fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> bool {
     const LEFT_OUT: [&str; 4] = [".git", "node_modules", "target", "__pycache__"];
     let Ok(entries) = std::fs::read_dir(dir) else { return false };
-    let mut entries: Vec<std::fs::DirEntry> = entries.flatten().take(FILES + 1).collect();
+    let mut entries: Vec<std::fs::DirEntry> = entries.flatten().take(MAX_FILES + 1).collect();
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let Ok(kind) = entry.file_type() else { return false };
@@ -463,7 +474,7 @@ fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> bool {
         } else {
             return false;
         }
-        if files.len() > FILES {
+        if files.len() > MAX_FILES {
             return false;
         }
     }
@@ -471,7 +482,7 @@ fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> bool {
 }
 
 fn digest(path: &Path) -> Option<String> {
-    let mut file = base::file::open_regular(path).ok()?.take(BYTES + 1);
+    let mut file = base::file::open_regular(path).ok()?.take(MAX_BYTES + 1);
     let mut context = ring::digest::Context::new(&ring::digest::SHA256);
     let mut buffer = vec![0; 64 << 10];
     let mut read = 0;
@@ -483,7 +494,7 @@ fn digest(path: &Path) -> Option<String> {
         read += count as u64;
         context.update(buffer.get(..count)?);
     }
-    (read <= BYTES).then(|| base::text::hex(context.finish().as_ref()))
+    (read <= MAX_BYTES).then(|| base::text::hex(context.finish().as_ref()))
 }
 
 #[cfg(test)]
@@ -491,7 +502,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_is_covered_as_far_as_it_is_named() {
+    fn named_files_are_covered_and_others_listed() {
         let dir = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(dir.path()).unwrap();
         let files = [
@@ -519,9 +530,9 @@ mod tests {
             std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
             std::fs::write(root.join(file), file).unwrap();
         }
-        std::fs::write(root.join("big/x"), vec![0; (BYTES + 1) as usize]).unwrap();
+        std::fs::write(root.join("big/x"), vec![0; (MAX_BYTES + 1) as usize]).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", root.join("out")).unwrap();
-        // The words, where they start, the files, what is told besides.
+        // Arguments, start directory, covered files, text of the parts that are not covered.
         type Row = (&'static [&'static str], &'static str, &'static [&'static str], &'static str);
         std::fs::write(dir.path().with_extension("sh"), "evil").unwrap();
         let table: [Row; 48] = [
@@ -567,7 +578,7 @@ mod tests {
             (&["/usr/bin/perl", "-Iperl", "-MFoo"], "", &["perl/Foo.pm"], ""),
             (&["/usr/bin/java", "-cp", "build", "Main"], "", &["build/Main.class"], ""),
             (&["/usr/bin/java", "@args"], "", &["args"], ""),
-            // What is only written is none of them.
+            // Files that are only written are not covered.
             (&["/bin/sh", "-c", "date >> e.js; date &> e.rb"], "", &[], ""),
             (&["/bin/sh", "-c", "date | tee -a e.js"], "", &[], ""),
             (&["/usr/bin/tee", "-a", "./args"], "", &[], ""),
@@ -575,36 +586,40 @@ mod tests {
             (&["/bin/sh", "-c", "date > $(./run.sh)"], "", &["run.sh"], ""),
             (&["foo"], "", &["node_modules/.bin/foo"], "foo, wherever it is found"),
         ];
-        for (words, base, wanted, besides) in table {
-            let covered = covered(words, &[root.join(base)], &root);
+        for (words, base, wanted, expected) in table {
+            let covered = of_command(words, &[root.join(base)], &root);
             let mut found: Vec<String> =
                 covered.files.iter().map(|file| file.strip_prefix(&root).unwrap().display().to_string()).collect();
             found.sort();
             assert_eq!(found, wanted, "{words:?}");
-            let told = covered.besides.join("; ");
-            assert!(told.contains(besides) && (besides.is_empty() == told.is_empty()), "{words:?}: {told}");
+            let not_covered = covered.not_covered.join("; ");
+            assert!(
+                not_covered.contains(expected) && (expected.is_empty() == not_covered.is_empty()),
+                "{words:?}: {not_covered}"
+            );
         }
         let outside = dir.path().with_extension("sh");
-        let beside = format!("../{}", outside.file_name().unwrap().to_string_lossy());
-        for words in [&[&*beside][..], &[&*outside.to_string_lossy()], &["/bin/sh", &beside]] {
-            let covered = covered(words, std::slice::from_ref(&root), &root);
+        let sibling = format!("../{}", outside.file_name().unwrap().to_string_lossy());
+        for words in [&[&*sibling][..], &[&*outside.to_string_lossy()], &["/bin/sh", &sibling]] {
+            let covered = of_command(words, std::slice::from_ref(&root), &root);
             assert_eq!(covered.files, [std::fs::canonicalize(&outside).unwrap()], "{words:?}");
         }
-        let told = covered(&["/bin/x", "-c", "y", &beside], std::slice::from_ref(&root), &root).besides.join("");
-        assert!(told.ends_with("outside of the project"), "{told}");
+        let not_covered =
+            of_command(&["/bin/x", "-c", "y", &sibling], std::slice::from_ref(&root), &root).not_covered.join("");
+        assert!(not_covered.ends_with("outside of the project"), "{not_covered}");
         std::fs::remove_file(outside).unwrap();
-        let line = covered_line("cd sub; ./run.sh", std::slice::from_ref(&root), &root);
+        let line = of_line("cd sub; ./run.sh", std::slice::from_ref(&root), &root);
         assert!(line.files.contains(&root.join("sub/run.sh")), "{line:?}");
         let many: Vec<String> = (0..300).map(|n| format!("w{n}")).chain(["run.sh".to_owned()]).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(
-            covered(&many, std::slice::from_ref(&root), &root)
-                .besides
+            of_command(&many, std::slice::from_ref(&root), &root)
+                .not_covered
                 .iter()
-                .any(|told| told.contains("first 256 words"))
+                .any(|text| text.contains("first 256 words"))
         );
-        let before = covered(&["sh", "run.sh"], std::slice::from_ref(&root), &root).content;
+        let before = of_command(&["sh", "run.sh"], std::slice::from_ref(&root), &root).content;
         std::fs::write(root.join("run.sh"), "changed").unwrap();
-        assert_ne!(covered(&["sh", "run.sh"], std::slice::from_ref(&root), &root).content, before);
+        assert_ne!(of_command(&["sh", "run.sh"], std::slice::from_ref(&root), &root).content, before);
     }
 }
