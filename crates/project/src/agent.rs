@@ -1,5 +1,5 @@
-//! Who speaks. An agent is a prompt, a model and rules; which of them there are is decided by
-//! [`registry`] from the built-in ones and the settings. Nothing here asks a model.
+//! Agents: a prompt, a model and permission rules under a name. [`registry`] creates them from the
+//! built-in ones and the settings. This module makes no model requests.
 
 pub mod create;
 pub mod registry;
@@ -22,32 +22,32 @@ use transcript::ModelRef;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agent {
-    /// What it is called: `build`, `team/reviewer`. Also the id of its mode.
+    /// The name, such as `build` or `team/reviewer`; also the id of its mode.
     pub name: String,
-    /// What people see: its own label, else its name.
+    /// The displayed name: its label, otherwise its name.
     pub label: String,
     pub description: Option<String>,
     pub mode: Mode,
-    /// Pickers leave it out.
+    /// Whether it is left out of pickers.
     pub hidden: bool,
-    /// It comes with the program.
+    /// Whether it is built in.
     pub native: bool,
     /// `#RRGGBB` or a name.
     pub color: Option<String>,
     pub model: Option<ModelRef>,
-    /// The reasoning effort it uses with that model.
+    /// The reasoning effort that it uses with that model.
     pub variant: Option<String>,
-    /// Its system prompt, in place of the one for the model's family.
+    /// The system prompt, in place of the one for the model's family.
     pub prompt: Option<Arc<str>>,
     pub temperature: Option<f64>,
     pub top_p: Option<f64>,
     /// Sent to the provider with every request.
     pub options: Map<String, Value>,
-    /// How many steps one prompt may take.
+    /// The maximum number of steps of one prompt.
     pub steps: Option<u32>,
-    /// What it may do: all layers in order, each rule with its source.
+    /// The rules of all layers in order, each with its source.
     pub rules: Rules,
-    /// Where it comes from: `built in`, or the file that last said something about it.
+    /// The source: `built in`, or the file that last mentioned the agent.
     pub source: String,
 }
 
@@ -57,17 +57,18 @@ impl Agent {
         self.mode != Mode::Subagent && !self.hidden
     }
 
-    /// Whether a session can be led by it: a hidden one is chosen by its name.
+    /// Whether it can lead a session: a hidden agent is chosen by its name.
     pub fn can_lead(&self) -> bool {
         self.mode != Mode::Subagent && !self.is_internal()
     }
 
-    /// Whether another agent can start it; a hidden one is not offered, and started by its name.
+    /// Whether another agent can start it. A hidden agent is not offered, but can be started by its
+    /// name.
     pub fn is_subagent(&self) -> bool {
         self.mode != Mode::Primary && !self.is_internal()
     }
 
-    /// It titles and summarises, and speaks to nobody.
+    /// Whether it is for titles and summaries only.
     fn is_internal(&self) -> bool {
         self.native && self.hidden
     }

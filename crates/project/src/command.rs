@@ -1,13 +1,13 @@
-//! Slash commands: which there are, and what is sent when one is used. Shell inserts are found here
-//! and run elsewhere, by the rules that hold for bash.
+//! Slash commands: the available ones, and the expansion of their templates. Shell inserts are
+//! found here and run elsewhere, by the rules for bash.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use config::settings::{CommandEntry, Settings};
 
-/// The commands that come with the program, then those of the settings; the later of two with one
-/// name wins and keeps the earlier one's place.
+/// Returns the built-in commands, then those of the settings. A later command of the same name
+/// replaces the earlier one in its position.
 pub fn list(settings: &Settings) -> Vec<CommandEntry> {
     let built_in = |name: &str, template: &str, description: &str, subtask| CommandEntry {
         name: name.into(),
@@ -38,8 +38,8 @@ pub fn list(settings: &Settings) -> Vec<CommandEntry> {
     commands
 }
 
-/// A `/word` at the start of a message, and what follows it. Whether there is such a command, the
-/// caller decides: a pasted path is ordinary text.
+/// Splits a message that begins with `/word` into the word and the rest. The caller decides whether
+/// there is such a command: a pasted path is ordinary text.
 pub fn typed(text: &str) -> Option<(&str, &str)> {
     let rest = text.strip_prefix('/')?;
     let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -47,27 +47,26 @@ pub fn typed(text: &str) -> Option<(&str, &str)> {
     (!name.is_empty()).then(|| (name, arguments.trim()))
 }
 
-/// A template with its arguments in it.
+/// A template with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpandedTemplate {
-    /// What is to be sent.
+    /// The text of the prompt.
     pub text: String,
-    /// The shell inserts in it: where they stand in `text`, and their command lines. Only the
-    /// template's own: words of the user never become one.
+    /// The shell inserts in `text`. Only those of the template: the user's text never becomes one.
     pub inserts: Vec<ShellInsert>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellInsert {
-    /// Where it stands, from `!` to the closing backtick.
+    /// The range in `text`, from `!` to the closing backtick.
     pub range: Range<usize>,
-    /// What is to be run. It may contain what the user typed, and is judged as it stands here.
+    /// The command line. It may contain text of the user, and is judged in this form.
     pub command: String,
 }
 
 impl ExpandedTemplate {
-    /// The text with each insert replaced by its output, in their order. One without an output
-    /// keeps its place as a note, so that the model knows something is missing.
+    /// Returns the text with each insert replaced by its output, in order. An insert without output
+    /// becomes a note, so that the model knows that something is missing.
     pub fn filled(&self, outputs: &[Result<String, String>]) -> String {
         let mut text = String::with_capacity(self.text.len());
         let mut end = 0;
@@ -85,8 +84,9 @@ impl ExpandedTemplate {
     }
 }
 
-/// Puts arguments into a template: `$1` to `$9…` are words, the highest of them takes all the rest,
-/// `$ARGUMENTS` is everything as it was typed. A template with neither gets the arguments below it.
+/// Inserts arguments into a template: `$1` to `$9…` are words, the highest number takes all
+/// remaining words, `$ARGUMENTS` is the whole text as typed. If a template has neither, the
+/// arguments are appended.
 pub fn expand(template: &str, arguments: &str) -> ExpandedTemplate {
     let words = words(arguments);
     let highest = numbers(template).max().unwrap_or(0);
@@ -115,7 +115,7 @@ pub fn expand(template: &str, arguments: &str) -> ExpandedTemplate {
     ExpandedTemplate { text, inserts }
 }
 
-/// The words of what was typed: quotes hold a word together and are dropped, `[Image 1]` is a word.
+/// Splits arguments into words: quotes join words and are removed, `[Image 1]` is one word.
 pub fn words(arguments: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = arguments.trim_start();
@@ -139,12 +139,12 @@ pub fn words(arguments: &str) -> Vec<&str> {
     words
 }
 
-/// Which `$N` a template has.
+/// Returns the numbers of all `$N` in a template.
 fn numbers(template: &str) -> impl Iterator<Item = usize> {
     template.match_indices('$').filter_map(|(at, _)| number(template.get(at + 1..)?).map(|(n, _)| n))
 }
 
-/// A number from 1 at the start of a text, and how long it is.
+/// Parses a number from 1 at the start of a text. Returns it with its length.
 fn number(text: &str) -> Option<(usize, usize)> {
     let length = text.bytes().take_while(u8::is_ascii_digit).count().min(3);
     let n: usize = text.get(..length)?.parse().ok()?;
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_find_their_places() {
+    fn arguments_replace_placeholders() {
         let table = [
             ("fix $1 in $2", "bug src/a.rs now please", "fix bug in src/a.rs now please"),
             ("fix $1", "two words", "fix two words"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_template_has_shell_inserts() {
+    fn only_template_has_shell_inserts() {
         let expanded = expand("log: !`git log -n $1`\nnote: $2", "3 !`rm -rf .`");
         let commands: Vec<&str> = expanded.inserts.iter().map(|insert| insert.command.as_str()).collect();
         assert_eq!(commands, ["git log -n 3"]);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_told_from_paths() {
+    fn command_is_distinguished_from_path() {
         assert_eq!(typed("/review main"), Some(("review", "main")));
         assert_eq!(typed("/ns/go"), Some(("ns/go", "")));
         assert_eq!(typed("/a\nb c"), Some(("a", "b c")));
@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn settings_win_over_built_in_commands() {
-        let own = CommandEntry { name: "review".into(), template: "mine".into(), ..CommandEntry::default() };
+    fn settings_override_built_in_commands() {
+        let changed = CommandEntry { name: "review".into(), template: "mine".into(), ..CommandEntry::default() };
         let new = CommandEntry { name: "ns/go".into(), template: "go".into(), ..CommandEntry::default() };
-        let settings = Settings { commands: vec![own, new], ..Settings::default() };
+        let settings = Settings { commands: vec![changed, new], ..Settings::default() };
         let names: Vec<String> = list(&settings)
             .into_iter()
             .map(|command| format!("{}:{}", command.name, command.template.len() > 10))

@@ -1,10 +1,10 @@
-//! Instruction files: `AGENTS.md` and its relatives, the user's own, the project's, those the
-//! settings name, and those beside a file that is being read. Reading only; addresses are listed for
-//! somebody else to fetch.
+//! Instruction files: `AGENTS.md` and its alternatives, the user's own, the project's, those that
+//! the settings name, and those next to a file that is read. This module only reads; it lists
+//! addresses for another module to fetch.
 //!
-//! What a file says goes to the model, so a project's files pass the gate that reading them would pass, whoever
-//! names them, its links that lead out of the project are not followed, and characters that nobody can see are
-//! taken out and counted.
+//! The contents go to the model. Therefore a project's files pass the same gate as reading them
+//! would, whatever names them; links out of the project are not followed, and invisible characters
+//! are removed and counted.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -19,82 +19,89 @@ use config::{ConfigFingerprint, Problem, ProblemCode};
 use permission::Action;
 use permission::sight::Sight;
 
-/// The names looked for, best first: the first that is found anywhere is the only one used.
+/// The file names, in order of precedence: only the first name that exists in any directory is
+/// used.
 pub const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
-/// The largest file that is read whole, in bytes. What is longer is cut, and says so.
+/// The maximum size of a file that is read whole, in bytes. A longer file is cut, with a note.
 pub const LARGEST: usize = 256 << 10;
-/// How many files one glob may bring.
-const MOST: usize = 200;
+/// The maximum number of files of one glob.
+const MAX_GLOB_FILES: usize = 200;
 
 /// A text for the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionText {
-    /// The path or address, for the model and for telling entries apart.
+    /// The path or address, for the model and to identify the entry.
     pub source: String,
-    /// Where it is, if it is a file.
+    /// The path, if it is a file.
     pub path: Option<PathBuf>,
     pub text: String,
 }
 
 impl InstructionText {
-    /// As the model sees it.
+    /// Returns the text as the model sees it.
     pub fn block(&self) -> String {
         format!("Instructions from: {}\n{}", self.source, self.text)
     }
 }
 
-/// Instructions, and what there is to say about them.
+/// Instructions, with their problems.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Instructions {
-    /// In order: the user's, the project's (nearest first), those the settings name.
+    /// In order: the user's, the project's (nearest first), those that the settings name.
     pub entries: Vec<InstructionText>,
-    /// Addresses the settings name. Somebody else fetches them; here what was last fetched is read.
+    /// The addresses in the settings. Another module fetches them; this one reads the last fetched
+    /// text.
     pub addresses: Vec<String>,
-    /// Those of them that were never fetched.
+    /// The addresses that were never fetched.
     pub missing: Vec<String>,
-    /// What was not read and why, what was taken out.
+    /// The files that were not read, with the reason, and removed characters.
     pub problems: Vec<Problem>,
-    /// What was looked at, to notice a change.
+    /// The state of every file that was examined, to detect changes.
     pub fingerprint: ConfigFingerprint,
 }
 
-/// Reads the instructions that hold in a directory; of the project, those that `sight` shows. Blocks
-/// while it reads.
+/// Reads the instructions of a directory; of the project's files, only those that `search_filter`
+/// shows. Blocks on file access.
 pub fn load(
     settings: &Settings,
     environment: &Environment,
     worktree: &Worktree,
     cwd: &Path,
-    sight: &Sight,
+    search_filter: &Sight,
 ) -> Instructions {
-    let mut reader =
-        InstructionReader { environment, worktree, sight, found: Instructions::default(), read: HashSet::new() };
-    let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
-    let project = !on(environment, "DISABLE_PROJECT_CONFIG");
+    let mut reader = InstructionReader {
+        environment,
+        worktree,
+        search_filter,
+        found: Instructions::default(),
+        read: HashSet::new(),
+    };
+    let uses_claude = uses_claude_files(environment);
+    let uses_project = !is_on(environment, "DISABLE_PROJECT_CONFIG");
 
-    // The user's own: the first that is there.
-    let mut own: Vec<PathBuf> = Vec::new();
+    // The user's own: the first existing file.
+    let mut user_paths: Vec<PathBuf> = Vec::new();
     for name in ["ADJUTANT_CONFIG_DIR", "OPENCODE_CONFIG_DIR"] {
-        own.extend(environment.var(name).map(|dir| cwd.join(dir).join("AGENTS.md")));
+        user_paths.extend(environment.var(name).map(|dir| cwd.join(dir).join("AGENTS.md")));
     }
-    if own.is_empty() {
-        own.push(environment.dirs.config.join("AGENTS.md"));
-        own.push(environment.dirs.config.with_file_name("opencode").join("AGENTS.md"));
+    if user_paths.is_empty() {
+        user_paths.push(environment.dirs.config.join("AGENTS.md"));
+        user_paths.push(environment.dirs.config.with_file_name("opencode").join("AGENTS.md"));
     }
-    if let Some(home) = environment.home.as_ref().filter(|_| claude) {
-        own.push(home.join(".claude").join("CLAUDE.md"));
+    if uses_claude && let Some(home) = &environment.home {
+        user_paths.push(home.join(".claude").join("CLAUDE.md"));
     }
-    for path in own {
+    for path in user_paths {
         if reader.file(&path, FileOwner::Users) {
             break;
         }
     }
 
     // The project's, in each of its roots.
-    if project {
+    if uses_project {
         for start in std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path)) {
             let up = upwards(start, worktree);
-            for name in NAMES.into_iter().filter(|name| claude || *name != "CLAUDE.md") {
+            for name in NAMES.into_iter().filter(|name| uses_claude || *name != "CLAUDE.md") {
                 let mut any = false;
                 for dir in &up {
                     any |= reader.file(&dir.join(name), FileOwner::Inside);
@@ -107,7 +114,7 @@ pub fn load(
     }
 
     for instruction in &settings.instructions {
-        reader.named(instruction, cwd, project);
+        reader.read_entry(instruction, cwd, uses_project);
     }
     for address in reader.found.addresses.clone() {
         reader.page(address);
@@ -115,27 +122,32 @@ pub fn load(
     reader.found
 }
 
-/// Where the page at an address is kept once it was fetched.
+/// Returns the path of the cached page of an address.
 pub fn kept(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
     let name = base::text::hex(&digest.as_ref()[..16]);
     environment.dirs.cache.join("instructions").join(format!("{name}.md"))
 }
 
-/// The instruction files beside a file that is read, nearest first: one for each directory from the
-/// file's up to, but without, the root it lies in. `known` says which are in front of the model
-/// already: in the system prompt, or claimed earlier in this message.
+/// Returns the instruction files that apply to a file: one for each directory from the file's up
+/// to, but without, its root, nearest first. `known` tells whether the model has a file already: in
+/// the system prompt, or attached earlier in this message.
 pub fn beside(
     path: &Path,
     cwd: &Path,
     environment: &Environment,
     worktree: &Worktree,
-    sight: &Sight,
+    search_filter: &Sight,
     known: &dyn Fn(&Path) -> bool,
 ) -> Instructions {
-    let mut reader =
-        InstructionReader { environment, worktree, sight, found: Instructions::default(), read: HashSet::new() };
-    let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
+    let mut reader = InstructionReader {
+        environment,
+        worktree,
+        search_filter,
+        found: Instructions::default(),
+        read: HashSet::new(),
+    };
+    let uses_claude = uses_claude_files(environment);
     let path = normal(path);
     let roots = std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path));
     let Some(root) = roots.filter(|root| path.starts_with(root)).max_by_key(|root| root.components().count()) else {
@@ -143,7 +155,7 @@ pub fn beside(
     };
     let Some(dir) = path.parent() else { return reader.found };
     for dir in dir.ancestors().take_while(|dir| *dir != root && dir.starts_with(root)) {
-        for name in NAMES.into_iter().filter(|name| claude || *name != "CLAUDE.md") {
+        for name in NAMES.into_iter().filter(|name| uses_claude || *name != "CLAUDE.md") {
             let candidate = dir.join(name);
             if !candidate.is_file() {
                 continue;
@@ -157,11 +169,16 @@ pub fn beside(
     reader.found
 }
 
-fn on(environment: &Environment, name: &str) -> bool {
+fn uses_claude_files(environment: &Environment) -> bool {
+    !is_on(environment, "DISABLE_CLAUDE_CODE") && !is_on(environment, "DISABLE_CLAUDE_CODE_PROMPT")
+}
+
+fn is_on(environment: &Environment, name: &str) -> bool {
     environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"))
 }
 
-/// From a directory up to the project's root, nearest first; a directory elsewhere stands alone.
+/// Returns the directories from `start` up to the project's root, nearest first. A directory
+/// outside the project is returned alone.
 fn upwards(start: &Path, worktree: &Worktree) -> Vec<PathBuf> {
     let start = std::fs::canonicalize(start).unwrap_or_else(|_| normal(start));
     if !start.starts_with(&worktree.root) {
@@ -170,29 +187,31 @@ fn upwards(start: &Path, worktree: &Worktree) -> Vec<PathBuf> {
     start.ancestors().take_while(|dir| dir.starts_with(&worktree.root)).map(Path::to_path_buf).collect()
 }
 
-/// Whose a file is, and what holds for it.
+/// The owner of a file, which decides the checks for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileOwner {
-    /// The user's: it is read.
+    /// The user: no check.
     Users,
-    /// Named by the project, which says that it lies elsewhere: it passes the gate.
+    /// Named by the project, outside of it: checked by the search filter.
     Projects,
-    /// The project's, whoever names it: it passes the gate, and leads nowhere else.
+    /// In the project, whatever names it: checked by the search filter, and links out of the
+    /// project are not followed.
     Inside,
 }
 
 struct InstructionReader<'a> {
     environment: &'a Environment,
     worktree: &'a Worktree,
-    sight: &'a Sight,
+    search_filter: &'a Sight,
     found: Instructions,
     /// The paths of the entries.
     read: HashSet<PathBuf>,
 }
 
 impl InstructionReader<'_> {
-    /// Reads a file if it is there. Says whether it is.
-    fn file(&mut self, path: &Path, whose: FileOwner) -> bool {
+    /// Reads a file if it exists. Returns whether it counts as found: a file that is refused does
+    /// not.
+    fn file(&mut self, path: &Path, owner: FileOwner) -> bool {
         let meta: Metadata = match self.found.fingerprint.look(path) {
             Ok(Some(meta)) => meta,
             Ok(None) => return false,
@@ -206,13 +225,13 @@ impl InstructionReader<'_> {
             return false;
         }
         let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        if whose == FileOwner::Inside && !self.worktree.contains(&resolved) {
+        if owner == FileOwner::Inside && !self.worktree.contains(&resolved) {
             let text = format!("not read: this link leads out of the project, to {}", resolved.display());
             self.problem(ProblemCode::Link, path, text);
             return false;
         }
-        if whose != FileOwner::Users
-            && let Some(why) = self.hidden(path, &resolved)
+        if owner != FileOwner::Users
+            && let Some(why) = self.refusal(path, &resolved)
         {
             self.problem(ProblemCode::NotReadable, path, format!("not read: {why}"));
             return false;
@@ -233,11 +252,12 @@ impl InstructionReader<'_> {
         }
     }
 
-    /// Notes something about an instruction file as a whole.
+    /// Reports a problem of an instruction file as a whole.
     fn problem(&mut self, code: ProblemCode, path: &Path, text: String) {
-        let name = match path.is_absolute() {
-            true => config::disk::shown(path, self.worktree, self.environment),
-            false => path.display().to_string(),
+        let name = if path.is_absolute() {
+            config::disk::shown(path, self.worktree, self.environment)
+        } else {
+            path.display().to_string()
         };
         let project = path.starts_with(&self.worktree.root);
         let origin = ConfigOrigin { name, path: Some(path.to_path_buf()), layer: Layer::Project, project };
@@ -245,10 +265,11 @@ impl InstructionReader<'_> {
         self.found.problems.push(Problem::warning(code, &location, "", text));
     }
 
-    /// Why a file is not for the model to see, by its name or by what it leads to. Nobody is asked.
-    fn hidden(&self, path: &Path, resolved: &Path) -> Option<String> {
-        let action = [path, resolved].map(|path| self.sight.judge(path)).into_iter().max()?;
-        let name = if path == resolved { "it".to_owned() } else { self.sight.name(resolved) };
+    /// Returns the reason why the model may not see a file, by its path or the target of its link.
+    /// No question is asked.
+    fn refusal(&self, path: &Path, resolved: &Path) -> Option<String> {
+        let action = [path, resolved].map(|path| self.search_filter.judge(path)).into_iter().max()?;
+        let name = if path == resolved { "it".to_owned() } else { self.search_filter.name(resolved) };
         match action {
             Action::Allow => None,
             Action::Ask => Some(format!("reading {name} needs permission")),
@@ -256,17 +277,18 @@ impl InstructionReader<'_> {
         }
     }
 
-    /// Reads what was last fetched from an address.
+    /// Reads the last fetched text of an address.
     fn page(&mut self, address: String) {
         let path = kept(self.environment, &address);
-        let there = self.found.fingerprint.look(&path).ok().flatten().is_some();
-        match read_start(&path).ok().filter(|_| there) {
+        let exists = self.found.fingerprint.look(&path).ok().flatten().is_some();
+        let start = if exists { read_start(&path).ok() } else { None };
+        match start {
             Some((bytes, whole)) => self.add(address, None, &bytes, whole),
             None => self.found.missing.push(address),
         }
     }
 
-    /// Adds a text, with what nobody can see taken out.
+    /// Adds a text without its invisible characters.
     fn add(&mut self, source: String, path: Option<PathBuf>, bytes: &[u8], whole: bool) {
         let text = String::from_utf8_lossy(bytes);
         let (mut text, removed) = visible(text.trim());
@@ -286,8 +308,8 @@ impl InstructionReader<'_> {
         }
     }
 
-    /// Reads what an entry of `instructions` names.
-    fn named(&mut self, instruction: &InstructionEntry, cwd: &Path, project: bool) {
+    /// Reads the files of an entry of `instructions`.
+    fn read_entry(&mut self, instruction: &InstructionEntry, cwd: &Path, project: bool) {
         let text = instruction.text.as_str();
         if text.starts_with("http://") || text.starts_with("https://") {
             if !self.found.addresses.iter().any(|address| address == text) {
@@ -296,44 +318,49 @@ impl InstructionReader<'_> {
             return;
         }
         let home = self.environment.home.as_deref();
-        let (dirs, pattern, searched) = match (text.strip_prefix("~/"), home) {
+        let (dirs, pattern, is_searched) = match (text.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => (vec![home.to_path_buf()], rest, false),
             _ if text.starts_with('/') => (vec![PathBuf::from("/")], text.trim_start_matches('/'), false),
             _ if !project => (vec![self.environment.dirs.config.clone()], text, false),
             _ => (upwards(cwd, self.worktree), text, true),
         };
-        let (mut any, told) = (false, self.found.problems.len());
+        let mut any = false;
+        let problems_before = self.found.problems.len();
         for dir in dirs {
             for path in self.matching(&dir, pattern, &instruction.location) {
-                // What is found in the project is the project's, also where the user names it, for whatever project
-                // this is: a link there may lead anywhere. What says itself that it lies elsewhere is the user's, or
-                // was looked at when the project was trusted.
-                let whose = match instruction.project {
-                    _ if searched && self.worktree.contains(&path) => FileOwner::Inside,
-                    false => FileOwner::Users,
-                    true => FileOwner::Projects,
+                // A file in the project belongs to the project even if the user's settings name it,
+                // because those apply to every project and a link there may lead anywhere. A path
+                // that is written as outside the project is the user's, or was part of the question
+                // when the project was trusted.
+                let owner = if is_searched && self.worktree.contains(&path) {
+                    FileOwner::Inside
+                } else if instruction.project {
+                    FileOwner::Projects
+                } else {
+                    FileOwner::Users
                 };
-                any |= self.file(&path, whose);
+                any |= self.file(&path, owner);
             }
         }
-        if !any && self.found.problems.len() == told {
+        if !any && self.found.problems.len() == problems_before {
             let text = format!("there is no file \"{text}\"");
             let problem = Problem::warning(ProblemCode::MissingFile, &instruction.location, "instructions", text);
             self.found.problems.push(problem);
         }
     }
 
-    /// The files below a directory that fit a pattern, sorted. A pattern without wildcards is a path.
+    /// Returns the files below a directory that match a pattern, sorted. A pattern without
+    /// wildcards is a path.
     fn matching(&mut self, dir: &Path, pattern: &str, location: &SourceLocation) -> Vec<PathBuf> {
-        let wild = |part: &str| part.contains(['*', '?', '[', '{']);
-        if !wild(pattern) {
+        let is_wild = |part: &str| part.contains(['*', '?', '[', '{']);
+        if !is_wild(pattern) {
             let path = normal(&dir.join(pattern));
             return self.found.fingerprint.look(&path).ok().flatten().map(|_| path).into_iter().collect();
         }
         // Walk only below the part before the first wildcard.
-        let fixed: PathBuf = pattern.split('/').take_while(|part| !wild(part)).collect();
+        let fixed: PathBuf = pattern.split('/').take_while(|part| !is_wild(part)).collect();
         let start = normal(&dir.join(&fixed));
-        let rest: Vec<&str> = pattern.split('/').skip_while(|part| !wild(part)).collect();
+        let rest: Vec<&str> = pattern.split('/').skip_while(|part| !is_wild(part)).collect();
         let depth = if rest.contains(&"**") { 12 } else { rest.len() };
         let Ok(glob) = globset::GlobBuilder::new(&rest.join("/")).literal_separator(true).build() else {
             let text = format!("\"{pattern}\" is not a pattern");
@@ -353,7 +380,7 @@ impl InstructionReader<'_> {
         }
         let Ok(list) = std::fs::read_dir(dir) else { return };
         for entry in list.flatten() {
-            if found.len() >= MOST {
+            if found.len() >= MAX_GLOB_FILES {
                 return;
             }
             let path = entry.path();
@@ -370,7 +397,7 @@ impl InstructionReader<'_> {
     }
 }
 
-/// The start of a file, and whether that is all of it.
+/// Reads the start of a file. Returns whether that is the whole file.
 fn read_start(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -418,7 +445,7 @@ mod tests {
             self.load_of(instructions, true)
         }
 
-        /// Of the project's settings or the user's.
+        /// Loads instructions of the project's settings or the user's.
         fn load_of(&self, instructions: &[&str], project: bool) -> Instructions {
             let name = "opencode.json".into();
             let origin = ConfigOrigin { name, path: None, layer: Layer::Project, project };
@@ -427,12 +454,12 @@ mod tests {
             let settings = Settings { instructions: instructions.iter().map(entry).collect(), ..Settings::default() };
             let environment = Environment::from_vars(self.vars.clone());
             let worktree = self.worktree();
-            let sight = self.sight(&environment, &worktree);
-            load(&settings, &environment, &worktree, &self.path("repo/a/b"), &sight)
+            let search_filter = self.search_filter(&environment, &worktree);
+            load(&settings, &environment, &worktree, &self.path("repo/a/b"), &search_filter)
         }
 
-        /// By the rules of whoever may read everything but `secret/*`.
-        fn sight(&self, environment: &Environment, worktree: &Worktree) -> Sight {
+        /// Returns a filter that shows everything except `secret/*`.
+        fn search_filter(&self, environment: &Environment, worktree: &Worktree) -> Sight {
             let rule = |pattern: &str, action| Rule {
                 permission: "read".to_owned(),
                 pattern: pattern.to_owned(),
@@ -458,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_then_the_projects_nearest_first() {
+    fn users_file_comes_before_projects_nearest_first() {
         let place = InstructionFixture::new();
         place.write("home/.claude/CLAUDE.md", "claude");
         assert_eq!(place.found(&[]), ["claude"]);
@@ -479,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_leave_files_out() {
+    fn variables_exclude_files() {
         let mut place = InstructionFixture::new();
         place.write("home/.claude/CLAUDE.md", "own claude");
         place.write("repo/CLAUDE.md", "claude");
@@ -512,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reading_would_not_show_is_no_instruction() {
+    fn unreadable_file_is_no_instruction() {
         let place = InstructionFixture::new();
         for (path, text) in [("repo/.env", "KEY=1"), ("repo/secret/a.md", "hush"), ("repo/plain.md", "plain")] {
             place.write(path, text);
@@ -530,9 +557,9 @@ mod tests {
         assert!(notices.contains(".env: not read: reading it needs permission"), "{notices}");
     }
 
-    /// What the user names for every project is found in one that may have made a link of it.
+    /// A file that the user names for every project may be a link in one of them.
     #[test]
-    fn what_is_found_in_a_project_is_the_projects_whoever_names_it() {
+    fn file_in_project_is_projects_even_if_user_names_it() {
         let place = InstructionFixture::new();
         for (path, text) in [
             ("home/own.md", "own"),
@@ -555,7 +582,8 @@ mod tests {
         ] {
             std::os::unix::fs::symlink(to, place.path("repo").join(link)).unwrap();
         }
-        // The entry, what is read where the user writes it, and what is told then.
+        // The entry, the texts that are read if the user's settings have it, and the reported
+        // problem.
         let table: [(&str, &[&str], &str); 13] = [
             ("CONTRIBUTING.md", &[], "CONTRIBUTING.md: not read: this link leads out of the project"),
             ("HOME.md", &[], "HOME.md: not read: this link leads out of the project"),
@@ -571,13 +599,13 @@ mod tests {
             ("~/own.md", &["own"], ""),
             (home.as_str(), &["own"], ""),
         ];
-        for (entry, read, said) in table {
+        for (entry, read, reported) in table {
             let loaded = place.load_of(&[entry], false);
             let texts: Vec<&str> = loaded.entries.iter().map(|entry| entry.text.as_str()).collect();
             assert_eq!(texts, read, "{entry}");
             let notices = problems(&loaded);
-            assert_eq!(notices.len(), usize::from(!said.is_empty()), "{entry}: {notices:?}");
-            assert!(notices.iter().all(|notice| notice.contains(said)), "{entry}: {notices:?}");
+            assert_eq!(notices.len(), usize::from(!reported.is_empty()), "{entry}: {notices:?}");
+            assert!(notices.iter().all(|notice| notice.contains(reported)), "{entry}: {notices:?}");
         }
     }
 
@@ -595,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sees_is_taken_out_and_counted() {
+    fn invisible_characters_are_removed_and_counted() {
         let table = [
             ("plain", "plain", 0),
             ("a\u{200b}b\u{e0041}\u{e0042}", "ab", 3),
@@ -618,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn long_files_are_cut_and_say_so() {
+    fn long_file_is_cut_with_note() {
         let place = InstructionFixture::new();
         place.write("repo/AGENTS.md", &"x".repeat(LARGEST + 10));
         let loaded = place.load(&[]);
@@ -627,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn files_beside_a_file() {
+    fn files_next_to_read_file_are_found() {
         let place = InstructionFixture::new();
         place.write("repo/AGENTS.md", "root");
         place.write("repo/a/AGENTS.md", "a");
@@ -636,23 +664,23 @@ mod tests {
         place.write("repo/a/b/x.rs", "");
         let environment = Environment::from_vars(place.vars.clone());
         let root = place.path("repo");
-        let beside = |path: &str, known: &[&str]| {
+        let texts_beside = |path: &str, known: &[&str]| {
             let known: Vec<PathBuf> = known.iter().map(|path| place.path(path)).collect();
             let known = |path: &Path| known.iter().any(|known| known == path);
             let worktree = place.worktree();
-            let sight = place.sight(&environment, &worktree);
-            let found = beside(&place.path(path), &root, &environment, &worktree, &sight, &known);
+            let search_filter = place.search_filter(&environment, &worktree);
+            let found = beside(&place.path(path), &root, &environment, &worktree, &search_filter, &known);
             found.entries.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
         };
-        assert_eq!(beside("repo/a/b/x.rs", &[]), ["b", "a"]);
-        assert_eq!(beside("repo/a/b/x.rs", &["repo/a/AGENTS.md"]), ["b"]);
-        assert_eq!(beside("repo/a/AGENTS.md", &[]), Vec::<String>::new());
-        assert_eq!(beside("repo/x.rs", &[]), Vec::<String>::new());
-        assert_eq!(beside("home/x", &[]), Vec::<String>::new());
+        assert_eq!(texts_beside("repo/a/b/x.rs", &[]), ["b", "a"]);
+        assert_eq!(texts_beside("repo/a/b/x.rs", &["repo/a/AGENTS.md"]), ["b"]);
+        assert_eq!(texts_beside("repo/a/AGENTS.md", &[]), Vec::<String>::new());
+        assert_eq!(texts_beside("repo/x.rs", &[]), Vec::<String>::new());
+        assert_eq!(texts_beside("home/x", &[]), Vec::<String>::new());
     }
 
     #[test]
-    fn a_new_file_is_noticed() {
+    fn new_file_makes_fingerprint_stale() {
         let place = InstructionFixture::new();
         place.write("repo/docs/a.md", "a");
         let loaded = place.load(&["docs/*.md"]);

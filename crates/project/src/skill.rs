@@ -1,10 +1,9 @@
-//! Skills: a folder with a `SKILL.md` that says how one kind of work is done, and what belongs to it.
-//! Found here, from outside in; an inner one of the same name wins. Reading only: nothing in a skill
-//! is run by loading it.
+//! Skills: a directory with a `SKILL.md` that describes how a kind of work is done, and further
+//! files. They are searched from outside in; an inner skill of the same name wins. Loading a skill
+//! runs nothing in it.
 //!
-//! A skill of a project is text of that project, like its `AGENTS.md`: it comes without trust, its
-//! links that lead out of the project are not followed, and characters that nobody can see are taken
-//! out.
+//! A project's skill is text of that project, like its `AGENTS.md`: it needs no trust, its links
+//! out of the project are not followed, and invisible characters are removed.
 
 pub mod index;
 
@@ -24,35 +23,38 @@ use config::settings::Settings;
 use config::{ConfigFingerprint, Problem, ProblemCode, markdown};
 use permission::{Action, Need, Rules, evaluate, wildcard};
 
-/// The file that makes a folder a skill.
+/// The file that makes a directory a skill.
 const FILE: &str = "SKILL.md";
 
-/// How deep skills are looked for below a folder of skills.
-const DEEPEST: usize = 4;
+/// The maximum depth of skills below a directory of skills.
+const MAX_DEPTH: usize = 4;
 
-/// How many directories are looked into for all skills together, how many bytes of them are read, and how
-/// long that may take. Collections of more than a thousand skills exist.
-const DIRECTORIES: usize = 20_000;
-const BYTES: usize = 32 << 20;
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
+/// The limits for all skills together: directories examined, bytes read, and time. Collections of
+/// more than a thousand skills exist.
+const MAX_DIRECTORIES: usize = 20_000;
+const MAX_BYTES: usize = 32 << 20;
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
 
-/// The longest name, in characters.
-const NAME: usize = 100;
+/// The maximum length of a name, in characters.
+const MAX_NAME_CHARS: usize = 100;
 
-/// The longest description that is shown, in characters.
-const DESCRIPTION: usize = 1_024;
+/// The maximum length of a description in the prompt, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 1_024;
 
-/// How many of a skill's files are named when it is loaded.
-const SAMPLE: usize = 10;
+/// The maximum number of a skill's files that are listed when it is loaded.
+const MAX_LISTED_FILES: usize = 10;
+
+/// The maximum number of a skill's directories that are searched for files.
+const MAX_VISITED_FOLDERS: usize = 50;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
     pub name: String,
-    /// When it is of use; one without is loaded by name only.
+    /// The purpose. A skill without a description is loaded only by name.
     pub description: Option<String>,
     pub dir: PathBuf,
     pub text: Arc<str>,
-    /// It came with the project.
+    /// Whether it is from the project.
     pub project: bool,
     origin: Arc<ConfigOrigin>,
 }
@@ -61,31 +63,31 @@ pub struct Skill {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Skills(Vec<Skill>);
 
-/// Skills, and what there is to say about them.
+/// Skills, with their problems.
 #[derive(Debug, Clone, Default)]
 pub struct LoadedSkills {
     pub skills: Skills,
     pub problems: Vec<Problem>,
     /// Addresses of indexes that were never fetched.
     pub missing: Vec<String>,
-    /// What was looked at, to notice a change.
+    /// The state of every file that was examined, to detect changes.
     pub fingerprint: ConfigFingerprint,
 }
 
-/// Looks for the skills that there are in a directory. Blocks while it reads.
+/// Searches the skills of a directory. Blocks on file access.
 pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree, cwd: &Path) -> LoadedSkills {
     let mut search = SkillSearch {
         disk: ConfigReader::new(environment, worktree),
         found: Vec::new(),
         read: HashSet::new(),
-        directories: DIRECTORIES,
-        bytes: BYTES,
-        end: Instant::now() + PATIENCE,
-        over: false,
+        directories: MAX_DIRECTORIES,
+        bytes: MAX_BYTES,
+        end: Instant::now() + SEARCH_TIMEOUT,
+        is_over_limit: false,
     };
-    let on = |name: &str| environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"));
-    let project = !on("DISABLE_PROJECT_CONFIG");
-    // Those of the web first: one that lies here takes the place of its namesake.
+    let is_on = |name: &str| environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"));
+    let project = !is_on("DISABLE_PROJECT_CONFIG");
+    // Downloaded skills first: a local skill of the same name replaces one of them.
     let mut missing = Vec::new();
     for address in &settings.skills.urls {
         let dir = index::kept(environment, address);
@@ -94,8 +96,8 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         }
         search.folder(&dir, Layer::Global, false);
     }
-    if !on("DISABLE_EXTERNAL_SKILLS") {
-        let claude = !on("DISABLE_CLAUDE_CODE") && !on("DISABLE_CLAUDE_CODE_SKILLS");
+    if !is_on("DISABLE_EXTERNAL_SKILLS") {
+        let claude = !is_on("DISABLE_CLAUDE_CODE") && !is_on("DISABLE_CLAUDE_CODE_SKILLS");
         let names: &[&str] = if claude { &[".claude", ".agents"] } else { &[".agents"] };
         if let Some(home) = &environment.home {
             names.iter().for_each(|name| search.folder(&home.join(name).join("skills"), Layer::Global, false));
@@ -114,7 +116,8 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
             (Some(rest), Some(home)) => home.join(rest),
             _ => cwd.join(path),
         };
-        // One that is named and lies outside was looked at when the project was trusted.
+        // A named directory outside the project was part of the question when the project was
+        // trusted.
         let project = normal(&dir).starts_with(&worktree.root);
         if !search.exists(&dir) {
             let place = SourceLocation::whole(&search.disk.origin(&dir, Layer::Project, project));
@@ -131,14 +134,14 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
 struct SkillSearch<'a> {
     disk: ConfigReader<'a>,
     found: Vec<Skill>,
-    /// The files that were read, by where they really are: two paths may lead to one.
+    /// The resolved paths of the files that were read: two paths may lead to one file.
     read: HashSet<PathBuf>,
-    /// How much is left of each limit.
+    /// The rest of each limit.
     directories: usize,
     bytes: usize,
     end: Instant,
-    /// One of them was reached.
-    over: bool,
+    /// Whether one of the limits was reached.
+    is_over_limit: bool,
 }
 
 impl SkillSearch<'_> {
@@ -147,7 +150,7 @@ impl SkillSearch<'_> {
     }
 
     fn folder(&mut self, dir: &Path, layer: Layer, project: bool) {
-        self.enter(dir, layer, project, DEEPEST, &mut Vec::new());
+        self.enter(dir, layer, project, MAX_DEPTH, &mut Vec::new());
     }
 
     fn enter(&mut self, dir: &Path, layer: Layer, project: bool, deeper: usize, above: &mut Vec<PathBuf>) {
@@ -173,11 +176,11 @@ impl SkillSearch<'_> {
             return self.disk.problems.push(Problem::error(ProblemCode::Link, &place, "", text));
         }
         self.directories = self.directories.saturating_sub(1);
-        if self.over {
+        if self.is_over_limit {
             return;
         }
         if self.directories == 0 || self.bytes == 0 || Instant::now() > self.end {
-            self.over = true;
+            self.is_over_limit = true;
             let text = format!("too much to look through: only {} are used", text::count(self.found.len(), "skill"));
             return self.disk.problems.push(Problem::warning(ProblemCode::TooMuch, &place, "", text));
         }
@@ -187,10 +190,12 @@ impl SkillSearch<'_> {
             self.read(dir, layer, project);
         }
         above.push(real);
-        for name in entries.iter().filter(|_| deeper > 0) {
-            let path = dir.join(name);
-            if name != "node_modules" && name != ".git" && path.is_dir() {
-                self.enter(&path, layer, project, deeper - 1, above);
+        if deeper > 0 {
+            for name in &entries {
+                let path = dir.join(name);
+                if name != "node_modules" && name != ".git" && path.is_dir() {
+                    self.enter(&path, layer, project, deeper - 1, above);
+                }
             }
         }
         above.pop();
@@ -210,9 +215,9 @@ impl SkillSearch<'_> {
             let text = "this skill has no front matter, so it has no name; it is not used";
             return self.disk.problems.push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint(head));
         };
-        let word = |key: &str| matter.get(key).and_then(Node::as_text).map(|text| text.trim().to_owned());
+        let text_of = |key: &str| matter.get(key).and_then(Node::as_text).map(|text| text.trim().to_owned());
         let place = |key: &str| matter.get(key).map_or(&whole, |node| &node.at).clone();
-        let Some(name) = word("name").filter(|name| !name.is_empty()) else {
+        let Some(name) = text_of("name").filter(|name| !name.is_empty()) else {
             let text = match matter.get("name") {
                 Some(_) => "the name of a skill must be words; it is not used",
                 None => "this skill has no name; it is not used",
@@ -220,7 +225,7 @@ impl SkillSearch<'_> {
             let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
             return self.disk.problems.push(problem.hint(format!("name: {folder}")));
         };
-        if name.chars().count() > NAME
+        if name.chars().count() > MAX_NAME_CHARS
             || name.chars().any(|c| text::is_hidden(c) || matches!(c, '<' | '>' | '"' | '*' | '?'))
         {
             let text = format!("\"{}\" cannot be the name of a skill; it is not used", text::title(&name));
@@ -234,7 +239,7 @@ impl SkillSearch<'_> {
                 .problems
                 .push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint("write below the front matter"));
         }
-        let description = word("description").filter(|words| !words.is_empty());
+        let description = text_of("description").filter(|text| !text.is_empty());
         if description.is_none() {
             let text = "this skill has no description, so no model is told of it";
             let problem = Problem::warning(ProblemCode::NoDescription, &place("description"), "description", text);
@@ -259,83 +264,83 @@ impl Skills {
         self.0.iter()
     }
 
-    /// One by its exact name.
+    /// Returns a skill by its exact name.
     pub fn get(&self, name: &str) -> Option<&Skill> {
         self.0.iter().find(|skill| skill.name == name)
     }
 
-    /// The folders of those that lie outside a project: its agents may read them.
+    /// Returns the directories of skills outside the project, which its agents may read.
     pub fn directories(&self, worktree: &Worktree) -> Vec<PathBuf> {
         let real = |skill: &Skill| std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
         let dirs: BTreeSet<PathBuf> = self.0.iter().filter(|skill| !skill.project).map(real).collect();
         dirs.into_iter().filter(|dir| !worktree.contains(dir)).collect()
     }
 
-    /// Those that may be loaded under some rules, asked about or not.
+    /// Returns the skills that may be loaded under some rules, with a question or without.
     pub fn allowed<'a>(&'a self, rules: &Rules) -> impl Iterator<Item = &'a Skill> + use<'a> {
-        // Most rules are about something else, and there may be as many of them as skills.
-        let about = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "skill"));
-        let about: Rules = about.cloned().collect();
-        let hidden = rules.hides("skill");
-        let may = move |skill: &&Skill| {
+        // Most rules are about other permissions, and there may be as many rules as skills.
+        let skill_rules = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "skill"));
+        let skill_rules: Rules = skill_rules.cloned().collect();
+        let is_hidden = rules.hides("skill");
+        let is_allowed = move |skill: &&Skill| {
             let need = Need::new("skill", skill.name.as_str());
-            evaluate(&about, &Rules::default(), &need).action != Action::Deny
+            !is_hidden && evaluate(&skill_rules, &Rules::default(), &need).action != Action::Deny
         };
-        self.0.iter().filter(move |_| !hidden).filter(may)
+        self.0.iter().filter(is_allowed)
     }
 
-    /// What the system prompt says of those that may be loaded; empty where there is none.
+    /// Returns the list of the allowed skills for the system prompt; empty if there are none.
     pub fn block(&self, rules: &Rules) -> String {
         let mut list = String::new();
         for skill in self.allowed(rules) {
             let Some(description) = &skill.description else { continue };
-            let words = description.split_whitespace().collect::<Vec<_>>().join(" ");
-            let words = text::tagged(&text::cut_chars(&words, DESCRIPTION));
+            let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+            let description = text::tagged(&text::cut_chars(&description, MAX_DESCRIPTION_CHARS));
             let place = text::tagged(&skill.dir.join(FILE).display().to_string());
             let name = text::tagged(&skill.name);
             let _ = write!(
                 list,
-                "  <skill>\n    <name>{name}</name>\n    <description>{words}</description>\n    \
+                "  <skill>\n    <name>{name}</name>\n    <description>{description}</description>\n    \
                  <location>{place}</location>\n  </skill>\n"
             );
         }
-        match list.is_empty() {
-            true => list,
-            false => format!("{}\n<available_skills>\n{list}</available_skills>", prompts::SKILLS),
+        if list.is_empty() {
+            return list;
         }
+        format!("{}\n<available_skills>\n{list}</available_skills>", prompts::SKILLS)
     }
 }
 
 impl Skill {
-    /// The skill as the model gets it, with a few of the files that belong to it. Blocks while it looks
-    /// for them.
+    /// Returns the skill as the model gets it, with a few of its files. Blocks on file access.
     pub fn loaded(&self) -> String {
         let name = text::tagged(&self.name);
         let dir = self.dir.display();
-        let mut words = format!("<skill_content name=\"{name}\">\n# Skill: {}\n\n{}\n\n", self.name, self.text);
-        let _ = writeln!(words, "Base directory of this skill: {dir}\nRelative paths in it start there.");
+        let mut content = format!("<skill_content name=\"{name}\">\n# Skill: {}\n\n{}\n\n", self.name, self.text);
+        let _ = writeln!(content, "Base directory of this skill: {dir}\nRelative paths in it start there.");
         let files = self.files();
         if !files.is_empty() {
-            words.push_str("<skill_files>\n");
+            content.push_str("<skill_files>\n");
             for file in files {
-                let _ = writeln!(words, "{}", text::escaped(&file.display().to_string()));
+                let _ = writeln!(content, "{}", text::escaped(&file.display().to_string()));
             }
-            words.push_str("</skill_files>\n");
+            content.push_str("</skill_files>\n");
         }
-        words.push_str("</skill_content>");
-        words
+        content.push_str("</skill_content>");
+        content
     }
 
     fn files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut folders = vec![self.dir.clone()];
-        let mut looked = 0;
-        while let Some(folder) = folders.pop().filter(|_| looked < 50 && found.len() < SAMPLE) {
-            looked += 1;
+        let mut visited = 0;
+        while visited < MAX_VISITED_FOLDERS && found.len() < MAX_LISTED_FILES {
+            let Some(folder) = folders.pop() else { break };
+            visited += 1;
             let mut entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().collect();
             entries.sort_by_key(std::fs::DirEntry::file_name);
             for entry in &entries {
-                // Links are not followed: they may lead anywhere.
+                // Links are not followed, because they may lead anywhere.
                 match entry.file_type() {
                     Ok(kind) if kind.is_file() && entry.file_name() != FILE => found.push(entry.path()),
                     Ok(kind) if kind.is_dir() => folders.insert(0, entry.path()),
@@ -343,7 +348,7 @@ impl Skill {
                 }
             }
         }
-        found.truncate(SAMPLE);
+        found.truncate(MAX_LISTED_FILES);
         found
     }
 }
@@ -396,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_found_from_outside_in() {
+    fn inner_skill_wins() {
         let all = [
             ("home/.claude/skills/a/SKILL.md", skill("a", "claude")),
             ("home/.agents/skills/deep/er/b/SKILL.md", skill("b", "agents")),
@@ -414,11 +419,11 @@ mod tests {
         let place = SkillFixture::new(&all);
         let found = place.load(&[], &["../more"]);
         assert_eq!(named(&found), "a=project b=agents c=inner d=ours e=inner f=named");
-        let said: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
-        assert_eq!(said.len(), 3, "{said:?}");
+        let reported: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(reported.len(), 3, "{reported:?}");
         assert!(
-            said[0].contains("two skills named \"a\"") && said[0].contains("~/.claude/skills/a/SKILL.md"),
-            "{said:?}"
+            reported[0].contains("two skills named \"a\"") && reported[0].contains("~/.claude/skills/a/SKILL.md"),
+            "{reported:?}"
         );
         let without = place.load(&[("OPENCODE_DISABLE_EXTERNAL_SKILLS", "1")], &[]);
         assert_eq!(named(&without), "c=inner d=ours");
@@ -432,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_web_give_way_to_those_that_lie_here() {
+    fn local_skill_replaces_downloaded_one() {
         let here = skill("a", "here");
         let place = SkillFixture::new(&[("p/.opencode/skill/a/SKILL.md", &here)]);
         let vars = BTreeMap::from([("HOME".to_owned(), place.root.join("home").display().to_string())]);
@@ -453,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn invalid_skill_is_reported() {
         let table = [
             ("just words", "SKILL.md: this skill has no front matter, so it has no name; it is not used"),
             ("---\ndescription: x\n---\nwords", "this skill has no name; it is not used; name: it"),
@@ -468,8 +473,8 @@ mod tests {
         for (text, expected) in table {
             let place = SkillFixture::new(&[("p/.opencode/skill/it/SKILL.md", text)]);
             let found = place.load(&[], &[]);
-            let said: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
-            assert!(said.len() == 1 && said[0].contains(expected), "{text:?}: {said:?}");
+            let reported: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+            assert!(reported.len() == 1 && reported[0].contains(expected), "{text:?}: {reported:?}");
         }
         let none = SkillFixture::new(&[]).load(&[], &["nowhere"]);
         assert!(none.problems[0].to_string().contains("there is no such directory"), "{:?}", none.problems);
@@ -477,7 +482,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_do_not_lead_out_of_a_project() {
+    fn links_out_of_project_are_not_followed() {
         let text = skill("out", "secret");
         let place = SkillFixture::new(&[("elsewhere/out/SKILL.md", &text), ("p/.opencode/skills/x", "")]);
         let skills = place.root.join("p/.opencode/skills");
@@ -492,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_that_are_allowed_are_listed() {
+    fn only_allowed_skills_are_listed() {
         let texts = [skill("a&b", "x"), skill("c", "y"), "---\nname: quiet\n---\nz".to_owned()];
         let place = SkillFixture::new(&[
             ("p/.opencode/skill/1/SKILL.md", &texts[0]),
@@ -513,7 +518,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn one_that_is_reached_by_two_paths_is_one() {
+    fn skill_with_two_paths_is_read_once() {
         let text = skill("a", "x");
         let place = SkillFixture::new(&[("p/.agents/skills/a/SKILL.md", &text), ("p/.claude/x", "")]);
         std::os::unix::fs::symlink("../.agents/skills", place.root.join("p/.claude/skills")).unwrap();
@@ -522,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_are_found() {
+    fn more_than_a_thousand_skills_are_found() {
         let place = SkillFixture::new(&[]);
         for n in 0..1_400 {
             let dir = place.root.join(format!("p/.claude/skills/s{n}"));
@@ -534,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_with_its_files() {
+    fn loaded_skill_lists_its_files() {
         let text = skill("a", "Do it with scripts/run.sh.");
         let place = SkillFixture::new(&[
             ("p/.opencode/skill/a/SKILL.md", &text),

@@ -1,6 +1,5 @@
-//! The system prompt, layer upon layer: who speaks, where, by which instructions, with which skills.
-//! The same input gives the same bytes, and what changes least stands first, so that a provider's
-//! cache holds.
+//! The system prompt in layers: agent, surroundings, instructions, skills. The same input gives the
+//! same bytes, and the layers that change least come first, so that a provider's cache stays valid.
 
 use std::fmt::Write as _;
 
@@ -11,8 +10,8 @@ use base::text::mark::ReminderMark;
 use base::text::tagged;
 use providers::Model;
 
-/// What the model is told about where it is. Made once per session and kept for the day, so that
-/// the prompt does not change under a provider's cache.
+/// The description of the environment for the model. Created once per session and reused for the
+/// day, so that the prompt does not change under a provider's cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Surroundings {
     /// The session's directory; absolute.
@@ -23,9 +22,9 @@ pub struct Surroundings {
     pub extra: Vec<String>,
     /// Whether the project is in git.
     pub git: bool,
-    /// `linux`, `macos` …
+    /// Such as `linux` or `macos`.
     pub platform: String,
-    /// `Saturday, 2026-11-21`.
+    /// Such as `Saturday, 2026-11-21`.
     pub day: String,
 }
 
@@ -42,12 +41,12 @@ impl Surroundings {
     }
 }
 
-/// Everything a system prompt is made of.
+/// The inputs of a system prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Layers<'a> {
     pub agent: &'a Agent,
     pub model: &'a Model,
-    /// The names of the tools it is offered. A prompt speaks of no others.
+    /// The names of the offered tools. A prompt mentions no others.
     pub tools: &'a [&'a str],
     pub surroundings: &'a Surroundings,
     pub commands: &'a str,
@@ -56,19 +55,19 @@ pub struct Layers<'a> {
     pub references: &'a [(String, String, String)],
     /// Instruction files and pages, in order.
     pub instructions: &'a [InstructionText],
-    /// What MCP servers say about themselves: server, text.
+    /// The instructions of MCP servers: server, text.
     pub servers: &'a [(String, String)],
-    /// The list of skills; empty where there is none.
+    /// The list of skills; empty if there are none.
     pub skills: &'a str,
-    /// Said by the user for this prompt alone.
+    /// Text by the user for this prompt alone.
     pub extra: Option<&'a str>,
 }
 
-/// The system prompt in blocks; the first changes only with agent, model and tools.
+/// Returns the system prompt in blocks; the first changes only with agent, model and tools.
 pub fn prompt(layers: &Layers<'_>) -> Vec<String> {
     let base = match &layers.agent.prompt {
         Some(prompt) if layers.agent.native => render(prompt, layers.tools),
-        // A user's prompt is used as it is written.
+        // A user's prompt is used unchanged.
         Some(prompt) => prompt.to_string(),
         None => render(&prompts::family(family(&layers.model.api_id, &layers.model.id.provider)), layers.tools),
     };
@@ -77,9 +76,9 @@ pub fn prompt(layers: &Layers<'_>) -> Vec<String> {
     rest.extend(layers.instructions.iter().map(InstructionText::block));
     if !layers.servers.is_empty() {
         let mut text = String::from("<mcp_instructions>\n");
-        for (server, words) in layers.servers {
+        for (server, instructions) in layers.servers {
             let _ = writeln!(text, "<server name=\"{}\">", tagged(server));
-            for line in words.trim().lines() {
+            for line in instructions.trim().lines() {
                 let _ = writeln!(text, "  {line}");
             }
             text.push_str("</server>\n");
@@ -132,12 +131,12 @@ fn environment(layers: &Layers<'_>) -> String {
     text
 }
 
-/// The family of a model, by its id. Short names count only as whole words: `o1` is
-/// not in `pro1`.
+/// Returns the family of a model, by its id. Short names match only whole words: `o1` is not in
+/// `pro1`.
 pub fn family(api_id: &str, provider: &str) -> &'static str {
     let id = api_id.to_ascii_lowercase();
     let has = |part: &str| id.contains(part);
-    let word = |word: &str| {
+    let has_word = |word: &str| {
         id.match_indices(word).any(|(at, _)| {
             let before = id[..at].chars().next_back();
             let after = id[at + word.len()..].chars().next();
@@ -147,7 +146,7 @@ pub fn family(api_id: &str, provider: &str) -> &'static str {
     let kimi_provider = matches!(provider, "kimi-for-coding" | "moonshotai" | "moonshotai-cn");
     if has("muse") {
         "muse"
-    } else if has("gpt-4") || word("o1") || word("o3") {
+    } else if has("gpt-4") || has_word("o1") || has_word("o3") {
         "beast"
     } else if has("gpt-6") {
         "gpt6"
@@ -168,8 +167,8 @@ pub fn family(api_id: &str, provider: &str) -> &'static str {
     }
 }
 
-/// A prompt of ours for the tools there are. A line that begins with `{?a|b}` stays only where one
-/// of these tools is offered; `{tools:a,b}` becomes the names of those that are.
+/// Adapts a built-in prompt to the offered tools. A line that begins with `{?a|b}` is kept only if
+/// one of these tools is offered; `{tools:a,b}` becomes the names of the offered ones.
 pub fn render(prompt: &str, tools: &[&str]) -> String {
     let offered = |name: &str| tools.contains(&name);
     let mut lines: Vec<String> = Vec::new();
@@ -207,7 +206,7 @@ mod tests {
     use config::Settings;
     use transcript::ModelRef;
 
-    /// Every tool that a prompt may speak of.
+    /// Every tool that a prompt may mention.
     const TOOLS: [&str; 19] = [
         "apply_patch",
         "bash",
@@ -233,7 +232,7 @@ mod tests {
         ["default", "anthropic", "beast", "gpt", "gpt6", "codex", "gemini", "kimi", "muse", "trinity"];
 
     #[test]
-    fn families() {
+    fn family_is_derived_from_model_id() {
         let table = [
             ("claude-sonnet-4-5", "anthropic", "anthropic"),
             ("us.anthropic.claude-opus-4", "amazon-bedrock", "anthropic"),
@@ -261,8 +260,8 @@ mod tests {
         }
     }
 
-    /// Whether a text speaks of a tool as a tool. Words that are also plain English count only where
-    /// they are used as a name.
+    /// Whether a text mentions a tool. Words that are also plain English count only if they are
+    /// used as a name.
     fn names(text: &str, tool: &str) -> bool {
         let plain_english = matches!(tool, "read" | "list" | "edit" | "write" | "task" | "skill" | "question" | "bash");
         let border = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
@@ -299,7 +298,7 @@ mod tests {
             }
             let full = render(prompt, &TOOLS);
             assert!(!full.contains("{?") && !full.contains("{tools"), "{name}: {full}");
-            // Every condition speaks of a tool that exists.
+            // Every condition is about an existing tool.
             for line in prompt.lines().filter_map(|line| line.strip_prefix("{?")) {
                 for tool in line.split_once('}').unwrap().0.split('|') {
                     assert!(TOOLS.contains(&tool), "{name}: {tool}");
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_prompt_says_what_it_must() {
+    fn every_family_prompt_has_required_parts() {
         for family in FAMILIES {
             let prompt = render(&prompts::family(family), &["bash", "edit", "grep", "read", "todowrite"]);
             for word in ["adjutant", "emoji", "path:line", "secrets", "todowrite"] {
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_stand_in_order_and_are_stable() {
+    fn layers_are_in_order_and_stable() {
         let dir = tempfile::tempdir().unwrap();
         let vars = BTreeMap::from([("HOME".to_owned(), dir.path().display().to_string())]);
         let environment = Environment::from_vars(vars);

@@ -1,5 +1,5 @@
-//! A new agent from a description: what the model is asked, whether its answer will do, and the
-//! file that comes of it. Asking and writing are done elsewhere.
+//! A new agent from a description: the model request, the check of the answer, and the agent's
+//! file. The request and the file access are made elsewhere.
 
 use std::fmt::Write as _;
 
@@ -11,14 +11,14 @@ use super::Mode;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposal {
-    /// What it is to be called.
+    /// The name of the agent.
     pub identifier: String,
-    /// When it is to be used.
+    /// The description of its purpose.
     pub when_to_use: String,
     pub system_prompt: String,
 }
 
-/// What to ask a model: the system prompt and the message. Sampling temperature 0.3, no tools.
+/// Returns the system prompt and the message for a model. Sampling temperature 0.3, no tools.
 pub fn question(description: &str, taken: &[&str]) -> (&'static str, String) {
     let taken = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
     let message = format!(
@@ -28,10 +28,10 @@ pub fn question(description: &str, taken: &[&str]) -> (&'static str, String) {
     (prompts::agent::CREATE, message)
 }
 
-/// Reads a model's answer; a fence around the JSON is forgiven.
+/// Parses a model's answer; a code fence around the JSON is accepted.
 ///
 /// # Errors
-/// What is wrong with it, for a person.
+/// The error, for display.
 pub fn proposal(answer: &str, taken: &[&str]) -> Result<Proposal, String> {
     let start = answer.find('{').ok_or("the model's answer has no JSON object in it")?;
     let end = answer.rfind('}').filter(|end| *end > start).ok_or("the model's answer breaks off")?;
@@ -63,14 +63,14 @@ pub fn is_identifier(id: &str) -> bool {
         && !id.ends_with('-')
 }
 
-/// The permissions that can be left out of a new agent.
+/// The permissions that can be denied to a new agent.
 pub const PERMISSIONS: [&str; 12] =
     ["bash", "read", "edit", "list", "glob", "grep", "webfetch", "websearch", "task", "todowrite", "lsp", "skill"];
 
-/// The file of a new agent. `denied` permissions are written as denies.
+/// Returns the file of a new agent. `denied` permissions are written as denies.
 pub fn markdown(proposal: &Proposal, mode: Mode, denied: &[&str]) -> String {
     let mut text = String::from("---\n");
-    // JSON strings are YAML strings, whatever is in them.
+    // JSON strings are YAML strings, whatever they contain.
     let _ = writeln!(text, "description: {}", Value::from(proposal.when_to_use.as_str()));
     let _ = writeln!(text, "mode: {}", mode.as_str());
     if !denied.is_empty() {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_checked() {
+    fn answer_is_checked() {
         let good = r#"```json
 {"identifier": "Api-Reviewer ", "whenToUse": "Use this agent when: \"x\"", "systemPrompt": "You review.\n"}
 ```"#;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_reads_back() {
+    fn written_file_can_be_read() {
         let proposal = Proposal {
             identifier: "x-y".into(),
             when_to_use: "Use this agent when: a \"b\"\nand c # d".into(),

@@ -1,4 +1,4 @@
-//! Which agents there are: the built-in ones, changed and joined by the settings.
+//! The registry of agents: the built-in ones, changed and extended by the settings.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use permission::{Action, Need, Rule, Rules, evaluate};
 pub struct Agents {
     all: Vec<Arc<Agent>>,
     default: String,
-    /// Their places in `all`, by their names.
+    /// The indices in `all`, by name.
     places: HashMap<String, usize>,
 }
 
 impl Agents {
-    /// Makes the agents. What is wrong is told, and the rest works: there is always an agent.
+    /// Creates the agents. Errors are reported and the rest works: there is always an agent.
     pub fn build(settings: &Settings, environment: &Environment, worktree: &Worktree) -> (Self, Vec<Problem>) {
         Self::build_with(settings, environment, worktree, &[])
     }
 
-    /// As [`Agents::build`], with further directories that may be read without asking, such as those
-    /// of skills.
+    /// Creates the agents like [`Agents::build`], with further directories that may be read without
+    /// a question, such as those of skills.
     pub fn build_with(
         settings: &Settings,
         environment: &Environment,
@@ -39,12 +39,12 @@ impl Agents {
         let mut problems = Vec::new();
         let roster = Roster::new(settings, environment, worktree, readable);
         let mut all: Vec<Agent> = Vec::with_capacity(roster.entries.len());
-        // The first of a name counts.
+        // The first entry of a name is used.
         let written: HashMap<&str, &AgentEntry> =
             settings.agents.iter().rev().map(|entry| (&*entry.name, entry)).collect();
-        for seat in roster.entries {
-            let entry = written.get(&*seat.name).copied();
-            all.push(agent(seat, entry));
+        for roster_entry in roster.entries {
+            let entry = written.get(&*roster_entry.name).copied();
+            all.push(agent(roster_entry, entry));
         }
         if roster.rescued
             && let Some(place) = &settings.agents_location
@@ -57,13 +57,14 @@ impl Agents {
         }
         let default = roster.default;
         problems.extend(default_problem(settings, &all, &default));
-        problems.extend(mentions(settings, &all));
+        problems.extend(unknown_mentions(settings, &all));
         let places = all.iter().enumerate().map(|(at, agent)| (agent.name.clone(), at)).collect();
         (Self { all: all.into_iter().map(Arc::new).collect(), default, places }, problems)
     }
 
-    /// Returns the same agents, each of which is denied what its namesake in `other` is denied by rules of its own that
-    /// `counts` picks. Exceptions from those rules are left out, so that nothing is loosened.
+    /// Returns the same agents, each with the additional denies that the agent of the same name in
+    /// `other` has and that `counts` accepts. Exceptions from those rules are left out, so that
+    /// nothing is loosened.
     #[must_use]
     pub fn denying_as(&self, other: &Self, counts: impl Fn(&Rule) -> bool) -> Self {
         let stricter = |agent: &Arc<Agent>| {
@@ -75,17 +76,17 @@ impl Agents {
         Self { all: self.all.iter().map(stricter).collect(), ..self.clone() }
     }
 
-    /// All of them, hidden ones included.
+    /// Returns all agents, including hidden ones.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Agent>> {
         self.all.iter()
     }
 
-    /// One by its name, hidden or not.
+    /// Returns an agent by its name, hidden or not.
     pub fn get(&self, name: &str) -> Option<Arc<Agent>> {
         self.all.get(*self.places.get(name)?).cloned()
     }
 
-    /// The one a session starts with. There is always one that can be chosen.
+    /// Returns the agent that a session starts with. There is always one that can be chosen.
     pub fn default(&self) -> Arc<Agent> {
         let chosen = self.all.iter().find(|agent| agent.name == self.default);
         let any = || self.all.iter().find(|agent| agent.is_mode());
@@ -93,7 +94,7 @@ impl Agents {
         chosen.or_else(any).unwrap_or(&self.all[0]).clone()
     }
 
-    /// The modes of a session: what the user can choose, the default first, then by name.
+    /// Returns the modes of a session, which the user can choose: the default first, then by name.
     pub fn modes(&self) -> Vec<Arc<Agent>> {
         let mut modes: Vec<Arc<Agent>> = self.all.iter().filter(|agent| agent.is_mode()).cloned().collect();
         let default = self.default().name.clone();
@@ -101,7 +102,7 @@ impl Agents {
         modes
     }
 
-    /// The same, with the one that was chosen, hidden or not.
+    /// Returns the modes, with the chosen agent even if it is hidden.
     pub fn modes_with(&self, chosen: &str) -> Vec<Arc<Agent>> {
         let mut modes = self.modes();
         let hidden = self.get(chosen).filter(|agent| agent.can_lead() && !agent.is_mode());
@@ -109,7 +110,7 @@ impl Agents {
         modes
     }
 
-    /// The subagents that may be started under some rules, by name.
+    /// Returns the subagents that may be started under some rules, by name.
     pub fn subagents_for(&self, rules: &Rules) -> Vec<Arc<Agent>> {
         let may = |agent: &&Arc<Agent>| {
             let need = Need::new("task", agent.name.as_str());
@@ -121,15 +122,15 @@ impl Agents {
     }
 }
 
-/// An agent of the roster, with what else the settings say about it.
-fn agent(seat: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
-    let native = seat.native;
+/// Creates an agent from its roster entry and its settings.
+fn agent(roster_entry: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
+    let native = roster_entry.native;
     let mut agent = Agent {
-        name: seat.name,
-        label: seat.label,
+        name: roster_entry.name,
+        label: roster_entry.label,
         description: native.map(|native| native.description.into()),
-        mode: seat.mode,
-        hidden: seat.hidden,
+        mode: roster_entry.mode,
+        hidden: roster_entry.hidden,
         native: native.is_some(),
         color: None,
         model: None,
@@ -139,7 +140,7 @@ fn agent(seat: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
         top_p: None,
         options: serde_json::Map::new(),
         steps: None,
-        rules: seat.rules,
+        rules: roster_entry.rules,
         source: "built in".into(),
     };
     if let Some(entry) = entry {
@@ -157,27 +158,27 @@ fn agent(seat: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
     agent
 }
 
-/// What is wrong with the agent that the settings want a session to start with.
+/// Reports a default agent of the settings that a session cannot start with.
 fn default_problem(settings: &Settings, all: &[Agent], instead: &str) -> Option<Problem> {
-    let wanted = settings.default_agent.as_ref().filter(|wanted| *wanted != instead)?;
-    let found = all.iter().find(|agent| agent.name == *wanted);
-    let wrong = match found {
-        Some(agent) if agent.hidden => format!("the agent \"{wanted}\" is hidden, so no session can start with it"),
-        Some(_) => format!("\"{wanted}\" is a subagent, so no session can start with it"),
-        None => format!("there is no agent \"{wanted}\""),
+    let requested = settings.default_agent.as_ref().filter(|requested| *requested != instead)?;
+    let found = all.iter().find(|agent| agent.name == *requested);
+    let reason = match found {
+        Some(agent) if agent.hidden => format!("the agent \"{requested}\" is hidden, so no session can start with it"),
+        Some(_) => format!("\"{requested}\" is a subagent, so no session can start with it"),
+        None => format!("there is no agent \"{requested}\""),
     };
     let modes: Vec<&str> = all.iter().filter(|agent| agent.is_mode()).map(|agent| agent.name.as_str()).collect();
     let place = settings.default_agent_location.as_ref()?;
     let problem =
-        Problem::error(ProblemCode::UnknownAgent, place, "default_agent", format!("{wrong}; {instead} is used"));
-    Some(match nearest(wanted, modes.iter().copied()) {
+        Problem::error(ProblemCode::UnknownAgent, place, "default_agent", format!("{reason}; {instead} is used"));
+    Some(match nearest(requested, modes.iter().copied()) {
         Some(near) if found.is_none() => problem.hint(format!("did you mean \"{near}\"?")),
         _ => problem.hint(format!("choose one of {}", modes.join(", "))),
     })
 }
 
-/// Commands that name agents which are not there.
-fn mentions(settings: &Settings, all: &[Agent]) -> Vec<Problem> {
+/// Reports commands that name unknown agents.
+fn unknown_mentions(settings: &Settings, all: &[Agent]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let names: HashSet<&str> = all.iter().map(|agent| &*agent.name).collect();
     for command in &settings.commands {

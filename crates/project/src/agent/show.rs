@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Agent, Agents, Mode};
 use permission::Action;
 
-/// A line for each agent: modes first, in their order, then subagents, then hidden ones.
+/// Lists the agents, one per line: modes first, in their order, then subagents, then hidden ones.
 pub fn list(agents: &Agents) -> String {
     let modes = agents.modes();
     let listed = |name: &str| modes.iter().any(|agent| agent.name == name);
@@ -30,7 +30,7 @@ pub fn list(agents: &Agents) -> String {
     table(&["name", "mode", "model", "source", "description"], &rows)
 }
 
-/// Everything about one agent; its rules in the order they are judged, each with its source.
+/// Describes one agent; its rules are in the order of evaluation, each with its source.
 pub fn show(agent: &Agent) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}", agent.name);
@@ -43,12 +43,12 @@ pub fn show(agent: &Agent) -> String {
         fact("label", agent.label.clone());
     }
     fact("description", one_line(agent.description.as_deref().unwrap_or_default(), 200));
-    let who = match agent.mode {
+    let users = match agent.mode {
         Mode::Primary => "a mode you can choose",
         Mode::Subagent => "started by other agents",
         Mode::All => "a mode you can choose, and started by other agents",
     };
-    fact("mode", format!("{} ({})", agent.mode.as_str(), if agent.hidden { "hidden" } else { who }));
+    fact("mode", format!("{} ({})", agent.mode.as_str(), if agent.hidden { "hidden" } else { users }));
     fact("model", agent.model.as_ref().map_or_else(|| "the session's".into(), ToString::to_string));
     fact("variant", agent.variant.clone().unwrap_or_default());
     fact("temperature", agent.temperature.map(|n| n.to_string()).unwrap_or_default());
@@ -78,15 +78,15 @@ pub fn show(agent: &Agent) -> String {
     text
 }
 
-fn one_line(text: &str, most: usize) -> String {
+fn one_line(text: &str, max_chars: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= most {
+    if line.chars().count() <= max_chars {
         return line;
     }
-    format!("{}...", line.chars().take(most.saturating_sub(3)).collect::<String>().trim_end())
+    format!("{}...", line.chars().take(max_chars.saturating_sub(3)).collect::<String>().trim_end())
 }
 
-/// Columns as wide as their widest entry, two spaces between them.
+/// Formats a table: columns as wide as their widest entry, separated by two spaces.
 fn table<const N: usize>(head: &[&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

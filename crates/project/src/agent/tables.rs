@@ -1,5 +1,5 @@
-//! The tables of command lines in `editor-tests/data`, judged as the program judges them: rules from a
-//! settings file through the registry of agents, in a project on the disk.
+//! The tables of command lines in `editor-tests/data`, judged as the program judges them: rules
+//! from a settings file through the registry of agents, in a project on disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,10 +10,11 @@ use base::worktree::Worktree;
 use permission::testing::records;
 use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate};
 
-/// How many everyday lines that want no question may be asked about: 8 were when the table was made.
+/// The maximum number of everyday lines that cause a question although they should not: 8 did when
+/// the table was made.
 const EVERYDAY_QUESTIONS: usize = 8;
 
-/// What every project of the tables holds: two commits on `main`, and a repository it was pushed to.
+/// Prepares the content of every project: two commits on `main`, and a remote repository.
 const PROJECT: &str = r#"
 git init -q -b main . && git init -q --bare .r.git && git remote add origin .r.git
 mkdir -p src/deep tests
@@ -26,14 +27,14 @@ git add a.txt a1.txt b.txt src README.md evil.sh .gitignore Cargo.toml package.j
 echo beta >> a1.txt && git commit -qam two && git push -q origin main
 "#;
 
-/// What the older tables prepare besides.
+/// Prepares further files for the older tables.
 const OLDER: &str = r"
 mkdir -p ..hidden; echo alpha > .env; echo alpha > .env.example; echo alpha > ..hidden/f
 ln -s ../out link; ln -s ../out/secret linkf; ln -s src inlink
 mkdir -p ../out; echo s > ../out/secret; echo s > ../out/secret.txt
 ";
 
-/// What the table about control files and secrets prepares besides.
+/// Prepares further files for the table about control files and secrets.
 const ATTACKED: &str = r"
 mkdir -p docs tpl/.git/hooks tpl/.vscode .github/workflows .claude .vscode
 for f in docs/x.md AGENTS.md tpl/.git/hooks/pre-commit tpl/.vscode/tasks.json tpl/a.c; do echo alpha > $f; done
@@ -43,7 +44,7 @@ echo K=1 > .env; echo k > server.pem; ln -s .git/hooks hk; ln -s AGENTS.md notes
 git archive HEAD > a.tar
 ";
 
-/// What the table about sandboxes prepares besides.
+/// Prepares further files for the table about sandboxes.
 const SANDBOXED: &str = r"
 mkdir -p docs .vscode ../out
 for f in .vscode/settings.json AGENTS.md; do echo alpha > $f; done
@@ -52,35 +53,35 @@ echo K=1 > .env; echo k > server.pem; echo s > ../out/secret
 git archive HEAD > a.tar
 ";
 
-/// Programs that rows name in rules about one command: they are found wherever the tests run.
+/// Programs in rules about one command: they are found on every machine that runs the tests.
 const PROGRAMS: [&str; 6] = ["lsof", "npm", "cargo", "git", "ls", "rg"];
 
-/// A project beside a home and a directory that does not belong to it.
-struct Lab {
+/// A project, with a home and an unrelated directory next to it.
+struct TableFixture {
     dir: tempfile::TempDir,
 }
 
-impl Lab {
+impl TableFixture {
     fn new(preparations: &[&str]) -> Self {
-        let lab = Self { dir: tempfile::tempdir().unwrap() };
+        let fixture = Self { dir: tempfile::tempdir().unwrap() };
         for folder in ["home/.config/adjutant", "ws", "bin", "out"] {
-            std::fs::create_dir_all(lab.path(folder)).unwrap();
+            std::fs::create_dir_all(fixture.path(folder)).unwrap();
         }
         for program in PROGRAMS {
-            std::fs::write(lab.path("bin").join(program), "").unwrap();
+            std::fs::write(fixture.path("bin").join(program), "").unwrap();
         }
         for preparation in preparations {
-            lab.run(preparation);
+            fixture.run(preparation);
         }
-        lab
+        fixture
     }
 
-    /// Another one that looks the same.
+    /// Copies the fixture.
     fn copy(&self) -> Self {
-        let lab = Self { dir: tempfile::tempdir().unwrap() };
-        let done = command("cp").arg("-a").arg(self.path(".")).arg(lab.path(".")).status().unwrap();
+        let fixture = Self { dir: tempfile::tempdir().unwrap() };
+        let done = command("cp").arg("-a").arg(self.path(".")).arg(fixture.path(".")).status().unwrap();
         assert!(done.success());
-        lab
+        fixture
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -102,8 +103,8 @@ impl Lab {
         assert!(output.stderr.is_empty(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The rules of an agent under the user's settings, and the place of a session. `first` stands
-    /// before the directories of `PATH`.
+    /// Returns the rules of an agent under the user's settings, and the context of a session.
+    /// `first` is put before the directories of `PATH`.
     fn agent(&self, agent: &str, bash: &str, first: &str) -> (Rules, PermissionContext) {
         let settings = if bash.is_empty() { "{}".into() } else { format!(r#"{{"permission": {{"bash": {bash}}}}}"#) };
         let file = self.path(&format!("home/{agent}.json"));
@@ -142,7 +143,7 @@ fn name(action: Action) -> &'static str {
     }
 }
 
-/// Judges rows on several threads; what is said about each, in the order of the rows.
+/// Judges rows on several threads; returns the results in the order of the rows.
 fn each<T: Send>(rows: &[Vec<String>], look: impl Fn(&[String]) -> T + Sync) -> Vec<T> {
     let share = rows.len().div_ceil(4).max(1);
     std::thread::scope(|scope| {
@@ -154,20 +155,20 @@ fn each<T: Send>(rows: &[Vec<String>], look: impl Fn(&[String]) -> T + Sync) -> 
     })
 }
 
-/// What is wrong with a row of the second table.
-enum Wrong {
+/// A wrong verdict in a table of settings.
+enum WrongVerdict {
     Lax(String),
     Strict(String),
 }
 
 #[test]
-fn the_second_table_of_commands() {
+fn second_table_of_commands_has_expected_verdicts() {
     by_settings(include_str!("../../../../editor-tests/data/permission_cases_2.csv"), 700, &[PROJECT]);
 }
 
-/// Ways to change what decides what runs, and to read secrets.
+/// Commands that change control files or read secrets.
 #[test]
-fn ways_to_what_is_protected() {
+fn protected_files_table_has_expected_verdicts() {
     by_settings(
         include_str!("../../../../editor-tests/data/permission_cases_protected.csv"),
         350,
@@ -175,11 +176,11 @@ fn ways_to_what_is_protected() {
     );
 }
 
-/// A table whose rows name an agent and the settings it has.
+/// Judges a table whose rows name an agent and its settings.
 fn by_settings(table: &str, least: usize, preparations: &[&str]) {
     let rows = records(table);
     assert!(rows.len() > least, "{}", rows.len());
-    let plain = Lab::new(preparations);
+    let plain = TableFixture::new(preparations);
     let mut known: BTreeMap<(&str, &str), (Rules, PermissionContext)> = BTreeMap::new();
     for row in &rows {
         known.entry((&row[2], &row[3])).or_insert_with(|| plain.agent(&row[2], &row[3], ""));
@@ -190,24 +191,27 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
         let verdict = if setup.is_empty() {
             judge(&known[&(agent.as_str(), bash.as_str())], &line)
         } else {
-            let lab = plain.copy();
-            lab.run(&format!("{{ {setup}\n}} 2>&1"));
-            judge(&lab.agent(agent, bash, if id.contains("path-dot") { ".:" } else { "" }), &line)
+            let fixture = plain.copy();
+            fixture.run(&format!("{{ {setup}\n}} 2>&1"));
+            judge(&fixture.agent(agent, bash, if id.contains("path-dot") { ".:" } else { "" }), &line)
         };
-        let told = || format!("{id}: {}, wanted {wanted}: {line:?} {:?} ({why})", name(verdict.action), verdict.reason);
+        let description =
+            || format!("{id}: {}, wanted {wanted}: {line:?} {:?} ({why})", name(verdict.action), verdict.reason);
         match (wanted.as_str(), verdict.action) {
-            ("deny", Action::Allow | Action::Ask) | (">=ask", Action::Allow) => Some(Wrong::Lax(told())),
-            ("allow", Action::Ask | Action::Deny) => Some(Wrong::Strict(told())),
+            ("deny", Action::Allow | Action::Ask) | (">=ask", Action::Allow) => Some(WrongVerdict::Lax(description())),
+            ("allow", Action::Ask | Action::Deny) => Some(WrongVerdict::Strict(description())),
             ("deny" | ">=ask" | "allow", _) => None,
             _ => panic!("{row:?}"),
         }
     });
-    let (mut lax, mut strict, mut questions) = (vec![], vec![], vec![]);
+    let mut lax = vec![];
+    let mut strict = vec![];
+    let mut questions = vec![];
     for (row, wrong) in rows.iter().zip(found) {
         match wrong {
-            Some(Wrong::Lax(told)) => lax.push(told),
-            Some(Wrong::Strict(told)) if row[0].starts_with("E-") => questions.push(told),
-            Some(Wrong::Strict(told)) => strict.push(told),
+            Some(WrongVerdict::Lax(text)) => lax.push(text),
+            Some(WrongVerdict::Strict(text)) if row[0].starts_with("E-") => questions.push(text),
+            Some(WrongVerdict::Strict(text)) => strict.push(text),
             None => {}
         }
     }
@@ -223,13 +227,14 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
     assert!(lax.is_empty() && strict.is_empty() && questions.len() <= EVERYDAY_QUESTIONS, "{shown}");
 }
 
-/// What a sandbox changes, line by line: without one, in bubblewrap, in Landlock before it holds signals.
+/// The effect of sandboxes on verdicts: without one, in bubblewrap, in Landlock before it restricts
+/// signals.
 #[test]
-fn what_a_sandbox_changes() {
+fn sandbox_table_has_expected_verdicts() {
     let rows = records(include_str!("../../../../editor-tests/data/sandbox_cases.csv"));
     assert!(rows.len() > 250, "{}", rows.len());
-    let lab = Lab::new(&[PROJECT, SANDBOXED]);
-    let agents = ["build", "plan"].map(|agent| lab.agent(agent, "", ""));
+    let fixture = TableFixture::new(&[PROJECT, SANDBOXED]);
+    let agents = ["build", "plan"].map(|agent| fixture.agent(agent, "", ""));
     let read_only = |is_bubblewrap| SandboxGuarantee::ReadOnly { hides_secrets: false, keeps_signals: is_bubblewrap };
     let landlock = SandboxGuarantee::Workspace { keeps_modes: false, keeps_signals: false };
     let wrong = each(&rows, |row| {
@@ -244,7 +249,7 @@ fn what_a_sandbox_changes() {
         for (guarantee, wanted) in found.into_iter().zip(wanted) {
             let verdict = evaluate(&policy.0, &Rules::default(), &Need { guarantee, ..command_need(&line, &policy.1) });
             if name(verdict.action) != wanted {
-                wrong.push(told(id, guarantee.as_str(), &verdict, &format!("{wanted} ({why})"), &line));
+                wrong.push(describe(id, guarantee.as_str(), &verdict, &format!("{wanted} ({why})"), &line));
             }
         }
         wrong
@@ -257,7 +262,7 @@ const R1: &str = r#"{"*": "ask", "git diff*": "allow", "ls*": "allow"}"#;
 const R2: &str = r#"{"*": "allow", "rm*": "deny"}"#;
 const FREE: &str = r#"{"*": "allow"}"#;
 
-/// The agents that the columns of the older tables are about.
+/// The agents of the columns of the older tables.
 struct Columns {
     r1: (Rules, PermissionContext),
     r2: (Rules, PermissionContext),
@@ -267,35 +272,35 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(lab: &Lab) -> Self {
+    fn of(fixture: &TableFixture) -> Self {
         Self {
-            r1: lab.agent("build", R1, ""),
-            r2: lab.agent("build", R2, ""),
-            plan: lab.agent("plan", "", ""),
-            free: lab.agent("build", FREE, ""),
-            out: lab.path("out").display().to_string(),
+            r1: fixture.agent("build", R1, ""),
+            r2: fixture.agent("build", R2, ""),
+            plan: fixture.agent("plan", "", ""),
+            free: fixture.agent("build", FREE, ""),
+            out: fixture.path("out").display().to_string(),
         }
     }
 }
 
-fn told(id: &str, set: &str, verdict: &Verdict, wanted: &str, line: &str) -> String {
+fn describe(id: &str, set: &str, verdict: &Verdict, wanted: &str, line: &str) -> String {
     format!("{id} {set}: {}, wanted {wanted}: {line:?} {:?}", name(verdict.action), verdict.reason)
 }
 
 #[test]
-fn the_table_of_commands() {
+fn table_of_commands_has_expected_verdicts() {
     let rows = records(include_str!("../../../../editor-tests/data/permission_cases.csv"));
     assert!(rows.len() > 150, "{}", rows.len());
-    let plain = Lab::new(&[PROJECT, OLDER]);
-    let usual = Columns::of(&plain);
+    let plain = TableFixture::new(&[PROJECT, OLDER]);
+    let default_columns = Columns::of(&plain);
     let wrong = each(&rows, |row| {
         let [id, class, input, _, _, setup, r1, r1_also, r2, r2_also, plan, ..] = row else { panic!("{row:?}") };
-        let lab = (!setup.is_empty()).then(|| plain.copy());
-        if let Some(lab) = &lab {
-            lab.run(&format!("{{ {setup}\n}} 2>&1"));
+        let fixture = (!setup.is_empty()).then(|| plain.copy());
+        if let Some(fixture) = &fixture {
+            fixture.run(&format!("{{ {setup}\n}} 2>&1"));
         }
-        let own = lab.as_ref().map(Columns::of);
-        let columns = own.as_ref().unwrap_or(&usual);
+        let own = fixture.as_ref().map(Columns::of);
+        let columns = own.as_ref().unwrap_or(&default_columns);
         let line: String = serde_json::from_str(input).unwrap();
         let line = line.replace("/OUT", &columns.out);
         let floor = row.last().and_then(|reason| reason.split(' ').next()).unwrap();
@@ -314,7 +319,7 @@ fn the_table_of_commands() {
             let verdict = judge(agent, &line);
             let got = name(verdict.action);
             if !wanted.is_empty() && got != wanted && got != also {
-                wrong.push(told(id, set, &verdict, wanted, &line));
+                wrong.push(describe(id, set, &verdict, wanted, &line));
             }
         }
         wrong
@@ -324,22 +329,22 @@ fn the_table_of_commands() {
 }
 
 #[test]
-fn more_commands() {
+fn further_table_of_commands_has_expected_verdicts() {
     by_columns(include_str!("../../../../editor-tests/data/permission_cases_more.csv"));
 }
 
-/// Options that are cut short, joined to their values, given apart from them, or not known.
+/// Options that are abbreviated, joined to their values, separate from them, or unknown.
 #[test]
-fn options_of_programs() {
+fn options_table_has_expected_verdicts() {
     by_columns(include_str!("../../../../editor-tests/data/permission_cases_options.csv"));
 }
 
-/// A table with one column for each agent.
+/// Judges a table with one column for each agent.
 fn by_columns(table: &str) {
     let rows = records(table);
     assert!(rows.len() > 60, "{}", rows.len());
-    let lab = Lab::new(&[PROJECT, OLDER]);
-    let columns = Columns::of(&lab);
+    let fixture = TableFixture::new(&[PROJECT, OLDER]);
+    let columns = Columns::of(&fixture);
     let wrong = each(&rows, |row| {
         let [id, class, input, wants @ .., _] = row else { panic!("{row:?}") };
         let line: String = serde_json::from_str(input).unwrap();
@@ -352,7 +357,7 @@ fn by_columns(table: &str) {
         for ((set, agent), wanted) in sets.into_iter().zip(wants) {
             let verdict = judge(agent, &line);
             if name(verdict.action) != wanted {
-                wrong.push(told(id, set, &verdict, wanted, &line));
+                wrong.push(describe(id, set, &verdict, wanted, &line));
             }
         }
         wrong
@@ -361,26 +366,27 @@ fn by_columns(table: &str) {
     assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The programs that really started when the first table was made: where everything is allowed without
-/// a question, each of them was found. Programs started by other programs by themselves aside.
+/// The programs that were started when the first table was made: the analysis finds each of them if
+/// everything is allowed without a question. Programs that other programs start on their own are
+/// left out.
 #[test]
-fn every_program_that_started_was_found() {
+fn every_started_program_is_found() {
     const BY_ITSELF: [&str; 6] = ["G34", "G13", "D31", "H21", "H38", "E13"];
     let rows = records(include_str!("../../../../editor-tests/data/permission_cases.csv"));
-    let plain = Lab::new(&[PROJECT, OLDER]);
-    let usual = plain.agent("build", FREE, "");
+    let plain = TableFixture::new(&[PROJECT, OLDER]);
+    let default_columns = plain.agent("build", FREE, "");
     let found = each(&rows, |row| {
         let [id, class, input, _, _, setup, ..] = row else { panic!("{row:?}") };
         if class == "floor" || BY_ITSELF.contains(&id.as_str()) {
             return None;
         }
         let line: String = serde_json::from_str(input).unwrap();
-        let lab = (!setup.is_empty()).then(|| plain.copy());
-        let own = lab.as_ref().map(|lab| {
-            lab.run(&format!("{{ {setup}\n}} 2>&1"));
-            lab.agent("build", FREE, "")
+        let fixture = (!setup.is_empty()).then(|| plain.copy());
+        let own = fixture.as_ref().map(|fixture| {
+            fixture.run(&format!("{{ {setup}\n}} 2>&1"));
+            fixture.agent("build", FREE, "")
         });
-        let verdict = judge(own.as_ref().unwrap_or(&usual), &line);
+        let verdict = judge(own.as_ref().unwrap_or(&default_columns), &line);
         if verdict.action != Action::Allow {
             return None;
         }
@@ -389,7 +395,7 @@ fn every_program_that_started_was_found() {
             .iter()
             .filter_map(|unit| Some(unit.program.as_ref()?.rsplit('/').next()?.to_owned()))
             .collect();
-        // A builtin started as a program, an interpreter's own child: named in the text.
+        // A builtin started as a program or an interpreter's child process is named in the text.
         let lost = row[12].split(' ').find(|program| {
             !program.is_empty()
                 && *program != "sh"

@@ -1,4 +1,4 @@
-//! Which agents there are, and what each may do.
+//! Tests of the registry: the agents of given settings, and their permissions.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use base::worktree::Worktree;
 use config::builtin::AGENTS;
 use permission::{Action, Need, Rules, evaluate};
 
-struct Set {
+struct AgentFixture {
     _dir: tempfile::TempDir,
     environment: Environment,
     worktree: Worktree,
@@ -16,8 +16,8 @@ struct Set {
     problems: Vec<String>,
 }
 
-/// Agents under the user's settings.
-fn agents(settings: &str) -> Set {
+/// Returns the agents under the user's settings.
+fn agents(settings: &str) -> AgentFixture {
     let dir = tempfile::tempdir().unwrap();
     let real = std::fs::canonicalize(dir.path()).unwrap();
     std::fs::create_dir_all(real.join("home/.config/adjutant")).unwrap();
@@ -33,17 +33,17 @@ fn agents(settings: &str) -> Set {
     let loaded = config::load(&environment, &worktree, &worktree.root);
     let (agents, problems) = Agents::build(&loaded.settings, &environment, &worktree);
     let problems = loaded.problems.iter().chain(&problems).map(ToString::to_string).collect();
-    Set { _dir: dir, environment, worktree, agents, problems }
+    AgentFixture { _dir: dir, environment, worktree, agents, problems }
 }
 
-impl Set {
+impl AgentFixture {
     fn verdict(&self, agent: &str, permission: &str, pattern: &str) -> Action {
         let agent = self.agents.get(agent).unwrap_or_else(|| panic!("no agent {agent}"));
         evaluate(&agent.rules, &Rules::default(), &Need::new(permission, pattern)).action
     }
 }
 
-/// The permissions of every tool there is, with something each might touch.
+/// The permissions of every tool, each with a possible target.
 const TOUCHED: [(&str, &str); 24] = [
     ("read", "src/a.rs"),
     ("read", "conf/.env"),
@@ -71,8 +71,8 @@ const TOUCHED: [(&str, &str); 24] = [
     ("server_tool", "*"),
 ];
 
-/// One letter for each of `TOUCHED`: allow, ask (`?`), deny (`-`).
-fn row(set: &Set, agent: &str) -> String {
+/// Returns one letter for each of `TOUCHED`: allow (`a`), ask (`?`), deny (`-`).
+fn row(set: &AgentFixture, agent: &str) -> String {
     let letter = |action| match action {
         Action::Allow => 'a',
         Action::Ask => '?',
@@ -82,7 +82,7 @@ fn row(set: &Set, agent: &str) -> String {
 }
 
 #[test]
-fn what_its_tools_put_aside_can_be_read_by_an_agent_that_may_do_little() {
+fn restricted_agent_can_read_stored_results() {
     let settings = r#"{"agent": {
         "narrow": {"permission": {"*": "deny", "bash": "allow"}},
         "named": {"permission": {"*": "deny", "bash": "allow", "read": "deny", "external_directory": "deny"}},
@@ -101,7 +101,7 @@ fn what_its_tools_put_aside_can_be_read_by_an_agent_that_may_do_little() {
 }
 
 #[test]
-fn what_every_built_in_agent_may_do() {
+fn built_in_agents_have_expected_permissions() {
     // Columns: read, .env, .env.example | list, glob, grep | bash | edit, two plan files |
     // task explore, general | skill | todowrite, todoread | web fetch, search, code search | lsp |
     // question, plan_enter, plan_exit | elsewhere | an MCP tool
@@ -143,9 +143,9 @@ fn what_every_built_in_agent_may_do() {
     }
 }
 
-/// The table above leaves no permission out.
+/// The table above contains every permission.
 #[test]
-fn every_permission_is_in_the_table() {
+fn every_permission_is_in_table() {
     let left = config::file::PERMISSIONS.iter().map(|(key, _)| *key);
     let left: Vec<_> =
         left.filter(|key| !matches!(*key, "*" | "doom_loop") && !TOUCHED.iter().any(|(own, _)| own == key)).collect();
@@ -153,7 +153,7 @@ fn every_permission_is_in_the_table() {
 }
 
 #[test]
-fn the_users_rules_tighten_built_in_agents_and_never_loosen_them() {
+fn users_rules_tighten_built_in_agents_and_never_loosen_them() {
     for settings in [
         r#"{"permission": "allow"}"#,
         r#"{"permission": {"*": "allow", "edit": "allow", "task": "allow", "todowrite": "allow"}}"#,
@@ -161,17 +161,18 @@ fn the_users_rules_tighten_built_in_agents_and_never_loosen_them() {
         r#"{"permission": {"*": "ask"}}"#,
         r#"{"permission": {"to*": "allow", "e*": "allow", "t*": "allow"}}"#,
     ] {
-        let (set, plain) = (agents(settings), agents("{}"));
+        let set = agents(settings);
+        let plain = agents("{}");
         for agent in ["plan", "general", "explore", "scout", "compaction", "title"] {
             let loosened = |(permission, pattern): &&(&str, &str)| {
                 plain.verdict(agent, permission, pattern) == Action::Deny
                     && set.verdict(agent, permission, pattern) != Action::Deny
             };
-            // The general denies of questions and mode changes are the user's to lift.
-            let kept = |(permission, _): &&(&str, &str)| {
+            // The user may lift the general denies of questions and mode changes.
+            let must_stay = |(permission, _): &&(&str, &str)| {
                 !matches!(*permission, "question" | "plan_enter" | "plan_exit") || agent != "plan" && agent != "general"
             };
-            let loosened: Vec<_> = TOUCHED.iter().filter(loosened).filter(kept).collect();
+            let loosened: Vec<_> = TOUCHED.iter().filter(loosened).filter(must_stay).collect();
             assert!(loosened.is_empty(), "{agent} under {settings}: {loosened:?}");
         }
     }
@@ -194,7 +195,7 @@ fn the_users_rules_tighten_built_in_agents_and_never_loosen_them() {
 }
 
 #[test]
-fn modes_begin_with_the_default() {
+fn modes_begin_with_default() {
     let set = agents(
         r#"{"default_agent": "plan", "agent": {"zed": {"mode": "all"}, "alpha": {"mode": "primary"}, "sub": {"mode": "subagent"}, "ghost": {"hidden": true}}}"#,
     );
@@ -207,7 +208,7 @@ fn modes_begin_with_the_default() {
 }
 
 #[test]
-fn a_default_that_cannot_be_is_told() {
+fn impossible_default_is_reported() {
     let table = [
         (
             r#"{"default_agent": "biuld"}"#,
@@ -239,7 +240,7 @@ fn a_default_that_cannot_be_is_told() {
 }
 
 #[test]
-fn there_is_always_somebody() {
+fn there_is_always_a_selectable_agent() {
     let set = agents(r#"{"agent": {"build": {"disable": true, "temperature": 0.3}, "plan": {"disable": true}}}"#);
     assert_eq!(set.agents.default().name, "build");
     assert_eq!(set.agents.default().temperature, Some(0.3));
@@ -249,7 +250,7 @@ fn there_is_always_somebody() {
 }
 
 #[test]
-fn settings_change_built_in_agents_field_by_field() {
+fn settings_change_built_in_agent_field_by_field() {
     let set = agents(
         r##"{"agent": {"explore": {"model": "a/b/c", "variant": "high", "color": "#aabbcc", "steps": 9, "reasoningEffort": "low", "options": {"x": 1}, "name": "Finder"}}}"##,
     );
@@ -285,7 +286,7 @@ fn agents_are_listed_and_shown() {
 }
 
 #[test]
-fn a_command_for_nobody_is_told() {
+fn command_for_unknown_agent_is_reported() {
     let set = agents(r#"{"command": {"x": {"template": "y", "agent": "plam"}}}"#);
     assert!(
         set.problems[0].contains(
@@ -296,9 +297,9 @@ fn a_command_for_nobody_is_told() {
     );
 }
 
-/// OpenCode's agent `summary`, which files configure, does not become one that can be chosen.
+/// OpenCode's agent `summary`, which settings files configure, does not become selectable.
 #[test]
-fn an_agent_that_nothing_asks_is_hidden() {
+fn unused_agent_is_hidden() {
     for (settings, hidden) in [
         (r#"{"agent": {"summary": {"model": "a/b"}}}"#, true),
         (r#"{"agent": {"summary": {"model": "a/b", "hidden": false}}}"#, false),

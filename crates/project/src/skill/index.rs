@@ -1,6 +1,6 @@
-//! Skills from the web: an index says which there are, with the files of each. What is fetched is kept in the cache,
-//! a folder for each address and in it one for each skill, and read from there like any other. Reading and writing
-//! only; somebody else fetches.
+//! Downloaded skills: an index lists them with their files. Fetched skills are stored in the cache,
+//! in a directory for each address and one for each skill, and read from there like any other. This
+//! module only reads and writes; another one fetches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -12,21 +12,21 @@ use serde_json::Value;
 use base::environment::{Environment, private_dir, private_note};
 use base::text;
 
-/// How much is taken from one address: skills, files of one, bytes of a file, of a skill, of all.
-const SKILLS: usize = 200;
-const FILES: usize = 100;
+/// The limits of one address: skills, files of one skill, bytes of a file, of a skill, of all.
+const MAX_SKILLS: usize = 200;
+const MAX_FILES: usize = 100;
 pub const LARGEST: usize = 1 << 20;
 pub const SKILL: usize = 8 << 20;
 pub const ALTOGETHER: usize = 32 << 20;
 
-/// The longest part of a path, in bytes, and how many a path has at most.
-const PART: usize = 100;
-const PARTS: usize = 8;
+/// The maximum length of a path component in bytes, and of a path in components.
+const MAX_PART_BYTES: usize = 100;
+const MAX_PARTS: usize = 8;
 
-/// What says what is kept of an address; no skill is called so.
-const KEPT: &str = ".index.json";
+/// The file that records the stored skills of an address; no skill can have this name.
+const RECORD_FILE: &str = ".index.json";
 
-/// A skill as an index names it.
+/// A skill in an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexedSkill {
     pub name: String,
@@ -35,32 +35,33 @@ pub struct IndexedSkill {
     pub version: Option<String>,
 }
 
-/// What an index says, as far as it can be taken.
+/// The usable part of an index.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SkillIndex {
     pub skills: Vec<IndexedSkill>,
-    /// What is not taken, and why.
+    /// The parts that are not used, with the reason.
     pub refused: Vec<String>,
 }
 
 impl SkillIndex {
-    /// Reads an index.
+    /// Parses an index.
     ///
     /// # Errors
-    /// Where it is none.
-    pub fn read(words: &[u8]) -> Result<Self, String> {
-        let whole: Value = serde_json::from_slice(words).map_err(|e| format!("the index is not JSON ({e})"))?;
+    /// If it is not an index.
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
+        let whole: Value = serde_json::from_slice(bytes).map_err(|e| format!("the index is not JSON ({e})"))?;
         let list = whole.get("skills").and_then(Value::as_array);
         let list = list.ok_or_else(|| "the index has no list of skills".to_owned())?;
-        let (mut index, mut names) = (Self::default(), BTreeSet::new());
+        let mut index = Self::default();
+        let mut names = BTreeSet::new();
         for entry in list {
             let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
             match skill(entry) {
-                _ if index.skills.len() == SKILLS => {
-                    index.refused.push(format!("only {SKILLS} skills are taken"));
+                _ if index.skills.len() == MAX_SKILLS => {
+                    index.refused.push(format!("only {MAX_SKILLS} skills are taken"));
                     break;
                 }
-                // Where names differ only in case one folder would hold both.
+                // On some file systems, names that differ only in case are one directory.
                 Ok(skill) if !names.insert(skill.name.to_lowercase()) => {
                     index.refused.push(format!("{} is named twice", skill.name));
                 }
@@ -72,7 +73,7 @@ impl SkillIndex {
     }
 }
 
-/// A skill of an index, if it can be kept.
+/// Parses a skill of an index. Returns the reason if it cannot be stored.
 fn skill(entry: &Value) -> Result<IndexedSkill, String> {
     let name = entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     if !is_part(&name) {
@@ -83,11 +84,11 @@ fn skill(entry: &Value) -> Result<IndexedSkill, String> {
     if !files.iter().any(|file| file == super::FILE) {
         return Err(format!("has no {}", super::FILE));
     }
-    if files.len() > FILES {
-        return Err(format!("has more than {FILES} files"));
+    if files.len() > MAX_FILES {
+        return Err(format!("has more than {MAX_FILES} files"));
     }
     let paths: BTreeSet<String> = files.iter().map(|file| file.to_lowercase()).collect();
-    // One path may not be a file and a folder at once.
+    // A path may not be a file and a directory at once.
     let beneath = |file: &str| file.match_indices('/').any(|(at, _)| paths.contains(&file[..at]));
     if let Some(bad) = files.iter().find(|file| !is_path(file) || beneath(&file.to_lowercase())) {
         return Err(format!("has a file named \"{}\"", text::title(bad)));
@@ -96,14 +97,14 @@ fn skill(entry: &Value) -> Result<IndexedSkill, String> {
         return Err("names a file twice".into());
     }
     let version = entry.get("version").and_then(|version| match version {
-        Value::String(words) => Some(words.clone()),
+        Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     });
     Ok(IndexedSkill { name, files, version })
 }
 
-/// Whether this may be the name of a file or a folder on any system, and leads nowhere else.
+/// Whether this can be the name of a file or a directory on any system, and leads nowhere else.
 fn is_part(part: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "._- ()+@,".contains(c);
     let stem = part.split('.').next().unwrap_or_default().to_ascii_lowercase();
@@ -113,7 +114,7 @@ fn is_part(part: &str) -> bool {
             .or_else(|| stem.strip_prefix("lpt"))
             .is_some_and(|n| matches!(n.as_bytes(), [b'0'..=b'9']));
     !part.is_empty()
-        && part.len() <= PART
+        && part.len() <= MAX_PART_BYTES
         && part.chars().all(plain)
         && !part.starts_with(['.', ' ', '-'])
         && !part.ends_with(['.', ' '])
@@ -122,17 +123,18 @@ fn is_part(part: &str) -> bool {
 
 fn is_path(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
-    parts.len() <= PARTS && parts.into_iter().all(is_part)
+    parts.len() <= MAX_PARTS && parts.into_iter().all(is_part)
 }
 
-/// Where what comes from an address is kept.
+/// Returns the directory of the skills of an address.
 pub fn kept(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
     let name = text::hex(&digest.as_ref()[..16]);
     environment.dirs.cache.join("skills").join(name)
 }
 
-/// The address of a file below that of the index's folder; none where the address is none.
+/// Returns the address of a file below the directory of the index. `None` if the address is
+/// invalid.
 pub fn address_of(address: &str, below: &[&str]) -> Option<String> {
     let mut url = reqwest::Url::parse(address).ok()?;
     let mut path = url.path_segments_mut().ok()?;
@@ -144,11 +146,11 @@ pub fn address_of(address: &str, below: &[&str]) -> Option<String> {
     Some(url.into())
 }
 
-/// Which of these skills are kept as the index has them: of the same version, and with all files where it names
-/// none.
+/// Returns the skills that are stored as the index describes them: with the same version, and with
+/// all their files.
 pub fn current(dir: &Path, index: &SkillIndex) -> BTreeSet<String> {
-    let before = std::fs::read(dir.join(KEPT)).ok();
-    let before: Vec<IndexedSkill> = before.and_then(|words| serde_json::from_slice(&words).ok()).unwrap_or_default();
+    let before = std::fs::read(dir.join(RECORD_FILE)).ok();
+    let before: Vec<IndexedSkill> = before.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let before: BTreeMap<&str, &IndexedSkill> = before.iter().map(|skill| (skill.name.as_str(), skill)).collect();
     let holds = |skill: &&IndexedSkill| {
         before.get(skill.name.as_str()) == Some(skill)
@@ -157,14 +159,13 @@ pub fn current(dir: &Path, index: &SkillIndex) -> BTreeSet<String> {
     index.skills.iter().filter(holds).map(|skill| skill.name.clone()).collect()
 }
 
-/// A skill that was fetched: its name, and its files by their paths in it.
+/// A fetched skill: its name, and its files by their relative paths.
 pub type FetchedSkill = (String, Vec<(String, Vec<u8>)>);
 
-/// Keeps what was fetched: each skill at once, and none that the index does not name any more. `here` are those
-/// that are there, by their files.
+/// Stores fetched skills, each atomically, and removes those that the index no longer has.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If a file cannot be written.
 pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<FetchedSkill>) -> io::Result<()> {
     private_dir(dir)?;
     let current = current(dir, index);
@@ -189,19 +190,19 @@ pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<FetchedSkill>) -> io::R
     for entry in std::fs::read_dir(dir)?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if !name.starts_with('.') && !named(&name) {
-            std::fs::remove_dir_all(entry.path()).ok(); // the next look finds it again
+            std::fs::remove_dir_all(entry.path()).ok(); // it is removed the next time
         }
     }
-    let there =
+    let is_stored =
         |skill: &&IndexedSkill| current.contains(&skill.name) || fetched.iter().any(|(name, _)| *name == skill.name);
-    let there: Vec<&IndexedSkill> = index.skills.iter().filter(there).collect();
-    let words = serde_json::to_vec(&there)?;
-    if std::fs::read(dir.join(KEPT)).is_ok_and(|before| before == words) {
+    let stored: Vec<&IndexedSkill> = index.skills.iter().filter(is_stored).collect();
+    let record = serde_json::to_vec(&stored)?;
+    if std::fs::read(dir.join(RECORD_FILE)).is_ok_and(|before| before == record) {
         return Ok(());
     }
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    file.write_all(&words)?;
-    file.persist(dir.join(KEPT)).map(drop).map_err(|e| e.error)
+    file.write_all(&record)?;
+    file.persist(dir.join(RECORD_FILE)).map(drop).map_err(|e| e.error)
 }
 
 #[cfg(test)]
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_names_what_can_be_kept() {
+    fn index_entry_is_accepted_only_if_it_can_be_stored() {
         let table = [
             (r#"{"name":"a","files":["SKILL.md"]}"#, Ok(("a", None))),
             (r#"{"name":"a b-1","files":["SKILL.md","scripts/run.sh"],"version":"2"}"#, Ok(("a b-1", Some("2")))),
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_below_the_index() {
+    fn file_addresses_are_below_index() {
         let table = [
             ("https://a.example/skills", "https://a.example/skills/a%20b/scripts/x.sh"),
             ("https://a.example/skills/", "https://a.example/skills/a%20b/scripts/x.sh"),
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_fetched_again_and_what_is_gone_goes() {
+    fn changed_skill_is_fetched_again_and_dropped_one_is_removed() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("skills");
         let one = |name: &str, version: Option<&str>| IndexedSkill {
@@ -276,27 +277,27 @@ mod tests {
             version: version.map(str::to_owned),
         };
         let index = |skills: &[IndexedSkill]| SkillIndex { skills: skills.to_vec(), refused: Vec::new() };
-        let fetched = |name: &str, words: &str| {
-            let file = |path: &str| (path.to_owned(), words.as_bytes().to_vec());
+        let fetched = |name: &str, text: &str| {
+            let file = |path: &str| (path.to_owned(), text.as_bytes().to_vec());
             vec![(name.to_owned(), vec![file("SKILL.md"), file("x/y.txt")])]
         };
-        let words = |path: &str| std::fs::read_to_string(dir.join(path)).ok();
+        let text = |path: &str| std::fs::read_to_string(dir.join(path)).ok();
         let first = index(&[one("a", Some("1")), one("b", None)]);
         assert!(current(&dir, &first).is_empty());
         keep(&dir, &first, fetched("a", "old")).unwrap();
-        // The other could not be fetched.
+        // The other skill could not be fetched.
         assert_eq!(current(&dir, &first), BTreeSet::from(["a".to_owned()]));
         keep(&dir, &first, fetched("b", "b")).unwrap();
         assert_eq!(current(&dir, &first).len(), 2);
         let next = index(&[one("a", Some("2")), one("b", None)]);
         assert_eq!(current(&dir, &next), BTreeSet::from(["b".to_owned()]));
         keep(&dir, &next, fetched("a", "new")).unwrap();
-        assert_eq!(words("a/x/y.txt").as_deref(), Some("new"));
+        assert_eq!(text("a/x/y.txt").as_deref(), Some("new"));
         keep(&dir, &index(&[one("a", Some("2"))]), Vec::new()).unwrap();
-        assert_eq!((words("a/SKILL.md").as_deref(), words("b/SKILL.md")), (Some("new"), None));
+        assert_eq!((text("a/SKILL.md").as_deref(), text("b/SKILL.md")), (Some("new"), None));
         assert!(std::fs::read_dir(&dir).unwrap().flatten().all(|entry| {
             let name = entry.file_name();
-            name == "a" || name == KEPT
+            name == "a" || name == RECORD_FILE
         }));
         std::fs::remove_file(dir.join("a/x/y.txt")).unwrap();
         assert!(current(&dir, &index(&[one("a", Some("2"))])).is_empty(), "a file is missing");
