@@ -1,7 +1,8 @@
-//! Anthropic's Messages, as Anthropic and several others speak it.
+//! Anthropic's Messages API, which Anthropic and several other providers offer.
 //!
-//! Thinking goes back exactly as it came, signatures and redacted blocks in their places; blocks
-//! that nobody here knows are kept whole and go back too. The cache is told what to keep by marks.
+//! Thinking is sent back exactly as it arrived, with signatures and redacted blocks at their
+//! positions; blocks of an unknown type are stored whole and sent back too. Cache breakpoints are
+//! set by marks.
 
 mod decode;
 mod encode;
@@ -15,7 +16,7 @@ use super::{Error, Model, Request};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages;
 
-/// Whether Anthropic searches the web for this model.
+/// Whether Anthropic can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
     claude(id).is_some_and(|generation| generation >= (3, 5))
 }
@@ -56,19 +57,19 @@ impl Wire for Messages {
             Some((4, 6..) | (5.., _)) => entry("thinking", json!({"type": "adaptive"})),
             _ => entry("thinking", json!({"type": "enabled", "budget_tokens": budget.max(1024)})),
         };
-        let graded = match claude(&model.api_id) {
+        let accepts_effort = match claude(&model.api_id) {
             Some((4, 6..) | (5.., _)) => true,
             Some((4, 5)) => model.api_id.contains("opus"),
             _ => false,
         };
-        if graded {
+        if accepts_effort {
             options.insert("output_config".into(), json!({"effort": effort}));
         }
         options
     }
 }
 
-/// The version of a Claude, from the provider's id for it: `claude-sonnet-4-5-20250929`,
+/// Returns the version of a Claude model from the provider's id: `claude-sonnet-4-5-20250929`,
 /// `anthropic/claude-opus-4.6`, `claude-3-7-sonnet` …
 pub(super) fn claude(id: &str) -> Option<(u32, u32)> {
     let (_, rest) = id.split_once("claude")?;

@@ -1,5 +1,5 @@
-//! Keys that were given once: `auth.json` in the data directory, in OpenCode's format, readable by
-//! its owner alone. OpenCode's own file is read too and never written.
+//! Stored credentials: `auth.json` in the data directory, in OpenCode's format, readable only by
+//! its owner. OpenCode's own file is read too and never written.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::entry::{Login, Secret};
 use base::environment::{Environment, private_dir, private_note};
 
-/// What is kept for a provider.
+/// The stored credential of a provider.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Credential {
     Key(Secret),
@@ -19,18 +19,18 @@ pub enum Credential {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OauthTokens {
     pub access: Secret,
-    /// Exchanged for the next one.
+    /// The refresh token, which is exchanged for the next access token.
     pub refresh: Option<Secret>,
-    /// When the first one runs out, in milliseconds since 1970.
+    /// The expiry of the access token, in milliseconds since 1970.
     pub expires: Option<u64>,
     pub login: Login,
 }
 
-/// What is known of the user's accounts, by provider.
+/// The user's credentials, by provider.
 #[derive(Clone, Default)]
 pub struct Auth {
     all: Map<String, Value>,
-    /// Plugins of the user's own are there, which may read what nobody else can.
+    /// Whether the user has plugins, which may use logins that adjutant itself cannot use.
     lent: bool,
 }
 
@@ -41,8 +41,8 @@ impl std::fmt::Debug for Auth {
 }
 
 impl Auth {
-    /// Reads what there is. A file that cannot be read or is not JSON counts as empty: a key that is
-    /// missing is noticed, and named, when a model is asked.
+    /// Reads the credentials. A file that cannot be read or is not JSON counts as empty: a missing
+    /// key is reported when a model is used.
     pub fn read(environment: &Environment) -> Self {
         if let Some(text) = environment.setting("AUTH_CONTENT") {
             return Self::parse(text);
@@ -59,7 +59,7 @@ impl Auth {
         Some(Self::their_data(environment)?.join("auth.json"))
     }
 
-    /// Where OpenCode keeps what it keeps.
+    /// Returns OpenCode's data directory.
     pub fn their_data(environment: &Environment) -> Option<PathBuf> {
         let data = environment.var("XDG_DATA_HOME").map(PathBuf::from);
         let data = data.or_else(|| Some(environment.home.as_ref()?.join(".local/share")))?;
@@ -70,7 +70,7 @@ impl Auth {
         environment.dirs.data.join("auth.json")
     }
 
-    /// Reads the text of an `auth.json`.
+    /// Parses the text of an `auth.json`.
     pub fn parse(text: &str) -> Self {
         let map: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
         let all = map.into_iter().map(|(id, value)| (id.trim_end_matches('/').to_owned(), value)).collect();
@@ -82,38 +82,38 @@ impl Auth {
         let field = match entry.get("type")?.as_str()? {
             "api" => "key",
             "wellknown" => "token",
-            // GitHub's own token is what Copilot wants; OpenCode keeps it under this name.
+            // Copilot requires GitHub's own token, which OpenCode stores under this name.
             "oauth" if provider.starts_with("github-copilot") => "refresh",
             _ => return None,
         };
         entry.get(field)?.as_str().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim()))
     }
 
-    /// What is kept for a provider, as it stands in the file.
+    /// Returns the entry of a provider, as it is in the file.
     pub fn entry(&self, provider: &str) -> Option<&Value> {
         self.all.get(provider)
     }
 
-    /// The tokens of a login of ours.
+    /// Returns the tokens of a login that adjutant made.
     pub fn tokens(&self, provider: &str) -> Option<OauthTokens> {
         let entry = self.all.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
-        let of = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let login = serde_json::from_value(entry.get("login")?.clone()).ok()?;
         Some(OauthTokens {
-            access: Secret::new(of("access")?),
-            refresh: of("refresh").map(Secret::new),
+            access: Secret::new(text("access")?),
+            refresh: text("refresh").map(Secret::new),
             expires: entry.get("expires").and_then(Value::as_u64).filter(|at| *at > 0),
             login,
         })
     }
 
-    /// Everything in it that nobody else should get to see.
+    /// Returns all secret values of all entries.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let named = ["key", "token", "access", "refresh"];
         self.all.values().flat_map(move |entry| named.into_iter().filter_map(|name| entry.get(name)?.as_str()))
     }
 
-    /// Tokens and secrets of logins at MCP servers, ours and OpenCode's.
+    /// Returns the tokens and secrets of logins at MCP servers, adjutant's and OpenCode's.
     pub fn server_secrets(environment: &Environment) -> Vec<String> {
         let files = [Some(environment.dirs.data.clone()), Self::their_data(environment)];
         let mut found = Vec::new();
@@ -127,18 +127,19 @@ impl Auth {
         found
     }
 
-    /// Whether there is a key, or something that gives one.
+    /// Whether there is a key, or a login that yields one.
     pub fn has(&self, provider: &str) -> bool {
         self.key(provider).is_some() || self.tokens(provider).is_some()
     }
 
-    /// The same, where plugins of the user's own are there or not.
+    /// Sets whether the user has plugins that may use other logins.
     #[must_use]
     pub fn lent(self, lent: bool) -> Self {
         Self { lent, ..self }
     }
 
-    /// Whether there is a login that only a plugin may know how to use: what comes of it is known once it is asked.
+    /// Whether there is a login that only a plugin may be able to use; whether one can is known
+    /// when a model is used.
     pub fn lends(&self, provider: &str) -> bool {
         self.lent && !self.has(provider) && self.is_login(provider)
     }
@@ -147,18 +148,20 @@ impl Auth {
         self.entry(provider).and_then(|entry| entry.get("type")).is_some_and(|kind| kind == "oauth")
     }
 
-    /// Our file, for people.
+    /// The location of adjutant's file, for display.
     pub const OURS: &str = "in adjutant's auth.json";
+    /// The location of OpenCode's file, for display.
     pub const THEIRS: &str = "in OpenCode's auth.json";
-    /// The variable that stands for both.
+    /// The variable that replaces both files, for display.
     pub const VARIABLE: &str = "in AUTH_CONTENT";
 
-    /// Provider, kind (`key` or `login`) and place of everything that is kept and can be used, ours first.
+    /// Returns provider, kind (`key` or `login`) and location of every usable credential,
+    /// adjutant's first.
     pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
         let of = |auth: Self, place: &'static str| -> Vec<_> {
-            // What a plugin has logged in to is used by that plugin.
-            let lent = |id: &String| place == Self::OURS && auth.is_login(id);
-            let usable = auth.all.keys().filter(|id| auth.has(id) || lent(id));
+            // A login made by a plugin is used by that plugin.
+            let is_of_plugin = |id: &String| place == Self::OURS && auth.is_login(id);
+            let usable = auth.all.keys().filter(|id| auth.has(id) || is_of_plugin(id));
             let kind = |id: &String| match (auth.key(id), auth.tokens(id)) {
                 (Some(_), _) => "key",
                 (None, Some(_)) => "login",
@@ -175,13 +178,13 @@ impl Auth {
         all
     }
 
-    /// Keeps a key or a login in our file; none forgets it. What else is in the file stays, whatever
-    /// other processes do to it at the same moment.
+    /// Stores a key or a login in adjutant's file; `None` removes it. Other entries are preserved,
+    /// even if other processes change the file at the same time.
     ///
     /// # Errors
-    /// The system's, where the file cannot be written; it is then as it was.
-    pub fn keep(path: &Path, provider: &str, kept: Option<&Credential>) -> io::Result<()> {
-        let entry = kept.map(|kept| match kept {
+    /// The error of the system if the file cannot be written; the file is then unchanged.
+    pub fn keep(path: &Path, provider: &str, credential: Option<&Credential>) -> io::Result<()> {
+        let entry = credential.map(|credential| match credential {
             Credential::Key(key) => json!({"type": "api", "key": key.expose()}),
             Credential::Tokens(tokens) => json!({"type": "oauth", "access": tokens.access.expose(),
                 "refresh": tokens.refresh.as_ref().map_or("", Secret::expose), "expires": tokens.expires.unwrap_or(0),
@@ -193,7 +196,7 @@ impl Auth {
         })
     }
 
-    /// Forgets everything in our file.
+    /// Removes all entries of adjutant's file.
     ///
     /// # Errors
     /// As [`Auth::keep`].
@@ -202,8 +205,8 @@ impl Auth {
         if path.exists() { Self::change(&path, Map::clear) } else { Ok(()) }
     }
 
-    /// Changes a file of secrets in one step, whoever else does so at the same moment. It is made for its owner
-    /// alone.
+    /// Changes a file of secrets atomically, under a lock against concurrent changes. The file is
+    /// only accessible to its owner.
     ///
     /// # Errors
     /// As [`Auth::keep`].
@@ -220,7 +223,7 @@ impl Auth {
             Err(e) => return Err(e),
         };
         change(&mut map);
-        // A temporary file is made with mode 0600, and takes the old one's place in one step.
+        // A temporary file is created with mode 0600, and replaces the old one atomically.
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
         file.write_all(&serde_json::to_vec_pretty(&map)?)?;
         file.as_file().sync_all()?;
@@ -228,7 +231,8 @@ impl Auth {
     }
 }
 
-/// Reads a file of secrets; empty if that is not possible. Reading a pipe would wait for its writer.
+/// Reads a file of secrets; returns an empty text if that fails. Reading a pipe would wait for its
+/// writer.
 fn text_of(path: &Path) -> String {
     if path.is_file() { base::file::read_regular_text(path).unwrap_or_default() } else { String::new() }
 }
@@ -238,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_every_kind() {
+    fn keys_are_read_from_every_kind_of_entry() {
         let auth = Auth::parse(
             r#"{"a": {"type": "api", "key": " k1 "}, "b": {"type": "oauth", "access": "x"},
                 "https://c/": {"type": "wellknown", "key": "V", "token": "t"}, "d": {"type": "api", "key": ""}, "e": 7}"#,
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_kept_for_its_owner_alone() {
+    fn stored_key_is_readable_by_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data/auth.json");
         Auth::keep(&path, "a", Some(&Credential::Key(Secret::new("k")))).unwrap();

@@ -1,6 +1,6 @@
-//! Answers as bad servers and bad connections send them, for every wire: one table, and what comes
-//! out of each row. What the loop makes of arguments that are no object and of tools that do not
-//! exist is shown by the pages `turns/bad-arguments` and `turns/unknown-tool`.
+//! Tests of malformed answers and bad connections, for every wire format. Invalid arguments and
+//! unknown tools are handled by the turn; see the transcripts `turns/bad-arguments` and
+//! `turns/unknown-tool`.
 
 use serde_json::{Value, json};
 
@@ -14,22 +14,22 @@ use super::target::Target;
 use super::wire::Wire;
 use super::{Delta, Error};
 
-/// The pieces of an answer in one dialect, as server-sent events.
-struct Dialect {
+/// The parts of an answer in one wire format, as server-sent events.
+struct AnswerFormat {
     name: &'static str,
     wire: &'static dyn Wire,
-    /// Words in block 0.
+    /// Encodes text in block 0.
     text: fn(&str) -> Vec<Value>,
-    /// A call: block, id, tool, arguments as text.
+    /// Encodes a call from block, id, tool and arguments (as text).
     call: fn(usize, &str, &str, &str) -> Vec<Value>,
-    /// The end; whether there were calls.
+    /// Encodes the end; the flag is set if there were calls.
     end: fn(bool) -> Vec<Value>,
-    /// Whether a last line says that nothing follows.
+    /// Whether the stream ends with `[DONE]`.
     done: bool,
 }
 
-const DIALECTS: &[Dialect] = &[
-    Dialect {
+const ANSWER_FORMATS: &[AnswerFormat] = &[
+    AnswerFormat {
         name: "chat",
         wire: &Chat,
         text: |text| vec![json!({"choices": [{"index": 0, "delta": {"content": text}}]})],
@@ -43,7 +43,7 @@ const DIALECTS: &[Dialect] = &[
         },
         done: true,
     },
-    Dialect {
+    AnswerFormat {
         name: "messages",
         wire: &Messages,
         text: |text| {
@@ -67,7 +67,7 @@ const DIALECTS: &[Dialect] = &[
         },
         done: false,
     },
-    Dialect {
+    AnswerFormat {
         name: "responses",
         wire: &Responses,
         text: |text| {
@@ -85,12 +85,12 @@ const DIALECTS: &[Dialect] = &[
         end: |_| vec![json!({"type": "response.completed", "response": {"status": "completed"}})],
         done: false,
     },
-    Dialect {
+    AnswerFormat {
         name: "gemini",
         wire: &Gemini,
         text: |text| vec![json!({"candidates": [{"content": {"parts": [{"text": text}]}}]})],
         call: |_, id, tool, arguments| {
-            // Here arguments are a value: what is not JSON can only come as a text.
+            // Here arguments are a JSON value: anything else can only be sent as a string.
             let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
             vec![
                 json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": id, "name": tool, "args": arguments}}]}}]}),
@@ -101,8 +101,8 @@ const DIALECTS: &[Dialect] = &[
     },
 ];
 
-impl Dialect {
-    /// The bytes of an answer, with this ending of lines.
+impl AnswerFormat {
+    /// Serializes an answer with the given line ending, and `between` after each event.
     fn bytes(&self, events: &[Value], ending: &str, between: &str) -> Vec<u8> {
         let mut out = String::new();
         for event in events {
@@ -115,10 +115,11 @@ impl Dialect {
         out.into_bytes()
     }
 
-    /// What is read of bytes that come in packets of this size.
+    /// Decodes bytes that arrive in packets of `size`.
     fn read(&self, bytes: &[u8], size: usize) -> Result<(Vec<Delta>, bool), Error> {
         let mut decoder = self.wire.decoder(&Target { name: "Acme".into(), ..Target::default() });
-        let (mut parser, mut out) = (SseParser::default(), Vec::new());
+        let mut parser = SseParser::default();
+        let mut out = Vec::new();
         for packet in bytes.chunks(size) {
             if parser.push::<Error>(packet, |name, data| decoder.decode(name, data, &mut out))? == Flow::Done {
                 return Ok((out, true));
@@ -140,28 +141,28 @@ impl Dialect {
 }
 
 #[test]
-fn however_it_is_cut_and_ended_it_is_the_same() {
-    for dialect in DIALECTS {
-        let mut events = (dialect.text)("Grüße, 漢字 🦀\n\"so\"");
-        events.extend((dialect.call)(1, "c1", "read", r#"{"path":"ä🦀"}"#));
-        events.extend((dialect.end)(true));
-        let plain = dialect.bytes(&events, "\n", "");
-        let whole = dialect.lines(&plain, plain.len());
+fn answer_is_independent_of_packets_and_line_endings() {
+    for format in ANSWER_FORMATS {
+        let mut events = (format.text)("Grüße, 漢字 🦀\n\"so\"");
+        events.extend((format.call)(1, "c1", "read", r#"{"path":"ä🦀"}"#));
+        events.extend((format.end)(true));
+        let plain = format.bytes(&events, "\n", "");
+        let whole = format.lines(&plain, plain.len());
         assert!(
             whole.contains("text Grüße, 漢字 🦀") && whole.contains("finish ToolCalls"),
             "{}: {whole}",
-            dialect.name
+            format.name
         );
         for ending in ["\n", "\r\n", "\r"] {
             for between in ["", ": a comment\n\n", ":\n", "retry: 5\nid: 7\n\n"] {
-                let mut bytes = dialect.bytes(&events, ending, &between.replace('\n', ending));
+                let mut bytes = format.bytes(&events, ending, &between.replace('\n', ending));
                 for mark in [false, true] {
                     if mark {
                         bytes.splice(0..0, "\u{feff}".bytes());
                     }
                     for size in [1, 2, 3, 5, 1000] {
-                        let read = dialect.lines(&bytes, size);
-                        assert_eq!(read, whole, "{} {ending:?} {between:?} by {size}, mark {mark}", dialect.name);
+                        let read = format.lines(&bytes, size);
+                        assert_eq!(read, whole, "{} {ending:?} {between:?} by {size}, mark {mark}", format.name);
                     }
                 }
             }
@@ -170,76 +171,76 @@ fn however_it_is_cut_and_ended_it_is_the_same() {
 }
 
 #[test]
-fn one_event_over_several_lines_is_one_event() {
-    for dialect in DIALECTS {
-        let events: Vec<Value> = (dialect.text)("words").into_iter().chain((dialect.end)(false)).collect();
-        let plain = dialect.bytes(&events, "\n", "");
+fn event_over_several_lines_is_one_event() {
+    for format in ANSWER_FORMATS {
+        let events: Vec<Value> = (format.text)("words").into_iter().chain((format.end)(false)).collect();
+        let plain = format.bytes(&events, "\n", "");
         let spread = String::from_utf8(plain.clone()).unwrap().replace("data: {", "data: {\ndata: ");
-        assert_eq!(dialect.lines(spread.as_bytes(), 4), dialect.lines(&plain, 4), "{}", dialect.name);
+        assert_eq!(format.lines(spread.as_bytes(), 4), format.lines(&plain, 4), "{}", format.name);
     }
 }
 
 #[test]
-fn ten_megabytes_in_one_event_are_words() {
+fn event_of_ten_megabytes_is_text() {
     let long = "x".repeat(10 << 20);
-    for dialect in DIALECTS {
-        let events: Vec<Value> = (dialect.text)(&long).into_iter().chain((dialect.end)(false)).collect();
-        let (deltas, _) = dialect.read(&dialect.bytes(&events, "\n", ""), 64 << 10).unwrap();
-        let words: usize =
+    for format in ANSWER_FORMATS {
+        let events: Vec<Value> = (format.text)(&long).into_iter().chain((format.end)(false)).collect();
+        let (deltas, _) = format.read(&format.bytes(&events, "\n", ""), 64 << 10).unwrap();
+        let length: usize =
             deltas.iter().map(|delta| if let Delta::Text { text, .. } = delta { text.len() } else { 0 }).sum();
-        assert_eq!(words, long.len(), "{}", dialect.name);
+        assert_eq!(length, long.len(), "{}", format.name);
     }
 }
 
 #[test]
-fn what_comes_after_the_end_does_not_count() {
-    for dialect in DIALECTS {
-        let mut events: Vec<Value> = (dialect.text)("words").into_iter().chain((dialect.end)(false)).collect();
-        let before = dialect.lines(&dialect.bytes(&events, "\n", ""), 1000);
-        events.extend((dialect.text)("more"));
-        let mut after = dialect.bytes(&events, "\n", "");
-        if dialect.done {
-            // There the last line is the end.
-            after = dialect.bytes(&events[..events.len() - 1], "\n", "");
-            after.extend(dialect.bytes(&(dialect.text)("more"), "\n", ""));
+fn events_after_the_end_are_ignored() {
+    for format in ANSWER_FORMATS {
+        let mut events: Vec<Value> = (format.text)("words").into_iter().chain((format.end)(false)).collect();
+        let before = format.lines(&format.bytes(&events, "\n", ""), 1000);
+        events.extend((format.text)("more"));
+        let mut after = format.bytes(&events, "\n", "");
+        if format.done {
+            // In this format the `[DONE]` line is the end.
+            after = format.bytes(&events[..events.len() - 1], "\n", "");
+            after.extend(format.bytes(&(format.text)("more"), "\n", ""));
         }
-        // Gemini's streams have no end but the connection's: a finish reason may be followed.
-        let expected = if dialect.name == "gemini" { before.replace("words", "wordsmore") } else { before };
-        assert_eq!(dialect.lines(&after, 1000), expected, "{}", dialect.name);
+        // Gemini's streams only end with the connection: events may follow a finish reason.
+        let expected = if format.name == "gemini" { before.replace("words", "wordsmore") } else { before };
+        assert_eq!(format.lines(&after, 1000), expected, "{}", format.name);
     }
 }
 
 #[test]
-fn an_answer_without_its_end_is_cut_off() {
-    for dialect in DIALECTS {
-        let mut events = (dialect.text)("words");
-        events.extend((dialect.call)(1, "c1", "read", r#"{"path":"#));
-        let mut cut = dialect.bytes(&events, "\n", "");
-        if dialect.done {
+fn answer_without_end_is_an_error() {
+    for format in ANSWER_FORMATS {
+        let mut events = (format.text)("words");
+        events.extend((format.call)(1, "c1", "read", r#"{"path":"#));
+        let mut cut = format.bytes(&events, "\n", "");
+        if format.done {
             cut.truncate(cut.len() - "data: [DONE]\n\n".len());
         }
-        let error = dialect.read(&cut, 1000).expect_err(dialect.name);
-        assert!(matches!(error, Error::Garbled(_)), "{}: {error}", dialect.name);
+        let error = format.read(&cut, 1000).expect_err(format.name);
+        assert!(matches!(error, Error::Garbled(_)), "{}: {error}", format.name);
     }
 }
 
-/// A text cut in the middle of a character of two UTF-16 units.
+/// Tests a text that is cut inside a UTF-16 surrogate pair.
 #[test]
-fn half_a_character_is_marked() {
-    for dialect in DIALECTS {
-        let events: Vec<Value> = (dialect.text)("words HALF").into_iter().chain((dialect.end)(false)).collect();
-        let bytes = String::from_utf8(dialect.bytes(&events, "\n", "")).unwrap().replace("HALF", "\\ud83d");
-        let read = dialect.lines(bytes.as_bytes(), 1000);
-        assert!(read.contains("words \u{fffd}"), "{}: {read}", dialect.name);
+fn unpaired_surrogate_is_replaced() {
+    for format in ANSWER_FORMATS {
+        let events: Vec<Value> = (format.text)("words HALF").into_iter().chain((format.end)(false)).collect();
+        let bytes = String::from_utf8(format.bytes(&events, "\n", "")).unwrap().replace("HALF", "\\ud83d");
+        let read = format.lines(bytes.as_bytes(), 1000);
+        assert!(read.contains("words \u{fffd}"), "{}: {read}", format.name);
     }
 }
 
-/// Counts that cannot be: the answer is there all the same, and whoever adds them up does not overflow.
+/// Tests impossible counts: the answer is still complete, and sums of counts do not overflow.
 #[test]
-fn odd_counts_spoil_no_answer() {
-    for dialect in DIALECTS {
+fn invalid_counts_do_not_lose_the_answer() {
+    for format in ANSWER_FORMATS {
         for odd in [json!(-1), json!(1.5), json!("12"), json!(null), json!(u64::MAX), json!(1e300)] {
-            let counts = match dialect.name {
+            let counts = match format.name {
                 "chat" => json!({"choices": [], "usage": {
                     "prompt_tokens": odd, "completion_tokens": odd, "total_tokens": odd,
                     "prompt_tokens_details": {"cached_tokens": odd, "cache_write_tokens": odd},
@@ -255,44 +256,45 @@ fn odd_counts_spoil_no_answer() {
                     "promptTokenCount": odd, "toolUsePromptTokenCount": odd, "cachedContentTokenCount": odd,
                     "candidatesTokenCount": odd, "thoughtsTokenCount": odd}}),
             };
-            let mut events = (dialect.text)("words");
-            let ends = dialect.name == "responses";
+            let mut events = (format.text)("words");
+            let ends = format.name == "responses";
             events.push(counts);
-            events.extend(if ends { Vec::new() } else { (dialect.end)(false) });
-            let (deltas, _) = dialect.read(&dialect.bytes(&events, "\n", ""), 1000).expect(dialect.name);
-            assert!(lines(&deltas).contains("words"), "{} {odd}: {deltas:?}", dialect.name);
+            events.extend(if ends { Vec::new() } else { (format.end)(false) });
+            let (deltas, _) = format.read(&format.bytes(&events, "\n", ""), 1000).expect(format.name);
+            assert!(lines(&deltas).contains("words"), "{} {odd}: {deltas:?}", format.name);
             for delta in &deltas {
                 if let Delta::Usage(usage) = delta {
-                    assert!(usage.context() < 1 << 50, "{} {odd}: {usage:?}", dialect.name);
+                    assert!(usage.context() < 1 << 50, "{} {odd}: {usage:?}", format.name);
                 }
             }
         }
     }
 }
 
-/// Half JSON, other JSON, and none: an error that quotes what came, never words.
+/// Tests partial JSON, unexpected JSON and other text: an error that quotes it, never an answer.
 #[test]
-fn what_is_no_event_of_the_dialect_is_an_error_or_nothing() {
-    for dialect in DIALECTS {
+fn event_of_another_format_is_an_error() {
+    for format in ANSWER_FORMATS {
         for odd in ["{\"half\": ", "oops", "<html>", "\u{0}"] {
             let bytes = format!("data: {odd}\n\n");
-            let error = dialect.read(bytes.as_bytes(), 1000).expect_err(dialect.name);
-            assert!(matches!(&error, Error::Garbled(text) if text.contains("Acme")), "{} {odd}: {error}", dialect.name);
+            let error = format.read(bytes.as_bytes(), 1000).expect_err(format.name);
+            assert!(matches!(&error, Error::Garbled(text) if text.contains("Acme")), "{} {odd}: {error}", format.name);
         }
         for odd in ["null", "[]", "7", "{}", "{\"type\":\"unheard_of\"}"] {
             let bytes = format!("data: {odd}\n\n");
-            let read = dialect.lines(bytes.as_bytes(), 1000);
-            assert!(read.starts_with("error: "), "{} {odd}: {read}", dialect.name);
+            let read = format.lines(bytes.as_bytes(), 1000);
+            assert!(read.starts_with("error: "), "{} {odd}: {read}", format.name);
         }
     }
 }
 
-/// An id, a tool, arguments.
+/// The id, the tool and the arguments of a call.
 type Called = (&'static str, &'static str, &'static str);
 
-/// Arguments as text, whatever they are: the loop tells the model what was wrong with them.
+/// Tests that arguments are passed on as text, even if they are invalid: the turn reports the
+/// mistake to the model.
 #[test]
-fn calls_come_through_as_they_are() {
+fn invalid_calls_are_passed_on() {
     let rows: &[(&str, &[Called])] = &[
         ("not JSON", &[("c1", "read", "oops {")]),
         ("not an object", &[("c1", "read", "[1,2]")]),
@@ -301,20 +303,20 @@ fn calls_come_through_as_they_are() {
         ("one id for two calls", &[("same", "read", "{\"a\":1}"), ("same", "read", "{\"a\":2}")]),
         ("no ids", &[("", "read", "{\"a\":1}"), ("", "read", "{\"a\":2}")]),
     ];
-    for dialect in DIALECTS {
+    for format in ANSWER_FORMATS {
         for (name, calls) in rows {
             let mut events = Vec::new();
             for (at, (id, tool, arguments)) in calls.iter().enumerate() {
-                events.extend((dialect.call)(at, id, tool, arguments));
+                events.extend((format.call)(at, id, tool, arguments));
             }
-            events.extend((dialect.end)(true));
-            let read = dialect.lines(&dialect.bytes(&events, "\n", ""), 7);
+            events.extend((format.end)(true));
+            let read = format.lines(&format.bytes(&events, "\n", ""), 7);
             let blocks: Vec<&str> = read.lines().filter(|line| line.contains(" call ")).collect();
-            assert_eq!(blocks.len(), calls.len(), "{}, {name}: {read}", dialect.name);
+            assert_eq!(blocks.len(), calls.len(), "{}, {name}: {read}", format.name);
             for (block, (_, tool, arguments)) in blocks.iter().zip(*calls) {
                 let quoted = json!(arguments).to_string();
                 let arguments = block.ends_with(arguments) || block.ends_with(&quoted);
-                assert!(block.contains(tool) && arguments, "{}, {name}: {block}", dialect.name);
+                assert!(block.contains(tool) && arguments, "{}, {name}: {block}", format.name);
             }
         }
     }

@@ -1,6 +1,6 @@
-//! The body of a call: the options first, the conversation last, so that the bytes of one request are
-//! the beginning of the next one's. Where they are, they are kept and not written again: a long
-//! conversation costs each step what is new in it.
+//! The body of a request: the options first, the conversation last, so that the bytes of a request
+//! are the beginning of those of the next one. Those bytes are reused, so that each step of a long
+//! conversation only encodes the new messages.
 
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -12,27 +12,29 @@ use super::target::Target;
 use super::wire::merge;
 use super::{Error, Request};
 
-/// A body that is being written.
+/// A body under construction.
 pub struct RequestBody {
     bytes: Vec<u8>,
-    empty: bool,
+    is_empty: bool,
 }
 
-/// One value of the list that a conversation is on the wire.
+/// One element of the list that represents a conversation in a wire format.
 pub struct Element<T> {
-    /// It stands for the last of so many messages of the request.
+    /// The number of leading messages of the request that are encoded up to and including this
+    /// element.
     pub upto: usize,
-    /// It stays as it is whatever is said next.
+    /// Whether later messages leave the element unchanged.
     pub settled: bool,
     pub value: T,
 }
 
 impl RequestBody {
-    /// A body with these fields, with the user's options merged over them. A `null` takes a field
-    /// out. Fields of the conversation itself cannot be overridden.
+    /// Creates a body with the fields of `head`, with the user's options merged over them. A `null`
+    /// removes a field. Options named in `reserved` are ignored: those are the fields of the
+    /// conversation.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for what cannot be JSON.
+    /// [`Error::BadRequest`] if a value cannot be encoded as JSON.
     pub fn new(mut head: Map<String, Value>, options: &Map<String, Value>, reserved: &[&str]) -> Result<Self, Error> {
         for (name, value) in options {
             if !reserved.contains(&name.as_str()) {
@@ -42,33 +44,33 @@ impl RequestBody {
         head.retain(|_, value| !value.is_null());
         let mut bytes = serde_json::to_vec(&head).map_err(unencodable)?;
         bytes.pop();
-        Ok(Self { bytes, empty: head.is_empty() })
+        Ok(Self { bytes, is_empty: head.is_empty() })
     }
 
-    /// One more field.
+    /// Appends a field.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for what cannot be JSON.
+    /// [`Error::BadRequest`] if the value cannot be encoded as JSON.
     pub fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.name(name)?;
         serde_json::to_writer(&mut self.bytes, value).map_err(unencodable)
     }
 
     fn name(&mut self, name: &str) -> Result<(), Error> {
-        if !self.empty {
+        if !self.is_empty {
             self.bytes.push(b',');
         }
-        self.empty = false;
+        self.is_empty = false;
         serde_json::to_writer(&mut self.bytes, name).map_err(unencodable)?;
         self.bytes.push(b':');
         Ok(())
     }
 
-    /// The conversation, and with it the whole. What the request before it has written of the same
-    /// conversation is taken over.
+    /// Appends the conversation and completes the body. Bytes that the preceding request has in
+    /// common are reused.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for what cannot be JSON.
+    /// [`Error::BadRequest`] if an element cannot be encoded as JSON.
     pub fn finish<T: Serialize>(
         mut self,
         name: &str,
@@ -79,23 +81,25 @@ impl RequestBody {
         self.name(name)?;
         self.bytes.push(b'[');
         let head = self.bytes.len();
-        let earlier = request.body_cache.take(request, target).filter(|(kept, _)| kept.body.starts_with(&self.bytes));
+        let earlier =
+            request.body_cache.take(request, target).filter(|(cached, _)| cached.body.starts_with(&self.bytes));
         let (mut ends, earlier) = match earlier {
-            Some((mut kept, same)) => {
+            Some((mut cached, same)) => {
                 let fits = |(end, element): &(&ElementEnd, &Element<T>)| {
                     element.settled && element.upto == end.upto && element.upto <= same
                 };
-                let fitting = kept.ends.iter().zip(elements).take_while(fits).count();
-                kept.ends.truncate(fitting);
-                (kept.ends, Some(kept.body))
+                let fitting = cached.ends.iter().zip(elements).take_while(fits).count();
+                cached.ends.truncate(fitting);
+                (cached.ends, Some(cached.body))
             }
             None => (Vec::new(), None),
         };
+        // The cached body is of use only if at least one element can be reused.
         let (earlier, begin) = match (ends.last(), earlier) {
             (Some(end), Some(body)) => (Some(body), end.at),
             _ => (None, head),
         };
-        let mut bytes = if earlier.is_some() { Vec::new() } else { self.with_room(request) };
+        let mut bytes = if earlier.is_some() { Vec::new() } else { self.with_capacity_for(request) };
         let before = if earlier.is_some() { begin } else { 0 };
         for (place, element) in elements.iter().enumerate().skip(ends.len()) {
             if place > 0 {
@@ -110,7 +114,8 @@ impl RequestBody {
         let body = match earlier {
             None => Bytes::from(bytes),
             Some(earlier) => {
-                // Nobody sends it any more, so that it can grow where it is.
+                // The preceding request is no longer being sent, so its buffer can usually grow in
+                // place.
                 let grown = earlier.try_into_mut();
                 let mut whole = grown.unwrap_or_else(|shared| BytesMut::from(&shared[..begin]));
                 whole.truncate(begin);
@@ -122,11 +127,11 @@ impl RequestBody {
         Ok(body)
     }
 
-    /// With room for what the request holds, so that it need not be moved as it grows.
-    fn with_room(self, request: &Request) -> Vec<u8> {
+    /// Reserves space for the messages of the request, to avoid reallocations.
+    fn with_capacity_for(self, request: &Request) -> Vec<u8> {
         let mut bytes = self.bytes;
         let length: usize = request.messages.iter().map(ModelMessage::length).sum();
-        // Line ends and quotes take two bytes.
+        // Line breaks and quotation marks are escaped as two bytes.
         bytes.reserve(length + length / 8 + 128 * request.messages.len());
         bytes
     }
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn options_go_over_the_head_and_never_into_the_conversation() {
+    fn options_override_head_but_not_conversation() {
         let head = json!({"model": "m", "stream": true, "a": {"b": 1, "c": 2}});
         let options = json!({"a": {"b": 3}, "stream": null, "messages": [], "d": 4});
         let written = |head: Value, options: Value| {
@@ -166,11 +171,11 @@ mod tests {
         assert_eq!(written(json!({}), json!({})), r#"{"messages":["x"]}"#);
     }
 
-    fn request(words: &[&str]) -> Request {
+    fn request(texts: &[&str]) -> Request {
         Request {
             model: model("m"),
             system: vec!["s".into()],
-            messages: words.iter().map(|word| ModelMessage::User(vec![ModelInput::Text((*word).into())])).collect(),
+            messages: texts.iter().map(|text| ModelMessage::User(vec![ModelInput::Text((*text).into())])).collect(),
             tools: Vec::new(),
             must_call: false,
             params: ModelParams::default(),
@@ -179,17 +184,17 @@ mod tests {
         }
     }
 
-    /// An element for each message, the last few not settled.
-    fn elements<'a>(words: &[&'a str], unsettled: usize) -> Vec<Element<&'a str>> {
-        let element = |(at, word): (usize, &&'a str)| Element {
+    /// Makes an element of each message; the last `unsettled` ones are not settled.
+    fn elements<'a>(texts: &[&'a str], unsettled: usize) -> Vec<Element<&'a str>> {
+        let element = |(at, text): (usize, &&'a str)| Element {
             upto: at + 1,
-            settled: at + unsettled < words.len(),
-            value: *word,
+            settled: at + unsettled < texts.len(),
+            value: *text,
         };
-        words.iter().enumerate().map(element).collect()
+        texts.iter().enumerate().map(element).collect()
     }
 
-    /// Counts how often it is written.
+    /// A text that counts its serializations.
     struct Counted<'a>(&'a str, &'a Cell<usize>);
 
     impl Serialize for Counted<'_> {
@@ -200,11 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_not_written_again() {
+    fn unchanged_elements_are_not_encoded_again() {
         let target = || Target { base_url: "http://h".into(), ..Target::default() };
         type Change = fn(&mut Request, &mut Target, &mut Map<String, Value>);
         let nothing: Change = |_, _, _| {};
-        /// Words before and after, how many are unsettled, what else changes; elements written.
+        /// Messages before and after, the number of unsettled ones, another change; elements
+        /// encoded.
         type Row<'a> = (&'a [&'a str], &'a [&'a str], usize, Change, usize);
         let table: &[Row<'_>] = &[
             (&["a", "b"], &["a", "b", "c", "d"], 0, nothing, 2),
@@ -225,11 +231,11 @@ mod tests {
         ];
         for (n, (before, after, unsettled, change, written)) in table.iter().enumerate() {
             let count = Cell::new(0);
-            let write = |words: &[&str], request: &Request, target: &Target, head: &Map<String, Value>| {
+            let write = |texts: &[&str], request: &Request, target: &Target, head: &Map<String, Value>| {
                 count.set(0);
                 let counted =
                     |e: Element<_>| Element { upto: e.upto, settled: e.settled, value: Counted(e.value, &count) };
-                let elements: Vec<_> = elements(words, *unsettled).into_iter().map(counted).collect();
+                let elements: Vec<_> = elements(texts, *unsettled).into_iter().map(counted).collect();
                 RequestBody::new(head.clone(), &Map::new(), &[])
                     .unwrap()
                     .finish("m", &elements, request, target)
@@ -238,24 +244,25 @@ mod tests {
             let first = request(before);
             drop(write(before, &first, &target(), &Map::new()));
             let mut next = Request { body_cache: BodyCache::after(first), ..request(after) };
-            let (mut there, mut head) = (target(), Map::new());
-            change(&mut next, &mut there, &mut head);
-            let body = write(after, &next, &there, &head);
+            let mut changed_target = target();
+            let mut head = Map::new();
+            change(&mut next, &mut changed_target, &mut head);
+            let body = write(after, &next, &changed_target, &head);
             assert_eq!(count.get(), *written, "row {n}");
-            // Asked again, only what is not settled is written; and nothing of it can be told from the bytes.
-            assert_eq!(write(after, &next, &there, &head), body, "row {n}");
+            // A repeated request only encodes the unsettled elements, and has the same bytes.
+            assert_eq!(write(after, &next, &changed_target, &head), body, "row {n}");
             assert_eq!(count.get(), (*unsettled).min(after.len()), "row {n}");
-            assert_eq!(write(after, &next.clone(), &there, &head), body, "row {n}");
+            assert_eq!(write(after, &next.clone(), &changed_target, &head), body, "row {n}");
             assert_eq!(count.get(), after.len(), "row {n}");
         }
     }
 
     #[test]
-    fn what_somebody_still_sends_does_not_change() {
+    fn body_in_use_is_not_modified() {
         let first = request(&["a"]);
-        let write = |words: &[&str], request: &Request| {
+        let write = |texts: &[&str], request: &Request| {
             let body = RequestBody::new(Map::new(), &Map::new(), &[]).unwrap();
-            body.finish("m", &elements(words, 0), request, &Target::default()).unwrap()
+            body.finish("m", &elements(texts, 0), request, &Target::default()).unwrap()
         };
         let sent = write(&["a"], &first);
         let next = Request { body_cache: BodyCache::after(first), ..request(&["a", "b"]) };

@@ -1,15 +1,15 @@
-//! What is known of providers and models in general: addresses, limits, prices, abilities. A
-//! snapshot comes with the program, so that nothing has to be fetched before the first prompt.
+//! The catalogue: addresses, limits, prices and abilities of known providers and models. A snapshot
+//! is part of the program, so that nothing has to be fetched before the first prompt.
 //!
-//! The facts are those of <https://models.dev> (MIT licence, Copyright (c) 2025 models.dev), which
-//! OpenCode uses too, without descriptions and without models that are deprecated or do not answer
-//! in words. `providers.json` is small and read at once; `models.gz` holds one line per provider and
-//! is unpacked when the first of them is wanted.
+//! The data is that of <https://models.dev> (MIT licence, Copyright (c) 2025 models.dev), which
+//! OpenCode uses too, without descriptions and without models that are deprecated or do not output
+//! text. `providers.json` is small and read at once; `models.gz` contains one line per provider and
+//! is unpacked when a provider is first looked up.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ use serde_json::value::RawValue;
 
 use super::http::HttpClient;
 use super::{Error, Price};
-use crate::entry::{self as said, Rates};
+use crate::entry::{ModelEntry, ProviderEntry, Rates};
 use base::environment::{Environment, private_dir};
 
-/// The largest catalogue taken from elsewhere, in bytes.
-const LARGEST: usize = 64 << 20;
+/// The maximum size of a catalogue from elsewhere, in bytes.
+const MAX_CATALOG_BYTES: usize = 64 << 20;
 
-/// One line per provider, as it came with the program.
+/// One line per provider, from the bundled snapshot.
 const MODELS: &[u8] = include_bytes!("catalog/models.gz");
 
 #[derive(Debug)]
@@ -42,33 +42,33 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The snapshot that came with the program.
+    /// Returns the bundled snapshot.
     pub fn bundled() -> Self {
         let providers = serde_json::from_str(include_str!("catalog/providers.json")).unwrap_or_default();
         Self::of(providers, Cow::Borrowed(MODELS))
     }
 
-    /// Reads an `api.json`.
+    /// Parses an `api.json`.
     ///
     /// # Errors
-    /// Where it is none, or has no models.
+    /// An error if the text is no `api.json`, or has no models.
     pub fn parse(api: &str) -> io::Result<Self> {
         let (index, packed, _) = pack(api)?;
         Ok(Self::of(serde_json::from_slice(&index)?, packed.into()))
     }
 
-    /// The newest there is on this machine: the `api.json` that `OPENCODE_MODELS_PATH` names, else
-    /// what [`refresh`] kept, else the snapshot.
+    /// Returns the newest catalogue on this machine: the `api.json` named by
+    /// `OPENCODE_MODELS_PATH`, otherwise the one that [`refresh`] stored, otherwise the snapshot.
     pub fn load(environment: &Environment) -> Self {
         let own = environment.setting("MODELS_PATH").and_then(|path| std::fs::read_to_string(path).ok());
         if let Some(catalog) = own.and_then(|api| Self::parse(&api).ok()) {
             return catalog;
         }
-        let [providers, models] = kept(environment);
+        let [providers, models] = stored_paths(environment);
         let read = || Some((std::fs::read(providers).ok()?, std::fs::read(models).ok()?));
-        let kept = read()
+        let stored = read()
             .and_then(|(providers, models)| Some(Self::of(serde_json::from_slice(&providers).ok()?, models.into())));
-        kept.filter(|kept| !kept.providers.is_empty()).unwrap_or_else(Self::bundled)
+        stored.filter(|stored| !stored.providers.is_empty()).unwrap_or_else(Self::bundled)
     }
 
     fn of(providers: Vec<KnownProvider>, packed: Cow<'static, [u8]>) -> Self {
@@ -76,43 +76,46 @@ impl Catalog {
         Self { providers, ids, packed, lines: OnceLock::new() }
     }
 
-    /// The providers, with the variables that may hold their keys.
+    /// Returns the providers, with the variables that may hold their keys.
     pub fn ids(&self) -> &[(String, Vec<String>)] {
         &self.ids
     }
 
-    /// What people call a provider; its id where nobody knows it.
+    /// Returns the display name of a provider, or its id if it is unknown.
     pub fn name<'a>(&'a self, id: &'a str) -> &'a str {
         self.providers.iter().find(|provider| provider.id == id).map_or(id, |provider| &provider.name)
     }
 
-    /// What is known of a provider.
-    pub fn find(&self, id: &str) -> Option<said::ProviderEntry> {
+    /// Returns the settings of a provider.
+    pub fn find(&self, id: &str) -> Option<ProviderEntry> {
         let provider = self.providers.iter().find(|provider| provider.id == id)?;
         let line = self.lines().lines().find_map(|line| line.split_once('\t').filter(|(name, _)| *name == id));
         let rows: Vec<Row> = line.and_then(|(_, rows)| serde_json::from_str(rows).ok()).unwrap_or_default();
-        Some(said::ProviderEntry {
+        Some(ProviderEntry {
             id: provider.id.clone(),
             name: Some(provider.name.clone()),
             npm: provider.npm.clone(),
             base_url: provider.api.clone(),
             env: provider.env.clone(),
             models: rows.into_iter().map(Row::settings).collect(),
-            ..said::ProviderEntry::default()
+            ..ProviderEntry::default()
         })
     }
 
-    /// Whether models of that name see pictures, at most of the providers that have one; none where nobody does.
+    /// Whether models of this name accept images, by a majority of the providers that have one;
+    /// `None` if none has.
     pub fn sees(&self, name: &str) -> Option<bool> {
         let name = name.rsplit('/').next().unwrap_or(name);
-        // Every session asks this of every model of the user's own: only rows that may be meant are read.
+        // This runs for every configured model of every session, so only rows that may match are
+        // parsed.
         let end = format!("{name}\"");
         let end = memmem::Finder::new(&end);
         let named = |text: &str| {
             let before = |at: usize| at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
             end.find_iter(text.as_bytes()).any(|at| matches!(before(at), Some(b'"' | b'/')))
         };
-        let (mut yes, mut no) = (0, 0);
+        let mut yes = 0;
+        let mut no = 0;
         for (_, rows) in self.lines().lines().filter(|line| named(line)).filter_map(|line| line.split_once('\t')) {
             let rows: Vec<&RawValue> = serde_json::from_str(rows).unwrap_or_default();
             let meant = rows.into_iter().map(RawValue::get).filter(|row| named(row));
@@ -126,27 +129,27 @@ impl Catalog {
     }
 
     fn lines(&self) -> &str {
-        // One that was kept and is damaged says nothing: what came with the program does.
+        // If the stored data is damaged, the snapshot is used.
         self.lines.get_or_init(|| unpack(&self.packed).or_else(|| unpack(MODELS)).unwrap_or_default())
     }
 }
 
 fn unpack(packed: &[u8]) -> Option<String> {
     let mut text = String::new();
-    GzDecoder::new(packed).take(LARGEST as u64).read_to_string(&mut text).ok()?;
+    GzDecoder::new(packed).take(MAX_CATALOG_BYTES as u64).read_to_string(&mut text).ok()?;
     (!text.is_empty()).then_some(text)
 }
 
-/// What a look at the catalogue's home brought.
+/// The result of a catalogue update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CatalogRefresh {
-    /// There was a newer one, with so many models; the next [`Catalog::load`] finds it.
+    /// A newer catalogue with this many models; the next [`Catalog::load`] returns it.
     Newer(usize),
-    /// The one kept is the newest.
+    /// The stored catalogue is the newest.
     Same,
 }
 
-/// When and what was fetched last.
+/// The origin, version and time of the last update.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct FetchState {
@@ -156,83 +159,90 @@ struct FetchState {
     at: u64,
 }
 
-/// Whether it is time to look for a newer catalogue: once a day, and never where the user says so
-/// (`ADJUTANT_DISABLE_MODELS_FETCH`) or has a catalogue of their own.
+/// Whether an update is due: once a day, but never if the user disables it
+/// (`ADJUTANT_DISABLE_MODELS_FETCH`) or provides a catalogue.
 pub fn is_due(environment: &Environment) -> bool {
     const DAY: u64 = 24 * 60 * 60 * 1000;
-    let unwanted = environment.setting("DISABLE_MODELS_FETCH").is_some_and(|v| !matches!(v, "0" | "false"));
-    if unwanted || environment.setting("MODELS_PATH").is_some() {
+    let is_disabled = environment.setting("DISABLE_MODELS_FETCH").is_some_and(|v| !matches!(v, "0" | "false"));
+    if is_disabled || environment.setting("MODELS_PATH").is_some() {
         return false;
     }
-    let seen = seen(environment);
-    seen.origin != origin(environment) || environment.now().0.abs_diff(seen.at) > DAY
+    let state = fetch_state(environment);
+    state.origin != origin(environment) || environment.now().0.abs_diff(state.at) > DAY
 }
 
-/// Asks whether there is a newer catalogue than the one kept, and keeps it for the next
+/// Fetches the catalogue if it is newer than the stored one, and stores it for the next
 /// [`Catalog::load`].
 ///
 /// # Errors
-/// [`Error::Network`] and the like where it cannot be fetched, [`Error::Garbled`] where it is no
-/// catalogue or cannot be kept.
+/// [`Error::Network`] and others if it cannot be fetched, [`Error::Garbled`] if it is no catalogue
+/// or cannot be stored.
 pub async fn refresh(client: &HttpClient, environment: &Environment) -> Result<CatalogRefresh, Error> {
-    const PATIENCE: Duration = Duration::from_secs(30);
-    let mut seen = seen(environment);
+    const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+    let mut state = fetch_state(environment);
     let origin = origin(environment);
-    let whole = kept(environment).iter().all(|path| path.exists());
-    let known = if whole && seen.origin == origin { std::mem::take(&mut seen.etag) } else { String::new() };
-    let headers: Vec<_> =
-        (!known.is_empty()).then(|| ("if-none-match".to_owned(), known.clone())).into_iter().collect();
+    let is_stored = stored_paths(environment).iter().all(|path| path.exists());
+    let known_etag = if is_stored && state.origin == origin { std::mem::take(&mut state.etag) } else { String::new() };
+    let mut headers = Vec::new();
+    if !known_etag.is_empty() {
+        headers.push(("if-none-match".to_owned(), known_etag.clone()));
+    }
     let url = format!("{origin}/api.json");
-    let fetched = tokio::time::timeout(PATIENCE, client.fetch("The model catalogue", &url, &headers, LARGEST)).await;
-    let (body, etag) = fetched.map_err(|_| Error::Stalled(PATIENCE))??;
-    let unkept = |e: io::Error| Error::Garbled(format!("The model catalogue could not be kept: {e}."));
-    let seen = FetchState { origin, etag: etag.unwrap_or(known), at: environment.now().0 };
+    let fetch = client.fetch("The model catalogue", &url, &headers, MAX_CATALOG_BYTES);
+    let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
+    let (body, etag) = fetched.map_err(|_| Error::Stalled(FETCH_TIMEOUT))??;
+    let state = FetchState { origin, etag: etag.unwrap_or(known_etag), at: environment.now().0 };
     let environment = environment.clone();
-    // Packing takes a good part of a second.
-    let kept = base::task::spawn_blocking(move || keep(&environment, body.as_deref(), &seen)).await;
-    kept.map_err(io::Error::other).and_then(|kept| kept).map_err(unkept)
+    // Compression takes a good part of a second.
+    let stored = base::task::spawn_blocking(move || store(&environment, body.as_deref(), &state)).await;
+    stored
+        .map_err(io::Error::other)
+        .and_then(|stored| stored)
+        .map_err(|e| Error::Garbled(format!("The model catalogue could not be kept: {e}.")))
 }
 
-fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io::Result<CatalogRefresh> {
+fn store(environment: &Environment, api: Option<&[u8]>, state: &FetchState) -> io::Result<CatalogRefresh> {
     let dir = &environment.dirs.cache;
     private_dir(dir)?;
-    let put = |path: PathBuf, bytes: &[u8]| {
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        file.write_all(bytes)?;
-        file.persist(path).map(drop).map_err(|e| e.error)
-    };
     let refreshed = match api {
         None => CatalogRefresh::Same,
         Some(api) => {
             let (index, packed, count) = pack(&String::from_utf8_lossy(api))?;
-            for (path, bytes) in kept(environment).into_iter().zip([index, packed]) {
-                put(path, &bytes)?;
+            for (path, bytes) in stored_paths(environment).into_iter().zip([index, packed]) {
+                write_file(dir, &path, &bytes)?;
             }
             CatalogRefresh::Newer(count)
         }
     };
-    put(seen_path(environment), &serde_json::to_vec(seen)?)?;
+    write_file(dir, &fetch_state_path(environment), &serde_json::to_vec(state)?)?;
     Ok(refreshed)
+}
+
+/// Writes a file atomically; `dir` is its directory.
+fn write_file(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(bytes)?;
+    file.persist(path).map(drop).map_err(|e| e.error)
 }
 
 fn origin(environment: &Environment) -> String {
     environment.setting("MODELS_URL").unwrap_or("https://models.dev").trim_end_matches('/').to_owned()
 }
 
-fn seen_path(environment: &Environment) -> PathBuf {
+fn fetch_state_path(environment: &Environment) -> PathBuf {
     environment.dirs.cache.join("catalog.json")
 }
 
-fn seen(environment: &Environment) -> FetchState {
-    let text = std::fs::read(seen_path(environment)).unwrap_or_default();
+fn fetch_state(environment: &Environment) -> FetchState {
+    let text = std::fs::read(fetch_state_path(environment)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-fn kept(environment: &Environment) -> [PathBuf; 2] {
+fn stored_paths(environment: &Environment) -> [PathBuf; 2] {
     ["providers.json", "models.gz"].map(|name| environment.dirs.cache.join(name))
 }
 
-/// Makes the two files out of an `api.json`, and counts the models.
+/// Converts an `api.json` to the contents of the two files, and counts the models.
 fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
     let all: BTreeMap<String, ApiProvider> = serde_json::from_str(api)?;
     let mut providers = Vec::new();
@@ -273,7 +283,7 @@ struct KnownProvider {
     api: Option<String>,
 }
 
-/// A model, with short names: there are thousands of them.
+/// A model, with short names, because there are thousands of models.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Row {
     i: String,
@@ -281,19 +291,20 @@ struct Row {
     n: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     d: Option<String>,
-    /// What it can: `a` attachments, `r` reasoning, `t` temperature, `c` calls, `i` images, `p` PDF.
+    /// The abilities: `a` attachments, `r` reasoning, `t` temperature, `c` calls, `i` images, `p`
+    /// PDF.
     f: String,
-    /// Context, output, input.
+    /// The limits in tokens: context, output, input.
     l: Vec<u64>,
-    /// Input, output, cache read, cache write.
+    /// The rates: input, output, cache read, cache write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     p: Option<Vec<f64>>,
-    /// The same for requests with more input than so many tokens, shortest first.
+    /// Rates of longer requests: the threshold in input tokens, ascending, and the rates above it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     x: Vec<(u64, Vec<f64>)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     e: Option<Vec<String>>,
-    /// The field its reasoning goes back in.
+    /// The field in which the model's reasoning is sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     r: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,18 +315,20 @@ struct Row {
     u: Option<String>,
 }
 
+/// Converts the rates of a row.
+fn rates(row: &[f64]) -> Rates {
+    let at = |i: usize| row.get(i).copied();
+    Rates::new(at(0).unwrap_or(0.0), at(1).unwrap_or(0.0), at(2), at(3))
+}
+
 impl Row {
-    fn settings(self) -> said::ModelEntry {
+    fn settings(self) -> ModelEntry {
         let can = |letter: char| self.f.contains(letter);
         let kinds = [('i', "image"), ('p', "pdf")];
         let modalities = kinds.iter().filter(|(letter, _)| can(*letter)).map(|(_, kind)| (*kind).to_owned());
         let limit = |at: usize| self.l.get(at).copied().filter(|n| *n > 0);
-        let rates = |p: &Vec<f64>| {
-            let at = |i: usize| p.get(i).copied();
-            Rates::new(at(0).unwrap_or(0.0), at(1).unwrap_or(0.0), at(2), at(3))
-        };
         let longer = || self.x.iter().map(|(size, p)| (*size, rates(p))).collect();
-        said::ModelEntry {
+        ModelEntry {
             name: self.n.clone(),
             released: self.d.clone(),
             attachment: Some(can('a')),
@@ -333,7 +346,7 @@ impl Row {
             npm: self.w.clone(),
             api: self.u.clone(),
             key: self.i,
-            ..said::ModelEntry::default()
+            ..ModelEntry::default()
         }
     }
 }
@@ -456,9 +469,8 @@ struct ModelOverride {
 
 impl ApiModel {
     fn row(self) -> Option<Row> {
-        let has = |list: &[String], kind: &str| list.iter().any(|one| one == kind);
-        let speaks = self.modalities.output.is_empty() || has(&self.modalities.output, "text");
-        if !speaks || self.status.as_deref() == Some("deprecated") {
+        let outputs_text = self.modalities.output.is_empty() || has_kind(&self.modalities.output, "text");
+        if !outputs_text || self.status.as_deref() == Some("deprecated") {
             return None;
         }
         let flags = [
@@ -466,18 +478,20 @@ impl ApiModel {
             ('r', self.reasoning),
             ('t', self.temperature.unwrap_or(true)),
             ('c', self.tool_call),
-            ('i', has(&self.modalities.input, "image")),
-            ('p', has(&self.modalities.input, "pdf")),
+            ('i', has_kind(&self.modalities.input, "image")),
+            ('p', has_kind(&self.modalities.input, "pdf")),
         ];
         let mut l = vec![self.limit.context, self.limit.output, self.limit.input];
         l.truncate(if self.limit.input > 0 { 3 } else { 2 });
-        let (p, x) = (self.cost.as_ref().map(Cost::row), self.cost.iter().flat_map(Cost::longer).collect());
+        let p = self.cost.as_ref().map(Cost::row);
+        let x = self.cost.iter().flat_map(Cost::longer).collect();
+        let e = if self.reasoning { self.reasoning_options.as_deref().map(efforts) } else { None };
         let interleaved = self.interleaved.and_then(|value| match value {
             Value::String(field) => Some(field),
             Value::Object(map) => map.get("field").and_then(Value::as_str).map(str::to_owned),
             _ => None,
         });
-        let elsewhere = self.provider.unwrap_or_default();
+        let overrides = self.provider.unwrap_or_default();
         Some(Row {
             n: self.name.filter(|name| *name != self.id),
             d: self.release_date,
@@ -485,17 +499,21 @@ impl ApiModel {
             l,
             p,
             x,
-            e: self.reasoning_options.filter(|_| self.reasoning).map(|options| efforts(&options)),
+            e,
             r: interleaved,
             s: self.status,
-            w: elsewhere.npm,
-            u: elsewhere.api,
+            w: overrides.npm,
+            u: overrides.api,
             i: self.id,
         })
     }
 }
 
-/// The efforts a model can be asked for: by name, else by how much it may think.
+fn has_kind(list: &[String], kind: &str) -> bool {
+    list.iter().any(|entry| entry == kind)
+}
+
+/// Returns the efforts of a model: by name, otherwise by its thinking budget.
 fn efforts(options: &[Value]) -> Vec<String> {
     let of = |kind: &str| options.iter().find(|option| option.get("type").and_then(Value::as_str) == Some(kind));
     if let Some(values) = of("effort").and_then(|effort| effort.get("values")?.as_array()) {
@@ -513,7 +531,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_snapshot_knows_the_usual_ones() {
+    fn snapshot_contains_common_providers() {
         let catalog = Catalog::bundled();
         assert!(catalog.ids().len() > 100);
         for (id, env) in catalog.ids() {
@@ -539,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_file_is_packed_and_read_again() {
+    fn packed_api_file_is_read_back() {
         let api = r#"{"acme": {"id": "acme", "name": "Acme", "env": ["ACME_KEY"], "npm": "@ai-sdk/openai-compatible", "api": "https://a/v1", "models": {
             "m": {"id": "m", "name": "M", "attachment": true, "reasoning": true, "tool_call": true, "temperature": false, "release_date": "2026-01-01",
                   "modalities": {"input": ["text", "image"], "output": ["text"]}, "limit": {"context": 100, "output": 10}, "cost": {"input": 1, "output": 2, "tiers": [{"input": 3, "output": 4, "tier": {"type": "context", "size": 99}}]},
@@ -571,11 +589,11 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_copy_is_as_good_as_none() {
+    fn damaged_copy_is_ignored() {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         std::fs::create_dir_all(&environment.dirs.cache).unwrap();
-        let [providers, models] = kept(&environment);
+        let [providers, models] = stored_paths(&environment);
         let list = include_str!("catalog/providers.json");
         for (list, packed) in [("[]", MODELS), ("{", MODELS), (list, b"not packed"), (list, &MODELS[..1_000])] {
             std::fs::write(&providers, list).unwrap();
@@ -585,10 +603,10 @@ mod tests {
         }
     }
 
-    /// Makes the snapshot anew from the `api.json` that `ADJUTANT_API_JSON` names; without it there
-    /// is nothing to do.
+    /// Generates the snapshot from the `api.json` named by `ADJUTANT_API_JSON`; without that
+    /// variable it does nothing.
     #[test]
-    fn the_snapshot_can_be_made() {
+    fn snapshot_can_be_generated() {
         let Some(path) = Environment::read().var("ADJUTANT_API_JSON").map(PathBuf::from) else { return };
         let (index, packed, count) = pack(&std::fs::read_to_string(path).unwrap()).unwrap();
         let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog"));

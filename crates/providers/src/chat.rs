@@ -1,7 +1,7 @@
-//! OpenAI's Chat Completions, and the many servers that speak it more or less.
+//! OpenAI's Chat Completions API, and the many servers that implement it more or less.
 //!
-//! What they disagree on is repaired here: reasoning comes in four different places, calls lack
-//! ids or indices or repeat their name in every piece, the reason to stop is missing or wrong.
+//! This format repairs their differences: reasoning is in one of four fields, calls lack ids or
+//! indices or repeat their name in every chunk, the finish reason is missing or wrong.
 
 mod chunk;
 mod decode;
@@ -32,7 +32,7 @@ impl Wire for Chat {
 
     fn efforts(&self, model: &Model) -> Vec<String> {
         let id = model.api_id.to_lowercase();
-        // These reason or do not; how hard is not theirs to be told.
+        // For these models the effort cannot be chosen.
         let fixed = ["deepseek-chat", "deepseek-reasoner", "deepseek-r1", "minimax", "glm", "kimi", "qwen", "sonar"];
         if fixed.iter().any(|name| id.contains(name)) {
             return Vec::new();

@@ -1,8 +1,8 @@
-//! What a provider's complaint means. Pure: status, headers and body in, an [`Error`] out, whose
-//! text says who complained, with which status and why.
+//! Classification of provider errors. Pure: status, headers and body in, an [`Error`] out, whose
+//! text names the provider, the status and the reason.
 //!
 //! Providers agree neither on codes nor on statuses (a conversation that is too long is a 400, a
-//! 413, a 422 or an event inside a 200), so the words count as much as the numbers.
+//! 413, a 422 or an event inside a 200), so the text counts as much as the numbers.
 
 use std::time::Duration;
 
@@ -12,21 +12,23 @@ use serde_json::Value;
 use super::Error;
 use base::environment::Timestamp;
 
-/// A longer wait than this is worth telling: nobody sits through it.
-const WORTH_TELLING: Duration = Duration::from_secs(60);
+/// A longer wait than this is part of the message, because users do not wait for it.
+const MIN_REPORTED_WAIT: Duration = Duration::from_secs(60);
+/// The maximum length of the reason in a message, in characters.
+const MAX_REASON_CHARS: usize = 600;
 
-/// The classification of a reply that is not an answer.
+/// Classifies an HTTP response that is not an answer.
 pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Timestamp) -> Error {
-    let complaint = ErrorBody::read(body);
-    let wait = wait(headers, &complaint.body, now);
-    let reason = complaint.reason(body);
+    let error = ErrorBody::read(body);
+    let wait = wait(headers, &error.body, now);
+    let reason = error.reason(body);
     let phrase = reqwest::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
     let head = match phrase {
         Some(phrase) => format!("{who} answered {status} {phrase}"),
         None => format!("{who} answered {status}"),
     };
     let mut message = if reason.is_empty() { format!("{head}.") } else { format!("{head}: {}", sentence(&reason)) };
-    if complaint.html {
+    if error.is_html {
         message = match status {
             401 | 403 => format!("{head} with a web page: a gateway or proxy in between blocked the request."),
             _ => format!("{head} with a web page instead of an answer: {reason}"),
@@ -37,24 +39,24 @@ pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Times
         let message = format!("{head}: it sends us to {target}. If that is right, set the provider's baseURL to it.");
         return Error::BadRequest(message);
     }
-    if let Some(asked) = wait.filter(|wait| *wait > WORTH_TELLING) {
-        message = format!("{message} It asks to wait {}.", spoken(asked));
+    if let Some(requested) = wait.filter(|wait| *wait > MIN_REPORTED_WAIT) {
+        message = format!("{message} It asks to wait {}.", format_wait(requested));
     }
-    kind(&ErrorHints { status: Some(status), wait, ..complaint.hints(&reason) }).error(message, wait)
+    kind(&ErrorHints { status: Some(status), wait, ..error.hints(&reason) }).error(message, wait)
 }
 
-/// The classification of an error object inside an answer.
+/// Classifies an error object inside an answer.
 pub fn event(who: &str, error: &Value) -> Error {
-    let complaint = ErrorBody { body: error.clone(), html: false };
-    let reason = complaint.reason("");
-    let hints = complaint.hints(&reason);
-    let message = match (&reason, hints.code.first()) {
+    let parsed = ErrorBody { body: error.clone(), is_html: false };
+    let reason = parsed.reason("");
+    let hints = parsed.hints(&reason);
+    let message = match (&reason, hints.codes.first()) {
         (reason, _) if !reason.is_empty() => format!("{who} broke off: {}", sentence(reason)),
         (_, Some(code)) => format!("{who} broke off: {}", sentence(code)),
         _ => format!("{who} broke off without a reason."),
     };
-    // A number in an event's `code` is the status it would have had.
-    let status = hints.code.iter().find_map(|code| code.parse().ok()).filter(|n| (400..600).contains(n));
+    // A number in the `code` of an event is the HTTP status that the error would have had.
+    let status = hints.codes.iter().find_map(|code| code.parse().ok()).filter(|n| (400..600).contains(n));
     let wait = wait(&HeaderMap::new(), error, Timestamp::default());
     kind(&ErrorHints { status, wait, ..hints }).error(message, wait)
 }
@@ -91,25 +93,25 @@ impl ErrorKind {
 #[derive(Default)]
 struct ErrorHints {
     status: Option<u16>,
-    /// Whatever the body has for codes and types, lower case.
-    code: Vec<String>,
-    /// The words, lower case.
-    words: String,
+    /// All codes and types in the body, in lower case.
+    codes: Vec<String>,
+    /// The text, in lower case.
+    text: String,
     wait: Option<Duration>,
 }
 
 impl ErrorHints {
-    fn code(&self, any: &[&str]) -> bool {
-        self.code.iter().any(|code| any.contains(&code.as_str()))
+    fn has_code(&self, any: &[&str]) -> bool {
+        self.codes.iter().any(|code| any.contains(&code.as_str()))
     }
 
-    fn says(&self, any: &[&str]) -> bool {
-        any.iter().any(|part| self.words.contains(part))
+    fn contains(&self, any: &[&str]) -> bool {
+        any.iter().any(|part| self.text.contains(part))
     }
 }
 
-/// How providers say that the conversation is too long. Collected from their documentation and
-/// from the messages users reported.
+/// Messages for a conversation that is too long, from the providers' documentation and from users'
+/// reports.
 const OVERFLOW: &[&str] = &[
     "prompt is too long",
     "input is too long",
@@ -140,16 +142,16 @@ const OVERFLOW: &[&str] = &[
     "n_ctx",
 ];
 
-/// Whether words of any kind say that what was sent has more tokens than fit: the input is named, its size is, and
-/// that it is too much. What is said of the answer's length, or of a field's, is something else.
-fn too_long(words: &str) -> bool {
-    let tokens: Vec<&str> = words.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    let names = |any: &[&str]| tokens.iter().any(|word| any.contains(word));
-    let says = |any: &[&str]| any.iter().any(|part| words.contains(part));
-    let input = names(&["prompt", "prompts", "input", "inputs", "context", "conversation", "sequence"])
-        || says(&["model length", "model's length", "total number of tokens"]);
-    let size = names(&["token", "tokens", "context", "window"]) || (names(&["prompt"]) && names(&["length"]));
-    let too_much = says(&[
+/// Whether a text reports that the request has too many tokens: it must name the input, its size,
+/// and that it is too large. Messages about the length of the answer or of a field do not match.
+fn is_too_long(text: &str) -> bool {
+    let tokens: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let has_word = |any: &[&str]| tokens.iter().any(|token| any.contains(token));
+    let contains = |any: &[&str]| any.iter().any(|part| text.contains(part));
+    let input = has_word(&["prompt", "prompts", "input", "inputs", "context", "conversation", "sequence"])
+        || contains(&["model length", "model's length", "total number of tokens"]);
+    let size = has_word(&["token", "tokens", "context", "window"]) || (has_word(&["prompt"]) && has_word(&["length"]));
+    let too_much = contains(&[
         "exceed",
         "longer than",
         "larger than",
@@ -170,8 +172,8 @@ fn too_long(words: &str) -> bool {
         "doesn't fit",
         "maximum model length",
     ]);
-    // Validators begin like this when a parameter is wrong.
-    input && size && too_much && !says(&["should be", "should have"])
+    // Validation errors about a parameter begin like this.
+    input && size && too_much && !contains(&["should be", "should have"])
 }
 
 const QUOTA: &[&str] = &[
@@ -221,7 +223,7 @@ const FILTERED: &[&str] = &[
     "data_inspection_failed",
 ];
 
-/// How providers say that they do not take a picture, whatever it is that is wrong with it.
+/// Messages for a rejected image, whatever is wrong with it.
 const PICTURE: &[&str] = &[
     "could not process image",
     "unable to process input image",
@@ -257,15 +259,21 @@ const PICTURE: &[&str] = &[
 ];
 
 fn kind(hints: &ErrorHints) -> ErrorKind {
-    let about = !matches!(hints.status, Some(401 | 403 | 408 | 429));
-    if about && hints.says(PICTURE) { ErrorKind::Picture } else { kind_of_words(hints) }
+    let may_concern_content = !matches!(hints.status, Some(401 | 403 | 408 | 429));
+    if may_concern_content && hints.contains(PICTURE) { ErrorKind::Picture } else { kind_without_pictures(hints) }
 }
 
-fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
+fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
     let status = hints.status.unwrap_or(0);
-    let rate = hints.code(&["rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"])
-        || hints.says(&["rate limit", "rate_limit", "too many requests", "requests per minute", "tokens per minute"]);
-    let overflow_code = hints.code(&[
+    let rate = hints.has_code(&["rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"])
+        || hints.contains(&[
+            "rate limit",
+            "rate_limit",
+            "too many requests",
+            "requests per minute",
+            "tokens per minute",
+        ]);
+    let overflow_code = hints.has_code(&[
         "context_length_exceeded",
         "model_context_window_exceeded",
         "request_too_large",
@@ -273,24 +281,25 @@ fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
     ]);
     if overflow_code
         || status == 413
-        || (status != 429 && !rate && status < 500 && (hints.says(OVERFLOW) || too_long(&hints.words)))
+        || (status != 429 && !rate && status < 500 && (hints.contains(OVERFLOW) || is_too_long(&hints.text)))
     {
         return ErrorKind::Overflow;
     }
     let quota = status == 402
-        || hints.code(&[
+        || hints.has_code(&[
             "insufficient_quota",
             "billing_error",
             "billing_not_active",
             "freeusagelimiterror",
             "gousagelimiterror",
         ])
-        || hints.says(QUOTA);
-    // Google says "exceeded your current quota" for a minute's quota too, and then when to retry.
+        || hints.contains(QUOTA);
+    // Google reports "exceeded your current quota" for a quota per minute too, and then the
+    // time of a retry.
     if quota && !(status == 429 && hints.wait.is_some()) {
         return ErrorKind::Quota;
     }
-    if hints.says(FILTERED) || hints.code(&["content_filter", "content_policy_violation", "refusal"]) {
+    if hints.contains(FILTERED) || hints.has_code(&["content_filter", "content_policy_violation", "refusal"]) {
         return ErrorKind::Filtered;
     }
     match status {
@@ -300,16 +309,16 @@ fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
         408 | 425 | 500.. => return ErrorKind::Overloaded,
         _ => {}
     }
-    if rate || hints.code(&["resource_exhausted"]) {
+    if rate || hints.has_code(&["resource_exhausted"]) {
         return ErrorKind::RateLimited;
     }
-    let auth = hints.code(&[
+    let auth = hints.has_code(&[
         "authentication_error",
         "permission_error",
         "invalid_api_key",
         "unauthenticated",
         "permission_denied",
-    ]) || hints.says(&[
+    ]) || hints.contains(&[
         "api key not valid",
         "invalid api key",
         "incorrect api key",
@@ -319,7 +328,7 @@ fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
     if auth {
         return ErrorKind::Auth;
     }
-    let busy = hints.code(&[
+    let busy = hints.has_code(&[
         "overloaded_error",
         "api_error",
         "server_error",
@@ -329,8 +338,9 @@ fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
         "server_is_overloaded",
     ]);
     if status == 0 {
-        // Inside an answer: a request that was taken is not a bad one, unless it says so.
-        let bad = hints.code(&[
+        // Inside an answer the request was already accepted, so it is not invalid, unless a code
+        // states it.
+        let bad = hints.has_code(&[
             "invalid_request_error",
             "invalid_prompt",
             "invalid_argument",
@@ -339,27 +349,27 @@ fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
         ]);
         return if bad && !busy { ErrorKind::BadRequest } else { ErrorKind::Overloaded };
     }
-    if busy || hints.says(BUSY) && status != 404 { ErrorKind::Overloaded } else { ErrorKind::BadRequest }
+    if busy || hints.contains(BUSY) && status != 404 { ErrorKind::Overloaded } else { ErrorKind::BadRequest }
 }
 
 struct ErrorBody {
     body: Value,
-    html: bool,
+    is_html: bool,
 }
 
 impl ErrorBody {
     fn read(body: &str) -> Self {
-        let html = body.trim_start().starts_with('<');
-        let parsed = if html { Value::Null } else { serde_json::from_str(body).unwrap_or(Value::Null) };
+        let is_html = body.trim_start().starts_with('<');
+        let parsed = if is_html { Value::Null } else { serde_json::from_str(body).unwrap_or(Value::Null) };
         // Gemini wraps its errors in a list.
         let parsed = match parsed {
             Value::Array(mut list) if !list.is_empty() => list.swap_remove(0),
             other => other,
         };
-        Self { body: parsed, html }
+        Self { body: parsed, is_html }
     }
 
-    /// The object that holds the words.
+    /// Returns the object that contains the message.
     fn inner(&self) -> &Value {
         match self.body.get("error") {
             Some(inner @ Value::Object(_)) => inner,
@@ -369,10 +379,10 @@ impl ErrorBody {
 
     fn reason(&self, raw: &str) -> String {
         let inner = self.inner();
-        // OpenRouter keeps what the provider behind it said in `metadata.raw`.
-        let behind = inner.pointer("/metadata/raw").and_then(Value::as_str).map(|raw| {
-            let told = Self::read(raw).reason(raw);
-            if told.is_empty() { raw.to_owned() } else { told }
+        // OpenRouter puts the error of the upstream provider into `metadata.raw`.
+        let upstream = inner.pointer("/metadata/raw").and_then(Value::as_str).map(|raw| {
+            let reason = Self::read(raw).reason(raw);
+            if reason.is_empty() { raw.to_owned() } else { reason }
         });
         let direct = ["message", "msg", "detail", "error_description", "error", "reason", "errorMessage"]
             .iter()
@@ -380,19 +390,19 @@ impl ErrorBody {
             .or_else(|| inner.pointer("/errors/0/message").and_then(text_of))
             .or_else(|| inner.pointer("/detail/0/msg").and_then(text_of))
             .or_else(|| inner.as_str().map(str::to_owned));
-        let words = match (direct, behind) {
-            (Some(direct), Some(behind)) => format!("{direct} ({behind})"),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) if self.html => excerpt(raw.as_bytes()),
+        let text = match (direct, upstream) {
+            (Some(direct), Some(upstream)) => format!("{direct} ({upstream})"),
+            (Some(reason), None) | (None, Some(reason)) => reason,
+            (None, None) if self.is_html => excerpt(raw.as_bytes()),
             (None, None) => raw.trim().to_owned(),
         };
-        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-        shortened(&words, 600)
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        shortened(&text, MAX_REASON_CHARS)
     }
 
     fn hints(&self, reason: &str) -> ErrorHints {
         let inner = self.inner();
-        let code = ["code", "type", "status", "reason", "__type"]
+        let codes = ["code", "type", "status", "reason", "__type"]
             .iter()
             .flat_map(|key| [inner.get(key), self.body.get(key)])
             .flatten()
@@ -403,8 +413,8 @@ impl ErrorBody {
             })
             .filter(|code| code != "error")
             .collect::<Vec<_>>();
-        let words = format!("{} {}", reason.to_lowercase(), code.join(" "));
-        ErrorHints { status: None, code, words, wait: None }
+        let text = format!("{} {}", reason.to_lowercase(), codes.join(" "));
+        ErrorHints { status: None, codes, text, wait: None }
     }
 }
 
@@ -416,15 +426,14 @@ fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// How long the provider asks to wait: `retry-after-ms`, `retry-after` in seconds or as a date,
-/// Gemini's `retryDelay`. Nothing for the past or for nonsense.
+/// Returns the wait that the provider requests: `retry-after-ms`, `retry-after` in seconds or as a
+/// date, Gemini's `retryDelay`. `None` for a time in the past and for invalid values.
 fn wait(headers: &HeaderMap, body: &Value, now: Timestamp) -> Option<Duration> {
     let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim);
-    let seconds = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite());
     let found = header("retry-after-ms")
-        .and_then(seconds)
+        .and_then(finite_number)
         .map(|ms| ms / 1000.0)
-        .or_else(|| header("retry-after").and_then(seconds))
+        .or_else(|| header("retry-after").and_then(finite_number))
         .or_else(|| {
             let date = header("retry-after")?;
             let at = jiff::fmt::rfc2822::parse(date).ok()?.timestamp().as_millisecond();
@@ -433,12 +442,16 @@ fn wait(headers: &HeaderMap, body: &Value, now: Timestamp) -> Option<Duration> {
         .or_else(|| {
             let details = body.pointer("/error/details").or_else(|| body.get("details"))?.as_array()?;
             let delay = details.iter().find_map(|d| d.get("retryDelay"))?.as_str()?;
-            seconds(delay.strip_suffix('s')?)
+            finite_number(delay.strip_suffix('s')?)
         })?;
     (found > 0.0).then(|| Duration::from_secs_f64(found.min(1e9)))
 }
 
-fn spoken(wait: Duration) -> String {
+fn finite_number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|n: &f64| n.is_finite())
+}
+
+fn format_wait(wait: Duration) -> String {
     let minutes = wait.as_secs().div_ceil(60);
     match minutes {
         0..=119 => format!("{minutes} minutes"),
@@ -451,14 +464,14 @@ fn sentence(text: &str) -> String {
     if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+fn shortened(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
 }
 
-/// The first 200 bytes of something that was not expected, safe to show.
+/// Returns the first 200 bytes of unexpected data, escaped for display.
 pub fn excerpt(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(200)];
     let text = String::from_utf8_lossy(cut);

@@ -1,5 +1,5 @@
-//! Conversations that every wire must write and answers that every decoder must survive: what the
-//! wires promise in common, in one table. What each alone promises is beside it.
+//! Tests of the guarantees that all wire formats share: conversations that every format must
+//! encode, and answers that every decoder must survive. The `tests.rs` of a format tests the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn user(text: &str) -> ModelMessage {
     ModelMessage::User(vec![ModelInput::Text(text.into())])
 }
 
-fn said(text: &str) -> ModelMessage {
+fn assistant(text: &str) -> ModelMessage {
     ModelMessage::Assistant(vec![ModelOutput::Text { text: text.into(), provider: Map::new() }])
 }
 
@@ -67,14 +67,15 @@ fn failed(id: &str, wire: Option<&str>) -> CallResult {
 
 fn long() -> Vec<ModelMessage> {
     let turn = |n: usize| {
-        let (id, wire) = (format!("call_{n}"), format!("w{}", n % 7));
+        let id = format!("call_{n}");
+        let wire = format!("w{}", n % 7);
         let one = [(id.as_str(), Some(wire.as_str()))];
-        [user("more"), calls(&one), results(&one), said("so")]
+        [user("more"), calls(&one), results(&one), assistant("so")]
     };
     (0..250).flat_map(turn).collect()
 }
 
-/// A name and a conversation.
+/// The name of a case and its conversation.
 type Row = (&'static str, Vec<ModelMessage>);
 
 fn conversations() -> Vec<Row> {
@@ -83,9 +84,9 @@ fn conversations() -> Vec<Row> {
     vec![
         ("nothing", vec![]),
         ("a word", vec![user("hi")]),
-        ("blank words", vec![user(" "), said(" "), user("")]),
+        ("blank words", vec![user(" "), assistant(" "), user("")]),
         ("the user twice", vec![user("a"), user("b")]),
-        ("the model first", vec![said("a"), user("b")]),
+        ("the model first", vec![assistant("a"), user("b")]),
         ("calls with one id", vec![user("a"), calls(&doubled), results(&doubled), user("b")]),
         ("ids nobody takes", vec![user("a"), calls(&odd), results(&odd)]),
         (
@@ -198,22 +199,24 @@ fn request(messages: Vec<ModelMessage>, tools: bool) -> Request {
     }
 }
 
-/// Every value of a name, wherever it stands.
-fn all<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
+/// Collects the string values of all members called `name`.
+fn collect<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map {
-                found.extend(inner.as_str().filter(|_| key == name));
-                all(inner, name, found);
+                if key == name {
+                    found.extend(inner.as_str());
+                }
+                collect(inner, name, found);
             }
         }
-        Value::Array(list) => list.iter().for_each(|inner| all(inner, name, found)),
+        Value::Array(list) => list.iter().for_each(|inner| collect(inner, name, found)),
         _ => {}
     }
 }
 
 #[test]
-fn every_wire_writes_every_conversation_and_pairs_calls_with_results() {
+fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
     let target = Target { base_url: "http://h".into(), ..Target::default() };
     for (name, wire) in WIRES {
         for (case, messages) in conversations() {
@@ -225,7 +228,7 @@ fn every_wire_writes_every_conversation_and_pairs_calls_with_results() {
                 let sent: Value = serde_json::from_slice(&body).unwrap_or_else(|e| panic!("{name}: {case}: {e}"));
                 let of = |key: &str| {
                     let mut found = Vec::new();
-                    all(&sent, key, &mut found);
+                    collect(&sent, key, &mut found);
                     found.sort_unstable();
                     found
                 };
@@ -243,7 +246,7 @@ fn every_wire_writes_every_conversation_and_pairs_calls_with_results() {
                         ids = ids.into_iter().skip(1).step_by(2).collect();
                         (ids, answered)
                     }
-                    // There the order pairs them.
+                    // This format pairs them by order.
                     _ => (Vec::new(), Vec::new()),
                 };
                 assert_eq!(made, answered, "{name}: {case}: {sent}");
@@ -255,8 +258,8 @@ fn every_wire_writes_every_conversation_and_pairs_calls_with_results() {
     }
 }
 
-/// The same messages, with ids that no other has.
-fn anew(messages: &[ModelMessage], number: usize) -> Vec<ModelMessage> {
+/// Returns the messages with new ids.
+fn with_new_ids(messages: &[ModelMessage], number: usize) -> Vec<ModelMessage> {
     let own = |id: &mut Arc<str>| *id = format!("{id}-{number}").into();
     let mut messages = messages.to_vec();
     for message in &mut messages {
@@ -273,10 +276,10 @@ fn anew(messages: &[ModelMessage], number: usize) -> Vec<ModelMessage> {
     messages
 }
 
-/// A conversation that grows, is taken back, and of which a result goes out of view: whatever was
-/// written before, the bytes are those of a request that is written alone.
+/// Tests a conversation that grows, is undone, and loses a result to pruning: with a cached body,
+/// the bytes are those of a request that is encoded on its own.
 #[test]
-fn what_was_written_before_changes_no_byte() {
+fn cached_body_changes_no_byte() {
     let mut random = fastrand::Rng::with_seed(7);
     let all: Vec<Vec<ModelMessage>> = conversations().into_iter().map(|(_, messages)| messages).collect();
     for (name, wire) in WIRES {
@@ -294,7 +297,7 @@ fn what_was_written_before_changes_no_byte() {
                             other => *other = user("other words"),
                         }
                     }
-                    _ => messages.extend(anew(&all[random.usize(..all.len())], step)),
+                    _ => messages.extend(with_new_ids(&all[random.usize(..all.len())], step)),
                 }
                 let id = ModelRef { provider: "p".into(), model: model.into(), effort: None };
                 let mut asked =
@@ -309,7 +312,7 @@ fn what_was_written_before_changes_no_byte() {
     }
 }
 
-/// What `turn/step.rs` makes of deltas, as far as the wires care.
+/// Assembles deltas as the step of a turn does, as far as the wire formats depend on it.
 fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
     let mut blocks: BTreeMap<usize, (Option<ModelOutput>, Map<String, Value>)> = BTreeMap::new();
     let mut arguments: BTreeMap<usize, String> = BTreeMap::new();
@@ -323,17 +326,14 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
                 (*index, Some(ModelOutput::Reasoning { text: String::new(), provider: Map::new() }))
             }
             Delta::Call { index, id, name } => {
-                let (id, provider_id, name) = (format!("call_{index}").into(), id.clone(), name.clone());
-                (
-                    *index,
-                    Some(ModelOutput::Call {
-                        id,
-                        provider_id,
-                        name,
-                        arguments: json!({}).into(),
-                        provider: Map::new(),
-                    }),
-                )
+                let call = ModelOutput::Call {
+                    id: format!("call_{index}").into(),
+                    provider_id: id.clone(),
+                    name: name.clone(),
+                    arguments: json!({}).into(),
+                    provider: Map::new(),
+                };
+                (*index, Some(call))
             }
             Delta::Arguments { index, .. } | Delta::Provider { index, .. } => (*index, None),
             Delta::Found(_) | Delta::Usage(_) | Delta::Finish(_) => continue,
@@ -352,11 +352,11 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
         }
     }
     let whole = |index: usize| {
-        let (mut output, kept) = blocks.get(&index).cloned()?;
+        let (mut output, data) = blocks.get(&index).cloned()?;
         match output.as_mut()? {
-            ModelOutput::Text { provider, .. } | ModelOutput::Reasoning { provider, .. } => *provider = kept,
+            ModelOutput::Text { provider, .. } | ModelOutput::Reasoning { provider, .. } => *provider = data,
             ModelOutput::Call { provider, arguments: to, .. } => {
-                *provider = kept;
+                *provider = data;
                 *to = Arc::new(serde_json::from_str(arguments.get(&index).map_or("{}", String::as_str)).unwrap());
             }
         }
@@ -365,7 +365,7 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
     order.into_iter().filter_map(whole).collect()
 }
 
-/// Each answer, and what of it must stand in the next request, byte for byte.
+/// Returns answers, and for each the text that the next request must contain, byte for byte.
 fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
     let start = |i: u32, block: Value| json!({"type": "content_block_start", "index": i, "content_block": block});
     let more = |i: u32, delta: Value| json!({"type": "content_block_delta", "index": i, "delta": delta});
@@ -448,7 +448,7 @@ fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
 }
 
 #[test]
-fn what_came_goes_back_in_its_order_and_bytes() {
+fn provider_data_is_sent_back_in_order_and_unchanged() {
     let target = Target { base_url: "http://h".into(), cache_key: Some(false), ..Target::default() };
     for (wire, events, expected) in answers() {
         let mut decoder = wire.decoder(&target);
@@ -466,10 +466,10 @@ fn what_came_goes_back_in_its_order_and_bytes() {
     }
 }
 
-/// Cut short, with values exchanged, out of order: whatever comes, a decoder answers with deltas or
-/// an error.
+/// Tests truncated events, exchanged values and wrong order: a decoder returns deltas or an error,
+/// and never panics.
 #[test]
-fn no_decoder_falls_over() {
+fn decoders_survive_malformed_events() {
     let odd = [json!(null), json!(-1), json!(1e300), json!("x"), json!([]), json!({}), json!([[{}]]), json!(true)];
     let mut random = fastrand::Rng::with_seed(7);
     for (_, events, _) in answers() {

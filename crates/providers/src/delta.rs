@@ -1,12 +1,12 @@
-//! What comes from a model, piece by piece, in nobody's dialect.
+//! The increments of a model's answer, independent of the wire format.
 
 use serde_json::{Map, Value};
 
 use transcript::{Finish, Usage};
 
-/// A piece of an answer. Blocks (text, reasoning, calls) are told apart by `index`, which the
-/// provider file chooses: the same index continues the same block, blocks end when the answer
-/// does, and their order is the order of their first piece.
+/// One increment of an answer. `index` identifies the block (text, reasoning or call) and is chosen
+/// by the wire format. Increments with the same index continue the same block; all blocks end with
+/// the answer; the order of the blocks is the order of their first increments.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delta {
     Text {
@@ -15,37 +15,37 @@ pub enum Delta {
     },
     Reasoning {
         index: usize,
-        /// To be appended; may be empty where a block has only opaque content.
+        /// Text to append; may be empty if a block has only opaque content.
         text: String,
     },
-    /// A call begins or is named.
+    /// The start of a call.
     Call {
         index: usize,
-        /// The provider's id for it, where it gives one.
+        /// The provider's id of the call, if it sends one.
         id: Option<String>,
         name: String,
     },
     /// More of a call's arguments.
     Arguments {
         index: usize,
-        /// JSON text to be appended.
+        /// JSON text to append.
         json: String,
     },
-    /// Something of a block that must go back to the provider untouched (a signature, an encrypted
-    /// item, an id); merged key by key.
+    /// Opaque data of a block that must be sent back to the provider unchanged (a signature, an
+    /// encrypted item, an id); merged key by key.
     Provider {
         index: usize,
         data: Map<String, Value>,
     },
-    /// Pages that the provider's own search has found.
+    /// Pages found by the provider's own search.
     Found(Vec<FoundPage>),
-    /// What was counted so far; the last one holds.
+    /// The token counts so far; the last ones are final.
     Usage(Usage),
-    /// Why it stopped. Without one the answer was cut off.
+    /// The reason for the end. Without it, the answer was cut off.
     Finish(Finish),
 }
 
-/// A page of the web, as far as it is told.
+/// A web page found by a search; unknown fields are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FoundPage {
     pub title: String,
@@ -54,7 +54,7 @@ pub struct FoundPage {
     pub extract: String,
 }
 
-/// An answer as text, one line per block and fact, for tables of cases.
+/// Formats an answer as text for table tests: one line per block and fact.
 #[cfg(test)]
 pub(super) fn lines(deltas: &[Delta]) -> String {
     use std::collections::BTreeMap;
@@ -67,7 +67,9 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
     }
     let mut blocks: BTreeMap<usize, Block> = BTreeMap::new();
     let mut order = Vec::new();
-    let (mut usage, mut finish, mut found) = (None, None, Vec::new());
+    let mut usage = None;
+    let mut finish = None;
+    let mut found = Vec::new();
     for delta in deltas {
         let index = match delta {
             Delta::Found(pages) => {

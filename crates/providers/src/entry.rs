@@ -1,12 +1,12 @@
-//! What is said about providers and their models, by the configuration, the catalogue or a server on
-//! this machine: all in one shape, so that one can be laid over the other.
+//! Settings of providers and their models, from the configuration, the catalogue or a server on
+//! this machine: all in one form, so that one can be merged over another.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Options that decide where a provider's requests go, and as whom they are made.
+/// Options that determine the address of a provider's requests and their credentials.
 pub const LOCATION_OPTIONS: &[&str] = &[
     "apiKey",
     "baseURL",
@@ -25,100 +25,101 @@ pub const LOCATION_OPTIONS: &[&str] = &[
     "googleAuthOptions",
 ];
 
-/// What is said about a provider.
+/// The settings of a provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProviderEntry {
-    /// Its id: the part of a model's name before the slash.
+    /// The part of a model's name before the slash.
     pub id: String,
-    /// The id the catalogue knows it by, where that is another.
+    /// The provider's id in the catalogue, if it differs.
     pub known_as: Option<String>,
     pub name: Option<String>,
-    /// The SDK package whose wire it speaks, as OpenCode and the catalogue name wires.
+    /// The SDK package of the provider's wire format, as in OpenCode and the catalogue.
     pub npm: Option<String>,
-    /// Where it is; `${VAR}` is filled in from the environment.
+    /// The base address; `${VAR}` is replaced from the environment.
     pub base_url: Option<String>,
-    /// The key, where it is said outright.
+    /// The key, if the settings contain it.
     pub api_key: Option<Secret>,
     /// Variables that may hold the key.
     pub env: Vec<String>,
-    /// Where one logs in, instead of having a key.
+    /// The OAuth login that replaces a key.
     pub login: Option<Login>,
     pub headers: Vec<(String, String)>,
     pub limits: RequestTimeouts,
-    /// Whether to name the conversation for the provider's cache; none leaves it to the wire.
+    /// Whether to send the session id for the provider's cache; `None` leaves it to the wire
+    /// format.
     pub cache_key: Option<bool>,
     /// If set, only these models are offered.
     pub whitelist: Option<Vec<String>>,
     /// Models that are not offered.
     pub blacklist: Vec<String>,
     pub models: Vec<ModelEntry>,
-    /// Whatever else goes into every request.
+    /// Further options, sent with every request.
     pub options: Map<String, Value>,
-    /// Where it was last said something about, for people; empty for what nobody wrote.
+    /// The last settings source that mentions the provider, for display; empty if there is none.
     pub source: String,
 }
 
-/// What is said about a model. What is not said is assumed.
+/// The settings of a model. Missing values are assumed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelEntry {
-    /// The part of its name after the slash.
+    /// The part of the model's name after the slash.
     pub key: String,
-    /// The provider's own id for it, where that differs.
+    /// The provider's own id of the model, if it differs from `key`.
     pub id: Option<String>,
     pub name: Option<String>,
-    /// `2026-11-21`.
+    /// The release date, such as `2026-11-21`.
     pub released: Option<String>,
-    /// Whether it takes files at all.
+    /// Whether the model accepts any files.
     pub attachment: Option<bool>,
     pub reasoning: Option<bool>,
     pub temperature: Option<bool>,
     pub tool_call: Option<bool>,
-    /// The field its reasoning goes back in.
+    /// The field in which the model's reasoning is sent back.
     pub interleaved: Option<String>,
     pub price: Option<Price>,
     /// The context window in tokens.
     pub context: Option<u64>,
-    /// The longest input in tokens.
+    /// The maximum input in tokens.
     pub input: Option<u64>,
-    /// The longest answer in tokens.
+    /// The maximum output in tokens.
     pub output: Option<u64>,
-    /// What goes in: `text`, `image`, `pdf` …
+    /// Accepted inputs: `text`, `image`, `pdf` …
     pub modalities: Option<Vec<String>>,
     /// `alpha`, `beta` or `deprecated`.
     pub status: Option<String>,
-    /// Another wire for this model alone.
+    /// The SDK package of the wire format, if this model has its own.
     pub npm: Option<String>,
-    /// Another address for this model alone.
+    /// The base address, if this model has its own.
     pub api: Option<String>,
-    /// Sent with every request for it.
+    /// Options sent with every request for the model.
     pub options: Map<String, Value>,
-    /// Headers of every request for it.
+    /// Headers of every request for the model.
     pub headers: Vec<(String, String)>,
-    /// The efforts it is known to take, weakest first; none where nobody said.
+    /// The supported efforts, weakest first; `None` if unknown.
     pub efforts: Option<Vec<String>>,
-    /// Named bags of options; none takes one away.
+    /// Named sets of options; `None` removes a variant.
     pub variants: Vec<(String, Option<Map<String, Value>>)>,
 }
 
-/// Where one logs in: an OAuth server.
+/// An OAuth server for logins.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Login {
-    /// The id this program is registered with there.
+    /// The client id that is registered for this program.
     pub client_id: String,
-    /// Where a browser is sent; none if there are only codes.
+    /// The page for browser logins; `None` if there are only device codes.
     pub authorize_url: Option<String>,
-    /// Where codes and refresh tokens are exchanged.
+    /// The endpoint that exchanges codes and refresh tokens.
     pub token_url: String,
-    /// Where codes to be typed come from.
+    /// The endpoint that issues device codes.
     pub device_url: Option<String>,
     pub scopes: Vec<String>,
 }
 
-/// How long to wait for what. None waits for ever.
+/// The timeouts of a request; `None` waits indefinitely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestTimeouts {
-    /// From the post to the first byte of the answer.
+    /// From the request to the first byte of the answer.
     pub first: Option<Duration>,
     /// Between bytes.
     pub idle: Option<Duration>,
@@ -135,34 +136,34 @@ impl Default for RequestTimeouts {
 /// US dollars per million tokens.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Price {
-    /// For a request of usual length.
+    /// The rates of requests below all thresholds.
     pub base: Rates,
-    /// For requests with more input than this many tokens, shortest first.
+    /// Thresholds in input tokens, ascending, with the rates of requests above them.
     pub longer: Vec<(u64, Rates)>,
 }
 
-/// US dollars per million tokens of a kind.
+/// US dollars per million tokens, by kind of token.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rates {
-    /// Fresh input.
+    /// Uncached input.
     pub input: f64,
-    /// Output, reasoning included.
+    /// Output including reasoning.
     pub output: f64,
-    /// Input from the cache.
+    /// Input read from the cache.
     pub cache_read: f64,
-    /// Input into the cache.
+    /// Input written to the cache.
     pub cache_write: f64,
 }
 
 impl Rates {
-    /// What is cached costs as much as what is not, where nobody said otherwise.
+    /// Creates rates. Missing cache rates default to the input rate.
     pub fn new(input: f64, output: f64, cache_read: Option<f64>, cache_write: Option<f64>) -> Self {
         Self { input, output, cache_read: cache_read.unwrap_or(input), cache_write: cache_write.unwrap_or(input) }
     }
 }
 
 impl Price {
-    /// The rates of a request with so much input, cached or not.
+    /// Returns the rates of a request with this many input tokens, cached or not.
     pub fn at(&self, input: u64) -> &Rates {
         self.longer.iter().rev().find(|(more, _)| input > *more).map_or(&self.base, |(_, rates)| rates)
     }
@@ -174,7 +175,7 @@ impl From<Rates> for Price {
     }
 }
 
-/// Text that must not be shown: keys.
+/// A text that is never shown, such as a key.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
 
@@ -183,7 +184,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text, to be sent and not to be shown.
+    /// Returns the text, for sending only.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -196,7 +197,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl ProviderEntry {
-    /// These settings with others laid over them: what the others say, holds.
+    /// Merges `over` into these settings; the values of `over` take precedence.
     #[must_use]
     pub fn overlaid_with(mut self, over: &Self) -> Self {
         overlay_option(&mut self.name, &over.name);
@@ -219,7 +220,7 @@ impl ProviderEntry {
             match known(&model.key) {
                 Some(at) => self.models[at].overlay(model),
                 None => {
-                    // A new name for a known model inherits what is known of that.
+                    // An alias of a known model inherits that model's settings.
                     let alias = model.id.as_deref().and_then(known).map(|at| self.models[at].clone());
                     let mut new = alias.unwrap_or_default();
                     new.key.clone_from(&model.key);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn long_requests_have_prices_of_their_own() {
+    fn long_requests_have_their_own_rates() {
         let rates = |input: f64| Rates::new(input, 0.0, None, None);
         let price = Price { base: rates(1.0), longer: vec![(100, rates(2.0)), (200, rates(3.0))] };
         for (input, expected) in [(0, 1.0), (100, 1.0), (101, 2.0), (200, 2.0), (1000, 3.0)] {
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_lies_over_the_catalogue() {
+    fn configuration_overrides_the_catalogue() {
         let known =
             ModelEntry { key: "big".into(), context: Some(1000), options: option("a"), ..ModelEntry::default() };
         let base = ProviderEntry {

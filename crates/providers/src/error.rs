@@ -1,5 +1,5 @@
-//! How asking a model fails. Each variant exists because someone acts differently on it: the retry
-//! in `turn/retry.rs`, compaction, the user.
+//! Failures of requests to models. Each variant exists because it is handled differently: by the
+//! retry of a turn, by compaction, by the user.
 
 use std::time::Duration;
 
@@ -7,55 +7,56 @@ use transcript::{Fault, FaultKind};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Too many requests; try again after the time the provider named.
+    /// Too many requests; to be retried after the time that the provider states.
     #[error("{message}")]
     RateLimited {
-        /// What the provider said, for a person.
+        /// The provider's message, for display.
         message: String,
-        /// How long it asks to wait, where it said so; may be days.
+        /// The wait that the provider requests, if it states one; may be days.
         after: Option<Duration>,
     },
     /// The provider is busy or broken at the moment (5xx, overloaded).
     #[error("{message}")]
     Overloaded {
         message: String,
-        /// How long it asks to wait, where it said so; may be days.
+        /// The wait that the provider requests, if it states one; may be days.
         after: Option<Duration>,
     },
-    /// The conversation does not fit.
+    /// The conversation exceeds the context window.
     #[error("{0}")]
     ContextOverflow(String),
-    /// A picture in the conversation is not taken.
+    /// The model rejects an image in the conversation.
     #[error("{0}")]
     Picture(String),
-    /// A wrong key, a refused login, no rights.
+    /// A wrong key, a refused login, or missing rights.
     #[error("{0}")]
     Auth(String),
-    /// Nothing was sent, for a key, a login or a part of the address is missing. Says what to do.
+    /// Nothing was sent, because a key, a login or a part of the address is missing. The text
+    /// contains the remedy.
     #[error("{0}")]
     Keyless(String),
-    /// The quota is used up; trying again soon does not help.
+    /// The quota is exhausted; an early retry does not help.
     #[error("{0}")]
     Quota(String),
-    /// The provider will not take this request.
+    /// The provider rejects the request.
     #[error("{0}")]
     BadRequest(String),
-    /// A filter at the provider will not let this pass.
+    /// A content filter of the provider rejected the request.
     #[error("{0}")]
     Filtered(String),
-    /// The other end could not prove who it is (TLS). Never tried again, never downgraded.
+    /// The server could not be authenticated (TLS). Never retried, never downgraded.
     #[error("{0}")]
     Untrusted(String),
     /// The connection could not be made, or broke.
     #[error("{0}")]
     Network(String),
-    /// Nothing came for too long.
+    /// No data arrived within the time limit.
     #[error("The model sent nothing for {}.", seconds(*.0))]
     Stalled(Duration),
-    /// What came could not be understood, or the end was missing.
+    /// The answer could not be parsed, or its end was missing.
     #[error("{0}")]
     Garbled(String),
-    /// The answer has outgrown what an answer may be, and was not read to its end.
+    /// The answer exceeded the size limits, and was not read to its end.
     #[error("{0}")]
     TooMuch(String),
 }
@@ -69,7 +70,7 @@ impl Error {
         )
     }
 
-    /// The same failure in other words.
+    /// Returns the same error with its message rewritten by `word`.
     #[must_use]
     pub fn reworded(self, word: impl FnOnce(String) -> String) -> Self {
         match self {
@@ -90,7 +91,7 @@ impl Error {
         }
     }
 
-    /// When the provider wants to be asked again.
+    /// Returns the wait that the provider requests before a retry.
     pub fn after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { after, .. } | Self::Overloaded { after, .. } => *after,
@@ -98,7 +99,7 @@ impl Error {
         }
     }
 
-    /// The failure as the user and the history get it.
+    /// Returns the failure as it is shown to the user and stored in the history.
     pub fn fault(&self) -> Fault {
         let (kind, advice) = match self {
             Self::Auth(_) => {
@@ -143,7 +144,7 @@ impl Error {
     }
 }
 
-/// `1 second`, `0.3 seconds`, `90 seconds`.
+/// Formats a duration: `1 second`, `0.3 seconds`, `90 seconds`.
 fn seconds(time: Duration) -> String {
     let text = format!("{:.1}", time.as_secs_f64());
     match text.trim_end_matches(".0") {
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
+    fn only_transient_errors_are_retried() {
         let text = || "x".to_owned();
         let cases = [
             (Error::RateLimited { message: text(), after: None }, true),
@@ -178,7 +179,7 @@ mod tests {
             let fault = error.fault();
             assert!(!fault.message.is_empty() && fault.advice.is_some(), "{error:?}");
         }
-        // It says itself what to do.
+        // The message itself contains the remedy.
         assert_eq!(Error::Keyless(text()).fault().advice, None);
     }
 }

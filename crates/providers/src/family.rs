@@ -1,5 +1,5 @@
-//! What families of models are best asked with, whoever serves them. The figures are those of
-//! their makers, as OpenCode uses them.
+//! Recommended request settings for families of models, independent of the provider. The figures
+//! are those of the models' makers, as OpenCode uses them.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::Model;
 use super::target::Target;
 use super::wire::entry;
 
-/// Sampling that a family's maker recommends; none leaves it to the server.
+/// Sampling parameters recommended by the maker of a model family; `None` leaves one to the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sampling {
     pub temperature: Option<f64>,
@@ -15,33 +15,38 @@ pub struct Sampling {
     pub top_k: Option<u64>,
 }
 
-/// The sampling for a model, by the provider's id for it.
+impl Sampling {
+    fn of(temperature: Option<f64>, top_p: Option<f64>, top_k: Option<u64>) -> Self {
+        Self { temperature, top_p, top_k }
+    }
+}
+
+/// Returns the sampling parameters for the provider's id of a model.
 pub fn sampling(api_id: &str) -> Sampling {
     let id = api_id.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| id.contains(word));
-    let of = |temperature: Option<f64>, top_p: Option<f64>, top_k: Option<u64>| Sampling { temperature, top_p, top_k };
+    let has = |names: &[&str]| names.iter().any(|name| id.contains(name));
     if has(&["gemini-2.5", "gemini-3"]) {
-        of(Some(1.0), Some(0.95), Some(64))
+        Sampling::of(Some(1.0), Some(0.95), Some(64))
     } else if has(&["gemini"]) {
-        of(None, None, Some(64))
+        Sampling::of(None, None, Some(64))
     } else if has(&["glm-4.6", "glm-4.7"]) {
-        of(Some(1.0), None, None)
+        Sampling::of(Some(1.0), None, None)
     } else if has(&["minimax-m2."]) {
-        of(Some(1.0), Some(0.95), Some(40))
+        Sampling::of(Some(1.0), Some(0.95), Some(40))
     } else if has(&["minimax-m2"]) {
-        of(Some(1.0), Some(0.95), Some(20))
+        Sampling::of(Some(1.0), Some(0.95), Some(20))
     } else if has(&["kimi-k2.5", "kimi-k2p5", "kimi-k2-5"]) {
-        of(Some(1.0), Some(0.95), None)
+        Sampling::of(Some(1.0), Some(0.95), None)
     } else if has(&["kimi-k2"]) {
-        of(Some(if has(&["thinking", "k2."]) { 1.0 } else { 0.6 }), None, None)
+        Sampling::of(Some(if has(&["thinking", "k2."]) { 1.0 } else { 0.6 }), None, None)
     } else if has(&["deepseek-v4-flash"]) {
-        of(None, Some(0.95), None)
+        Sampling::of(None, Some(0.95), None)
     } else {
         Sampling::default()
     }
 }
 
-/// Options without which a model of this provider does not do what it can.
+/// Returns the options that enable the full abilities of a model at this provider.
 pub fn options(model: &Model, target: &Target) -> Map<String, Value> {
     let id = model.api_id.to_lowercase();
     match target.provider.as_str() {
@@ -60,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families() {
+    fn sampling_follows_model_family() {
         let cases = [
             ("claude-sonnet-4-5", None, None, None),
             ("gpt-5", None, None, None),

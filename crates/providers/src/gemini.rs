@@ -1,7 +1,7 @@
-//! Google's generateContent, at the Gemini API and at Vertex.
+//! Google's generateContent API, of the Gemini API and Vertex.
 //!
-//! Thought signatures stay on the parts they came on. Tool schemas are brought down to the subset
-//! that is understood there. The key goes into a header, never into the address.
+//! Thought signatures stay on their parts. Tool schemas are reduced to the subset that the API
+//! accepts. The key is sent in a header, never in the address.
 
 mod decode;
 mod encode;
@@ -42,13 +42,13 @@ impl Wire for Gemini {
         let config = if generation(&model.api_id) >= Some(3) {
             json!({"includeThoughts": true, "thinkingLevel": effort})
         } else {
-            let most = if model.api_id.contains("pro") { 32_768 } else { 24_576 };
+            let max_budget = if model.api_id.contains("pro") { 32_768 } else { 24_576 };
             let budget = match effort {
                 "none" => 0,
                 "minimal" | "low" => 2_048,
                 "medium" => 8_192,
                 "high" => 16_000,
-                _ => most,
+                _ => max_budget,
             };
             json!({"includeThoughts": budget > 0, "thinkingBudget": budget})
         };
@@ -56,13 +56,13 @@ impl Wire for Gemini {
     }
 }
 
-/// The generation of a Gemini, from its id: 2 for `gemini-2.5-pro`.
+/// Returns the generation of a Gemini model from its id: 2 for `gemini-2.5-pro`.
 fn generation(id: &str) -> Option<u32> {
     let (_, rest) = id.split_once("gemini-")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Whether Google searches the web for this model.
+/// Whether Google can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
     generation(id).is_some_and(|generation| generation >= 2) && !id.contains("image") && !id.contains("tts")
 }

@@ -1,8 +1,9 @@
-//! Between a wire's bytes and the network: one client, the post, and the answer read with limits.
+//! The HTTP client: posts encoded requests and reads answers, with limits.
 //!
-//! An answer is read as it comes. It is over when the wire has seen its end; an answer that stops
-//! without one was cut off and is an error, however politely the connection was closed. A task of its own reads, for
-//! as long as somebody takes what it finds: a turn is many futures deep, and there is one packet for every word.
+//! An answer is decoded as it arrives. It is complete when the wire format has seen its end; an
+//! answer that stops without one was cut off and is an error, even if the connection was closed
+//! regularly. A task of its own reads the answer as long as its receiver exists, because a turn is
+//! many futures deep and there is one packet per word.
 
 mod stream;
 
@@ -25,7 +26,7 @@ pub use crate::entry::RequestTimeouts;
 use crate::entry::Secret;
 use base::environment::Environment;
 
-/// The one way out. Cheap until first used: reading the certificate store takes milliseconds.
+/// The only HTTP client. Cheap until first used: reading the certificate store takes milliseconds.
 #[derive(Debug)]
 pub struct HttpClient {
     environment: Environment,
@@ -34,13 +35,13 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client that takes proxies and certificates from the process's environment.
+    /// Creates a client that takes proxies and certificates from the environment.
     pub fn new(environment: &Environment) -> Self {
         Self { environment: environment.clone(), outside: OnceLock::new(), loopback: OnceLock::new() }
     }
 
-    /// Posts a call and reads the answer with the decoder. `who` is the provider's name for people;
-    /// the tape, if there is one, gets all that comes.
+    /// Posts a call and decodes the answer. `who` is the provider's display name; `tape` records
+    /// the traffic.
     pub fn ask(
         self: &Arc<Self>,
         who: Arc<str>,
@@ -64,7 +65,7 @@ impl HttpClient {
         stream::answer(begin)
     }
 
-    /// A tape for this call, where the user wants its traffic recorded.
+    /// Returns a recording for this call if the user wants one.
     pub fn record(
         &self,
         wire: &str,
@@ -76,17 +77,17 @@ impl HttpClient {
         Tape::begin(&self.environment, wire, who, model, call, key)
     }
 
-    /// Fetches a small JSON document.
+    /// Fetches a small JSON document, truncated to `limit` bytes.
     ///
     /// # Errors
     /// As [`HttpClient::ask`].
-    pub async fn get(&self, who: &str, url: &str, headers: &[(String, String)], most: usize) -> Result<Bytes, Error> {
-        let (body, _) = self.fetch(who, url, headers, most).await?;
+    pub async fn get(&self, who: &str, url: &str, headers: &[(String, String)], limit: usize) -> Result<Bytes, Error> {
+        let (body, _) = self.fetch(who, url, headers, limit).await?;
         Ok(body.unwrap_or_default())
     }
 
-    /// Fetches a document and the mark of its version. None where it still is the version that
-    /// `if-none-match` names.
+    /// Fetches a document, truncated to `limit` bytes, and its ETag. The document is `None` if it
+    /// still is the version of `if-none-match`.
     ///
     /// # Errors
     /// As [`HttpClient::ask`].
@@ -95,28 +96,29 @@ impl HttpClient {
         who: &str,
         url: &str,
         headers: &[(String, String)],
-        most: usize,
+        limit: usize,
     ) -> Result<(Option<Bytes>, Option<String>), Error> {
-        let request = self.of(url)?.get(url).headers(header_map(headers)?);
+        let request = self.client_for(url)?.get(url).headers(header_map(headers)?);
         let response = request.send().await.map_err(|e| broken(who, &e))?;
         let status = response.status();
-        let replied = response.headers().clone();
-        let mark = replied.get("etag").and_then(|mark| mark.to_str().ok()).map(str::to_owned);
+        let reply_headers = response.headers().clone();
+        let etag = reply_headers.get("etag").and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         if status == reqwest::StatusCode::NOT_MODIFIED {
-            return Ok((None, mark));
+            return Ok((None, etag));
         }
-        let body = gather(who, response, most).await?;
+        let body = read_body(who, response, limit).await?;
         if status.is_success() {
-            return Ok((Some(body), mark));
+            return Ok((Some(body), etag));
         }
         let text = String::from_utf8_lossy(&body);
-        Err(classify::reply(who, status.as_u16(), &replied, &text, self.environment.now()))
+        Err(classify::reply(who, status.as_u16(), &reply_headers, &text, self.environment.now()))
     }
 
-    /// Sends a small request and gathers what comes, whatever its status says.
+    /// Sends a small request and returns the response, whatever its status, with its body truncated
+    /// to `limit` bytes.
     ///
     /// # Errors
-    /// Where nothing comes.
+    /// An error if there is no response.
     pub async fn exchange(
         &self,
         who: &str,
@@ -124,27 +126,28 @@ impl HttpClient {
         url: &str,
         headers: HeaderMap,
         body: Vec<u8>,
-        most: usize,
+        limit: usize,
     ) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
-        const PATIENCE: Duration = Duration::from_secs(60);
-        let sent = self.of(url)?.request(method.clone(), url).headers(headers).body(body).send();
-        let response = within(Some(PATIENCE), sent).await?.map_err(|e| broken(who, &e))?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = within(Some(PATIENCE), gather(who, response, most)).await??;
+        const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
+        let sent = self.client_for(url)?.request(method.clone(), url).headers(headers).body(body).send();
+        let response = within(Some(EXCHANGE_TIMEOUT), sent).await?.map_err(|e| broken(who, &e))?;
+        let status = response.status();
+        let headers = response.headers().clone();
+        let body = within(Some(EXCHANGE_TIMEOUT), read_body(who, response, limit)).await??;
         Ok((status, headers, body))
     }
 
-    /// What requests to this address are made with, where they are made by others.
+    /// Returns the underlying client for an address, for requests of other crates.
     ///
     /// # Errors
-    /// Where it is not an address, or no client can be made.
+    /// An error if the address is invalid, or no client can be created.
     pub fn raw(&self, url: &str) -> Result<reqwest::Client, Error> {
-        self.of(url).cloned()
+        self.client_for(url).cloned()
     }
 
-    /// Reads the certificates, which takes some milliseconds of whoever first needs them.
+    /// Reads the certificates in advance, which takes some milliseconds.
     pub fn warm(&self) {
-        self.of("https://localhost").ok();
+        self.client_for("https://localhost").ok();
     }
 
     async fn post(
@@ -157,7 +160,7 @@ impl HttpClient {
         let mut headers = header_map(&call.headers)?;
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         headers.entry("accept").or_insert(HeaderValue::from_static("text/event-stream, application/json"));
-        let sent = self.of(&call.url)?.post(&call.url).headers(headers).body(call.body).send();
+        let sent = self.client_for(&call.url)?.post(&call.url).headers(headers).body(call.body).send();
         let response = within(first, sent).await.and_then(|sent| sent.map_err(|e| broken(who, &e)));
         let response = response.inspect_err(|e| {
             if let Some(tape) = tape {
@@ -172,8 +175,8 @@ impl HttpClient {
             return Ok(response);
         }
         let headers = response.headers().clone();
-        // What went wrong is known by the status; the words are worth a short wait, no more.
-        let body = timeout(Duration::from_secs(10), gather(who, response, 64 << 10)).await;
+        // The status already determines the error; the body is worth a short wait only.
+        let body = timeout(Duration::from_secs(10), read_body(who, response, 64 << 10)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
         if let Some(tape) = tape {
             tape.piece(&body);
@@ -183,7 +186,7 @@ impl HttpClient {
         Err(classify::reply(who, status.as_u16(), &headers, &body, self.environment.now()))
     }
 
-    fn of(&self, url: &str) -> Result<&reqwest::Client, Error> {
+    fn client_for(&self, url: &str) -> Result<&reqwest::Client, Error> {
         let parsed = reqwest::Url::parse(url)
             .map_err(|e| Error::BadRequest(format!("\"{}\" is not an address: {e}.", address(url))))?;
         // A server on this machine needs neither proxy nor certificates.
@@ -196,22 +199,22 @@ impl HttpClient {
     }
 }
 
-/// What every client begins with: the certificates of the system and of the process's environment.
+/// Returns the base of every client: the certificates of the system and of the environment.
 ///
 /// # Errors
-/// Why there are none, for a person.
+/// The reason why there are none, for display.
 pub fn builder(environment: &Environment) -> Result<reqwest::ClientBuilder, String> {
-    install();
+    install_tls();
     with_extra_certificates(environment)
 }
 
-/// Whoever is first installs what TLS is made of; that another was first is fine.
-fn install() {
+/// Installs the TLS implementation, unless another caller already has.
+fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
-    install();
+    install_tls();
     builder
         .user_agent(concat!("adjutant/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_secs(30))
@@ -221,12 +224,12 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
         .map_err(|e| chain(&e))
 }
 
-/// Keys are in headers of many names, so a redirect is followed only within an origin, and only
-/// where it keeps the method.
+/// Follows a redirect only within an origin, because keys may be in any header, and only if it
+/// preserves the method.
 fn redirect(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
-    let same = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
-    let keeps = matches!(attempt.status().as_u16(), 307 | 308);
-    if same && keeps && attempt.previous().len() <= 5 { attempt.follow() } else { attempt.stop() }
+    let is_same_origin = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
+    let preserves_method = matches!(attempt.status().as_u16(), 307 | 308);
+    if is_same_origin && preserves_method && attempt.previous().len() <= 5 { attempt.follow() } else { attempt.stop() }
 }
 
 fn with_extra_certificates(environment: &Environment) -> Result<reqwest::ClientBuilder, String> {
@@ -240,15 +243,15 @@ fn with_extra_certificates(environment: &Environment) -> Result<reqwest::ClientB
     Ok(builder.tls_certs_merge(certificates))
 }
 
-/// An address without what may be secret in it.
+/// Returns an address without the parts that may be secret.
 fn address(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Headers as the settings write them, each a secret.
+/// Converts headers of the settings; all of them are marked as sensitive.
 ///
 /// # Errors
-/// Where one cannot be sent.
+/// An error if a header has invalid characters.
 pub fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
@@ -272,19 +275,19 @@ async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Re
     }
 }
 
-async fn gather(who: &str, mut response: reqwest::Response, most: usize) -> Result<Bytes, Error> {
+async fn read_body(who: &str, mut response: reqwest::Response, limit: usize) -> Result<Bytes, Error> {
     let mut body = Vec::new();
     while let Some(bytes) = response.chunk().await.map_err(|e| broken(who, &e))? {
-        let room = most - body.len();
-        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if body.len() == most {
+        let remaining = limit - body.len();
+        body.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
+        if body.len() == limit {
             break;
         }
     }
     Ok(body.into())
 }
 
-/// What happened to a connection, for a person.
+/// Returns the error of a failed connection, with a message for the user.
 fn broken(who: &str, e: &reqwest::Error) -> Error {
     let cause = chain(e);
     let lower = cause.to_lowercase();
@@ -292,7 +295,7 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
         return Error::Untrusted(format!("{who} could not prove who it is: {cause}."));
     }
     let host = e.url().and_then(|url| url.host_str()).map(|host| format!(" ({host})")).unwrap_or_default();
-    // Within a sentence.
+    // The name inside a sentence.
     let it = who.strip_prefix("The ").map_or_else(|| who.to_owned(), |name| format!("the {name}"));
     let what = if lower.contains("proxy") || lower.contains("tunnel") {
         format!("The proxy on the way to {it}{host} did not let us through")
@@ -308,36 +311,37 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
     Error::Network(format!("{what}: {cause}."))
 }
 
-/// An error and its causes, without addresses (they may hold keys) and without repetition.
+/// Formats the causes of an error, without addresses (they may contain keys) and without
+/// repetition.
 pub fn chain(e: &reqwest::Error) -> String {
-    let mut words: Vec<String> = Vec::new();
+    let mut causes: Vec<String> = Vec::new();
     let mut next = e.source();
     while let Some(cause) = next {
         let text = cause.to_string();
-        // Which layer speaks says nothing to a person, as long as the one below has a reason.
-        let layer = ["client error", "error trying to connect", "tcp connect error", "dns error", "error resolving"];
+        // The names of network layers do not help a user, as long as the layer below has a reason.
+        let layers = ["client error", "error trying to connect", "tcp connect error", "dns error", "error resolving"];
         let deeper = cause.source();
-        if deeper.is_some() && layer.iter().any(|start| text.starts_with(start)) {
+        if deeper.is_some() && layers.iter().any(|start| text.starts_with(start)) {
             next = deeper;
             continue;
         }
-        if !words.iter().any(|known| known.contains(&text)) {
-            words.push(text);
+        if !causes.iter().any(|known| known.contains(&text)) {
+            causes.push(text);
         }
         next = cause.source();
     }
-    if words.is_empty() {
-        words.push(if e.is_timeout() { "timed out".to_owned() } else { "no reason was given".to_owned() });
+    if causes.is_empty() {
+        causes.push(if e.is_timeout() { "timed out".to_owned() } else { "no reason was given".to_owned() });
     }
-    words.join(": ")
+    causes.join(": ")
 }
 
-/// Bytes that were kept, read as if they came from a connection.
+/// Decodes recorded bytes as if they came from a connection.
 pub fn read(who: Arc<str>, bytes: BytesStream, decoder: Box<dyn Decoder>, limits: RequestTimeouts) -> AnswerStream {
     stream::answer(async move { Ok(ResponseStream::new(who, bytes, decoder, limits, None)) })
 }
 
-/// The same bytes, written down as they pass.
+/// Passes bytes on and records them.
 fn recorded(bytes: BytesStream, tape: Arc<Tape>) -> BytesStream {
     let ended = Arc::clone(&tape);
     let pieces = bytes.inspect(move |item| match item {
@@ -351,7 +355,7 @@ fn recorded(bytes: BytesStream, tape: Arc<Tape>) -> BytesStream {
     pieces.chain(end).boxed()
 }
 
-/// A body as it comes.
+/// The chunks of a body.
 type BytesStream = futures_util::stream::BoxStream<'static, Result<Bytes, Error>>;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Who thinks. A [`Request`] goes in, a stream of [`Delta`]s comes out; nothing beside
-//! `model/x.rs` knows provider x.
+//! Model providers: a [`Request`] in, a stream of [`Delta`]s out. Only the module of a wire format
+//! knows the quirks of that format.
 //!
-//! A wire is two pure functions: `encode` makes the HTTP call of a request, `decode` turns one
-//! server-sent event into deltas. `model/http.rs` is everything between them.
+//! A wire format is two pure functions: `encode` makes the HTTP call of a request, `decode` turns
+//! one server-sent event into deltas. `http.rs` does everything between them.
 
 pub mod anthropic;
 pub mod auth;
@@ -50,49 +50,50 @@ pub use request::Request;
 pub use crate::entry::Price;
 use transcript::ModelRef;
 
-/// The answer as it comes in. Dropping it drops the connection.
+/// The deltas of an answer in the order of arrival. Dropping the stream closes the connection.
 pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 
 pub trait Provider: Send + Sync {
-    /// Asks, inside a runtime. The request may be sent before the answer is polled.
+    /// Sends a request; requires a Tokio runtime. The request may be sent before the stream is
+    /// polled.
     fn ask(&self, request: Arc<Request>) -> AnswerStream;
 
-    /// Whether the provider itself searches the web where this model is asked to.
+    /// Whether the provider itself can search the web for this model.
     fn searches(&self, _model: &Model) -> bool {
         false
     }
 }
 
-/// What is known about a model.
+/// The properties of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     /// `provider/model`, with the chosen effort.
     pub id: ModelRef,
     pub name: String,
-    /// For people: the provider's name.
+    /// The provider's display name.
     pub provider_name: String,
-    /// The model's own id at the provider.
+    /// The provider's id of the model.
     pub api_id: String,
-    /// The context window in tokens; none where nobody said.
+    /// The context window in tokens; `None` if unknown.
     pub context: Option<u64>,
-    /// The longest input in tokens, where it is limited apart from the window.
+    /// The maximum input in tokens, if it is limited separately from the window.
     pub input: Option<u64>,
-    /// The longest answer in tokens; none where nobody said.
+    /// The maximum output in tokens; `None` if unknown.
     pub output: Option<u64>,
-    /// US dollars per million tokens, where known.
+    /// US dollars per million tokens; `None` if unknown.
     pub price: Option<Price>,
     pub images: ImageSupport,
     pub pdf: bool,
-    /// Whether it can hear, and its wire can say it.
+    /// Whether the model accepts audio, and its wire format can carry it.
     pub audio: bool,
     pub tools: bool,
     pub reasoning: bool,
     pub temperature: bool,
-    /// The efforts that can be chosen, weakest first.
+    /// The available efforts, weakest first.
     pub efforts: Vec<String>,
 }
 
-/// Whether a model sees pictures: known, or looked up when the first picture is there.
+/// The image support of a model: known from the start, or looked up for the first image.
 #[derive(Clone)]
 pub struct ImageSupport {
     known: OnceLock<bool>,
@@ -100,7 +101,7 @@ pub struct ImageSupport {
 }
 
 impl ImageSupport {
-    /// `look` may read files, once.
+    /// Defers the answer to `look`, which runs at most once and may read files.
     pub fn looked_up(look: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { known: OnceLock::new(), look: Some(Arc::new(look)) }
     }
@@ -129,12 +130,13 @@ impl fmt::Debug for ImageSupport {
 }
 
 impl Model {
-    /// The window assumed where nobody said: small enough for most, large enough to work.
+    /// The context window assumed if it is unknown: small enough for most models, large enough to
+    /// work with.
     pub const ASSUMED_CONTEXT: u64 = 128_000;
-    /// The longest answer asked for.
+    /// The maximum output requested, in tokens.
     pub const OUTPUT_LIMIT: u64 = 32_000;
 
-    /// A model of which only the name is known.
+    /// Creates a model of which only the name is known.
     pub fn unknown(id: ModelRef) -> Self {
         Self {
             name: id.model.clone(),
@@ -155,22 +157,22 @@ impl Model {
         }
     }
 
-    /// How many tokens to ask for at most: never more than a quarter of the window, which the
-    /// conversation needs more.
+    /// Returns the maximum output to request, in tokens: at most a quarter of the window, because
+    /// the conversation needs the rest.
     pub fn max_output(&self) -> u64 {
         let output = self.output.filter(|n| *n > 0).unwrap_or(Self::OUTPUT_LIMIT);
         output.min(Self::OUTPUT_LIMIT).min((self.window() / 4).max(1))
     }
 
-    /// The context window in tokens; where nobody said, what most have.
+    /// Returns the context window in tokens, or [`Self::ASSUMED_CONTEXT`] if it is unknown.
     pub fn window(&self) -> u64 {
         self.context.filter(|n| *n > 0).unwrap_or(Self::ASSUMED_CONTEXT)
     }
 
-    /// How many tokens a conversation may take before it must be summarised: the window without
-    /// what is kept free, which is never more than half of it. `reserved` is what the user wants kept
-    /// free; else it is room for the longest answer, and where the model limits its input apart from
-    /// the window, 20,000 tokens at most.
+    /// Returns the number of tokens that a conversation may take before it must be compacted: the
+    /// input limit (if there is none, the window) without the reserve, which is at most half of the
+    /// limit. `reserved` is the user's choice; by default the reserve is [`Self::max_output`], and
+    /// at most 20,000 tokens for models with an input limit.
     pub fn usable(&self, reserved: Option<u64>) -> u64 {
         let (limit, free) = match self.input.filter(|n| *n > 0) {
             Some(input) => (input, self.max_output().min(20_000)),
@@ -180,7 +182,7 @@ impl Model {
     }
 }
 
-/// Whether an address is this machine's own.
+/// Whether the address is a loopback address.
 pub fn is_loopback(url: &reqwest::Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
@@ -191,8 +193,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_for_a_conversation() {
-        // Window, input, output, reserved: the longest answer, what is usable.
+    fn usable_context_leaves_space_for_output() {
+        // Window, input, output, reserved; expected maximum output, usable context.
         let table = [
             ((Some(200_000), None, Some(64_000), None), (32_000, 168_000)),
             ((Some(200_000), None, Some(8_000), None), (8_000, 192_000)),

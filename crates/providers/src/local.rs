@@ -1,8 +1,9 @@
-//! Model servers on this machine. Looked for only when nothing else is configured, all at once,
-//! and never for longer than a moment.
+//! Model servers on this machine. They are looked for only if no provider is configured, all at
+//! once, and for a limited time.
 //!
-//! `ADJUTANT_LOCAL_SERVERS` says which, for people whose server has another port and for those who want none to be
-//! looked for. It names ports of this machine and no addresses: nothing leaves the machine because of it.
+//! `ADJUTANT_LOCAL_SERVERS` selects the servers, for users whose server has another port and for
+//! those who do not want the search. It contains ports of this machine and no addresses, so nothing
+//! leaves the machine because of it.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::http::HttpClient;
-use crate::entry as said;
+use crate::entry::{ModelEntry, ProviderEntry};
 use base::environment::Environment;
 
-/// How long all of the looking may take.
+/// The time limit of the whole search.
 pub const MOMENT: Duration = Duration::from_millis(100);
 
-/// A server that may run here.
+/// A server that may run on this machine.
 #[derive(Debug, Clone)]
 pub struct Local {
     pub id: &'static str,
@@ -25,13 +26,13 @@ pub struct Local {
     pub port: u16,
 }
 
-/// The variable that says which servers are looked for, in place of those at their usual ports.
+/// The variable that selects the servers to look for, instead of all at their usual ports.
 pub const VARIABLE: &str = "ADJUTANT_LOCAL_SERVERS";
 
 /// The value of [`VARIABLE`] for none.
 pub const NONE: &str = "none";
 
-/// The servers people run, at their usual ports.
+/// The known servers, at their usual ports.
 const SERVERS: &[Local] = &[
     Local { id: "ollama", name: "Ollama", port: 11434 },
     Local { id: "lmstudio", name: "LM Studio", port: 1234 },
@@ -39,15 +40,16 @@ const SERVERS: &[Local] = &[
     Local { id: "vllm", name: "vLLM", port: 8000 },
 ];
 
-/// Whether a provider of this name is a server that is looked for on this machine.
+/// Whether a provider of this name is one of the known local servers.
 pub fn is_known(id: &str) -> bool {
     SERVERS.iter().any(|server| server.id == id)
 }
 
-/// Returns the servers to look for: those that [`VARIABLE`] names, else all at their usual ports.
+/// Returns the servers to look for: those that [`VARIABLE`] names, otherwise all at their usual
+/// ports.
 ///
 /// # Errors
-/// The variable is not understood, in a sentence for its user.
+/// A sentence for the user if the variable is invalid.
 pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
     let Some(list) = environment.var(VARIABLE) else { return Ok(SERVERS.to_vec()) };
     if list.trim() == NONE {
@@ -56,7 +58,7 @@ pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
     list.split(',').map(|entry| server(entry.trim())).collect()
 }
 
-/// Parses `NAME=PORT`; a name alone stands for its usual port.
+/// Parses `NAME=PORT`; a name alone means its usual port.
 fn server(entry: &str) -> Result<Local, String> {
     let (name, port) = entry.split_once('=').map_or((entry, None), |(name, port)| (name, Some(port)));
     let usual = SERVERS.iter().find(|server| server.id == name).ok_or_else(|| {
@@ -72,28 +74,28 @@ fn server(entry: &str) -> Result<Local, String> {
     Ok(Local { port, ..usual.clone() })
 }
 
-/// Asks each server for its models. Those that do not answer in time, or with something else, are
-/// not there.
-pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<said::ProviderEntry> {
+/// Requests the models of each server. Servers that do not answer in time, or not with a list of
+/// models, are left out.
+pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<ProviderEntry> {
     let end = Instant::now() + MOMENT;
-    let looks = servers.iter().map(|server| async move {
+    let requests = servers.iter().map(|server| async move {
         let base_url = format!("http://127.0.0.1:{}/v1", server.port);
         let url = format!("{base_url}/models");
         let body = timeout_at(end, client.get(server.name, &url, &[], 1 << 20)).await.ok()?.ok()?;
         let models = models(&body);
-        (!models.is_empty()).then(|| said::ProviderEntry {
+        (!models.is_empty()).then(|| ProviderEntry {
             id: server.id.into(),
             name: Some(server.name.into()),
             base_url: Some(base_url),
             models,
-            ..said::ProviderEntry::default()
+            ..ProviderEntry::default()
         })
     });
-    join_all(looks).await.into_iter().flatten().collect()
+    join_all(requests).await.into_iter().flatten().collect()
 }
 
-/// The models in an OpenAI-like list that can hold a conversation.
-fn models(body: &[u8]) -> Vec<said::ModelEntry> {
+/// Returns the models of an OpenAI-like list that can hold a conversation.
+fn models(body: &[u8]) -> Vec<ModelEntry> {
     let list: Value = serde_json::from_slice(body).unwrap_or_default();
     let entries = list.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let model = |entry: &Value| {
@@ -104,7 +106,7 @@ fn models(body: &[u8]) -> Vec<said::ModelEntry> {
         }
         let context = ["/max_model_len", "/meta/n_ctx", "/max_context_length", "/context_length"];
         let context = context.iter().find_map(|path| entry.pointer(path)).and_then(Value::as_u64);
-        Some(said::ModelEntry { key: key.into(), context, ..said::ModelEntry::default() })
+        Some(ModelEntry { key: key.into(), context, ..ModelEntry::default() })
     };
     entries.iter().filter_map(model).collect()
 }
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_those_of_the_variable() {
+    fn servers_follow_the_variable() {
         let of = |value: &str| {
             let vars = BTreeMap::from([(VARIABLE.to_owned(), value.to_owned())]);
             let found = servers(&Environment::from_vars(vars))?;
@@ -152,13 +154,13 @@ mod tests {
             ("vllm=10.0.0.1:80", "is no port of vllm"),
             ("ollama,", "there is no server \"\""),
         ] {
-            let said = of(value).unwrap_err();
-            assert!(said.starts_with("ADJUTANT_LOCAL_SERVERS: ") && said.contains(why), "{value}: {said}");
+            let error = of(value).unwrap_err();
+            assert!(error.starts_with("ADJUTANT_LOCAL_SERVERS: ") && error.contains(why), "{value}: {error}");
         }
     }
 
     #[tokio::test]
-    async fn those_that_answer_are_found_and_the_others_not_waited_for() {
+    async fn slow_servers_are_not_waited_for() {
         let list = r#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
         let servers = [
             Local { id: "a", name: "A", port: server(Some(list)).await },

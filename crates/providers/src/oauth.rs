@@ -1,5 +1,5 @@
-//! Logging in at a provider, and tokens that run out: OAuth with a browser (PKCE, and a redirect to
-//! a loopback port) or with a device code, and the exchange of a refresh token when it is time.
+//! OAuth logins at providers: with a browser (PKCE, and a redirect to a loopback port) or with a
+//! device code; also the exchange of refresh tokens.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -23,10 +23,10 @@ use crate::entry::{Login, ProviderEntry, Secret};
 use base::environment::Environment;
 use base::lock::locked;
 
-/// How long a login may take: somebody has to find a password.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// A token that runs out sooner than this is exchanged before it is used.
-const MARGIN: u64 = 60_000;
+/// The time limit of a login, in which the user may have to find a password.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
+/// The remaining lifetime in milliseconds below which a token is exchanged before it is used.
+const EXPIRY_MARGIN_MS: u64 = 60_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
@@ -36,14 +36,14 @@ pub struct Service {
 
 #[derive(Debug, Clone, PartialEq)]
 enum ServiceKind {
-    /// As the standards say.
+    /// OAuth 2.0 as specified.
     Standard(Login),
-    /// OpenRouter: the code is exchanged for a key that stays, by a call of its own, and clients are
-    /// not registered.
+    /// OpenRouter: the code is exchanged for a permanent key, by a non-standard request, and
+    /// clients are not registered.
     Key { authorize: String, exchange: String },
 }
 
-/// What a person has to do to log in.
+/// The action required of the user in a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginStep {
     /// Open this address in a browser on this machine.
@@ -53,7 +53,7 @@ pub enum LoginStep {
 }
 
 impl Service {
-    /// Where one logs in at a provider; none if it only takes keys.
+    /// Returns the login of a provider; `None` if it only accepts keys.
     pub fn of(settings: &ProviderEntry) -> Option<Self> {
         let provider = settings.id.clone();
         if let Some(login) = &settings.login {
@@ -71,51 +71,51 @@ impl Service {
         None
     }
 
-    /// Whether a code can be typed instead of coming back through a browser here.
+    /// Whether device codes are available.
     pub fn has_codes(&self) -> bool {
         matches!(&self.kind, ServiceKind::Standard(login) if login.device_url.is_some())
     }
 
-    /// Whether a browser on this machine can be used.
+    /// Whether a login with a browser on this machine is available.
     pub fn has_browser(&self) -> bool {
         !matches!(&self.kind, ServiceKind::Standard(login) if login.authorize_url.is_none())
     }
 
-    /// Logs in with a browser on this machine. `show` is told what the person has to do.
+    /// Logs in with a browser on this machine. `show` presents the required action to the user.
     ///
     /// # Errors
-    /// [`Error`], with what the server said.
+    /// [`Error`], with the server's message.
     pub async fn browse(
         &self,
         client: &Arc<HttpClient>,
         environment: &Environment,
         show: impl Fn(LoginStep),
     ) -> Result<Credential, Error> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(local)?;
-        let port = listener.local_addr().map_err(local)?.port();
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(no_loopback_port)?;
+        let port = listener.local_addr().map_err(no_loopback_port)?.port();
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let state = CsrfToken::new_random();
         match &self.kind {
             ServiceKind::Key { authorize, exchange } => {
-                // There is no state in this flow: the path carries it.
-                let back = format!("http://localhost:{port}/{}", state.secret());
+                // This flow has no `state` parameter, so the path of the redirect contains it.
+                let redirect = format!("http://localhost:{port}/{}", state.secret());
                 let mut url = reqwest::Url::parse(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?;
                 url.query_pairs_mut()
-                    .append_pair("callback_url", &back)
+                    .append_pair("callback_url", &redirect)
                     .append_pair("code_challenge", challenge.as_str())
                     .append_pair("code_challenge_method", challenge.method());
                 show(LoginStep::Open(url.into()));
                 let path = format!("/{}", state.secret());
                 let code = code(&come_back(&self.provider, &listener, &path, None).await?);
-                self.buy(client, exchange, &code, &verifier).await
+                self.exchange_for_key(client, exchange, &code, &verifier).await
             }
             ServiceKind::Standard(login) => {
-                let back = format!("http://127.0.0.1:{port}/callback");
+                let redirect = format!("http://127.0.0.1:{port}/callback");
                 let authorize = login.authorize_url.clone().unwrap_or_default();
                 let oauth = BasicClient::new(ClientId::new(login.client_id.clone()))
                     .set_auth_uri(AuthUrl::new(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?)
                     .set_token_uri(TokenUrl::new(login.token_url.clone()).map_err(|e| self.wrong("tokenUrl", &e))?)
-                    .set_redirect_uri(RedirectUrl::new(back).map_err(|e| self.wrong("redirect", &e))?);
+                    .set_redirect_uri(RedirectUrl::new(redirect).map_err(|e| self.wrong("redirect", &e))?);
                 let expected = state.secret().clone();
                 let (url, _) = oauth
                     .authorize_url(|| state.clone())
@@ -136,10 +136,10 @@ impl Service {
         }
     }
 
-    /// Logs in with a code that the person types anywhere.
+    /// Logs in with a device code, which the user enters on any device.
     ///
     /// # Errors
-    /// [`Error`], with what the server said.
+    /// [`Error`], with the server's message.
     pub async fn type_code(
         &self,
         client: &Arc<HttpClient>,
@@ -157,21 +157,21 @@ impl Service {
                 DeviceAuthorizationUrl::new(device).map_err(|e| self.wrong("deviceUrl", &e))?,
             );
         let send = sender(client, &self.provider);
-        let asked = oauth.exchange_device_code().add_scopes(login.scopes.iter().cloned().map(Scope::new));
+        let request = oauth.exchange_device_code().add_scopes(login.scopes.iter().cloned().map(Scope::new));
         let details: StandardDeviceAuthorizationResponse =
-            asked.request_async(&send).await.map_err(|e| refused(&self.provider, e))?;
+            request.request_async(&send).await.map_err(|e| refused(&self.provider, e))?;
         show(LoginStep::Type {
             address: details.verification_uri().to_string(),
             code: details.user_code().secret().clone(),
         });
-        let asked = oauth.exchange_device_access_token(&details);
-        let answer = asked.request_async(&send, tokio::time::sleep, Some(PATIENCE)).await;
+        let request = oauth.exchange_device_access_token(&details);
+        let answer = request.request_async(&send, tokio::time::sleep, Some(LOGIN_TIMEOUT)).await;
         let answer = answer.map_err(|e| refused(&self.provider, e))?;
         Ok(Credential::Tokens(tokens(&answer, login, None, environment)))
     }
 
-    /// Exchanges a code for a key that stays.
-    async fn buy(
+    /// Exchanges a code for a permanent key.
+    async fn exchange_for_key(
         &self,
         client: &Arc<HttpClient>,
         exchange: &str,
@@ -184,8 +184,9 @@ impl Service {
             .body(body.to_string().into_bytes());
         let answer = client.send(&self.provider, request.map_err(|e| self.wrong("address", &e))?).await?;
         let status = answer.status();
-        let said: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-        match said.get("key").and_then(|key| key.as_str()).filter(|_| status.is_success()) {
+        let reply: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+        let key = if status.is_success() { reply.get("key").and_then(|key| key.as_str()) } else { None };
+        match key {
             Some(key) => Ok(Credential::Key(Secret::new(key))),
             None => Err(Error::Auth(format!("{} answered {status} instead of giving a key.", self.provider))),
         }
@@ -202,26 +203,27 @@ where
 {
     match e {
         RequestTokenError::Request(e) => e,
-        RequestTokenError::ServerResponse(said) => {
-            let words = said.error_description().map_or_else(|| said.error().to_string(), ToOwned::to_owned);
-            Error::Auth(format!("{provider} refused the login: {}.", words.trim_end_matches('.')))
+        RequestTokenError::ServerResponse(reply) => {
+            let reason = reply.error_description().map_or_else(|| reply.error().to_string(), ToOwned::to_owned);
+            Error::Auth(format!("{provider} refused the login: {}.", reason.trim_end_matches('.')))
         }
         RequestTokenError::Parse(_, body) => {
-            let shown = super::classify::excerpt(&body);
-            Error::Garbled(format!("{provider} answered the login with something else: {shown}."))
+            let excerpt = super::classify::excerpt(&body);
+            Error::Garbled(format!("{provider} answered the login with something else: {excerpt}."))
         }
         RequestTokenError::Other(why) => Error::Garbled(format!("{provider} could not log us in: {why}.")),
     }
 }
 
-fn local(e: std::io::Error) -> Error {
+fn no_loopback_port(e: std::io::Error) -> Error {
     Error::Network(format!("No loopback port can be opened: {e}."))
 }
 
-/// Waits for the browser to come back from `who`, and gives the address it came back to, which has a code.
+/// Waits for the browser's redirect after a login at `who`, and returns its URL, which contains the
+/// code.
 ///
 /// # Errors
-/// Where it was refused, or nobody came.
+/// An error if the login was refused, or the redirect did not arrive in time.
 pub async fn come_back(
     who: &str,
     listener: &TcpListener,
@@ -230,32 +232,33 @@ pub async fn come_back(
 ) -> Result<reqwest::Url, Error> {
     let visits = async {
         loop {
-            let (socket, _) = listener.accept().await.map_err(local)?;
-            // A browser also asks for icons; and connections may be opened and never used.
+            let (socket, _) = listener.accept().await.map_err(no_loopback_port)?;
+            // Browsers also request icons, and open connections that they never use.
             let visit = tokio::time::timeout(Duration::from_secs(10), visit(socket, path, state)).await;
-            if let Ok(Some(came)) = visit {
-                return came.map_err(|why| Error::Auth(format!("{who} refused the login: {why}.")));
+            if let Ok(Some(outcome)) = visit {
+                return outcome.map_err(|why| Error::Auth(format!("{who} refused the login: {why}.")));
             }
         }
     };
     let late = |_| Error::Auth("Nobody came back from the browser within ten minutes.".into());
-    tokio::time::timeout(PATIENCE, visits).await.map_err(late)?
+    tokio::time::timeout(LOGIN_TIMEOUT, visits).await.map_err(late)?
 }
 
-fn code(came: &reqwest::Url) -> String {
-    of(came, "code").unwrap_or_default()
+fn code(redirect: &reqwest::Url) -> String {
+    query_value(redirect, "code").unwrap_or_default()
 }
 
-fn of(url: &reqwest::Url, name: &str) -> Option<String> {
+fn query_value(url: &reqwest::Url, name: &str) -> Option<String> {
     url.query_pairs().find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
 }
 
-/// One visit of the browser: where it came with a code, or the refusal, if this is the one that was waited for.
+/// Serves one request of the browser. Returns the URL with the code, or the refusal; `None` if the
+/// request is not the expected redirect.
 async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Result<reqwest::Url, String>> {
     let mut socket = BufReader::new(socket);
     let mut line = String::new();
     socket.read_line(&mut line).await.ok()?;
-    // All of it is read: closing a connection with something unread takes the answer back.
+    // The whole request is read, because closing a connection with unread data discards the answer.
     let mut header = String::from("…");
     for _ in 0..200 {
         if header.trim().is_empty() {
@@ -264,48 +267,49 @@ async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Res
         header.clear();
         socket.read_line(&mut header).await.ok()?;
     }
-    let wanted = line.split(' ').nth(1)?;
-    let url = reqwest::Url::parse("http://localhost").ok()?.join(wanted).ok()?;
-    let came = match (of(&url, "code"), of(&url, "error_description").or_else(|| of(&url, "error"))) {
+    let requested = line.split(' ').nth(1)?;
+    let url = reqwest::Url::parse("http://localhost").ok()?.join(requested).ok()?;
+    let error = query_value(&url, "error_description").or_else(|| query_value(&url, "error"));
+    let outcome = match (query_value(&url, "code"), error) {
         _ if url.path() != path => None,
-        // Somebody else's browser, or an old one.
-        _ if state.is_some() && of(&url, "state").as_deref() != state => None,
+        // A request of another program, or of an earlier login.
+        _ if state.is_some() && query_value(&url, "state").as_deref() != state => None,
         (Some(_), _) => Some(Ok(url)),
         (None, Some(why)) => Some(Err(why)),
         (None, None) => None,
     };
-    let (status, words) = match &came {
+    let (status, text) = match &outcome {
         Some(Ok(_)) => ("200 OK", "You are logged in. This window can be closed."),
         Some(Err(_)) => ("200 OK", "The login was refused. The terminal says why."),
         None => ("404 Not Found", "There is nothing here."),
     };
     let answer = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{words}",
-        words.len()
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{text}",
+        text.len()
     );
     socket.get_mut().write_all(answer.as_bytes()).await.ok();
     socket.get_mut().shutdown().await.ok();
-    came
+    outcome
 }
 
 fn tokens(answer: &BasicTokenResponse, login: &Login, old: Option<&Secret>, environment: &Environment) -> OauthTokens {
-    let lasts = |lasts: Duration| environment.now().0 + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2);
+    let expiry = |lasts: Duration| environment.now().0 + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2);
     OauthTokens {
         access: Secret::new(answer.access_token().secret()),
-        // A server that gives no new refresh token means the old one to go on.
+        // Without a new refresh token, the old one remains valid.
         refresh: answer.refresh_token().map(|token| Secret::new(token.secret())).or_else(|| old.cloned()),
-        expires: answer.expires_in().map(lasts),
+        expires: answer.expires_in().map(expiry),
         login: login.clone(),
     }
 }
 
-/// The tokens of one provider, exchanged when they run out.
+/// The tokens of one provider, exchanged before they expire.
 pub struct TokenRefresher {
     provider: String,
     client: Arc<HttpClient>,
     environment: Environment,
     path: PathBuf,
-    // A leaf lock around what was last known; never held across an await.
+    // A leaf lock around the last known tokens; never held across an await.
     tokens: Mutex<OauthTokens>,
 }
 
@@ -315,17 +319,17 @@ impl TokenRefresher {
         Self { provider: provider.into(), client, environment: environment.clone(), path, tokens: Mutex::new(tokens) }
     }
 
-    /// A token that holds now.
+    /// Returns a valid token.
     ///
     /// # Errors
-    /// [`Error::Keyless`] where a new login is needed, others where the server cannot be asked.
+    /// [`Error::Keyless`] if a new login is required, other errors if the server cannot be reached.
     pub async fn token(&self) -> Result<Secret, Error> {
         let known = self.known();
-        if self.holds(&known) {
+        if self.is_valid(&known) {
             return Ok(known.access);
         }
         // Another process may have exchanged it.
-        if let Some(newer) = self.newer() {
+        if let Some(newer) = self.stored_token() {
             return Ok(newer);
         }
         let Some(refresh) = &known.refresh else {
@@ -341,15 +345,16 @@ impl TokenRefresher {
                 let fresh = tokens(&answer, &known.login, known.refresh.as_ref(), &self.environment);
                 *locked(&self.tokens) = fresh.clone();
                 let access = fresh.access.clone();
-                let (path, provider) = (self.path.clone(), self.provider.clone());
-                let kept =
+                let path = self.path.clone();
+                let provider = self.provider.clone();
+                let stored =
                     base::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh))));
-                if let Ok(Err(e)) = kept.await {
+                if let Ok(Err(e)) = stored.await {
                     tracing::warn!("the new login of {} could not be kept: {e}", self.provider);
                 }
                 Ok(access)
             }
-            Err(e) => match (refused(&self.provider, e), self.newer()) {
+            Err(e) => match (refused(&self.provider, e), self.stored_token()) {
                 (_, Some(newer)) => Ok(newer),
                 (Error::Auth(why), None) => Err(self.log_in(why.trim_end_matches('.'))),
                 (other, None) => Err(other),
@@ -361,14 +366,14 @@ impl TokenRefresher {
         locked(&self.tokens).clone()
     }
 
-    fn holds(&self, tokens: &OauthTokens) -> bool {
-        tokens.expires.is_none_or(|expires| expires > self.environment.now().0 + MARGIN)
+    fn is_valid(&self, tokens: &OauthTokens) -> bool {
+        tokens.expires.is_none_or(|expires| expires > self.environment.now().0 + EXPIRY_MARGIN_MS)
     }
 
-    /// What the file says, if that still holds.
-    fn newer(&self) -> Option<Secret> {
+    /// Returns the token in the file if it is valid.
+    fn stored_token(&self) -> Option<Secret> {
         let text = base::file::read_regular_text(&self.path).unwrap_or_default();
-        let newer = Auth::parse(&text).tokens(&self.provider).filter(|tokens| self.holds(tokens))?;
+        let newer = Auth::parse(&text).tokens(&self.provider).filter(|tokens| self.is_valid(tokens))?;
         *locked(&self.tokens) = newer.clone();
         Some(newer.access)
     }
@@ -378,11 +383,13 @@ impl TokenRefresher {
     }
 }
 
-/// What the library asks for, sent by our client.
+/// Adapts our HTTP client to the interface of the OAuth library.
 fn sender(client: &Arc<HttpClient>, who: &str) -> impl Fn(HttpRequest) -> Sent + use<> {
-    let (client, who) = (Arc::clone(client), Arc::<str>::from(who));
+    let client = Arc::clone(client);
+    let who = Arc::<str>::from(who);
     move |request| {
-        let (client, who) = (Arc::clone(&client), Arc::clone(&who));
+        let client = Arc::clone(&client);
+        let who = Arc::clone(&who);
         Box::pin(async move { client.send(&who, request).await })
     }
 }
@@ -390,17 +397,19 @@ fn sender(client: &Arc<HttpClient>, who: &str) -> impl Fn(HttpRequest) -> Sent +
 type Sent = Pin<Box<dyn Future<Output = Result<HttpResponse, Error>> + Send>>;
 
 impl HttpClient {
-    /// Sends a request of a login. `who` is the provider, for people.
+    /// Sends a request of a login. `who` is the provider's name, for errors.
     ///
     /// # Errors
-    /// Where nothing comes.
+    /// An error if there is no response.
     pub async fn send(&self, who: &str, request: HttpRequest) -> Result<HttpResponse, Error> {
-        const MOST: usize = 1 << 20;
+        const MAX_REPLY_BYTES: usize = 1 << 20;
         let (parts, body) = request.into_parts();
         let url = parts.uri.to_string();
-        let (status, headers, body) = self.exchange(who, &parts.method, &url, parts.headers, body, MOST).await?;
+        let exchange = self.exchange(who, &parts.method, &url, parts.headers, body, MAX_REPLY_BYTES);
+        let (status, headers, body) = exchange.await?;
         let mut response = HttpResponse::new(body.into());
-        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
         Ok(response)
     }
 }

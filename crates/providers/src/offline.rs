@@ -1,10 +1,12 @@
-//! The model that is always there: no key, no network, no weights. It finds what is named in the code and shows
-//! it, and carries out plain orders, with the same tools as any other model, so that permissions and diffs can be
-//! tried before a provider is connected. It is a function of the request: nothing is remembered between two
-//! requests, and the same request gives the same answer, byte for byte.
+//! The offline model, which needs no key, no network and no weights. It finds named definitions in
+//! the code and shows them, and carries out simple orders, with the same tools as any other model,
+//! so that permissions and diffs can be tried before a provider is connected. It is a function of
+//! the request: it stores nothing between two requests, and the same request gives the same answer,
+//! byte for byte.
 //!
-//! Reading order: `turn` reads the request and replays the calls made so far, `order` carries out orders, `search`
-//! answers questions with `terms` (words) and `code` (what code looks like).
+//! Reading order: `turn` reads the request and replays the calls made so far, `order` carries out
+//! orders, `search` answers questions with `terms` (search terms) and `code` (patterns of
+//! definitions).
 
 mod code;
 mod order;
@@ -25,11 +27,11 @@ use super::{AnswerStream, Delta, Provider, Request};
 use base::text::cut_chars;
 use transcript::{Finish, Usage};
 
-/// What is said once where no other model is connected: one line.
+/// The notice shown once if no other model is connected: one line.
 pub const CONNECT: &str = prompts::offline::CONNECT;
 const HELP: &str = prompts::offline::HELP;
 
-/// The model that is always there.
+/// The provider of the offline model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offline;
 
@@ -39,7 +41,7 @@ impl Provider for Offline {
     }
 }
 
-/// What is answered to a request: pure.
+/// Returns the answer to a request: a pure function.
 pub fn think(request: &Request) -> Vec<Delta> {
     let turn = OfflineTurn::of(request);
     deltas(&answer(&turn, request).map_or_else(|step| *step, |text| OfflineStep { text, calls: Vec::new() }), request)
@@ -48,9 +50,9 @@ pub fn think(request: &Request) -> Vec<Delta> {
 fn answer(turn: &OfflineTurn, request: &Request) -> OrStep<String> {
     let head: String = request.system.concat().to_lowercase().chars().take(200).collect();
     if request.tools.is_empty() && head.contains("summar") {
-        // Of a transcript, in which each entry is headed by who speaks, what the user said.
-        let said = turn.prompt.split("\n[").filter_map(|entry| entry.trim_start_matches('[').strip_prefix("user]"));
-        let list = said.map(|said| format!("- {}\n", cut_chars(&said.trim().replace('\n', " "), 300)));
+        // The user's messages in a transcript, in which each entry begins with its role.
+        let messages = turn.prompt.split("\n[").filter_map(|entry| entry.trim_start_matches('[').strip_prefix("user]"));
+        let list = messages.map(|text| format!("- {}\n", cut_chars(&text.trim().replace('\n', " "), 300)));
         return Ok(format!("## Objective\n\n{}", list.collect::<String>()));
     }
     let tokens = order::tokens(&turn.prompt);
@@ -60,15 +62,16 @@ fn answer(turn: &OfflineTurn, request: &Request) -> OrStep<String> {
     Ok(search::answer(turn, &tokens)?.unwrap_or_else(|| HELP.trim().to_owned()))
 }
 
-/// A step as it would come from a model: words a few at a time, calls, the count.
+/// Converts a step to deltas as a model would send them: text word by word, calls, the token
+/// counts.
 fn deltas(step: &OfflineStep, request: &Request) -> Vec<Delta> {
-    let words = step.text.split_inclusive(char::is_whitespace);
-    let mut deltas: Vec<Delta> = words.map(|text| Delta::Text { index: 0, text: text.to_owned() }).collect();
+    let pieces = step.text.split_inclusive(char::is_whitespace);
+    let mut deltas: Vec<Delta> = pieces.map(|text| Delta::Text { index: 0, text: text.to_owned() }).collect();
     for (index, (name, arguments)) in (1..).zip(&step.calls) {
         deltas.push(Delta::Call { index, id: None, name: (*name).to_owned() });
         deltas.push(Delta::Arguments { index, json: arguments.to_string() });
     }
-    // An estimate, as everywhere: four bytes a token.
+    // An estimate, as elsewhere: four bytes per token.
     let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
     let system = request.system.iter().chain(request.tools.iter().map(|tool| &tool.description)).map(String::len);
     let input = system.chain(request.messages.iter().map(ModelMessage::length)).sum();

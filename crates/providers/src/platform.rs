@@ -1,8 +1,8 @@
-//! Which wire a provider speaks, where it is, and how a call is signed there: what is known of
-//! providers beyond the wires themselves.
+//! The wire format, the address and the authentication of each provider, as far as the wire formats
+//! do not determine them.
 //!
-//! Wires are named by the SDK packages of OpenCode's catalogue. A package nobody here knows is
-//! taken for one that speaks Chat Completions, as nearly all of them do.
+//! Wire formats are named by the SDK packages of OpenCode's catalogue. An unknown package is
+//! assumed to use Chat Completions, as nearly all do.
 
 use serde_json::{Map, Value};
 
@@ -13,13 +13,13 @@ use super::responses::Responses;
 use super::target::Target;
 use super::wire::Wire;
 use super::{Error, Model, is_loopback};
-use crate::entry as said;
 use crate::entry::LOCATION_OPTIONS;
+use crate::entry::ProviderEntry;
 use crate::entry::Secret;
 use base::environment::Environment;
 use transcript::ModelRef;
 
-/// What is spoken by those nobody knows.
+/// The wire format of unknown providers.
 pub const CHAT: &dyn Wire = &Chat;
 
 pub fn wire(name: &str) -> Option<&'static dyn Wire> {
@@ -27,15 +27,15 @@ pub fn wire(name: &str) -> Option<&'static dyn Wire> {
     all.into_iter().find(|wire| wire.name() == name)
 }
 
-/// A wire and where it is spoken.
+/// A wire format and the address of its API.
 pub struct WireAddress {
     pub wire: &'static dyn Wire,
     pub base_url: String,
 }
 
-/// SDK packages and providers that need a login or a protocol that is not spoken here, with what
-/// their user is told.
-const NOT_SPOKEN: &[(&str, &str)] = &[
+/// SDK packages and providers that need a login or a protocol that is not supported, with the
+/// reason for the user.
+const UNSUPPORTED: &[(&str, &str)] = &[
     ("@ai-sdk/google-vertex/anthropic", "Claude on Vertex is not supported; use the provider anthropic or openrouter"),
     ("gitlab-ai-provider", "GitLab's login is not supported"),
     ("@jerome-benoit/sap-ai-provider", "SAP's login is not supported"),
@@ -43,30 +43,32 @@ const NOT_SPOKEN: &[(&str, &str)] = &[
     ("@qvac/ai-sdk-provider", "it runs inside a JavaScript process"),
 ];
 
-fn not_spoken(id: &str, npm: Option<&str>) -> Option<&'static str> {
-    let named = |name: &str| npm.is_some_and(|npm| npm.starts_with(name)) || id.starts_with(name);
-    NOT_SPOKEN.iter().find(|(name, _)| named(name)).map(|(_, why)| *why)
+fn unsupported(id: &str, npm: Option<&str>) -> Option<&'static str> {
+    let matches = |name: &str| npm.is_some_and(|npm| npm.starts_with(name)) || id.starts_with(name);
+    UNSUPPORTED.iter().find(|(name, _)| matches(name)).map(|(_, why)| *why)
 }
 
-/// Whether a provider that is only known from the catalogue can be asked with a key alone.
-pub fn is_spoken(settings: &said::ProviderEntry) -> bool {
-    not_spoken(&settings.id, settings.npm.as_deref()).is_none()
+/// Whether a provider that is only known from the catalogue can be used with just a key.
+pub fn is_spoken(settings: &ProviderEntry) -> bool {
+    unsupported(&settings.id, settings.npm.as_deref()).is_none()
 }
 
-/// The wire and the address for an SDK package.
+/// Returns the wire format and the address for an SDK package.
 ///
 /// # Errors
-/// What is missing, for the user.
+/// The missing setting, in a sentence for the user.
 pub fn address(
     npm: Option<&str>,
     base_url: Option<&str>,
-    settings: &said::ProviderEntry,
+    settings: &ProviderEntry,
     model: &Model,
     environment: &Environment,
 ) -> Result<WireAddress, Error> {
     let id = settings.id.as_str();
-    // Who configures an address of his own knows what is spoken there.
-    if let Some(why) = not_spoken(id, npm).filter(|_| base_url.is_none()) {
+    // Users who configure an address know the API there.
+    if base_url.is_none()
+        && let Some(why) = unsupported(id, npm)
+    {
         return Err(Error::BadRequest(format!("The provider \"{id}\" cannot be asked: {why}.")));
     }
     let at = |usual: &str| base_url.map_or_else(|| usual.to_owned(), str::to_owned);
@@ -115,21 +117,21 @@ pub fn address(
     Ok(WireAddress { wire, base_url: filled(&base, id, environment)? })
 }
 
-/// Where a provider is asked where nobody has said otherwise; none where nothing is known of it.
-pub fn usual_address(settings: &said::ProviderEntry, environment: &Environment) -> Option<String> {
+/// Returns the address of a provider's requests; `None` if it is unknown.
+pub fn usual_address(settings: &ProviderEntry, environment: &Environment) -> Option<String> {
     let model = Model::unknown(ModelRef { provider: settings.id.clone(), model: String::new(), effort: None });
     let address = address(settings.npm.as_deref(), settings.base_url.as_deref(), settings, &model, environment);
     address.ok().map(|address| address.base_url)
 }
 
-/// An address from a variable, which may lack the version.
+/// Completes an address from a variable, which may lack the version.
 fn rooted(base: &str) -> String {
     let base = base.trim_end_matches('/');
     let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
     if has_path { base.to_owned() } else { format!("{base}/v1") }
 }
 
-fn option<'a>(settings: &'a said::ProviderEntry, name: &str) -> Option<&'a str> {
+fn option<'a>(settings: &'a ProviderEntry, name: &str) -> Option<&'a str> {
     settings.options.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
@@ -137,7 +139,7 @@ fn first<'a>(environment: &'a Environment, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| environment.var(name))
 }
 
-fn azure(base_url: Option<&str>, settings: &said::ProviderEntry, environment: &Environment) -> Result<String, Error> {
+fn azure(base_url: Option<&str>, settings: &ProviderEntry, environment: &Environment) -> Result<String, Error> {
     if let Some(base) = base_url {
         let base = base.trim_end_matches('/');
         return Ok(if base.ends_with("/v1") || base.contains('?') { base.to_owned() } else { format!("{base}/v1") });
@@ -152,18 +154,18 @@ fn azure(base_url: Option<&str>, settings: &said::ProviderEntry, environment: &E
     }
 }
 
-/// Bedrock's OpenAI-compatible address, for its API keys.
-fn bedrock(settings: &said::ProviderEntry, environment: &Environment) -> String {
+/// Returns Bedrock's OpenAI-compatible address, which takes its API keys.
+fn bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
     let region = option(settings, "region").or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
     format!("https://bedrock-runtime.{}.amazonaws.com/openai/v1", region.unwrap_or("us-east-1"))
 }
 
-fn vertex_project<'a>(settings: &'a said::ProviderEntry, environment: &'a Environment) -> Option<&'a str> {
+fn vertex_project<'a>(settings: &'a ProviderEntry, environment: &'a Environment) -> Option<&'a str> {
     let names = ["GOOGLE_VERTEX_PROJECT", "GOOGLE_CLOUD_PROJECT", "GCP_PROJECT", "GCLOUD_PROJECT"];
     option(settings, "project").or_else(|| first(environment, &names))
 }
 
-fn vertex(settings: &said::ProviderEntry, environment: &Environment) -> String {
+fn vertex(settings: &ProviderEntry, environment: &Environment) -> String {
     let names = ["GOOGLE_VERTEX_LOCATION", "GOOGLE_CLOUD_LOCATION", "VERTEX_LOCATION"];
     let location = option(settings, "location").or_else(|| first(environment, &names)).unwrap_or("us-central1");
     let host = if location == "global" { String::new() } else { format!("{location}-") };
@@ -171,12 +173,12 @@ fn vertex(settings: &said::ProviderEntry, environment: &Environment) -> String {
         Some(project) => format!(
             "https://{host}aiplatform.googleapis.com/v1/projects/{project}/locations/{location}/publishers/google"
         ),
-        // With a key instead of an account there is no project.
+        // Requests with a key instead of an account name no project.
         None => "https://aiplatform.googleapis.com/v1/publishers/google".to_owned(),
     }
 }
 
-/// An address with its `${VAR}` filled in.
+/// Replaces every `${VAR}` of an address from the environment.
 fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Error> {
     let mut out = String::new();
     let mut rest = base;
@@ -193,7 +195,8 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
     Ok(out + rest)
 }
 
-/// The key in one of these variables. Those that name places, not keys, are not taken for one.
+/// Returns name and value of the first set variable that holds a key. Names of locations, files and
+/// parts of a signature are skipped.
 pub fn key_variable<'a>(names: &'a [String], environment: &'a Environment) -> Option<(&'a str, &'a str)> {
     const PLACES: &[&str] = &[
         "_HOST",
@@ -210,24 +213,27 @@ pub fn key_variable<'a>(names: &'a [String], environment: &'a Environment) -> Op
         "_GATEWAY_ID",
         "_PROFILE",
     ];
-    // Halves of a signature, and files.
+    // Parts of a signature, and files.
     const OTHERS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
     let is_key = |name: &&String| !PLACES.iter().chain(OTHERS).any(|end| name.ends_with(end));
     names.iter().filter(is_key).find_map(|name| Some((name.as_str(), environment.var(name)?)))
 }
 
-/// A Vertex account's token, which no catalogue names a variable for.
+/// Returns name and value of the variable with the token of a Vertex account; the catalogue does
+/// not list these variables.
 pub fn token<'a>(npm: Option<&str>, environment: &'a Environment) -> Option<(&'static str, &'a str)> {
     let names = ["GOOGLE_VERTEX_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_VERTEX_API_KEY"];
-    let vertex = npm == Some("@ai-sdk/google-vertex");
-    names.into_iter().filter(|_| vertex).find_map(|name| Some((name, environment.var(name)?)))
+    if npm != Some("@ai-sdk/google-vertex") {
+        return None;
+    }
+    names.into_iter().find_map(|name| Some((name, environment.var(name)?)))
 }
 
-/// Where providers look for a key.
+/// The headers in which providers expect a key.
 const KEY_HEADERS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
 
-/// The header that a platform wants its key in, and what stands before the key there, where that is not where its
-/// wire has it. `token` says that the key of Vertex is one of a project's.
+/// Returns the header of the key and the prefix of its value, if the platform expects another
+/// header than the wire format. `token` is set if the key of Vertex is the token of a project.
 fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static str)> {
     match npm {
         Some("@ai-sdk/azure") => Some(("api-key", "")),
@@ -236,9 +242,9 @@ fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static 
     }
 }
 
-/// Why a provider cannot be asked without a key, if it cannot.
-pub fn needs_key(npm: Option<&str>, settings: &said::ProviderEntry, key: Option<&Secret>, name: &str) -> Option<Error> {
-    // A server on this machine is asked without one, unless somebody can log in to it.
+/// Returns the error for a provider that needs a key and has none.
+pub fn needs_key(npm: Option<&str>, settings: &ProviderEntry, key: Option<&Secret>, name: &str) -> Option<Error> {
+    // A server on this machine is used without a key, unless it has a login.
     let local = settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local);
     let own = settings.headers.iter().any(|(name, _)| {
         let name = name.to_lowercase();
@@ -259,7 +265,7 @@ pub fn needs_key(npm: Option<&str>, settings: &said::ProviderEntry, key: Option<
     Some(Error::Keyless(keyless(id, &names, name)))
 }
 
-/// What to do about the missing key of a provider of the catalogue.
+/// Returns the remedy for the missing key of a provider of the catalogue.
 pub fn missing_key(id: &str, name: &str, env: &[String]) -> String {
     let names: Vec<&str> = env.iter().map(String::as_str).collect();
     keyless(id, &names, name)
@@ -273,8 +279,8 @@ fn is_local(base: &str) -> bool {
     reqwest::Url::parse(base).is_ok_and(|url| is_loopback(&url))
 }
 
-/// Headers a provider wants for itself.
-pub fn headers(settings: &said::ProviderEntry) -> Vec<(String, String)> {
+/// Returns the headers that a provider itself requires.
+pub fn headers(settings: &ProviderEntry) -> Vec<(String, String)> {
     match settings.id.as_str() {
         id if id.starts_with("github-copilot") => vec![("openai-intent".into(), "conversation-edits".into())],
         "openrouter" | "vercel" | "zenmux" | "kilo" | "llmgateway" => vec![("x-title".into(), "adjutant".into())],
@@ -282,19 +288,19 @@ pub fn headers(settings: &said::ProviderEntry) -> Vec<(String, String)> {
     }
 }
 
-/// Moves the key where this provider looks for it, if that is not where the wire puts it.
-pub fn sign(npm: Option<&str>, settings: &said::ProviderEntry, environment: &Environment, target: &mut Target) {
+/// Moves the key to the header that the provider expects, if the wire format uses another one.
+pub fn sign(npm: Option<&str>, settings: &ProviderEntry, environment: &Environment, target: &mut Target) {
     let token = vertex_project(settings, environment).is_some();
     let Some((header, before)) = key_header(npm, token) else { return };
-    // Kept in `target.key` as well it would be sent twice; the header alone still is redacted.
+    // In `target.key` as well it would be sent twice. `Endpoint::secret` still has it for redaction.
     if let Some(key) = target.key.take() {
         target.headers.push((header.to_owned(), format!("{before}{}", key.expose())));
     }
 }
 
-/// The options that go into bodies: without those that say where and how to ask.
+/// Returns the options for request bodies, without those that configure the address or the client.
 pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
-    const HOW: &[&str] = &[
+    const CLIENT_OPTIONS: &[&str] = &[
         "apiVersion",
         "useCompletionUrls",
         "useDeploymentBasedUrls",
@@ -304,9 +310,11 @@ pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
         "chunkTimeout",
         "compatibility",
     ];
-    let kept =
-        options.iter().filter(|(name, _)| !LOCATION_OPTIONS.contains(&name.as_str()) && !HOW.contains(&name.as_str()));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    options
+        .iter()
+        .filter(|(name, _)| !LOCATION_OPTIONS.contains(&name.as_str()) && !CLIENT_OPTIONS.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -320,7 +328,7 @@ mod tests {
     }
 
     fn at(npm: &str, base: Option<&str>, options: Map<String, Value>, vars: &[(&str, &str)], model: &str) -> String {
-        let settings = said::ProviderEntry { id: "p".into(), options, ..Default::default() };
+        let settings = ProviderEntry { id: "p".into(), options, ..Default::default() };
         let model = Model::unknown(ModelRef { provider: "p".into(), model: model.into(), effort: None });
         match address(Some(npm), base, &settings, &model, &environment(vars)) {
             Ok(address) => address.base_url,
@@ -329,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn addresses_follow_settings_and_environment() {
         let none = Map::new;
         assert_eq!(at("@ai-sdk/anthropic", None, none(), &[], "m"), "https://api.anthropic.com/v1");
         let proxy = [("ANTHROPIC_BASE_URL", "http://proxy:1/")];
@@ -366,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_name_places_are_no_keys() {
+    fn variables_of_locations_are_no_keys() {
         let names: Vec<String> =
             ["DATABRICKS_HOST", "AWS_REGION", "AWS_ACCESS_KEY_ID", "X_TOKEN"].map(str::to_owned).to_vec();
         let vars = [("DATABRICKS_HOST", "h"), ("AWS_REGION", "r"), ("AWS_ACCESS_KEY_ID", "i")];
@@ -375,10 +383,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_go_where_they_are_looked_for() {
+    fn key_is_sent_in_the_expected_header() {
         let signed = |npm: &str, vars: &[(&str, &str)]| {
             let mut target = Target { key: Some(Secret::new("k")), ..Target::default() };
-            sign(Some(npm), &said::ProviderEntry::default(), &environment(vars), &mut target);
+            sign(Some(npm), &ProviderEntry::default(), &environment(vars), &mut target);
             (target.key.is_some(), target.headers)
         };
         assert_eq!(signed("@ai-sdk/azure", &[]), (false, vec![("api-key".into(), "k".into())]));

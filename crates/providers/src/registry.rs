@@ -1,5 +1,5 @@
-//! Which models there are, and who is asked for each: what the configuration, the catalogue, the
-//! environment and the kept keys say together. Made anew whenever one of them changes.
+//! The available models and the provider of each, from the configuration, the catalogue, the
+//! environment and the stored credentials. Rebuilt whenever one of them changes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,46 +17,47 @@ use super::replay::ReplayProvider;
 use super::target::Target;
 use super::wire::Wire;
 use super::{Error, ImageSupport, Model, Provider, platform};
-use crate::entry::{self as said, Secret};
+use crate::entry::{ModelEntry, ProviderEntry, Secret};
 use base::environment::Environment;
 use base::lock::locked;
 use transcript::ModelRef;
 
-/// What a registry is made of.
+/// The inputs of a registry.
 pub struct Sources<'a> {
-    /// What the user configured, in order.
-    pub configured: Vec<said::ProviderEntry>,
-    /// What runs on this machine; see `local.rs`.
-    pub local: Vec<said::ProviderEntry>,
-    /// What is known of providers in general.
+    /// The configured providers, in order.
+    pub configured: Vec<ProviderEntry>,
+    /// The servers on this machine; see `local.rs`.
+    pub local: Vec<ProviderEntry>,
+    /// The catalogue of known providers.
     pub catalog: &'a Arc<Catalog>,
-    /// Providers that are not used.
+    /// Disabled providers.
     pub disabled: &'a [String],
-    /// If set, only these are used.
+    /// If set, all other providers are disabled.
     pub enabled: Option<&'a [String]>,
-    /// Whether providers nobody has a key for are in it as well: to be looked at.
+    /// Whether providers without a key are included as well, for display.
     pub everything: bool,
     pub auth: &'a Auth,
     pub environment: &'a Environment,
     pub client: Arc<HttpClient>,
-    /// Who answers when nobody else can.
+    /// The offline model.
     pub offline: Arc<dyn Provider>,
 }
 
 pub struct Registry {
     entries: BTreeMap<(String, String), Entry>,
-    /// Providers whose models nobody listed: any name is tried.
-    open: BTreeMap<String, said::ProviderEntry>,
+    /// Providers without a list of models: any name is accepted.
+    open: BTreeMap<String, ProviderEntry>,
     configured: Vec<String>,
     facts: Vec<ProviderSummary>,
     make: EntryFactory,
-    /// Providers of the catalogue that lack a key: what to do about it.
+    /// Providers of the catalogue that lack a key, with the remedy.
     keyless: BTreeMap<String, String>,
-    /// OpenCode's own are not asked with a key: some of its models are for everybody.
-    free: bool,
-    /// Providers of the catalogue whose login a plugin may know how to use, for those who name their models.
-    lent: Vec<said::ProviderEntry>,
-    // Directories of recordings that are being played. A leaf lock around a map.
+    /// Whether OpenCode's own provider has no key: some of its models are free for everyone.
+    has_free_models: bool,
+    /// Providers of the catalogue whose login a plugin may be able to use, for users who name their
+    /// models.
+    lent: Vec<ProviderEntry>,
+    // Recordings that are being replayed, by directory. A leaf lock around a map.
     replays: Mutex<BTreeMap<String, Arc<ReplayProvider>>>,
 }
 
@@ -65,23 +66,23 @@ pub struct ProviderSummary {
     pub id: String,
     pub name: String,
     pub access: KeySource,
-    /// Whether any name of a model is tried, because nobody listed them.
+    /// Whether any model name is accepted, because the provider's models are not listed.
     pub open: bool,
-    /// Whether the catalogue knows it.
+    /// Whether the provider is in the catalogue.
     pub known: bool,
 }
 
-/// Where a provider's key comes from.
+/// The source of a provider's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// From the settings.
     Configured,
-    /// From an `auth.json`.
+    /// The key or login is stored in an `auth.json`.
     Kept,
-    /// From the environment variable of this name.
+    /// The environment variable of this name.
     Variable(String),
     Free,
-    /// From nowhere; what to do about it.
+    /// There is no key; the text is the remedy.
     Missing(String),
 }
 
@@ -89,11 +90,11 @@ struct Entry {
     model: Arc<Model>,
     provider: Arc<dyn Provider>,
     released: String,
-    /// Whether nothing is known that keeps it from answering.
-    usable: bool,
+    /// Whether no reason is known that prevents requests.
+    is_usable: bool,
 }
 
-/// What a new entry is made with.
+/// The resources for new entries.
 struct EntryFactory {
     environment: Environment,
     auth: Auth,
@@ -105,9 +106,9 @@ struct EntryFactory {
 #[error("{}", self.text())]
 pub struct NotFound {
     pub wanted: String,
-    /// Names like it, the nearest first.
+    /// Similar names, the nearest first.
     pub nearest: Vec<String>,
-    /// Why its provider is not asked, where it is known and only its key is missing.
+    /// The reason why the provider cannot be used, if it is known and only its key is missing.
     pub keyless: Option<String>,
 }
 
@@ -125,10 +126,10 @@ impl NotFound {
 }
 
 impl Registry {
-    /// The last resort: needs neither key nor network.
+    /// The provider and model of last resort, which need neither key nor network.
     pub const OFFLINE: &str = "offline";
 
-    /// Brings everything together. Nothing is connected to.
+    /// Builds a registry. Connects to nothing.
     pub fn new(sources: Sources<'_>) -> Self {
         let allowed = |id: &str| {
             !sources.disabled.iter().any(|d| d == id) && sources.enabled.is_none_or(|only| only.iter().any(|e| e == id))
@@ -146,7 +147,7 @@ impl Registry {
             facts: Vec::new(),
             make,
             keyless: BTreeMap::new(),
-            free: false,
+            has_free_models: false,
             lent: Vec::new(),
             replays: Mutex::default(),
         };
@@ -154,30 +155,28 @@ impl Registry {
             if allowed(&settings.id) {
                 let known = sources.catalog.find(settings.known_as.as_ref().unwrap_or(&settings.id));
                 let is_known = known.is_some();
-                let under = said::ProviderEntry { id: settings.id.clone(), ..known.unwrap_or_default() };
+                let base = ProviderEntry { id: settings.id.clone(), ..known.unwrap_or_default() };
                 registry.configured.push(settings.id.clone());
-                registry.add(under.overlaid_with(settings), is_known);
+                registry.add(base.overlaid_with(settings), is_known);
             }
         }
         for (id, env) in sources.catalog.ids() {
-            let has_key = || sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
             if !allowed(id) || registry.configured.contains(id) {
                 continue;
             }
-            if !has_key() {
+            let has_key = sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
+            if !has_key {
                 registry.keyless.insert(id.to_owned(), platform::missing_key(id, sources.catalog.name(id), env));
                 if sources.auth.lends(id) {
                     registry.lent.extend(sources.catalog.find(id));
                 }
-                registry.free |= id == OPENCODE;
+                registry.has_free_models |= id == OPENCODE;
             }
-            if sources.everything || has_key() {
-                sources
-                    .catalog
-                    .find(id)
-                    .into_iter()
-                    .filter(platform::is_spoken)
-                    .for_each(|known| registry.add(known, true));
+            if (sources.everything || has_key)
+                && let Some(known) = sources.catalog.find(id)
+                && platform::is_spoken(&known)
+            {
+                registry.add(known, true);
             }
         }
         for settings in sources.local {
@@ -187,13 +186,15 @@ impl Registry {
         }
         let id = ModelRef { provider: Self::OFFLINE.into(), model: Self::OFFLINE.into(), effort: None };
         let mut model = Model::unknown(id.clone());
-        (model.name, model.provider_name) = ("Offline".into(), "adjutant".into());
-        let entry = Entry { model: Arc::new(model), provider: sources.offline, released: String::new(), usable: true };
+        model.name = "Offline".into();
+        model.provider_name = "adjutant".into();
+        let entry =
+            Entry { model: Arc::new(model), provider: sources.offline, released: String::new(), is_usable: true };
         registry.entries.insert((id.provider, id.model), entry);
         registry
     }
 
-    fn add(&mut self, settings: said::ProviderEntry, known: bool) {
+    fn add(&mut self, settings: ProviderEntry, known: bool) {
         let experimental = self.make.environment.setting("ENABLE_EXPERIMENTAL_MODELS").is_some();
         let names: Arc<[String]> =
             settings.models.iter().map(|model| format!("{}/{}", settings.id, model.key)).collect();
@@ -219,7 +220,8 @@ impl Registry {
         }
     }
 
-    /// The model of this name and who is asked for it. An effort it does not have is left out.
+    /// Returns the model of this name and its provider. An effort that it does not have is left
+    /// out.
     ///
     /// # Errors
     /// [`NotFound`], with the nearest names.
@@ -230,30 +232,17 @@ impl Registry {
                 replays.entry(wanted.model.clone()).or_insert_with(|| ReplayProvider::new(Path::new(&wanted.model)));
             return Ok((Arc::new(replay.model(wanted)), Arc::new(Arc::clone(replay))));
         }
-        let made;
+        let created;
         let entry = match self.entries.get(&(wanted.provider.clone(), wanted.model.clone())) {
             Some(entry) => entry,
-            None => match self.open.get(&wanted.provider) {
-                Some(settings) => {
-                    made = self.make.entry(
-                        settings,
-                        &said::ModelEntry { key: wanted.model.clone(), ..Default::default() },
-                        &Arc::default(),
-                    );
-                    &made
-                }
-                None => match self.zen_model(wanted).or_else(|| self.lent_model(wanted)) {
-                    Some(entry) => {
-                        made = entry;
-                        &made
-                    }
-                    None => {
-                        let (nearest, keyless) =
-                            (self.nearest(&wanted.to_string()), self.keyless.get(&wanted.provider));
-                        return Err(NotFound { wanted: wanted.to_string(), nearest, keyless: keyless.cloned() });
-                    }
-                },
-            },
+            None => {
+                created = self.create(wanted).ok_or_else(|| NotFound {
+                    wanted: wanted.to_string(),
+                    nearest: self.nearest(&wanted.to_string()),
+                    keyless: self.keyless.get(&wanted.provider).cloned(),
+                })?;
+                &created
+            }
         };
         let effort = wanted.effort.clone().filter(|effort| entry.model.efforts.contains(effort));
         let model = match effort {
@@ -267,10 +256,19 @@ impl Registry {
         Ok((model, Arc::clone(&entry.provider)))
     }
 
-    /// A model of OpenCode's own that costs nothing and needs no key. It is there for those who name it: what is said
-    /// to it goes to somebody with whom the user has no account.
+    /// Creates the entry of a model that is not listed, if its name is accepted.
+    fn create(&self, wanted: &ModelRef) -> Option<Entry> {
+        if let Some(settings) = self.open.get(&wanted.provider) {
+            let model = ModelEntry { key: wanted.model.clone(), ..Default::default() };
+            return Some(self.make.entry(settings, &model, &Arc::default()));
+        }
+        self.zen_model(wanted).or_else(|| self.lent_model(wanted))
+    }
+
+    /// Creates the entry of a free model of OpenCode's own provider, which needs no key. It must be
+    /// named by the user, because its prompts go to a provider with whom the user has no account.
     fn zen_model(&self, wanted: &ModelRef) -> Option<Entry> {
-        if !self.free || wanted.provider != OPENCODE {
+        if !self.has_free_models || wanted.provider != OPENCODE {
             return None;
         }
         let zen = self.make.catalog.find(OPENCODE)?;
@@ -284,24 +282,24 @@ impl Registry {
         Some(self.make.entry(lent, model, &Arc::default()))
     }
 
-    /// Whether a plugin may know how to ask some provider.
+    /// Whether a plugin may be able to use some provider.
     pub fn may_lend(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Whether a plugin may know how to ask a provider, with a login that is kept.
+    /// Whether a plugin may be able to use a provider, with a stored login.
     pub fn lends(&self, provider: &str) -> bool {
         self.make.auth.lends(provider)
     }
 
-    /// Whether a request for this model would find somebody to ask.
+    /// Whether a request for this model has a provider.
     pub fn has(&self, model: &ModelRef) -> bool {
         model.provider == ModelRef::REPLAY
             || self.entries.contains_key(&(model.provider.clone(), model.model.clone()))
             || self.open.contains_key(&model.provider)
     }
 
-    /// All models, by provider and name; the offline one last.
+    /// Returns all models, by provider and name; the offline model last.
     pub fn models(&self) -> Vec<Arc<Model>> {
         let (last, mut models): (Vec<_>, Vec<_>) =
             self.entries.values().map(|entry| Arc::clone(&entry.model)).partition(|m| m.id.provider == Self::OFFLINE);
@@ -309,44 +307,48 @@ impl Registry {
         models
     }
 
-    /// The providers, as they were found.
+    /// Returns the providers in the order of discovery.
     pub fn providers(&self) -> &[ProviderSummary] {
         &self.facts
     }
 
-    /// Whether there is nobody to ask but the offline provider.
+    /// Whether the offline model is the only one.
     pub fn is_bare(&self) -> bool {
         self.entries.len() == 1 && self.open.is_empty()
     }
 
-    /// The model for those who did not choose: the best known of the providers the user
-    /// configured, else of all.
+    /// Returns the model for users who did not choose one: the best known of the configured
+    /// providers, otherwise of all.
     pub fn default_model(&self) -> Arc<Model> {
         const BEST: &[&str] = &["gpt-5", "claude-sonnet-4", "big-pickle", "gemini-3-pro"];
-        // OpenCode takes the last name of the best family, which may be its weakest or dearest model.
-        const BESIDE: &[&str] = &["nano", "mini", "lite", "chat", "image", "audio", "realtime", "research", "search"];
-        let plain = |id: &str| {
-            let dear = id.contains("gpt") && id.contains("-pro");
-            !dear && !BESIDE.iter().any(|word| id.replace("gemini", "").contains(word))
+        // OpenCode takes the last name of the best family, which may be its weakest or most
+        // expensive model.
+        const VARIANTS: &[&str] = &["nano", "mini", "lite", "chat", "image", "audio", "realtime", "research", "search"];
+        let is_plain = |id: &str| {
+            let is_expensive = id.contains("gpt") && id.contains("-pro");
+            !is_expensive && !VARIANTS.iter().any(|word| id.replace("gemini", "").contains(word))
         };
         let rank = |entry: &&Entry| {
             let id = entry.model.id.model.clone();
-            let offline = entry.model.id.provider == Self::OFFLINE;
-            let own = self.configured.contains(&entry.model.id.provider);
+            let is_offline = entry.model.id.provider == Self::OFFLINE;
+            let is_configured = self.configured.contains(&entry.model.id.provider);
             let best = BEST.iter().rposition(|name| id.contains(name)).map_or(0, |at| at + 1);
-            (!offline, entry.usable, own, entry.model.tools, best, plain(&id), id.contains("latest"), id)
+            let is_latest = id.contains("latest");
+            let is_plain = is_plain(&id);
+            (!is_offline, entry.is_usable, is_configured, entry.model.tools, best, is_plain, is_latest, id)
         };
         let best = self.entries.values().max_by_key(rank);
         best.map_or_else(|| Arc::new(Model::unknown(offline_ref())), |entry| Arc::clone(&entry.model))
     }
 
-    /// A small model beside this one, for titles: the newest of the families known to be small.
-    pub fn small_model(&self, beside: &ModelRef) -> Option<ModelRef> {
-        if beside.provider.starts_with("azure") {
+    /// Returns a small model of the same provider, for titles: the newest of the families known to
+    /// be small.
+    pub fn small_model(&self, main: &ModelRef) -> Option<ModelRef> {
+        if main.provider.starts_with("azure") {
             return None;
         }
         let families: [&[&str]; 3] = [&["gemini", "flash"], &["gpt", "nano"], &["claude", "haiku"]];
-        let mine = || self.entries.iter().filter(|((provider, _), _)| *provider == beside.provider);
+        let mine = || self.entries.iter().filter(|((provider, _), _)| *provider == main.provider);
         families.iter().find_map(|words| {
             let of_family = mine().filter(|((_, key), _)| words.iter().all(|word| key.contains(word)));
             of_family
@@ -364,11 +366,11 @@ impl Registry {
             .map(|entry| {
                 let name = entry.model.id.to_string();
                 let key = entry.model.id.model.to_lowercase();
-                let within = key.contains(short) || short.contains(key.as_str());
-                let far = levenshtein(&lower, &name.to_lowercase()).min(levenshtein(short, &key) + 1);
-                (if within { far.min(2) } else { far }, name)
+                let is_part = key.contains(short) || short.contains(key.as_str());
+                let distance = levenshtein(&lower, &name.to_lowercase()).min(levenshtein(short, &key) + 1);
+                (if is_part { distance.min(2) } else { distance }, name)
             })
-            .filter(|(far, _)| *far <= (short.len() / 2).max(2))
+            .filter(|(distance, _)| *distance <= (short.len() / 2).max(2))
             .collect();
         scored.sort();
         scored.truncate(3);
@@ -376,11 +378,12 @@ impl Registry {
     }
 }
 
-/// OpenCode's own provider, and the key that it takes from everybody for what costs nothing.
+/// The id of OpenCode's own provider.
 const OPENCODE: &str = "opencode";
-const EVERYBODY: &str = "public";
+/// The key that OpenCode accepts from everyone for its free models.
+const PUBLIC_KEY: &str = "public";
 
-fn is_free(model: &said::ModelEntry) -> bool {
+fn is_free(model: &ModelEntry) -> bool {
     model.price.as_ref().is_some_and(|price| price.base.input == 0.0 && price.base.output == 0.0)
 }
 
@@ -389,9 +392,9 @@ fn offline_ref() -> ModelRef {
 }
 
 impl EntryFactory {
-    /// The key of a provider, and where it comes from.
-    fn access(&self, settings: &said::ProviderEntry, npm: Option<&str>) -> (Option<Secret>, KeySource) {
-        let kept = || Some((self.auth.key(&settings.id)?, KeySource::Kept));
+    /// Returns the key of a provider, and its source.
+    fn access(&self, settings: &ProviderEntry, npm: Option<&str>) -> (Option<Secret>, KeySource) {
+        let stored = || Some((self.auth.key(&settings.id)?, KeySource::Kept));
         let variable = || {
             let (name, key) = platform::key_variable(&settings.env, &self.environment)?;
             Some((Secret::new(key), KeySource::Variable(name.to_owned())))
@@ -401,7 +404,7 @@ impl EntryFactory {
             Some((Secret::new(token), KeySource::Variable(name.to_owned())))
         };
         let configured = settings.api_key.clone().map(|key| (key, KeySource::Configured));
-        match configured.or_else(kept).or_else(variable).or_else(token) {
+        match configured.or_else(stored).or_else(variable).or_else(token) {
             Some((key, access)) => (Some(key), access),
             None if self.auth.tokens(&settings.id).is_some() => (None, KeySource::Kept),
             None => {
@@ -412,28 +415,29 @@ impl EntryFactory {
         }
     }
 
-    /// The same for one of its models.
+    /// Returns the key for one of the provider's models, and its source.
     fn access_to(
         &self,
-        model: &said::ModelEntry,
-        settings: &said::ProviderEntry,
+        model: &ModelEntry,
+        settings: &ProviderEntry,
         npm: Option<&str>,
     ) -> (Option<Secret>, KeySource) {
         match self.access(settings, npm) {
             (None, KeySource::Missing(_)) if settings.id == OPENCODE && is_free(model) => {
-                (Some(Secret::new(EVERYBODY)), KeySource::Free)
+                (Some(Secret::new(PUBLIC_KEY)), KeySource::Free)
             }
             other => other,
         }
     }
 
-    /// Of a model of the user's own it is known what others of its name can see.
-    fn as_others(&self, model: &said::ModelEntry) -> ImageSupport {
-        let (catalog, name) = (Arc::clone(&self.catalog), model.id.clone().unwrap_or_else(|| model.key.clone()));
+    /// Looks up image support in the catalogue, by the name of a model that the user configured.
+    fn images_by_name(&self, model: &ModelEntry) -> ImageSupport {
+        let catalog = Arc::clone(&self.catalog);
+        let name = model.id.clone().unwrap_or_else(|| model.key.clone());
         ImageSupport::looked_up(move || catalog.sees(&name).unwrap_or(false))
     }
 
-    fn entry(&self, settings: &said::ProviderEntry, model: &said::ModelEntry, names: &Arc<[String]>) -> Entry {
+    fn entry(&self, settings: &ProviderEntry, model: &ModelEntry, names: &Arc<[String]>) -> Entry {
         let id = ModelRef { provider: settings.id.clone(), model: model.key.clone(), effort: None };
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
         let npm = model.npm.as_ref().or(settings.npm.as_ref()).map(String::as_str);
@@ -447,7 +451,7 @@ impl EntryFactory {
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
             price: model.price.clone(),
-            images: takes("image").or(model.attachment).map_or_else(|| self.as_others(model), ImageSupport::from),
+            images: takes("image").or(model.attachment).map_or_else(|| self.images_by_name(model), ImageSupport::from),
             pdf: takes("pdf").unwrap_or(false),
             tools: model.tool_call.unwrap_or(true),
             reasoning: model.reasoning.unwrap_or(false),
@@ -466,7 +470,7 @@ impl EntryFactory {
             _ => None,
         };
         let unusable = unusable.or(missing);
-        let usable = unusable.is_none();
+        let is_usable = unusable.is_none();
         let mut target = Target {
             provider: settings.id.clone(),
             name,
@@ -477,7 +481,8 @@ impl EntryFactory {
             reasoning_field: model.interleaved.clone(),
         };
         target.headers.extend(settings.headers.iter().chain(&model.headers).cloned());
-        let tokens = self.auth.tokens(&settings.id).filter(|_| access == KeySource::Kept && target.key.is_none());
+        let needs_login = access == KeySource::Kept && target.key.is_none();
+        let tokens = if needs_login { self.auth.tokens(&settings.id) } else { None };
         let login =
             tokens.map(|tokens| TokenRefresher::new(&settings.id, tokens, Arc::clone(&self.client), &self.environment));
         let secret = target.key.clone();
@@ -485,7 +490,7 @@ impl EntryFactory {
 
         let variants: Vec<(String, Map<_, _>)> =
             model.variants.iter().filter_map(|(name, options)| Some((name.clone(), options.clone()?))).collect();
-        // The other wires have no word for it.
+        // The other wire formats cannot carry audio.
         facts.audio = takes("audio").unwrap_or(false) && ["chat", "gemini"].contains(&wire.name());
         facts.efforts = efforts(&facts, model, wire);
         let mut options = platform::body_options(&settings.options);
@@ -504,16 +509,19 @@ impl EntryFactory {
             unusable,
         };
         let released = model.released.clone().unwrap_or_default();
-        Entry { model: Arc::new(facts), provider: Arc::new(Arc::new(endpoint)), released, usable }
+        Entry { model: Arc::new(facts), provider: Arc::new(Arc::new(endpoint)), released, is_usable }
     }
 }
 
-/// The efforts of a model that can be chosen: the usual ones but for those that were taken away, then its own.
-fn efforts(facts: &Model, model: &said::ModelEntry, wire: &dyn Wire) -> Vec<String> {
-    let usual = || model.efforts.clone().unwrap_or_else(|| wire.efforts(facts));
-    let mut all = if facts.reasoning { usual() } else { Vec::new() };
-    let removed = |effort: &String| model.variants.iter().any(|(name, options)| name == effort && options.is_none());
-    all.retain(|effort| !removed(effort));
+/// Returns the efforts of a model that can be chosen: the usual ones without those that the
+/// settings remove, then the settings' own.
+fn efforts(facts: &Model, model: &ModelEntry, wire: &dyn Wire) -> Vec<String> {
+    let mut all = Vec::new();
+    if facts.reasoning {
+        all = model.efforts.clone().unwrap_or_else(|| wire.efforts(facts));
+    }
+    let is_removed = |effort: &String| model.variants.iter().any(|(name, options)| name == effort && options.is_none());
+    all.retain(|effort| !is_removed(effort));
     for (name, _) in model.variants.iter().filter(|(_, options)| options.is_some()) {
         if !all.contains(name) {
             all.push(name.clone());

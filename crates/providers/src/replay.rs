@@ -1,5 +1,6 @@
-//! The model `replay:dir` answers from a directory that `ADJUTANT_RECORD=dir` has filled ([`super::tape`]),
-//! without key or network: with the exchange of the same request, else with the next one that was not played yet.
+//! The model `replay:dir`, which answers from a directory of recordings ([`super::tape`]), made
+//! with `ADJUTANT_RECORD=dir`, without key or network: with the exchange of the same request,
+//! otherwise with the next one that was not replayed yet.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,10 +21,10 @@ use base::environment::Timestamp;
 use base::lock::locked;
 use transcript::ModelRef;
 
-/// A directory of recordings, as someone who can be asked.
+/// A provider that replays a directory of recordings.
 pub struct ReplayProvider {
     dir: PathBuf,
-    // A leaf lock around what was not played yet; none before the first request.
+    // A leaf lock around the exchanges that were not replayed yet; `None` before the first request.
     left: Mutex<Option<VecDeque<Exchange>>>,
 }
 
@@ -33,7 +34,7 @@ struct Exchange {
 }
 
 impl ReplayProvider {
-    /// Plays what is in a directory.
+    /// Creates a provider that replays the recordings in a directory.
     pub fn new(dir: &Path) -> Arc<Self> {
         Arc::new(Self { dir: dir.into(), left: Mutex::new(None) })
     }
@@ -43,7 +44,7 @@ impl ReplayProvider {
         first.flatten().map_or_else(|| Model::unknown(id.clone()), |facts| facts.model(id.clone()))
     }
 
-    /// Does something with what is left; none where nothing can be read.
+    /// Calls `work` with the remaining exchanges; returns `None` if they cannot be read.
     fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Exchange>) -> T) -> Option<T> {
         let mut left = locked(&self.left);
         if left.is_none() {
@@ -76,7 +77,7 @@ impl ReplayProvider {
     }
 }
 
-/// The part of a body that makes one request differ from another.
+/// Returns the part of a body that distinguishes one request from another.
 fn conversation(body: &[u8]) -> Option<serde_json::Value> {
     let mut body: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).ok()?;
     ["messages", "input", "contents"].iter().find_map(|name| body.remove(*name))
@@ -113,7 +114,8 @@ impl Exchange {
         let Some(wire) = platform::wire(&self.asked.wire) else {
             return fail(Error::BadRequest(format!("The wire \"{}\" is not supported.", self.asked.wire)));
         };
-        let (mut status, mut headers) = (None, HeaderMap::new());
+        let mut status = None;
+        let mut headers = HeaderMap::new();
         let mut pieces: Vec<Result<Bytes, Error>> = Vec::new();
         for line in self.lines {
             match line {

@@ -1,6 +1,6 @@
-//! What a model is asked, in nobody's dialect. `turn/request.rs` makes it from a history and keeps
-//! two promises: every call has exactly one result right after the message that made it, and the
-//! same history gives the same request, byte for byte.
+//! A request to a model, independent of the wire format. The session makes it from the history and
+//! guarantees two things: every call has exactly one result right after the message that made it,
+//! and the same history gives the same request, byte for byte.
 
 pub(crate) mod cache;
 
@@ -19,30 +19,33 @@ pub struct Request {
     pub system: Vec<String>,
     /// The conversation, oldest first.
     pub messages: Vec<ModelMessage>,
-    /// What it may call, sorted by name.
+    /// The available tools, sorted by name.
     pub tools: Vec<ToolSpec>,
-    /// Whether it must call a tool.
+    /// Whether the model must call a tool.
     pub must_call: bool,
     pub params: ModelParams,
-    /// Names the conversation, for the provider's cache.
+    /// The session id, as a key for the provider's cache.
     pub session: String,
-    /// What it becomes on the wire; no part of the question.
+    /// The encoded body, for reuse by the next request; not part of the content.
     pub body_cache: BodyCache,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelParams {
-    /// Where the agent sets it and the model takes it.
+    /// The sampling temperature; `None` if the agent does not set it or the model does not accept
+    /// it.
     pub temperature: Option<f64>,
-    /// Where the agent sets it.
+    /// The nucleus sampling threshold; `None` if the agent does not set it.
     pub top_p: Option<f64>,
-    /// In tokens.
+    /// The maximum output in tokens.
     pub max_output: u64,
-    /// Whatever else the user's configuration says, merged into the body.
+    /// All other options of the user's settings, merged into the body.
     pub options: Map<String, Value>,
-    /// Sent beside the provider's own, which they do not replace: name in lower case, value.
+    /// Headers sent in addition to the provider's own, which they do not replace: name in lower
+    /// case, value.
     pub headers: Vec<(String, String)>,
-    /// Whether the provider is to search the web for it: only where [`super::Provider::searches`] says that it does.
+    /// Whether the provider shall search the web; only set if [`super::Provider::searches`] returns
+    /// `true`.
     pub search: bool,
 }
 
@@ -51,7 +54,7 @@ pub struct ModelParams {
 pub struct ToolSpec {
     pub name: String,
     pub description: String,
-    /// JSON Schema of its arguments: an object.
+    /// JSON Schema of the arguments: an object.
     pub schema: Arc<Value>,
 }
 
@@ -59,7 +62,7 @@ pub struct ToolSpec {
 pub enum ModelMessage {
     User(Vec<ModelInput>),
     Assistant(Vec<ModelOutput>),
-    /// The results of the calls in the assistant message before it, all of them, in order.
+    /// The results of all calls in the preceding assistant message, in order.
     Results(Vec<CallResult>),
 }
 
@@ -82,26 +85,26 @@ pub struct Attachment {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelOutput {
     Text {
-        /// The words; never blank.
+        /// The text; never blank.
         text: String,
-        /// What the provider wants back with them.
+        /// Opaque data of the provider that is sent back with the text.
         provider: Map<String, Value>,
     },
-    /// Reasoning of this same model. Another model's reasoning arrives as text or not at all.
+    /// Reasoning of the same model. Reasoning of another model is converted to text or left out.
     Reasoning {
         text: String,
-        /// Signatures and the like, untouched.
+        /// Signatures and other opaque data of the provider, unchanged.
         provider: Map<String, Value>,
     },
     Call {
-        /// The id that pairs it with its result: ours, unique within the request.
+        /// The id that links the call to its result: ours, unique within the request.
         id: Arc<str>,
-        /// The provider's own id, where it gave one and this is the same provider.
+        /// The provider's own id, if it sent one and the provider is still the same.
         provider_id: Option<String>,
         name: String,
         /// The arguments; always an object.
         arguments: Arc<Value>,
-        /// What the provider wants back with it.
+        /// Opaque data of the provider that is sent back with the call.
         provider: Map<String, Value>,
     },
 }
@@ -113,12 +116,12 @@ pub struct CallResult {
     pub name: String,
     pub text: Arc<str>,
     pub failed: bool,
-    /// Images and the like that came out.
+    /// Images and other files in the result.
     pub attachments: Vec<Attachment>,
 }
 
 impl ModelMessage {
-    /// Whether it says the same, byte for byte. What is shared need not be compared.
+    /// Whether the messages have equal content. Shared texts are compared by pointer first.
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Results(results), Self::Results(others)) => {
@@ -131,7 +134,7 @@ impl ModelMessage {
         }
     }
 
-    /// How many bytes it has, about.
+    /// Returns the approximate size in bytes.
     pub fn length(&self) -> usize {
         let input = |input: &ModelInput| match input {
             ModelInput::Text(text) => text.len(),
@@ -168,13 +171,13 @@ impl CallResult {
 }
 
 impl Attachment {
-    /// As a `data:` address, ready to be written.
+    /// Returns the attachment as a `data:` URL, for serialization.
     pub fn data_url(&self) -> DataUrl<'_> {
         DataUrl(self)
     }
 }
 
-/// An attachment as a `data:` address, written without a copy of it being made.
+/// An attachment that serializes as a `data:` URL without a copy of its data.
 #[derive(Debug, Clone, Copy)]
 pub struct DataUrl<'a>(&'a Attachment);
 

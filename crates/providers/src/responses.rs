@@ -1,7 +1,7 @@
-//! OpenAI's Responses.
+//! OpenAI's Responses API.
 //!
-//! Nothing is stored at the provider (`store: false`): the whole conversation goes with every
-//! request, reasoning in its encrypted form, each item as it came.
+//! Nothing is stored at the provider (`store: false`): every request contains the whole
+//! conversation, with reasoning in its encrypted form and each item as it arrived.
 
 mod decode;
 mod encode;
@@ -48,15 +48,15 @@ impl Wire for Responses {
     }
 
     fn effort(&self, _model: &Model, _target: &Target, effort: &str) -> Map<String, Value> {
-        let wanted = json!({"reasoning": {"effort": effort, "summary": "auto"}});
-        match wanted {
+        let options = json!({"reasoning": {"effort": effort, "summary": "auto"}});
+        match options {
             Value::Object(map) => map,
             _ => Map::new(),
         }
     }
 }
 
-/// The version of a GPT, from its id: `gpt-5`, `gpt-5.1-codex`, `openai/gpt-5.2`.
+/// Returns the version of a GPT model from its id: `gpt-5`, `gpt-5.1-codex`, `openai/gpt-5.2`.
 fn gpt(id: &str) -> Option<(u32, u32)> {
     let (_, rest) = id.split_once("gpt-")?;
     let version: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
@@ -64,10 +64,10 @@ fn gpt(id: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().unwrap_or(0)))
 }
 
-/// Whether OpenAI searches the web for this model.
+/// Whether OpenAI can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
-    let reasons = ["o3", "o4"].iter().any(|family| id.starts_with(family));
-    (reasons || gpt(id).is_some_and(|version| version >= (4, 1)) || id.contains("gpt-4o"))
+    let is_reasoning_model = ["o3", "o4"].iter().any(|family| id.starts_with(family));
+    (is_reasoning_model || gpt(id).is_some_and(|version| version >= (4, 1)) || id.contains("gpt-4o"))
         && !["nano", "audio", "realtime", "codex-mini"].iter().any(|kind| id.contains(kind))
 }
 

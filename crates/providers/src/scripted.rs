@@ -1,4 +1,4 @@
-//! A provider for tests: it says what it was told to say, and remembers what it was asked.
+//! The mock provider of the tests: it answers from a script, and records its requests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,9 @@ use transcript::{Finish, Usage};
 
 #[derive(Debug, Clone, Default)]
 pub struct ScriptedAnswer {
-    /// What comes, in order.
+    /// The deltas and errors, in order.
     pub pieces: Vec<Result<Delta, Error>>,
-    /// Whether it then stays open without a word, until the asker hangs up.
+    /// Whether the answer then stays open without data, until the receiver drops it.
     pub hangs: bool,
 }
 
@@ -26,7 +26,7 @@ impl ScriptedAnswer {
         ])
     }
 
-    /// Calls of tools with these arguments, and the end. They are named `wire-0`, `wire-1` …
+    /// Creates an answer with calls of tools with these arguments. The ids are `wire-0`, `wire-1` …
     pub fn calls(calls: &[(&str, serde_json::Value)]) -> Self {
         let named = calls.iter().enumerate().flat_map(|(index, (name, arguments))| {
             [
@@ -38,7 +38,7 @@ impl ScriptedAnswer {
         Self::from_iter(named.chain([usage, Delta::Finish(Finish::ToolCalls)]))
     }
 
-    /// A failure before anything was said.
+    /// Creates an answer that fails before any content.
     pub fn fails(error: Error) -> Self {
         Self { pieces: vec![Err(error)], hangs: false }
     }
@@ -47,7 +47,7 @@ impl ScriptedAnswer {
         Self { pieces: Vec::new(), hangs: true }
     }
 
-    /// The same, and then this failure.
+    /// Replaces the end by a failure.
     #[must_use]
     pub fn then_fails(mut self, error: Error) -> Self {
         self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
@@ -55,7 +55,7 @@ impl ScriptedAnswer {
         self
     }
 
-    /// The same, and then this, before its end.
+    /// Inserts a delta before the end.
     #[must_use]
     pub fn then(mut self, delta: Delta) -> Self {
         let end = self.pieces.iter().position(|piece| matches!(piece, Ok(Delta::Finish(_))));
@@ -63,7 +63,7 @@ impl ScriptedAnswer {
         self
     }
 
-    /// The same, with another end.
+    /// Replaces the finish reason.
     #[must_use]
     pub fn then_ends(mut self, finish: Finish) -> Self {
         self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
@@ -71,7 +71,7 @@ impl ScriptedAnswer {
         self
     }
 
-    /// The same without its end, and then silence.
+    /// Replaces the end by silence.
     #[must_use]
     pub fn then_hangs(mut self) -> Self {
         self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
@@ -86,7 +86,7 @@ impl FromIterator<Delta> for ScriptedAnswer {
     }
 }
 
-/// Plays scripts, one per request. Asked once too often it fails, which fails the test.
+/// Plays scripts, one per request. A request without a script fails, and with it the test.
 #[derive(Debug, Default)]
 pub struct Scripted {
     // A leaf lock: held for a push or a pop, never across an await.
@@ -102,29 +102,30 @@ struct State {
 }
 
 impl Scripted {
-    /// With these answers, in order.
+    /// Creates a provider with these answers, in order.
     pub fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
         Arc::new(Self { state: Mutex::new(State { scripts, ..State::default() }) })
     }
 
-    /// With these answers, whose pieces come one after the other: everybody else is heard in between.
+    /// Creates a provider with these answers, which yields to other tasks between the deltas.
     pub fn paced(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
         Arc::new(Self { state: Mutex::new(State { scripts, paced: true, ..State::default() }) })
     }
 
-    /// What it was asked so far.
+    /// Returns the requests so far.
     pub fn asked(&self) -> Vec<Arc<Request>> {
         locked(&self.state).asked.clone()
     }
 
-    /// Which of that came with the request before it, so that a wire need not write all of it again.
+    /// Returns, for each request, whether it came with the preceding one, whose encoded body can be
+    /// reused.
     pub fn follows(&self) -> Vec<bool> {
         locked(&self.state).follows.clone()
     }
 
-    /// How many answers were not asked for.
+    /// Returns the number of answers that are left.
     pub fn left(&self) -> usize {
         locked(&self.state).scripts.len()
     }
@@ -134,7 +135,7 @@ impl Provider for Scripted {
     fn ask(&self, request: Arc<Request>) -> AnswerStream {
         let mut state = locked(&self.state);
         state.follows.push(request.body_cache.follows());
-        // A copy: whoever asks wants the request itself back.
+        // A copy, because the caller takes the request back.
         state.asked.push(Arc::new(Request::clone(&request)));
         let unscripted = || ScriptedAnswer::fails(Error::BadRequest("the script has no more answers".into()));
         let script = state.scripts.pop_front().unwrap_or_else(unscripted);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn plays_its_scripts_in_order_and_then_fails() {
+    async fn scripts_are_played_in_order() {
         let scripted = Scripted::new([
             ScriptedAnswer::text("hello"),
             ScriptedAnswer::text("cut").then_fails(Error::Network("gone".into())),

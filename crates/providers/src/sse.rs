@@ -1,33 +1,33 @@
-//! Server-sent events out of bytes: however the bytes are cut, whichever line ending is used.
+//! A parser of server-sent events that accepts any packet boundaries and line endings.
 //!
 //! Events are lent to a sink instead of being collected, so that a stream of twenty thousand small
-//! ones costs no allocation here. The rules are those of the HTML standard (9.2.6), with two
-//! differences: an event is capped, and a block that the end of the stream leaves open is still
-//! delivered, because some servers omit the last empty line.
+//! events costs no allocation here. The rules are those of the HTML standard (9.2.6), with two
+//! differences: the size of an event is limited, and an event that is incomplete at the end of the
+//! stream is still delivered, because some servers omit the last empty line.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
-/// The longest event taken, in bytes.
-pub const LONGEST_EVENT: usize = 16 << 20;
+/// The maximum size of an event, in bytes.
+pub const MAX_EVENT_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     More,
-    /// The answer is complete; what follows does not matter.
+    /// The answer is complete; the rest is ignored.
     Done,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadEvent {
-    #[error("an event is longer than {} MiB", LONGEST_EVENT >> 20)]
+    #[error("an event is longer than {} MiB", MAX_EVENT_BYTES >> 20)]
     TooLong,
     #[error("an event is not valid UTF-8")]
     NotText,
 }
 
-/// What is known of the event that is still coming in.
+/// The state of an incomplete event.
 #[derive(Debug, Default)]
 pub struct SseParser {
     line: Vec<u8>,
@@ -39,11 +39,12 @@ pub struct SseParser {
 }
 
 impl SseParser {
-    /// Takes more bytes and lends every event completed by them, its name and its data, to the
-    /// sink, until that says [`Flow::Done`].
+    /// Parses more bytes and lends every completed event, its name and its data, to the sink, until
+    /// that returns [`Flow::Done`].
     ///
     /// # Errors
-    /// The sink's, or one made of a [`BadEvent`]; nothing sensible comes after either.
+    /// The error of the sink, or one converted from [`BadEvent`]; the parser must not be used
+    /// afterwards.
     pub fn push<E: From<BadEvent>>(
         &mut self,
         mut bytes: &[u8],
@@ -54,11 +55,12 @@ impl SseParser {
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
         }
         while let Some(end) = memchr2(b'\n', b'\r', bytes) {
-            let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+            let line = &bytes[..end];
+            let rest = &bytes[end + 1..];
             let flow = if self.line.is_empty() {
                 self.line(line, &mut sink)?
             } else {
-                self.keep(line)?;
+                self.buffer(line)?;
                 let mut whole = std::mem::take(&mut self.line);
                 let flow = self.line(&whole, &mut sink)?;
                 whole.clear();
@@ -77,11 +79,11 @@ impl SseParser {
                 return Ok(Flow::Done);
             }
         }
-        self.keep(bytes)?;
+        self.buffer(bytes)?;
         Ok(Flow::More)
     }
 
-    /// The stream is at its end: lends the event it left open, if there is one.
+    /// Ends the stream: lends the incomplete event to the sink, if there is one.
     ///
     /// # Errors
     /// As [`SseParser::push`].
@@ -93,8 +95,8 @@ impl SseParser {
         self.line(b"", &mut sink)
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), BadEvent> {
-        if self.line.len() + self.data.len() + bytes.len() > LONGEST_EVENT {
+    fn buffer(&mut self, bytes: &[u8]) -> Result<(), BadEvent> {
+        if self.line.len() + self.data.len() + bytes.len() > MAX_EVENT_BYTES {
             return Err(BadEvent::TooLong);
         }
         self.line.extend_from_slice(bytes);
@@ -114,7 +116,7 @@ impl SseParser {
             return self.dispatch(sink);
         }
         if let Some(value) = field(line, b"data") {
-            if self.data.len() + value.len() > LONGEST_EVENT {
+            if self.data.len() + value.len() > MAX_EVENT_BYTES {
                 return Err(BadEvent::TooLong.into());
             }
             if self.has_data {
@@ -126,7 +128,7 @@ impl SseParser {
             self.name.clear();
             self.name.extend_from_slice(value);
         } else if std::str::from_utf8(line).is_err() {
-            // Who damaged this line may have damaged the name of a field, and its words would be missing.
+            // The damage may be in the name of a field, whose text would then be lost.
             return Err(BadEvent::NotText.into());
         }
         Ok(Flow::More)
@@ -147,29 +149,24 @@ impl SseParser {
     }
 }
 
-/// JSON in which no escape is half a character: servers that cut their words by UTF-16 send some, and
-/// nothing reads JSON with one in it. In its place stands the mark for what cannot be read.
+/// Replaces unpaired surrogates in the escapes of JSON by U+FFFD: servers that split text by UTF-16
+/// units send them, and no JSON parser accepts them.
 pub fn whole(data: &str) -> Cow<'_, str> {
-    const MARK: &[u8; 6] = b"\\ufffd";
+    const REPLACEMENT: &[u8; 6] = b"\\ufffd";
     if !data.contains("\\ud") && !data.contains("\\uD") {
         return Cow::Borrowed(data);
     }
-    let half = |bytes: &[u8], at: usize| {
-        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
-        let code = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-        (0xD800..0xE000).contains(&code).then_some(code < 0xDC00)
-    };
     let mut bytes = data.as_bytes().to_vec();
     let mut at = 0;
     while let Some(next) = memchr(b'\\', &bytes[at..]) {
         at += next;
-        at += match (half(&bytes, at), half(&bytes, at + 6)) {
+        at += match (is_high_surrogate(&bytes, at), is_high_surrogate(&bytes, at + 6)) {
             (Some(true), Some(false)) => 12,
             (Some(_), _) => {
-                bytes[at..at + 6].copy_from_slice(MARK);
+                bytes[at..at + 6].copy_from_slice(REPLACEMENT);
                 6
             }
-            // Whatever is escaped here escapes nothing itself.
+            // Another escape: its second byte begins no escape.
             (None, _) => 2,
         };
         at = at.min(bytes.len());
@@ -177,7 +174,15 @@ pub fn whole(data: &str) -> Cow<'_, str> {
     String::from_utf8(bytes).map_or(Cow::Borrowed(data), Cow::Owned)
 }
 
-/// The value of a line, if it is this field's.
+/// Whether the escape at this position is a high surrogate (`true`) or a low one (`false`); `None`
+/// if it is neither.
+fn is_high_surrogate(bytes: &[u8], at: usize) -> Option<bool> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    let code = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    (0xD800..0xE000).contains(&code).then_some(code < 0xDC00)
+}
+
+/// Returns the value of a line if its field is `name`.
 fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     match line.strip_prefix(name)? {
         [] => Some(b""),
@@ -191,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_characters_are_marked_and_nothing_else() {
+    fn unpaired_surrogates_are_replaced() {
         for (sent, expected) in [
             (r"a \ud83d\ude00 b", r"a \ud83d\ude00 b"),
             (r"a \uD83D\uDE00 b", r"a \uD83D\uDE00 b"),
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_the_same_however_they_are_cut_and_ended() {
+    fn events_are_independent_of_packets_and_line_endings() {
         let cases: &[(&str, &[&str])] = &[
             ("data: a\n\n", &["|a"]),
             ("data:a\n\ndata:  b\n\n", &["|a", "| b"]),
@@ -253,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text_are_an_error() {
+    fn invalid_utf8_is_an_error() {
         assert_eq!(events(&[b"data: a\xff\n\n"]), Err(BadEvent::NotText));
         assert_eq!(events(&[b"data: \xf0\x9f\n\n"]), Err(BadEvent::NotText));
     }
 
     #[test]
-    fn ten_megabytes_pass_and_seventeen_do_not() {
+    fn event_size_is_limited() {
         let large = |n: usize| [b"data: ".to_vec(), vec![b'x'; n << 20], b"\n\n".to_vec()].concat();
         let ten = large(10);
         let pieces: Vec<&[u8]> = ten.chunks(9973).collect();

@@ -1,11 +1,11 @@
-//! Traffic with providers, written down: for bug reports, and for tests of what a real provider once said.
+//! Recordings of the traffic with providers, for bug reports and tests.
 //!
-//! With `ADJUTANT_RECORD=dir` every exchange becomes a file `0001.jsonl`, `0002.jsonl` … in that
-//! directory: what was asked, then what came, piece by piece. Keys are left out: of the request's
+//! With `ADJUTANT_RECORD=dir` every exchange is written to a file `0001.jsonl`, `0002.jsonl` … in
+//! that directory: the request, then the response, chunk by chunk. Keys are left out: of the
 //! headers only harmless ones are written, addresses lose their query, and the key itself is
-//! replaced wherever it stands. What was said in the conversation is in it as it was said.
+//! replaced everywhere. The text of the conversation is recorded unchanged.
 //!
-//! [`super::replay`] plays such a directory back.
+//! [`super::replay`] replays such a directory.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ use base::environment::{Environment, private_dir, private_file};
 use base::lock::locked;
 use transcript::ModelRef;
 
-/// Headers worth keeping; all others may hold keys.
+/// The headers that are recorded; all others may contain keys.
 const HARMLESS: &[&str] = &[
     "accept",
     "anthropic-beta",
@@ -43,15 +43,15 @@ const HARMLESS: &[&str] = &[
 #[serde(rename_all = "camelCase")]
 pub(super) enum RecordLine {
     Asked(Box<RecordedRequest>),
-    /// What came, first of all.
+    /// The status and headers of the response; before all of its data.
     Came {
         status: u16,
         headers: Vec<(String, String)>,
     },
     Text(String),
-    /// A piece of the answer that is not text by itself.
+    /// A chunk of the response that is not valid UTF-8 on its own, in Base64.
     Bytes(String),
-    /// The connection broke, or none could be made.
+    /// An error: the connection broke, or could not be made.
     Broken(String),
     End,
 }
@@ -68,7 +68,7 @@ pub(super) struct RecordedRequest {
     pub(super) body: Box<RawValue>,
 }
 
-/// What of a model has a part in what the user sees.
+/// The properties of a model that affect the display.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RecordedModel {
@@ -78,7 +78,7 @@ pub(super) struct RecordedModel {
     context: Option<u64>,
     input: Option<u64>,
     output: Option<u64>,
-    /// Input, output, cache read, cache write.
+    /// The rates: input, output, cache read, cache write.
     price: Option<[f64; 4]>,
     images: bool,
     pdf: bool,
@@ -129,8 +129,8 @@ impl RecordedModel {
     }
 }
 
-/// One exchange that is being written down. Files are short and appended to as the answer comes: who
-/// records wants to know what came before a crash.
+/// The recording of one exchange. Data is appended as it arrives, so that a recording is complete
+/// up to a crash.
 pub struct Tape {
     // A leaf lock around a file; never held across an await.
     file: Mutex<File>,
@@ -138,7 +138,7 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// Begins one, where the user wants that.
+    /// Starts a recording if the user wants one.
     pub fn begin(
         environment: &Environment,
         wire: &str,
@@ -172,9 +172,9 @@ impl Tape {
         }
     }
 
-    /// The next file that is not there yet, whoever else is recording.
+    /// Creates the next unused file, safe against concurrent recordings.
     fn open(dir: &Path) -> io::Result<File> {
-        // One that the user has made stays as it is: it may be `/tmp`.
+        // The permissions of an existing directory stay: it may be `/tmp`.
         if !dir.is_dir() {
             private_dir(dir)?;
         }
@@ -190,9 +190,9 @@ impl Tape {
     }
 
     pub fn came(&self, status: u16, headers: &HeaderMap) {
-        let kept = headers.iter().filter(|(name, _)| is_harmless(name.as_str()));
+        let recorded = headers.iter().filter(|(name, _)| is_harmless(name.as_str()));
         let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        let headers = kept.map(|(name, value)| (name.to_string(), text(value))).collect();
+        let headers = recorded.map(|(name, value)| (name.to_string(), text(value))).collect();
         self.write(&RecordLine::Came { status, headers });
     }
 
@@ -203,7 +203,7 @@ impl Tape {
         });
     }
 
-    /// The connection broke, or none could be made.
+    /// Records that the connection broke, or could not be made.
     pub fn broke(&self, e: &Error) {
         self.write(&RecordLine::Broken(self.clean(&e.to_string())));
     }

@@ -1,28 +1,29 @@
-//! Where and as whom a model is asked, and what can be turned about it.
+//! The address and credentials of a request, and its resolved options.
 
 use serde_json::{Map, Value};
 
 use crate::entry::Secret;
 
-/// Where to ask, and as whom.
+/// The address and credentials of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Target {
     /// The provider's id in the configuration.
     pub provider: String,
     pub name: String,
-    /// Without the path of a method; may have a query.
+    /// The address without the path of a method; may have a query.
     pub base_url: String,
     pub key: Option<Secret>,
-    /// Sent with every call; the last of a name wins.
+    /// Headers of every call; the last one of a name takes precedence.
     pub headers: Vec<(String, String)>,
-    /// Whether to name the conversation for the provider's cache; none leaves it to the wire.
+    /// Whether to send the session id for the provider's cache; `None` leaves it to the wire
+    /// format.
     pub cache_key: Option<bool>,
-    /// The field that this model's reasoning goes back in, where it is known (Chat only).
+    /// The field in which this model's reasoning is sent back, if it is known (Chat only).
     pub reasoning_field: Option<String>,
 }
 
 impl Target {
-    /// The address of a method: its path goes before the query.
+    /// Returns the address of a method; the path is inserted before the query.
     pub fn url(&self, path: &str) -> String {
         let (base, query) = match self.base_url.split_once('?') {
             Some((base, query)) => (base, Some(query)),
@@ -37,18 +38,18 @@ impl Target {
     }
 }
 
-/// What can be turned: the agent's, the model's and the user's wishes, settled.
+/// Sampling and provider options, resolved from the agent, the model and the user's settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Knobs {
-    /// None leaves it to the model.
+    /// The sampling temperature; `None` leaves it to the model.
     pub temperature: Option<f64>,
-    /// None leaves it to the model.
+    /// The nucleus sampling threshold; `None` leaves it to the model.
     pub top_p: Option<f64>,
-    /// None leaves it to the model.
+    /// The number of candidate tokens; `None` leaves it to the model.
     pub top_k: Option<u64>,
-    /// In tokens; none where asking for much could be refused.
+    /// The maximum output in tokens; `None` if a high limit might be refused.
     pub max_output: Option<u64>,
-    /// Everything else, in the provider's words or OpenCode's.
+    /// All other options, under the provider's names or OpenCode's.
     pub options: Map<String, Value>,
 }
 
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_go_before_the_query() {
+    fn url_inserts_path_before_query() {
         let cases = [
             ("https://a/v1", "/x", "https://a/v1/x"),
             ("https://a/v1/", "/x", "https://a/v1/x"),

@@ -1,5 +1,5 @@
-//! What a provider's file gives: how a request becomes a call, and how events become deltas. Both
-//! are pure; `http.rs` moves the bytes. Here too is what the wires have in common.
+//! The interface of wire formats: encoding requests and decoding events. Both are pure; `http.rs`
+//! transfers the bytes. Also the code that the wire formats share.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,54 +14,53 @@ use super::target::{Knobs, Target};
 use super::{Delta, Error, Model, Request};
 use transcript::Finish;
 
-/// A dialect that models are asked in.
+/// Encodes requests and decodes answers of one API.
 pub trait Wire: Send + Sync {
-    /// What it is called in recordings.
+    /// Returns the name of the format in recordings.
     fn name(&self) -> &'static str;
 
-    /// The call that asks this. The same request gives the same bytes.
+    /// Encodes a request as an HTTP call. The same request gives the same bytes.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] where the request cannot be said in this dialect, [`Error::Keyless`]
-    /// where a key is needed and missing.
+    /// [`Error::BadRequest`] if the format cannot express the request, [`Error::Keyless`] if a
+    /// required key is missing.
     fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error>;
 
     fn decoder(&self, target: &Target) -> Box<dyn Decoder>;
 
-    /// The efforts a reasoning model of this dialect can be asked for where nobody said, weakest
-    /// first.
+    /// Returns the efforts assumed for a reasoning model if they are unknown, weakest first.
     fn efforts(&self, model: &Model) -> Vec<String>;
 
-    /// The options that ask for an effort.
+    /// Returns the options that request an effort.
     fn effort(&self, model: &Model, target: &Target, effort: &str) -> Map<String, Value>;
 }
 
-/// Reads the events of one answer, and remembers what it must of those before.
+/// Decodes the events of one answer, and holds the state between them.
 pub trait Decoder: Send {
-    /// Reads one event.
+    /// Decodes one event.
     ///
     /// # Errors
-    /// What the provider reports in it, or [`Error::Garbled`].
+    /// The error that the event reports, or [`Error::Garbled`].
     fn decode(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error>;
 
-    /// The connection is at its end, or broke.
+    /// Handles the end of the connection, regular or not.
     ///
     /// # Errors
-    /// [`Error::Garbled`] where the answer is not complete.
+    /// [`Error::Garbled`] if the answer is not complete.
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error>;
 }
 
-/// An HTTP call, ready to be posted.
+/// An HTTP POST, ready to be sent.
 #[derive(Clone, PartialEq)]
 pub struct HttpCall {
     pub url: String,
-    /// In the order they were set; the last of a name wins.
+    /// Headers in the order they were set; the last one of a name takes precedence.
     pub headers: Vec<(String, String)>,
-    /// JSON.
+    /// The JSON body.
     pub body: Bytes,
 }
 
-/// Lays one value over another: objects key by key, everything else replaced.
+/// Merges one value over another: objects key by key; any other value is replaced.
 pub fn merge(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -73,12 +72,12 @@ pub fn merge(under: &mut Value, over: &Value) {
     }
 }
 
-/// What the calls of a conversation are called on the wire: the provider's own id where it is
-/// known and used once, else ours, in the letters the provider takes.
+/// The ids of a conversation's calls as sent to the provider: the provider's own id if it is known
+/// and unique, otherwise ours, converted to the characters that the provider accepts.
 pub struct CallNames<'a>(HashMap<&'a str, Cow<'a, str>>);
 
 impl<'a> CallNames<'a> {
-    /// Looks at all calls of a request.
+    /// Collects the ids of all calls of a request; `tidy` converts an id.
     pub fn new(request: &'a Request, tidy: impl Fn(&'a str) -> Cow<'a, str>) -> Self {
         let mut names: HashMap<&str, Cow<'_, str>> = HashMap::new();
         let mut used = HashSet::new();
@@ -95,13 +94,13 @@ impl<'a> CallNames<'a> {
         Self(names)
     }
 
-    /// The name of a call, by our id.
+    /// Returns the id to send for our id of a call.
     pub fn get<'b>(&'b self, id: &'b str) -> &'b str {
         self.0.get(id).map_or(id, |name| name)
     }
 }
 
-/// Whether there are calls in the conversation.
+/// Whether the conversation contains calls.
 pub fn has_calls(request: &Request) -> bool {
     request.messages.iter().any(|message| match message {
         ModelMessage::Assistant(outputs) => outputs.iter().any(|output| matches!(output, ModelOutput::Call { .. })),
@@ -110,10 +109,10 @@ pub fn has_calls(request: &Request) -> bool {
     })
 }
 
-/// An attachment the model can take, else what it is told in its place.
+/// Returns the attachment if the model accepts it.
 ///
 /// # Errors
-/// The sentence for the model.
+/// The text for the model that replaces the attachment.
 pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Attachment, String> {
     let (kind, can) = match attachment.mime.as_str() {
         "application/pdf" => ("PDF", model.pdf),
@@ -132,17 +131,18 @@ pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Att
     Ok(attachment)
 }
 
-/// Options under the provider's own names. OpenCode's configuration has them in camel case.
+/// Renames options to the provider's names. OpenCode's configuration has them in camel case.
 pub fn renamed(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<String, Value> {
     let name = |name: &str| names.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours).to_owned();
     options.iter().map(|(key, value)| (name(key), value.clone())).collect()
 }
 
-/// A count of tokens. Some servers send fractions, texts or less than nothing: what is counted must never be why
-/// an answer is lost. More than there can be is no count: what was said is estimated then.
+/// Reads a count of tokens. Some servers send fractions, strings or negative numbers, and an
+/// invalid count must never lose an answer. An impossibly high count is `None`, so that it is
+/// estimated.
 pub fn tokens(value: &Value) -> Option<u64> {
-    /// Far beyond any window, and sums of a conversation's counts still fit.
-    const MOST: u64 = 1 << 40;
+    /// Far beyond any context window, and low enough to sum the counts of a conversation.
+    const MAX_COUNT: u64 = 1 << 40;
     let whole = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
     #[expect(
         clippy::cast_possible_truncation,
@@ -150,21 +150,21 @@ pub fn tokens(value: &Value) -> Option<u64> {
         reason = "a cast keeps to the limits of the type"
     )]
     let count = whole.or_else(|| value.as_f64().map(|count| count as u64));
-    count.filter(|count| *count <= MOST)
+    count.filter(|count| *count <= MAX_COUNT)
 }
 
-/// The same for a field that may not be there.
+/// Deserializes an optional count of tokens, see [`tokens`].
 ///
 /// # Errors
-/// Where it is not JSON.
+/// An error if the value is not JSON.
 pub fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     Ok(tokens(&Value::deserialize(from)?))
 }
 
-/// How an answer ended, the first time a decoder is told that nothing more comes; then none.
+/// Returns the finish reason on the first call after the end of an answer, then `None`.
 ///
 /// # Errors
-/// [`Error::Garbled`] where it never said.
+/// [`Error::Garbled`] if there is no finish reason.
 pub fn finished(over: &mut bool, finish: Option<Finish>, who: &str) -> Result<Option<Finish>, Error> {
     if *over {
         return Ok(None);
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_taken_as_they_come() {
+    fn tokens_accepts_any_plausible_count() {
         let cases = [
             (json!(7), Some(7)),
             (json!(7.9), Some(7)),

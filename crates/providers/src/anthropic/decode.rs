@@ -1,4 +1,4 @@
-//! The events of a Messages answer as deltas.
+//! Decodes the events of a Messages answer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::wire::{Decoder, counted, entry, finished};
 use crate::{Delta, Error, FoundPage, classify};
 use transcript::{Finish, Usage};
 
-/// One answer, as far as it came.
+/// The state of one answer.
 pub(super) struct Blocks {
     who: String,
     open: BTreeMap<usize, Open>,
@@ -20,15 +20,16 @@ pub(super) struct Blocks {
     over: bool,
 }
 
-/// A block that is coming in, with what must be whole before it is passed on.
+/// An incomplete block, with the parts that must be complete before they are passed on.
 #[derive(Default)]
 struct Open {
     kind: Kind,
     signature: String,
     citations: Vec<Value>,
-    /// A block of a kind nobody here knows, or a call the provider runs itself.
+    /// A block of an unknown type, or a call that the provider runs itself; for our calls, the
+    /// input sent at once.
     whole: Map<String, Value>,
-    /// The JSON of that call's input, or whether ours had any.
+    /// The JSON of the input of a call that the provider runs itself.
     json: String,
 }
 
@@ -51,9 +52,9 @@ impl Blocks {
         let mut open = Open::default();
         match block.get("type").and_then(Value::as_str).unwrap_or_default() {
             "text" => {
-                let words = text("text");
-                if !words.is_empty() {
-                    out.push(Delta::Text { index, text: words });
+                let text = text("text");
+                if !text.is_empty() {
+                    out.push(Delta::Text { index, text });
                 }
                 open.citations = block.get("citations").and_then(Value::as_array).cloned().unwrap_or_default();
             }
@@ -89,7 +90,7 @@ impl Blocks {
 
     fn delta(&mut self, index: usize, delta: BlockDelta<'_>, out: &mut Vec<Delta>) {
         let open = self.open.entry(index).or_insert_with(|| {
-            // A server that does not announce its blocks.
+            // Some servers do not announce their blocks.
             let kind = if delta.thinking.is_some() { Kind::Thinking } else { Kind::Text };
             Open { kind, ..Open::default() }
         });
@@ -130,7 +131,7 @@ impl Blocks {
             Kind::Thinking if !open.signature.is_empty() => {
                 out.push(Delta::Provider { index, data: entry("signature", open.signature) });
             }
-            // All at once, from a server that does not stream calls.
+            // Some servers do not stream calls: the input came with the start of the block.
             Kind::Call => {
                 if let Some(input) = open.whole.get("input") {
                     out.push(Delta::Arguments { index, json: input.to_string() });
@@ -152,14 +153,14 @@ impl Blocks {
     }
 
     fn count(&mut self, usage: &MessageUsage, out: &mut Vec<Delta>) {
-        let set = |to: &mut u64, from: Option<u64>| *to = from.unwrap_or(*to);
         let counted = &mut self.usage;
         set(&mut counted.input, usage.input_tokens);
         set(&mut counted.cache_read, usage.cache_read_input_tokens);
         set(&mut counted.cache_write, usage.cache_creation_input_tokens);
         if let Some(output) = usage.output_tokens {
             let thought = usage.output_tokens_details.as_ref().and_then(|d| d.thinking_tokens).unwrap_or(0).min(output);
-            (counted.output, counted.reasoning) = (output - thought, thought);
+            counted.output = output - thought;
+            counted.reasoning = thought;
         }
         out.push(Delta::Usage(*counted));
     }
@@ -188,13 +189,19 @@ impl Blocks {
     }
 }
 
-/// A result of a search, or a place in one that is cited.
+/// Sets a count if the event has it.
+fn set(count: &mut u64, sent: Option<u64>) {
+    *count = sent.unwrap_or(*count);
+}
+
+/// Reads a search result, or a citation of one.
 fn page(found: &Value) -> Option<FoundPage> {
     let text = |name: &str| found.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let kind = found.get("type").and_then(Value::as_str)?;
-    let searched = ["web_search_result", "web_search_result_location"].contains(&kind);
-    let (title, url, date, extract) = (text("title"), text("url"), text("page_age"), text("cited_text"));
-    searched.then_some(FoundPage { title, url, date, extract })
+    if !["web_search_result", "web_search_result_location"].contains(&kind) {
+        return None;
+    }
+    Some(FoundPage { title: text("title"), url: text("url"), date: text("page_age"), extract: text("cited_text") })
 }
 
 fn append(map: &mut Map<String, Value>, name: &str, more: &str) {
@@ -209,8 +216,8 @@ fn append(map: &mut Map<String, Value>, name: &str, more: &str) {
 impl Decoder for Blocks {
     fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
         let garbled = |e: &serde_json::Error| {
-            let shown = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {shown}.", self.who))
+            let excerpt = classify::excerpt(data.as_bytes());
+            Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {excerpt}.", self.who))
         };
         if data.trim() == "[DONE]" {
             return Ok(Flow::More);
@@ -254,7 +261,7 @@ impl Decoder for Blocks {
                 self.end(out)?;
                 return Ok(Flow::Done);
             }
-            // `ping`, and what may be invented later.
+            // `ping`, and future events.
             _ => {}
         }
         Ok(Flow::More)

@@ -1,4 +1,4 @@
-//! A request as a Messages call.
+//! Encodes a request as a Messages call.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::{Error, Model, Request};
 use base::text;
 
-/// Fields the user's options cannot replace, and options that are not fields.
+/// Fields that the user's options cannot replace, and options that are not fields.
 const RESERVED: &[&str] = &[
     "messages",
     "tools",
@@ -27,8 +27,8 @@ const RESERVED: &[&str] = &[
     "toolStreaming",
 ];
 
-/// How often the provider may search for one question.
-const SEARCHES: u64 = 3;
+/// The maximum number of searches by the provider for one request.
+const MAX_SEARCHES: u64 = 3;
 
 const NAMES: &[(&str, &str)] =
     &[("outputConfig", "output_config"), ("contextManagement", "context_management"), ("mcpServers", "mcp_servers")];
@@ -43,8 +43,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     let mut head = Map::new();
     head.insert("model".into(), request.model.api_id.as_str().into());
     head.insert("stream".into(), true.into());
-    head.insert("max_tokens".into(), most(request, knobs, budget).into());
-    // While it thinks, sampling is not to be touched.
+    head.insert("max_tokens".into(), max_tokens(request, knobs, budget).into());
+    // The API rejects sampling parameters while thinking is enabled.
     if !thinks {
         let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
         head.extend(sampling.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
@@ -52,7 +52,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
             head.insert("top_k".into(), top_k.into());
         }
     }
-    let mark = mark(target, knobs);
+    let mark = cache_mark(target, knobs);
     let mut body = RequestBody::new(head, &options, RESERVED)?;
     if !request.tools.is_empty() {
         body.field("tools", &request.tools.iter().map(ToolDefinition).collect::<Vec<_>>())?;
@@ -60,9 +60,9 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
             body.field("tool_choice", &json!({"type": "any"}))?;
         }
     } else if request.params.search {
-        body.field("tools", &[json!({"type": "web_search_20250305", "name": "web_search", "max_uses": SEARCHES})])?;
+        body.field("tools", &[json!({"type": "web_search_20250305", "name": "web_search", "max_uses": MAX_SEARCHES})])?;
     } else if has_calls(request) {
-        // Calls in the history are refused unless tools are defined.
+        // A history with calls is rejected unless tools are defined.
         let schema = json!({"type": "object", "properties": {}});
         body.field("tools", &[json!({"name": "_noop", "description": prompts::wire::NOOP, "input_schema": schema})])?;
         body.field("tool_choice", &json!({"type": "none"}))?;
@@ -71,7 +71,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     if !system.is_empty() {
         let last = system.len() - 1;
         let blocks = system.iter().enumerate().map(|(at, text)| {
-            let marked = mark.clone().filter(|_| at == 0 || at == last);
+            let marked = if at == 0 || at == last { mark.clone() } else { None };
             CachedBlock { block: ContentBlock::Text { text: Cow::Borrowed(*text), citations: None }, mark: marked }
         });
         body.field("system", &blocks.collect::<Vec<_>>())?;
@@ -84,7 +84,7 @@ fn headers(target: &Target, options: &Map<String, Value>, request: &Request) -> 
     let mut headers = vec![("anthropic-version".to_owned(), "2023-06-01".to_owned())];
     if let Some(key) = &target.key {
         let key = key.expose();
-        // Tokens of an account, as opposed to keys, are bearers.
+        // Tokens of an account, in contrast to keys, are bearer tokens.
         if key.starts_with("sk-ant-oat") {
             headers.push(("authorization".into(), format!("Bearer {key}")));
         } else {
@@ -112,7 +112,7 @@ fn headers(target: &Target, options: &Map<String, Value>, request: &Request) -> 
     headers
 }
 
-/// Brings the options into the wire's words, and takes out what this request forbids.
+/// Converts the options to the API's names, and removes those that this request forbids.
 fn settle(options: &mut Map<String, Value>, request: &Request) {
     if let Some(Value::Object(thinking)) = options.get_mut("thinking")
         && let Some(budget) = thinking.remove("budgetTokens")
@@ -124,13 +124,13 @@ fn settle(options: &mut Map<String, Value>, request: &Request) {
     }
     let kind = options.get("thinking").and_then(|t| t.get("type")).and_then(Value::as_str);
     let enabled = kind == Some("enabled");
-    // It must not be made to call while it thinks, and cannot begin to think amid its calls.
+    // A call cannot be forced while the model thinks, and thinking cannot begin amid calls.
     if (enabled || kind == Some("adaptive")) && request.must_call || enabled && !begins_with_thought(request) {
         options.remove("thinking");
     }
 }
 
-/// Whether the answer that the last results belong to began with thinking; true where there is none.
+/// Whether the answer that the last results belong to began with thinking; `true` if there is none.
 fn begins_with_thought(request: &Request) -> bool {
     if !matches!(request.messages.last(), Some(ModelMessage::Results(_))) {
         return true;
@@ -148,15 +148,15 @@ fn begins_with_thought(request: &Request) -> bool {
     }
 }
 
-/// The longest answer: what is thought counts as well.
-fn most(request: &Request, knobs: &Knobs, budget: u64) -> u64 {
+/// Returns the maximum output in tokens, to which thinking counts as well.
+fn max_tokens(request: &Request, knobs: &Knobs, budget: u64) -> u64 {
     let wanted = knobs.max_output.or(Some(request.params.max_output)).filter(|n| *n > 0).unwrap_or(Model::OUTPUT_LIMIT);
     let with = wanted + budget;
     let limit = request.model.output.unwrap_or(with);
     with.min(limit).max(budget + 1)
 }
 
-fn mark(target: &Target, knobs: &Knobs) -> Option<Value> {
+fn cache_mark(target: &Target, knobs: &Knobs) -> Option<Value> {
     if target.cache_key == Some(false) {
         return None;
     }
@@ -185,7 +185,8 @@ struct MessageParam<'a> {
     content: Vec<CachedBlock<'a>>,
 }
 
-/// The conversation. What the user's side says in a row is one message, results first.
+/// Encodes the conversation. Consecutive messages of the user's side are one message, results
+/// first.
 fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageParam<'a>>> {
     let names = CallNames::new(request, text::plain);
     let model = &request.model;
@@ -215,7 +216,7 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
         }
     }
     turns.retain(|turn| !turn.value.content.is_empty());
-    // The last message must not end in blanks where it is the model's own.
+    // A final message of the assistant must not end with whitespace.
     if let Some(MessageParam { role: "assistant", content }) = turns.last_mut().map(|turn| &mut turn.value)
         && let Some(CachedBlock { block: ContentBlock::Text { text, .. }, .. }) = content.last_mut()
     {
@@ -244,7 +245,7 @@ fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'
 fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
     match readable(file, model) {
         Ok(file) => ContentBlock::File(file),
-        Err(told) => ContentBlock::Text { text: told.into(), citations: None },
+        Err(replacement) => ContentBlock::Text { text: replacement.into(), citations: None },
     }
 }
 
@@ -316,13 +317,13 @@ impl Serialize for CachedBlock<'_> {
                 }
             }
             ContentBlock::File(file) => {
-                let pdf = file.mime == "application/pdf";
-                map.serialize_entry("type", if pdf { "document" } else { "image" })?;
+                let is_pdf = file.mime == "application/pdf";
+                map.serialize_entry("type", if is_pdf { "document" } else { "image" })?;
                 map.serialize_entry(
                     "source",
                     &Base64Source { r#type: "base64", media_type: &file.mime, data: &file.data },
                 )?;
-                if let Some(name) = file.name.as_ref().filter(|_| pdf) {
+                if is_pdf && let Some(name) = &file.name {
                     map.serialize_entry("title", name)?;
                 }
             }
@@ -375,13 +376,13 @@ struct ResultContent<'a> {
 
 impl Serialize for ResultContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let words =
+        let text =
             (!self.text.trim().is_empty()).then(|| ContentBlock::Text { text: self.text.into(), citations: None });
         let files = self.files.iter().map(|block| match block {
             ContentBlock::File(file) => ContentBlock::File(file),
             ContentBlock::Text { text, .. } => ContentBlock::Text { text: (&**text).into(), citations: None },
             _ => ContentBlock::Text { text: Cow::default(), citations: None },
         });
-        serializer.collect_seq(words.into_iter().chain(files).map(|block| CachedBlock { block, mark: None }))
+        serializer.collect_seq(text.into_iter().chain(files).map(|block| CachedBlock { block, mark: None }))
     }
 }

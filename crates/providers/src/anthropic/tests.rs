@@ -38,7 +38,7 @@ fn finish(reason: &str) -> Vec<Value> {
     ]
 }
 
-/// Everything that can come in one answer: thinking, text, redacted thinking, a call, more of it.
+/// An answer with every kind of block: thinking, text, redacted thinking, calls, an unknown event.
 fn everything() -> Vec<Value> {
     let mut events = vec![
         json!({"type": "message_start", "message": {"usage": {"input_tokens": 100, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 30, "output_tokens": 1}}}),
@@ -74,7 +74,7 @@ fn everything() -> Vec<Value> {
 }
 
 #[test]
-fn an_answer_with_everything_is_read_in_order() {
+fn answer_with_every_block_is_decoded_in_order() {
     let expected = [
         r#"0 reasoning hm so"#,
         r#"0 provider {"signature":"SIG=="}"#,
@@ -95,7 +95,7 @@ fn an_answer_with_everything_is_read_in_order() {
 }
 
 #[test]
-fn ends() {
+fn stop_reasons_and_errors_end_answer() {
     let text = [start(0, json!({"type": "text", "text": "x"})), stop(0)];
     for (reason, expected) in [
         ("end_turn", "Stop"),
@@ -107,7 +107,7 @@ fn ends() {
     ] {
         let events = [text.to_vec(), finish(reason)].concat();
         assert!(read(&events).unwrap().ends_with(&format!("finish {expected}")), "{reason}");
-        // Without the very last event it is still whole.
+        // The finish reason suffices, even if the last event is missing.
         assert!(read(&events[..3]).unwrap().ends_with(&format!("finish {expected}")), "{reason}");
     }
     assert!(matches!(read(&text), Err(Error::Garbled(_))));
@@ -197,7 +197,7 @@ fn encode(request: &Request, options: Value) -> Value {
 }
 
 #[test]
-fn a_conversation_is_written() {
+fn conversation_is_encoded() {
     let call = Messages.encode(&request(conversation()), &target(), &Knobs::default()).unwrap();
     assert_eq!(call.url, "http://h/v1/messages");
     let header = |name: &str| call.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
@@ -219,7 +219,7 @@ fn a_conversation_is_written() {
 }
 
 #[test]
-fn without_marks_each_request_begins_with_the_one_before() {
+fn request_without_marks_extends_previous_one() {
     let quiet = Target { cache_key: Some(false), ..target() };
     let all = conversation();
     let body = |n: usize| Messages.encode(&request(all[..n].to_vec()), &quiet, &Knobs::default()).unwrap().body;
@@ -230,7 +230,7 @@ fn without_marks_each_request_begins_with_the_one_before() {
 }
 
 #[test]
-fn options_and_what_a_request_forbids() {
+fn options_that_request_forbids_are_removed() {
     let asked = request(vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
     let plain = encode(&asked, json!({"sendReasoning": true}));
     assert_eq!((&plain["temperature"], plain.get("sendReasoning")), (&json!(0.5), None));
@@ -246,7 +246,7 @@ fn options_and_what_a_request_forbids() {
     let sent = encode(&forced, json!({"thinking": {"type": "adaptive"}}));
     assert_eq!((&sent["tool_choice"]["type"], sent.get("thinking")), (&json!("any"), None));
 
-    // It cannot begin to think amid calls it made without.
+    // Thinking cannot begin amid calls that were made without it.
     let mut amid = conversation();
     amid.pop();
     let ModelMessage::Assistant(outputs) = &mut amid[1] else { panic!() };
@@ -263,7 +263,7 @@ fn options_and_what_a_request_forbids() {
 }
 
 #[test]
-fn versions_and_efforts() {
+fn efforts_follow_model_version() {
     for (id, version, efforts) in [
         ("claude-3-7-sonnet-20250219", Some((3, 7)), "high max"),
         ("claude-sonnet-4-20250514", Some((4, 0)), "high max"),
@@ -288,7 +288,7 @@ fn versions_and_efforts() {
 }
 
 #[test]
-fn what_a_search_found_is_told() {
+fn search_results_and_citations_are_found_pages() {
     let result = |url: &str| json!({"type": "web_search_result", "title": "T", "url": url, "page_age": "May"});
     let cited = json!({"type": "web_search_result_location", "title": "T", "url": "u1", "cited_text": "words"});
     let mut events = vec![
@@ -313,7 +313,7 @@ fn what_a_search_found_is_told() {
 }
 
 #[test]
-fn who_searches() {
+fn search_requires_recent_model() {
     for (id, wanted) in
         [("claude-sonnet-4-5", true), ("claude-3-5-haiku-latest", true), ("claude-3-opus", false), ("kimi", false)]
     {

@@ -1,4 +1,5 @@
-//! A chunk as it stands on the wire. Everything is optional: servers leave out what they like.
+//! The chunks of an answer as sent by servers. Everything is optional, because servers omit fields
+//! at will.
 
 use std::fmt;
 
@@ -28,7 +29,7 @@ pub(super) struct ChunkChoice {
     pub(super) index: Option<u64>,
     #[serde(default)]
     pub(super) delta: Option<ChunkMessage>,
-    /// Where the server does not stream.
+    /// The message of a server that does not stream.
     #[serde(default)]
     pub(super) message: Option<ChunkMessage>,
     #[serde(default)]
@@ -77,7 +78,7 @@ pub(super) struct FunctionDelta {
     pub(super) arguments: Option<Arguments>,
 }
 
-/// A piece of JSON text; some servers send the object itself.
+/// A fragment of JSON text; some servers send the object itself.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Arguments {
@@ -95,7 +96,7 @@ impl Arguments {
     }
 }
 
-/// A text, or parts as Mistral's reasoning models send them.
+/// A text, or a list of parts as sent by Mistral's reasoning models.
 pub(super) struct ChunkContent(pub(super) Vec<ThinkPiece>);
 
 impl<'de> Deserialize<'de> for ChunkContent {
@@ -127,7 +128,7 @@ impl<'de> Deserialize<'de> for ChunkContent {
 fn piece(part: &Value) -> Option<ThinkPiece> {
     let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
     match part.get("thinking") {
-        Some(Value::String(words)) => Some(ThinkPiece::Reasoning(words.clone())),
+        Some(Value::String(text)) => Some(ThinkPiece::Reasoning(text.clone())),
         Some(Value::Array(parts)) => Some(ThinkPiece::Reasoning(parts.iter().filter_map(text).collect())),
         _ => text(part).map(ThinkPiece::Text),
     }

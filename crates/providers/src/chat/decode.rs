@@ -1,4 +1,4 @@
-//! The chunks of a Chat Completions answer as deltas.
+//! Decodes the chunks of a Chat Completions answer.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use crate::wire::{Decoder, entry, finished, tokens};
 use crate::{Delta, Error, classify};
 use transcript::{Finish, Usage};
 
-/// One answer, as far as it came.
+/// The state of one answer.
 pub(super) struct Chunks {
     who: String,
     next: usize,
-    /// The block that words are being added to, and of which kind they are.
+    /// The block to which text is appended, and its kind.
     open: Option<(usize, Kind)>,
     think: ThinkTags,
     pieces: Vec<ThinkPiece>,
@@ -22,8 +22,8 @@ pub(super) struct Chunks {
     details: Vec<Value>,
     usage: Usage,
     finish: Option<Finish>,
-    refused: bool,
-    spoke: bool,
+    is_refused: bool,
+    has_content: bool,
     over: bool,
 }
 
@@ -34,18 +34,18 @@ enum Kind {
     Reasoning,
 }
 
-/// A call that is coming in.
+/// An incomplete call.
 struct Pending {
     block: usize,
-    /// The server's index, where it gives one.
+    /// The server's index, if it sends one.
     index: Option<usize>,
     id: Option<String>,
     name: String,
-    named: bool,
+    is_named: bool,
     braces: Braces,
 }
 
-/// Whether JSON text that came in pieces is a whole object by now.
+/// Detects when JSON text that arrives in fragments is a complete object.
 #[derive(Default)]
 struct Braces {
     depth: usize,
@@ -89,27 +89,27 @@ impl Chunks {
             details: Vec::new(),
             usage: Usage::default(),
             finish: None,
-            refused: false,
-            spoke: false,
+            is_refused: false,
+            has_content: false,
             over: false,
         }
     }
 
-    fn block(&mut self) -> usize {
+    fn new_block(&mut self) -> usize {
         self.next += 1;
         self.next - 1
     }
 
-    /// The open block if it is of this kind, else a new one.
+    /// Returns the open block if it is of this kind, otherwise starts a new one.
     fn open(&mut self, kind: Kind, out: &mut Vec<Delta>) -> usize {
         match self.open {
             Some((block, open)) if open == kind => block,
             _ => {
-                self.shut(out);
-                let block = self.block();
+                self.close(out);
+                let block = self.new_block();
                 self.open = Some((block, kind));
                 if kind == Kind::Refusal {
-                    // The first piece says what the block is: words.
+                    // The first delta of a block determines its kind: text.
                     out.push(Delta::Text { index: block, text: String::new() });
                     out.push(Delta::Provider { index: block, data: entry("refusal", true) });
                 }
@@ -118,8 +118,8 @@ impl Chunks {
         }
     }
 
-    /// Ends the open block: what was gathered for it is complete.
-    fn shut(&mut self, out: &mut Vec<Delta>) {
+    /// Closes the open block and outputs the details collected for it.
+    fn close(&mut self, out: &mut Vec<Delta>) {
         if let Some((index, Kind::Reasoning)) = self.open.take()
             && !self.details.is_empty()
         {
@@ -129,7 +129,7 @@ impl Chunks {
     }
 
     fn text(&mut self, text: String, out: &mut Vec<Delta>) {
-        self.spoke |= !text.is_empty();
+        self.has_content |= !text.is_empty();
         let mut pieces = std::mem::take(&mut self.pieces);
         self.think.push(text, &mut pieces);
         self.pieces = pieces;
@@ -151,61 +151,61 @@ impl Chunks {
     }
 
     fn reasoning(&mut self, text: String, field: &str, out: &mut Vec<Delta>) {
-        let known = self.next;
+        let next_before = self.next;
         let index = self.open(Kind::Reasoning, out);
-        if self.next > known {
+        if self.next > next_before {
             out.push(Delta::Provider { index, data: entry("field", field) });
         }
         if !text.is_empty() {
-            self.spoke = true;
+            self.has_content = true;
             out.push(Delta::Reasoning { index, text });
         }
     }
 
-    fn details(&mut self, details: Vec<Value>, words_came: bool, out: &mut Vec<Delta>) {
-        let known = self.next;
+    fn details(&mut self, details: Vec<Value>, has_text: bool, out: &mut Vec<Delta>) {
+        let next_before = self.next;
         let index = self.open(Kind::Reasoning, out);
-        if self.next > known {
+        if self.next > next_before {
             out.push(Delta::Reasoning { index, text: String::new() });
         }
         for detail in details {
-            let words = detail.get("text").or_else(|| detail.get("summary")).and_then(Value::as_str);
-            if let Some(words) = words.filter(|words| !words_came && !words.is_empty()) {
-                self.spoke = true;
-                out.push(Delta::Reasoning { index, text: words.to_owned() });
+            let text = detail.get("text").or_else(|| detail.get("summary")).and_then(Value::as_str).unwrap_or_default();
+            if !has_text && !text.is_empty() {
+                self.has_content = true;
+                out.push(Delta::Reasoning { index, text: text.to_owned() });
             }
             join_detail(&mut self.details, detail);
         }
     }
 
     fn call(&mut self, call: ToolCallDelta, out: &mut Vec<Delta>) {
-        self.spoke = true;
+        self.has_content = true;
         let function = call.function.unwrap_or_default();
         let name = function.name.filter(|name| !name.is_empty());
         let id = call.id.filter(|id| !id.is_empty());
-        let at = match self.which(call.index, id.as_deref(), name.as_deref()) {
+        let at = match self.find_call(call.index, id.as_deref(), name.as_deref()) {
             Some(at) => at,
             None => {
-                self.shut(out);
-                let block = self.block();
-                // The same id for two calls would make their results one: the second goes without.
+                self.close(out);
+                let block = self.new_block();
+                // Two calls with the same id would share their result, so the second one has no id.
                 let id = id.filter(|id| self.calls.iter().all(|known| known.id.as_ref() != Some(id)));
                 self.calls.push(Pending {
                     block,
                     index: call.index,
                     id,
                     name: String::new(),
-                    named: false,
+                    is_named: false,
                     braces: Braces::default(),
                 });
                 self.calls.len() - 1
             }
         };
         let pending = &mut self.calls[at];
-        if !pending.named
+        if !pending.is_named
             && let Some(name) = name
         {
-            pending.named = true;
+            pending.is_named = true;
             pending.name = name;
             out.push(Delta::Call { index: pending.block, id: pending.id.clone(), name: pending.name.clone() });
         }
@@ -218,23 +218,28 @@ impl Chunks {
         }
     }
 
-    /// Which call a piece belongs to; none if it begins a new one. An index alone is not to be
-    /// trusted: some servers give every call the index 0, some give none.
-    fn which(&self, index: Option<usize>, id: Option<&str>, name: Option<&str>) -> Option<usize> {
+    /// Returns the call that a fragment belongs to; `None` if it starts a new one. An index alone
+    /// is not reliable: some servers give every call the index 0, some give none.
+    fn find_call(&self, index: Option<usize>, id: Option<&str>, name: Option<&str>) -> Option<usize> {
         let by_index = |i: usize| self.calls.iter().rposition(|call| call.index == Some(i));
         let by_id = |id: &str| self.calls.iter().rposition(|call| call.id.as_deref() == Some(id));
+        let last = self.calls.len().checked_sub(1);
         let at = match (index, id) {
             (Some(i), _) => by_index(i)?,
-            (None, Some(id)) => by_id(id).or_else(|| self.calls.len().checked_sub(1).filter(|_| name.is_none()))?,
-            (None, None) => self.calls.len().checked_sub(1)?,
+            (None, Some(id)) => match by_id(id) {
+                Some(at) => at,
+                None if name.is_none() => last?,
+                None => return None,
+            },
+            (None, None) => last?,
         };
         let call = &self.calls[at];
-        let other_id = id.is_some_and(|id| call.id.as_deref().is_some_and(|known| known != id));
-        let again = id.is_none_or(|id| call.id.as_deref() != Some(id));
+        let has_other_id = id.is_some_and(|id| call.id.as_deref().is_some_and(|known| known != id));
+        let is_unconfirmed = id.is_none_or(|id| call.id.as_deref() != Some(id));
         match name {
-            Some(_) if other_id => None,
-            Some(_) if again && call.named && call.braces.is_whole() => None,
-            Some(name) if index.is_none() && again && call.named && call.name != name => None,
+            Some(_) if has_other_id => None,
+            Some(_) if is_unconfirmed && call.is_named && call.braces.is_whole() => None,
+            Some(name) if index.is_none() && is_unconfirmed && call.is_named && call.name != name => None,
             _ => Some(at),
         }
     }
@@ -247,16 +252,16 @@ impl Chunks {
             self.count(&usage, out);
         }
         if let Some(delta) = choice.delta.or(choice.message) {
-            let mut words_came = false;
+            let mut has_reasoning = false;
             if let Some(text) = delta.reasoning_content.filter(|t| !t.is_empty()) {
-                words_came = true;
+                has_reasoning = true;
                 self.reasoning(text, "reasoning_content", out);
             } else if let Some(text) = delta.reasoning.filter(|t| !t.is_empty()) {
-                words_came = true;
+                has_reasoning = true;
                 self.reasoning(text, "reasoning", out);
             }
             if let Some(details) = delta.reasoning_details.filter(|d| !d.is_empty()) {
-                self.details(details, words_came, out);
+                self.details(details, has_reasoning, out);
             }
             for piece in delta.content.into_iter().flat_map(|content| content.0) {
                 match piece {
@@ -266,8 +271,8 @@ impl Chunks {
                 }
             }
             if let Some(text) = delta.refusal.filter(|t| !t.is_empty()) {
-                self.refused = true;
-                self.spoke = true;
+                self.is_refused = true;
+                self.has_content = true;
                 let index = self.open(Kind::Refusal, out);
                 out.push(Delta::Text { index, text });
             }
@@ -286,8 +291,8 @@ impl Chunks {
         self.finish = Some(match reason.as_str() {
             "length" | "max_tokens" | "model_length" => Finish::Length,
             "content_filter" | "refusal" | "sensitive" => Finish::Refusal,
-            _ if self.refused => Finish::Refusal,
-            // Many servers say "stop" after calls.
+            _ if self.is_refused => Finish::Refusal,
+            // Many servers send "stop" after calls.
             _ if !self.calls.is_empty() => Finish::ToolCalls,
             "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "tool_calls" | "function_call" => {
                 Finish::Stop
@@ -308,8 +313,8 @@ impl Decoder for Chunks {
     fn decode(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
         let data = data.trim();
         if data == "[DONE]" {
-            // Who says that it is done without saying why was just done.
-            if self.finish.is_none() && self.spoke {
+            // A server that ends without a finish reason has completed its answer.
+            if self.finish.is_none() && self.has_content {
                 self.finish = Some(if self.calls.is_empty() { Finish::Stop } else { Finish::ToolCalls });
             }
             self.end(out)?;
@@ -319,8 +324,8 @@ impl Decoder for Chunks {
             return Ok(Flow::More);
         }
         let chunk: ChatChunk = serde_json::from_str(data).map_err(|e| {
-            let shown = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {shown}.", self.who))
+            let excerpt = classify::excerpt(data.as_bytes());
+            Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {excerpt}.", self.who))
         })?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(classify::event(&self.who, &error));
@@ -350,13 +355,14 @@ impl Decoder for Chunks {
         self.think.end(&mut pieces);
         self.pieces = pieces;
         self.pass_on(out);
-        self.shut(out);
+        self.close(out);
         out.push(Delta::Finish(finish));
         Ok(())
     }
 }
 
-/// Joins a piece of `reasoning_details` to the one it continues: the same kind with the same index.
+/// Appends a fragment of `reasoning_details` to the one it continues: the same type with the same
+/// index.
 fn join_detail(known: &mut Vec<Value>, detail: Value) {
     let same = |a: &Value| a.get("type") == detail.get("type") && a.get("index") == detail.get("index");
     let (Some(Value::Object(last)), Value::Object(more)) = (known.last_mut().filter(|last| same(last)), &detail) else {
@@ -378,8 +384,8 @@ fn join_detail(known: &mut Vec<Value>, detail: Value) {
     }
 }
 
-/// What was counted, in whichever of the usual places. The cache is part of `prompt_tokens`
-/// there, and reasoning of `completion_tokens`, except where the total says otherwise.
+/// Reads the token counts from any of the usual fields. The cache is part of `prompt_tokens`, and
+/// reasoning of `completion_tokens`, unless the total shows that reasoning is separate.
 fn counted(usage: &Value) -> Option<Usage> {
     let number = |path: &str| usage.pointer(path).and_then(tokens);
     let first = |paths: &[&str]| paths.iter().find_map(|path| number(path)).unwrap_or(0);
@@ -397,7 +403,7 @@ fn counted(usage: &Value) -> Option<Usage> {
         "/prompt_tokens_details/cache_creation_tokens",
         "/cache_creation_input_tokens",
     ]);
-    let apart = reasoning > 0 && number("/total_tokens") == Some(prompt + completion + reasoning);
-    let output = if apart { completion } else { completion.saturating_sub(reasoning) };
+    let is_separate = reasoning > 0 && number("/total_tokens") == Some(prompt + completion + reasoning);
+    let output = if is_separate { completion } else { completion.saturating_sub(reasoning) };
     Some(Usage { input: prompt.saturating_sub(cache_read + cache_write), output, reasoning, cache_read, cache_write })
 }

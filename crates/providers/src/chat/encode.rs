@@ -1,4 +1,4 @@
-//! A request as a Chat Completions call.
+//! Encodes a request as a Chat Completions call.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use crate::target::{Knobs, Target};
 use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::{Error, Model, Request};
 
-/// Fields the user's options cannot replace.
+/// Fields that the user's options cannot replace.
 const RESERVED: &[&str] = &["messages", "tools", "includeUsage"];
 
-/// OpenCode's names for options, and the wire's.
+/// OpenCode's names of options, and the API's.
 const NAMES: &[(&str, &str)] = &[
     ("reasoningEffort", "reasoning_effort"),
     ("textVerbosity", "verbosity"),
@@ -31,7 +31,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     let dialect = ChatDialect::of(&request.model, target);
     let head = head(request, target, knobs, &dialect);
     let mut body = RequestBody::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
-    // Some gateways refuse calls in the history of a request that offers no tools.
+    // Some gateways reject calls in the history of a request without tools.
     let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
     if noop {
         body.field("tools", &[noop_tool()])?;
@@ -63,9 +63,9 @@ fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &ChatDialect
     if knobs.options.get("includeUsage") != Some(&Value::Bool(false)) {
         head.insert("stream_options".into(), json!({"include_usage": true}));
     }
-    if let Some(most) = knobs.max_output {
-        let name = if dialect.openai { "max_completion_tokens" } else { "max_tokens" };
-        head.insert(name.into(), most.into());
+    if let Some(limit) = knobs.max_output {
+        let name = if dialect.is_openai { "max_completion_tokens" } else { "max_tokens" };
+        head.insert(name.into(), limit.into());
     }
     if let Some(temperature) = knobs.temperature {
         head.insert("temperature".into(), temperature.into());
@@ -73,24 +73,26 @@ fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &ChatDialect
     if let Some(top_p) = knobs.top_p {
         head.insert("top_p".into(), top_p.into());
     }
-    if let Some(top_k) = knobs.top_k.filter(|_| !dialect.openai) {
+    if !dialect.is_openai
+        && let Some(top_k) = knobs.top_k
+    {
         head.insert("top_k".into(), top_k.into());
     }
-    if target.cache_key.unwrap_or(dialect.openai) && !request.session.is_empty() {
+    if target.cache_key.unwrap_or(dialect.is_openai) && !request.session.is_empty() {
         head.insert("prompt_cache_key".into(), request.session.as_str().into());
     }
     head
 }
 
-/// What is different from server to server and model to model.
+/// The differences between servers and models.
 struct ChatDialect {
-    /// OpenAI itself, or Azure.
-    openai: bool,
-    /// Marks for a prompt cache that does not work by itself.
+    /// Whether the server is OpenAI itself, or Azure.
+    is_openai: bool,
+    /// Whether the prompt cache needs explicit marks.
     marks: bool,
-    /// Mistral's ids and order of roles.
-    mistral: bool,
-    /// Every assistant message must have reasoning, if only an empty one.
+    /// Whether ids and the order of roles follow Mistral's rules.
+    is_mistral: bool,
+    /// Whether every assistant message must have reasoning, even if it is empty.
     always_reasons: bool,
     wants_tools: bool,
     reasoning_field: Option<String>,
@@ -99,13 +101,13 @@ struct ChatDialect {
 impl ChatDialect {
     fn of(model: &Model, target: &Target) -> Self {
         let id = model.api_id.to_lowercase();
-        let any = |words: &[&str]| words.iter().any(|word| id.contains(word));
+        let any = |names: &[&str]| names.iter().any(|name| id.contains(name));
         let claude = any(&["claude", "anthropic"]);
         let provider = target.provider.as_str();
         Self {
-            openai: provider.starts_with("azure") || target.base_url.contains("api.openai.com"),
+            is_openai: provider.starts_with("azure") || target.base_url.contains("api.openai.com"),
             marks: claude && target.cache_key != Some(false),
-            mistral: provider == "mistral" || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
+            is_mistral: provider == "mistral" || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
             always_reasons: any(&["deepseek"]) && model.reasoning,
             wants_tools: claude || provider.starts_with("github-copilot") || provider.contains("litellm"),
             reasoning_field: target.reasoning_field.clone(),
@@ -113,10 +115,10 @@ impl ChatDialect {
     }
 
     fn call_id<'a>(&self, id: &'a str) -> Cow<'a, str> {
-        if !self.mistral {
+        if !self.is_mistral {
             return id.into();
         }
-        // Exactly nine letters and digits. The last ones, because ids begin alike.
+        // Exactly nine letters and digits: the last ones, because ids begin alike.
         let letters: Vec<char> = id.chars().filter(char::is_ascii_alphanumeric).collect();
         let mut short: String = letters[letters.len().saturating_sub(9)..].iter().collect();
         while short.len() < 9 {
@@ -160,7 +162,7 @@ struct ChatMessages<'a> {
     names: CallNames<'a>,
 }
 
-/// One message as this wire has them.
+/// A message of the API.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ChatMessage<'a> {
@@ -197,10 +199,11 @@ impl ChatMessages<'_> {
         elements
     }
 
-    /// What stands between a result and the user's place: Mistral refuses a user directly after a tool.
+    /// Returns the message between a result and a user message: Mistral rejects a user message
+    /// directly after a tool message.
     fn between(&self) -> Option<ChatMessage<'static>> {
         let content = ChatContent::Text("Done.".into());
-        self.dialect.mistral.then_some(ChatMessage::Text(TextMessage { role: "assistant", content }))
+        self.dialect.is_mistral.then_some(ChatMessage::Text(TextMessage { role: "assistant", content }))
     }
 
     fn system(&self) -> Option<ChatMessage<'_>> {
@@ -236,14 +239,14 @@ impl ChatMessages<'_> {
 
     fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
         match readable(file, &self.request.model) {
-            Err(told) => ContentPart::Text { text: told.into(), marked: false },
+            Err(replacement) => ContentPart::Text { text: replacement.into(), marked: false },
             Ok(file) if file.mime == "application/pdf" => ContentPart::Pdf(file),
             Ok(file) if file.mime.starts_with("audio/") => ContentPart::Audio(file),
             Ok(file) => ContentPart::Image(file),
         }
     }
 
-    /// A tool message holds words only, so pictures follow in the user's place.
+    /// Encodes results. A tool message contains text only, so images follow in a user message.
     fn results<'a>(&'a self, results: &'a [CallResult], marked: bool, mut add: impl FnMut(ChatMessage<'a>)) {
         let last = results.len().saturating_sub(1);
         for (i, result) in results.iter().enumerate() {
@@ -368,8 +371,12 @@ impl AssistantMessage<'_> {
 
 impl Serialize for AssistantMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (mut text, mut refusal, mut reasoning) = (String::new(), String::new(), String::new());
-        let (mut details, mut calls, mut field) = (Vec::new(), Vec::new(), None);
+        let mut text = String::new();
+        let mut refusal = String::new();
+        let mut reasoning = String::new();
+        let mut details = Vec::new();
+        let mut calls = Vec::new();
+        let mut field = None;
         for output in self.outputs {
             match output {
                 ModelOutput::Text { text: t, provider } if provider.contains_key("refusal") => refusal.push_str(t),
@@ -399,11 +406,14 @@ impl Serialize for AssistantMessage<'_> {
         if !refusal.is_empty() {
             map.serialize_entry("refusal", &refusal)?;
         }
-        // A server wants its reasoning back where it put it; `<think>` in the text is not wanted back.
+        // A server expects its reasoning in the field that contained it, but no `<think>` in the
+        // text.
         let field = field.filter(|f| *f != "think").or(self.dialect.reasoning_field.as_deref());
         if !details.is_empty() {
             map.serialize_entry("reasoning_details", &details)?;
-        } else if let Some(field) = field.filter(|_| !reasoning.is_empty()) {
+        } else if !reasoning.is_empty()
+            && let Some(field) = field
+        {
             map.serialize_entry(field, &reasoning)?;
         } else if self.dialect.always_reasons {
             map.serialize_entry("reasoning_content", "")?;

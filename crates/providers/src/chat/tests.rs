@@ -10,7 +10,7 @@ use crate::wire::entry;
 use crate::{Delta, Model};
 use transcript::{Finish, ModelRef, Usage};
 
-/// An answer in one line per block, to be compared with a table.
+/// Decodes an answer and formats it, one line per block.
 fn read(events: &[&str]) -> Result<String, Error> {
     let target = Target { name: "Acme".into(), ..Target::default() };
     let mut decoder = Chat.decoder(&target);
@@ -40,7 +40,7 @@ fn deltas(pieces: &[&str]) -> Result<String, Error> {
 }
 
 #[test]
-fn answers() {
+fn answer_variants_are_decoded() {
     let cases: &[(&[&str], &str)] = &[
         (
             &[r#"{"role":"assistant","content":""}"#, r#"{"content":"Hel"}"#, r#"{"content":"lo"}"#],
@@ -50,7 +50,7 @@ fn answers() {
             &[r#"{"content":null,"role":"assistant"}"#, r#"{"content":"a\nb \ud83e\udd80"}"#],
             "0 text a\\nb 🦀\nfinish Stop",
         ),
-        // Reasoning, in each of its places.
+        // Reasoning, in each of its fields.
         (
             &[r#"{"reasoning_content":"hm"}"#, r#"{"reasoning_content":" so","content":null}"#, r#"{"content":"yes"}"#],
             "0 reasoning hm so\n0 provider {\"field\":\"reasoning_content\"}\n1 text yes\nfinish Stop",
@@ -70,7 +70,7 @@ fn answers() {
             ],
             "0 reasoning hm\n0 provider {\"field\":\"thinking\"}\n1 text yes\nfinish Stop",
         ),
-        // OpenRouter: details are joined and kept whole; words are not doubled.
+        // OpenRouter: details are joined and stored whole; their text is not duplicated.
         (
             &[
                 r#"{"reasoning":"h","reasoning_details":[{"type":"reasoning.text","text":"h","index":0,"format":"f"}]}"#,
@@ -81,7 +81,7 @@ fn answers() {
             ],
             "0 reasoning hm\n0 provider {\"field\":\"reasoning\",\"reasoning_details\":[{\"type\":\"reasoning.text\",\"text\":\"hm\",\"index\":0,\"format\":\"f\",\"signature\":\"sig\"},{\"type\":\"reasoning.encrypted\",\"data\":\"xyz\",\"index\":1}]}\n1 text yes\nfinish Stop",
         ),
-        // Think, text, call, think, text, call: in the order of the wire.
+        // Reasoning, text, call, reasoning, text, call: in the order of arrival.
         (
             &[
                 r#"{"reasoning_content":"a"}"#,
@@ -105,7 +105,7 @@ fn answers() {
 }
 
 #[test]
-fn calls_are_told_apart_whatever_the_server_leaves_out() {
+fn calls_are_distinguished_despite_missing_fields() {
     let cases: &[(&str, &[&str], &str)] = &[
         (
             "in pieces, two at once",
@@ -207,7 +207,7 @@ fn calls_are_told_apart_whatever_the_server_leaves_out() {
 }
 
 #[test]
-fn ends() {
+fn finish_reasons_are_mapped() {
     let text = delta(r#"{"content":"x"}"#);
     let end = |reason: &str| format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{reason}"}}]}}"#);
     for (reason, finish) in [
@@ -219,7 +219,8 @@ fn ends() {
     ] {
         assert_eq!(read(&[&text, &end(reason)]).unwrap(), format!("0 text x\nfinish {finish}"), "{reason}");
     }
-    // Done without a reason is done; an end without either was cut off; so is silence.
+    // An end without a reason is valid; an answer without an end was cut off, and so was an empty
+    // one.
     assert_eq!(read(&[&text, "[DONE]"]).unwrap(), "0 text x\nfinish Stop");
     for cut in [&[text.as_str()][..], &[], &["[DONE]"]] {
         assert!(matches!(read(cut), Err(Error::Garbled(_))), "{cut:?}");
@@ -230,7 +231,7 @@ fn ends() {
 }
 
 #[test]
-fn faults_inside_an_answer() {
+fn errors_inside_an_answer_are_classified() {
     let text = delta(r#"{"content":"x"}"#);
     let of = |event: &str| read(&[&text, event]).unwrap_err();
     assert!(matches!(of(r#"{"error":{"code":429,"message":"slow"}}"#), Error::RateLimited { .. }));
@@ -238,7 +239,7 @@ fn faults_inside_an_answer() {
     assert!(matches!(of(r#"{"object":"error","message":"boom","code":500}"#), Error::Overloaded { .. }));
     assert!(matches!(of(r#"{"choices":[{"delta":{"con"#), Error::Garbled(_)));
     assert!(matches!(of("ceci n'est pas du JSON"), Error::Garbled(_)));
-    // What is merely odd is not a fault.
+    // Unusual content is not an error.
     for odd in [
         "{}",
         r#"{"choices":null}"#,
@@ -252,7 +253,7 @@ fn faults_inside_an_answer() {
 }
 
 #[test]
-fn counts() {
+fn token_counts_are_read_from_every_field() {
     let cases = [
         (json!({"prompt_tokens": 1000, "completion_tokens": 50}), [1000, 50, 0, 0, 0]),
         (
@@ -355,7 +356,7 @@ fn turned(request: &Request, target: &Target, knobs: &Knobs) -> Value {
 }
 
 #[test]
-fn a_conversation_is_written() {
+fn conversation_is_encoded() {
     let target = Target {
         base_url: "http://h/v1/".into(),
         key: Some(Secret::new("k")),
@@ -389,7 +390,7 @@ fn a_conversation_is_written() {
 }
 
 #[test]
-fn each_request_begins_with_the_one_before() {
+fn request_extends_previous_one() {
     let target = Target { base_url: "http://h".into(), ..Target::default() };
     let all = conversation();
     let mut before: Option<Vec<u8>> = None;
@@ -404,7 +405,7 @@ fn each_request_begins_with_the_one_before() {
 }
 
 #[test]
-fn what_differs_from_server_to_server() {
+fn request_follows_server_and_model() {
     let openai =
         Target { provider: "openai".into(), base_url: "https://api.openai.com/v1".into(), ..Target::default() };
     let mut asked = request(model(), vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
@@ -446,7 +447,7 @@ fn what_differs_from_server_to_server() {
 }
 
 #[test]
-fn what_a_model_cannot_read_it_is_told() {
+fn unsupported_attachment_is_replaced_by_text() {
     let blind = Model { images: false.into(), ..model() };
     let files = ["image/png", "application/pdf", "audio/mpeg"]
         .map(|mime| ModelInput::File(Attachment { mime: mime.into(), data: "AA".into(), name: Some("f".into()) }));
@@ -468,7 +469,7 @@ fn what_a_model_cannot_read_it_is_told() {
 }
 
 #[test]
-fn the_finish_is_the_last_delta() {
+fn finish_is_the_last_delta() {
     let mut decoder = Chat.decoder(&Target::default());
     let mut out = Vec::new();
     decoder.decode("", STOP, &mut out).unwrap();

@@ -1,26 +1,26 @@
 //! `<think>…</think>` at the very beginning of a text: the reasoning of models whose server does
-//! not take it out. Anywhere else the tag is ordinary text.
+//! not extract it. Elsewhere the tag is ordinary text.
 
-/// Tells reasoning from text while it streams.
+/// Separates reasoning from text in a stream.
 #[derive(Debug, Default)]
 pub(super) struct ThinkTags {
     state: State,
-    held: String,
+    pending: String,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
 enum State {
-    /// Nothing but blanks, or the beginning of a tag, was seen.
+    /// Only whitespace, or the beginning of a tag, has arrived.
     #[default]
     Start,
     Inside,
-    /// Just behind: blank lines are not part of the text.
-    Behind,
-    /// Ordinary text to the end.
+    /// Directly after the tag: leading whitespace is not part of the text.
+    AfterTag,
+    /// Ordinary text until the end.
     Text,
 }
 
-/// What a piece of content is.
+/// A part of the content.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ThinkPiece {
     Reasoning(String),
@@ -31,7 +31,7 @@ const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
 impl ThinkTags {
-    /// Takes a piece and gives what is certain by now.
+    /// Adds text, and outputs the parts that are certain by now.
     pub(super) fn push(&mut self, text: String, out: &mut Vec<ThinkPiece>) {
         if self.state == State::Text {
             if !text.is_empty() {
@@ -39,13 +39,13 @@ impl ThinkTags {
             }
             return;
         }
-        self.held.push_str(&text);
+        self.pending.push_str(&text);
         loop {
             match self.state {
                 State::Start => {
-                    let start = self.held.trim_start();
+                    let start = self.pending.trim_start();
                     if let Some(rest) = start.strip_prefix(OPEN) {
-                        self.held = rest.to_owned();
+                        self.pending = rest.to_owned();
                         self.state = State::Inside;
                     } else if OPEN.starts_with(start) {
                         return;
@@ -54,35 +54,36 @@ impl ThinkTags {
                     }
                 }
                 State::Inside => {
-                    if let Some(at) = self.held.find(CLOSE) {
-                        let rest = self.held.split_off(at + CLOSE.len());
-                        self.held.truncate(at);
-                        let inside = std::mem::replace(&mut self.held, rest);
+                    if let Some(at) = self.pending.find(CLOSE) {
+                        let rest = self.pending.split_off(at + CLOSE.len());
+                        self.pending.truncate(at);
+                        let inside = std::mem::replace(&mut self.pending, rest);
                         if !inside.is_empty() {
                             out.push(ThinkPiece::Reasoning(inside));
                         }
-                        self.state = State::Behind;
+                        self.state = State::AfterTag;
                     } else {
-                        let keep = (1..CLOSE.len()).rev().find(|n| self.held.ends_with(&CLOSE[..*n])).unwrap_or(0);
-                        let rest = self.held.split_off(self.held.len() - keep);
-                        let inside = std::mem::replace(&mut self.held, rest);
+                        // The end of the text may be the beginning of the closing tag.
+                        let held = (1..CLOSE.len()).rev().find(|n| self.pending.ends_with(&CLOSE[..*n])).unwrap_or(0);
+                        let rest = self.pending.split_off(self.pending.len() - held);
+                        let inside = std::mem::replace(&mut self.pending, rest);
                         if !inside.is_empty() {
                             out.push(ThinkPiece::Reasoning(inside));
                         }
                         return;
                     }
                 }
-                State::Behind => {
-                    let text = self.held.trim_start();
+                State::AfterTag => {
+                    let text = self.pending.trim_start();
                     if text.is_empty() {
-                        self.held.clear();
+                        self.pending.clear();
                         return;
                     }
-                    self.held = text.to_owned();
+                    self.pending = text.to_owned();
                     self.state = State::Text;
                 }
                 State::Text => {
-                    let text = std::mem::take(&mut self.held);
+                    let text = std::mem::take(&mut self.pending);
                     if !text.is_empty() {
                         out.push(ThinkPiece::Text(text));
                     }
@@ -92,13 +93,14 @@ impl ThinkTags {
         }
     }
 
-    /// There is no more: what was held back is what it looks like.
+    /// Ends the text; outputs the pending rest as reasoning or text.
     pub(super) fn end(&mut self, out: &mut Vec<ThinkPiece>) {
-        let held = std::mem::take(&mut self.held);
-        if held.is_empty() {
+        let pending = std::mem::take(&mut self.pending);
+        if pending.is_empty() {
             return;
         }
-        out.push(if self.state == State::Inside { ThinkPiece::Reasoning(held) } else { ThinkPiece::Text(held) });
+        let is_reasoning = self.state == State::Inside;
+        out.push(if is_reasoning { ThinkPiece::Reasoning(pending) } else { ThinkPiece::Text(pending) });
     }
 }
 
@@ -108,7 +110,8 @@ mod tests {
 
     fn split(text: &str, size: usize) -> (String, String) {
         let chars: Vec<char> = text.chars().collect();
-        let (mut think, mut out) = (ThinkTags::default(), Vec::new());
+        let mut think = ThinkTags::default();
+        let mut out = Vec::new();
         for piece in chars.chunks(size) {
             think.push(piece.iter().collect(), &mut out);
         }
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_at_the_start_and_however_it_is_cut() {
+    fn think_tag_counts_only_at_the_start() {
         let cases = [
             ("<think>a</think>b", "a", "b"),
             ("\n <think>\na < b </thin\n</think>\n\nb\n", "\na < b </thin\n", "b\n"),

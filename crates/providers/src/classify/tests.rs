@@ -20,7 +20,7 @@ fn name(error: &Error) -> &'static str {
 }
 
 #[test]
-fn replies() {
+fn responses_are_classified() {
     let cases: &[(u16, &str, &str)] = &[
         // Rate limits.
         (
@@ -51,7 +51,7 @@ fn replies() {
         (502, "<html><title>502 Bad Gateway</title></html>", "busy"),
         (504, "", "busy"),
         (408, "", "busy"),
-        // A picture that is not taken.
+        // A rejected image.
         (
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 5590912 bytes > 5242880 bytes"}}"#,
@@ -71,7 +71,7 @@ fn replies() {
             "picture",
         ),
         (400, r#"{"error":{"message":"the image generation tool is unknown"}}"#, "bad"),
-        // Too long, in a dozen spellings.
+        // A conversation that is too long, in a dozen variants.
         (
             400,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 212319 tokens > 200000 maximum"}}"#,
@@ -129,7 +129,7 @@ fn replies() {
             r#"{"base_resp":{"status_code":2013},"error":{"message":"invalid params, context window exceeds limit (2013)"}}"#,
             "overflow",
         ),
-        // Keys and rights.
+        // Authentication.
         (
             401,
             r#"{"error":{"message":"Incorrect API key provided: sk-***","type":"invalid_request_error","code":"invalid_api_key"}}"#,
@@ -143,7 +143,7 @@ fn replies() {
             "auth",
         ),
         (403, "<!DOCTYPE html><html>blocked</html>", "auth"),
-        // Money.
+        // Quota.
         (
             429,
             r#"{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","code":"insufficient_quota"}}"#,
@@ -164,7 +164,7 @@ fn replies() {
             "filtered",
         ),
         (400, r#"{"error":{"code":"content_policy_violation","message":"Your request was rejected"}}"#, "filtered"),
-        // The request itself.
+        // Invalid requests.
         (400, r#"{"error":{"message":"Invalid schema for function 'x'","type":"invalid_request_error"}}"#, "bad"),
         (
             404,
@@ -184,9 +184,10 @@ fn replies() {
     }
 }
 
-/// A full window is known by what is said: too much, of the input, counted in tokens.
+/// Tests that a message about a full context window needs three things: too much, of the input,
+/// counted in tokens.
 #[test]
-fn full_windows() {
+fn full_context_window_is_recognised() {
     let full = [
         "The input (40321 tokens) is longer than the model's context length (32768 tokens).",
         "The prompt (total length 9000) is too long to fit into the model (context length 8192).",
@@ -220,7 +221,7 @@ fn full_windows() {
 }
 
 #[test]
-fn events() {
+fn error_events_are_classified() {
     let cases = [
         (r#"{"type":"overloaded_error","message":"Overloaded"}"#, "busy"),
         (r#"{"type":"api_error","message":"Internal server error"}"#, "busy"),
@@ -246,7 +247,7 @@ fn events() {
 }
 
 #[test]
-fn waits() {
+fn requested_wait_is_parsed() {
     let now = Timestamp(1_795_252_200_000);
     type Row<'a> = (&'a [(&'a str, &'a str)], Option<u64>);
     let cases: &[Row<'_>] = &[
@@ -275,7 +276,7 @@ fn waits() {
 }
 
 #[test]
-fn what_is_shown_is_short_and_escaped() {
+fn excerpt_is_short_and_escaped() {
     let page = format!("<html>\u{1b}[31m{}</html>", "x".repeat(5000));
     let error = reply("Acme", 500, &HeaderMap::new(), &page, Timestamp(0)).to_string();
     assert!(error.len() < 400 && !error.contains('\u{1b}'), "{error}");

@@ -1,4 +1,4 @@
-//! The chunks of a generateContent answer as deltas.
+//! Decodes the chunks of a generateContent answer.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -8,13 +8,14 @@ use crate::wire::{Decoder, counted, entry, finished};
 use crate::{Delta, Error, FoundPage, classify};
 use transcript::{Finish, Usage};
 
-/// One answer, as far as it came.
+/// The state of one answer.
 pub(super) struct Parts {
     who: String,
     next: usize,
     open: Option<(usize, Kind)>,
-    called: bool,
-    /// It comes with every chunk; the last one is passed on.
+    has_calls: bool,
+    /// The counts of the last chunk: they come with every chunk, and only the last ones are passed
+    /// on.
     usage: Option<Usage>,
     finish: Option<Finish>,
     over: bool,
@@ -28,35 +29,36 @@ enum Kind {
 
 impl Parts {
     pub(super) fn new(who: &str) -> Self {
-        Self { who: who.to_owned(), next: 0, open: None, called: false, usage: None, finish: None, over: false }
+        Self { who: who.to_owned(), next: 0, open: None, has_calls: false, usage: None, finish: None, over: false }
     }
 
-    fn block(&mut self) -> usize {
+    fn new_block(&mut self) -> usize {
         self.next += 1;
         self.next - 1
     }
 
     fn part(&mut self, mut part: GeminiPart, out: &mut Vec<Delta>) {
-        let signed = part.signature.take().map(|s| entry("thoughtSignature", s));
+        let signature = part.signature.take().map(|s| entry("thoughtSignature", s));
         if let Some(call) = part.call {
             self.open = None;
-            self.called = true;
-            let index = self.block();
+            self.has_calls = true;
+            let index = self.new_block();
             out.push(Delta::Call { index, id: call.id.filter(|id| !id.is_empty()), name: call.name });
             let args = call.args.unwrap_or_else(|| Value::Object(Map::new()));
             out.push(Delta::Arguments { index, json: args.to_string() });
-            out.extend(signed.map(|data| Delta::Provider { index, data }));
+            out.extend(signature.map(|data| Delta::Provider { index, data }));
             return;
         }
         let kind = if part.thought { Kind::Thought } else { Kind::Text };
         match part.text {
             Some(text) => {
                 let open = self.open.filter(|(_, open)| *open == kind).map(|(index, _)| index);
-                // A signature may come behind the words it belongs to, with no words of its own. If
-                // there were none at all, it needs a block that is kept although nothing is to see.
+                // A signature may arrive after its text, in a part without text. If there was no
+                // text
+                // at all, it needs a block that is stored although it shows nothing.
                 if open.is_none() && text.is_empty() {
-                    if let Some(mut data) = signed {
-                        let index = self.block();
+                    if let Some(mut data) = signature {
+                        let index = self.new_block();
                         if kind == Kind::Text {
                             data.insert("plain".into(), true.into());
                         }
@@ -65,28 +67,28 @@ impl Parts {
                     }
                     return;
                 }
-                let index = open.unwrap_or_else(|| self.block());
+                let index = open.unwrap_or_else(|| self.new_block());
                 self.open = Some((index, kind));
                 if !text.is_empty() {
                     out.push(if part.thought { Delta::Reasoning { index, text } } else { Delta::Text { index, text } });
                 }
-                if let Some(data) = signed {
+                if let Some(data) = signature {
                     out.push(Delta::Provider { index, data });
-                    // What follows is another part, with a signature of its own or none.
+                    // The following text is another part, with its own signature or none.
                     self.open = None;
                 }
             }
-            // Code that was run there, pictures, and what may be invented later: kept whole.
+            // Code that the provider ran, images, and future parts: stored whole.
             None if !part.rest.is_empty() => {
                 self.open = None;
-                let index = self.block();
+                let index = self.new_block();
                 let mut whole = part.rest;
-                whole.extend(signed.into_iter().flatten());
+                whole.extend(signature.into_iter().flatten());
                 out.push(Delta::Reasoning { index, text: String::new() });
                 out.push(Delta::Provider { index, data: entry("part", whole) });
             }
             None => {
-                if let (Some(data), Some((index, _))) = (signed, self.open) {
+                if let (Some(data), Some((index, _))) = (signature, self.open) {
                     out.push(Delta::Provider { index, data });
                 }
             }
@@ -100,10 +102,10 @@ impl Decoder for Parts {
             return Ok(Flow::More);
         }
         let garbled = |e: &serde_json::Error| {
-            let shown = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {shown}.", self.who))
+            let excerpt = classify::excerpt(data.as_bytes());
+            Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {excerpt}.", self.who))
         };
-        // Without `alt=sse`, or from a proxy that gathers, all chunks come in one list.
+        // Without `alt=sse`, or from a buffering proxy, all chunks arrive in one list.
         let chunks: Vec<Chunk> = if data.trim_start().starts_with('[') {
             serde_json::from_str(data).map_err(|e| garbled(&e))?
         } else {
@@ -129,13 +131,13 @@ impl Decoder for Parts {
             }
             let Some(reason) = candidate.finish_reason else { continue };
             self.finish = Some(match reason.as_str() {
-                "STOP" | "FINISH_REASON_UNSPECIFIED" if self.called => Finish::ToolCalls,
+                "STOP" | "FINISH_REASON_UNSPECIFIED" if self.has_calls => Finish::ToolCalls,
                 "STOP" | "FINISH_REASON_UNSPECIFIED" => Finish::Stop,
                 "MAX_TOKENS" => Finish::Length,
                 "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
                     Finish::Refusal
                 }
-                // The model said a call that is none; asked again it usually does better.
+                // The model made an invalid call; a retry usually helps.
                 "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
                     let detail = candidate.finish_message.unwrap_or_default();
                     return Err(Error::Garbled(
@@ -177,7 +179,7 @@ struct Candidate {
     grounding_metadata: Option<Grounding>,
 }
 
-/// What Google's search has found, and which words of the answer stand on which page.
+/// The results of Google's search, and the text of the answer that each supports.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Grounding {

@@ -1,4 +1,4 @@
-//! A request as a generateContent call.
+//! Encodes a request as a generateContent call.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -11,18 +11,18 @@ use crate::target::{Knobs, Target};
 use crate::wire::{HttpCall, has_calls, merge, readable};
 use crate::{Error, Model, Request};
 
-/// Options that belong to the body itself; everything else is generation's.
+/// Options at the top level of the body; all others belong to `generationConfig`.
 const TOP: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier"];
 
-/// What Google documents to be sent where a signature is required and another model's call has none.
+/// The value that Google documents for required signatures, if another model made the call.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let mut generation = Map::new();
     let numbers = [("temperature", knobs.temperature), ("topP", knobs.top_p)];
     generation.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
-    let whole = [("topK", knobs.top_k), ("maxOutputTokens", knobs.max_output)];
-    generation.extend(whole.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    let integers = [("topK", knobs.top_k), ("maxOutputTokens", knobs.max_output)];
+    generation.extend(integers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
     if request.model.reasoning {
         generation.insert("thinkingConfig".into(), json!({"includeThoughts": true}));
     }
@@ -61,7 +61,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
         let key = key.expose();
-        // Tokens of an account begin so, and are bearers; keys have a header of their own.
+        // Tokens of an account have this prefix and are bearer tokens; keys have their own header.
         if key.starts_with("ya29.") {
             headers.push(("authorization".to_owned(), format!("Bearer {key}")));
         } else {
@@ -80,7 +80,7 @@ struct GeminiContent<'a> {
     parts: Vec<GeminiPart<'a>>,
 }
 
-/// The conversation; what one side says in a row is one content.
+/// Encodes the conversation; consecutive messages of one role are one content.
 fn contents(request: &Request) -> Vec<Element<GeminiContent<'_>>> {
     let model = &request.model;
     let mut contents: Vec<Element<GeminiContent<'_>>> = Vec::new();
@@ -100,7 +100,7 @@ fn contents(request: &Request) -> Vec<Element<GeminiContent<'_>>> {
         }
     }
     contents.retain(|content| !content.value.parts.is_empty());
-    // What is said next may be of the same side.
+    // The next message may have the same role.
     if let Some(last) = contents.last_mut() {
         last.settled = false;
     }
@@ -118,12 +118,15 @@ fn user_part<'a>(input: &'a ModelInput, model: &Model) -> Option<GeminiPart<'a>>
 fn attached<'a>(file: &'a Attachment, model: &Model) -> GeminiPart<'a> {
     match readable(file, model) {
         Ok(file) => GeminiPart { kind: PartData::File(file), thought: false, signature: None },
-        Err(told) => GeminiPart { kind: PartData::Text(told.into()), thought: false, signature: None },
+        Err(replacement) => GeminiPart { kind: PartData::Text(replacement.into()), thought: false, signature: None },
     }
 }
 
+fn signature(provider: &Map<String, Value>) -> Option<&str> {
+    provider.get("thoughtSignature").and_then(Value::as_str)
+}
+
 fn model_parts<'a>(outputs: &'a [ModelOutput], model: &Model) -> Vec<GeminiPart<'a>> {
-    let signature = |provider: &'a Map<String, Value>| provider.get("thoughtSignature").and_then(Value::as_str);
     let mut first = true;
     let part = |output: &'a ModelOutput| match output {
         ModelOutput::Text { text, provider } => {
@@ -138,7 +141,8 @@ fn model_parts<'a>(outputs: &'a [ModelOutput], model: &Model) -> Vec<GeminiPart<
             Some(GeminiPart { thought, signature: Some(signature), ..GeminiPart::text(text) })
         }
         ModelOutput::Call { provider_id, name, arguments, provider, .. } => {
-            // Only the first call of an answer has one, and from this generation on it must.
+            // Only the first call of an answer has a signature, which is required since generation
+            // 3.
             let missing = std::mem::take(&mut first) && generation(&model.api_id) >= Some(3);
             let signature = signature(provider).or(missing.then_some(NO_SIGNATURE));
             Some(GeminiPart {
@@ -151,7 +155,7 @@ fn model_parts<'a>(outputs: &'a [ModelOutput], model: &Model) -> Vec<GeminiPart<
     outputs.iter().filter_map(part).collect()
 }
 
-/// All results of an answer, and after them what they bring along.
+/// Encodes all results of an answer, followed by their attachments.
 fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<GeminiPart<'a>> {
     let result = |result: &'a CallResult| GeminiPart {
         kind: PartData::Result {

@@ -1,30 +1,31 @@
-//! A tool's schema in the subset of OpenAPI that Gemini takes: no references, no lists of types, only texts with
-//! letters in enumerations, nothing beside `anyOf` (Vertex refuses that). What cannot be said there is left out; the
-//! tool checks anyway.
+//! Reduces a tool's schema to the subset of OpenAPI that Gemini accepts: no references, no lists of
+//! types, only non-empty strings in enumerations, no siblings of `anyOf` (Vertex rejects them). The
+//! rest is left out, because the tool validates its arguments anyway.
 
 use std::cell::Cell;
 
 use serde_json::{Map, Value, json};
 
-/// How deep references are followed: a schema may contain itself.
-const DEEPEST: usize = 12;
+/// The maximum depth of a schema, which may refer to itself.
+const MAX_DEPTH: usize = 12;
 
-/// How many schemas one becomes at most: each may contain itself several times.
+/// The maximum number of schemas that one expands to, because each may refer to itself several
+/// times.
 const MAX_VALUES: usize = 5_000;
 
-/// A schema whose references are followed.
+/// A schema document, in which references are resolved.
 struct SchemaDocument<'a> {
     root: &'a Value,
-    /// How many more schemas are written.
-    left: Cell<usize>,
+    /// The number of schemas that may still be expanded.
+    remaining: Cell<usize>,
 }
 
-/// The schema of a function's parameters; none where it takes nothing, because an object without
-/// properties is refused.
+/// Returns the schema of a function's parameters; `None` if there are none, because the API rejects
+/// an object without properties.
 pub(super) fn parameters(schema: &Value) -> Option<Value> {
-    let document = SchemaDocument { root: schema, left: Cell::new(MAX_VALUES) };
+    let document = SchemaDocument { root: schema, remaining: Cell::new(MAX_VALUES) };
     let mut reduced = reduced(schema, &document, 0);
-    // Arguments are one object, which may then hold whatever one of several would.
+    // Arguments are one object, which gets the properties of all members of the union.
     if let Some(members) = reduced.get_mut("anyOf").map(Value::take) {
         let mut whole = Map::from_iter([("type".to_owned(), json!("object")), ("properties".to_owned(), json!({}))]);
         members.as_array().into_iter().flatten().for_each(|member| join(&mut whole, member));
@@ -36,17 +37,17 @@ pub(super) fn parameters(schema: &Value) -> Option<Value> {
 
 fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value {
     let Value::Object(schema) = schema else { return json!({"type": "string"}) };
-    let left = document.left.get();
-    if depth > DEEPEST || left == 0 {
+    let remaining = document.remaining.get();
+    if depth > MAX_DEPTH || remaining == 0 {
         return json!({"type": "string"});
     }
-    document.left.set(left - 1);
+    document.remaining.set(remaining - 1);
     let description = schema.get("description").filter(|description| description.is_string());
     if let Some(path) = schema.get("$ref").and_then(Value::as_str) {
         let named = path.strip_prefix('#').and_then(|pointer| document.root.pointer(pointer));
         let mut found = named.map_or_else(|| json!({"type": "string"}), |named| reduced(named, document, depth + 1));
         if let Some(description) = description {
-            say(&mut found, "description", description, true);
+            set(&mut found, "description", description, true);
         }
         return found;
     }
@@ -81,7 +82,7 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
         out.insert("type".into(), "string".into());
         out.insert("enum".into(), values.into());
     }
-    // A part of `allOf`, or the only choice, may be a union itself.
+    // A member of `allOf`, or the only choice, may be a union itself.
     if let Some(Value::Array(inner)) = out.shift_remove("anyOf") {
         any.extend(inner);
     }
@@ -102,18 +103,18 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
         json!({"anyOf": any})
     };
     if let Some(description) = description {
-        say(&mut out, "description", description, true);
+        set(&mut out, "description", description, true);
     }
     if nullable {
-        say(&mut out, "nullable", &true.into(), true);
+        set(&mut out, "nullable", &true.into(), true);
     }
     out
 }
 
-/// What says of a schema which values it takes; without one of these it only narrows another.
+/// Keywords that define the accepted values; a schema without any of them only narrows another one.
 const SHAPES: [&str; 9] = ["type", "properties", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "items"];
 
-/// Adds what one of several objects may hold to an object; none of it is required.
+/// Adds the properties of an alternative object to an object; none of them is required.
 fn join(out: &mut Map<String, Value>, member: &Value) {
     let Some(Value::Object(properties)) = out.get_mut("properties") else { return };
     for (name, inner) in member.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -121,16 +122,17 @@ fn join(out: &mut Map<String, Value>, member: &Value) {
     }
 }
 
-/// Says something of a schema: where that is a union, of each member that does not say it for itself.
-fn say(schema: &mut Value, name: &str, value: &Value, over: bool) {
+/// Sets a keyword of a schema: of a union, in each member that does not have it. `over` replaces an
+/// existing value.
+fn set(schema: &mut Value, name: &str, value: &Value, over: bool) {
     if let Some(members) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
-        members.iter_mut().for_each(|member| say(member, name, value, false));
+        members.iter_mut().for_each(|member| set(member, name, value, false));
     } else if over || schema.get(name).is_none() {
         schema[name] = value.clone();
     }
 }
 
-/// A list says what it holds.
+/// Adds the required `items` of an array.
 fn array(schema: &Map<String, Value>, document: &SchemaDocument<'_>, depth: usize, out: &mut Map<String, Value>) {
     if out.get("type").and_then(Value::as_str) != Some("array") || out.contains_key("items") {
         return;
@@ -143,7 +145,8 @@ fn array(schema: &Map<String, Value>, document: &SchemaDocument<'_>, depth: usiz
     out.insert("items".into(), items);
 }
 
-/// The values that are allowed, as texts: this wire takes no others, and no empty ones. None where none is left.
+/// Returns the allowed values as non-empty strings, because the API accepts no others; `None` if
+/// none is left.
 fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
     let only = || Some(vec![schema.get("const")?.clone()]);
     let values = schema.get("enum").and_then(Value::as_array).cloned().or_else(only)?;
@@ -175,7 +178,7 @@ fn object(
     }
 }
 
-/// The types named, without `null`, and whether that was among them.
+/// Returns the types without `null`, and whether `null` is allowed.
 fn types(schema: &Map<String, Value>) -> (Vec<String>, bool) {
     let names: Vec<&str> = match schema.get("type") {
         Some(Value::String(one)) => vec![one],
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas() {
+    fn schemas_are_reduced() {
         let cases = [
             (json!({"type": "object", "properties": {}}), None),
             (json!({"type": "object"}), None),
@@ -225,7 +228,7 @@ mod tests {
                     "r": {"description": "Mine.", "type": "object", "properties": {"k": {"type": "boolean"}}},
                     "o": {"type": "object", "description": "Its.", "properties": {"k": {"type": "boolean"}}, "nullable": true}}})),
             ),
-            // Nothing stands beside a union.
+            // No siblings of a union.
             (
                 json!({"type": "object", "properties": {
                     "u": {"description": "U.", "minLength": 1, "anyOf": [{"type": "string"}, {"type": "array", "description": "L.", "items": {"type": "string"}}]},
@@ -237,13 +240,13 @@ mod tests {
                     "n": {"anyOf": [{"type": "string", "description": "N.", "nullable": true}, {"type": "number", "description": "N.", "nullable": true}]},
                     "r": {"anyOf": [{"type": "string", "description": "R."}, {"type": "boolean", "description": "R."}]}}})),
             ),
-            // No empty word, and no list of words without one.
+            // No empty string in an enumeration, and no empty enumeration.
             (
                 json!({"type": "object", "properties": {"e": {"type": "string", "enum": ["", "a"]}, "o": {"enum": [null]}, "c": {"const": null}}}),
                 Some(json!({"type": "object", "properties": {
                     "e": {"type": "string", "enum": ["a"]}, "o": {"type": "string"}, "c": {"type": "string"}}})),
             ),
-            // What only narrows is left out; what holds more is added.
+            // A member that only narrows is left out; properties of others are added.
             (
                 json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}),
                 Some(json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}})),
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_contains_itself_ends() {
+    fn recursive_schema_terminates() {
         let schema = json!({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}}}});
         assert!(parameters(&schema).is_some());
         let many: Map<String, Value> = (0..100).map(|n| (format!("p{n}"), json!({"$ref": "#/$defs/N"}))).collect();

@@ -26,7 +26,7 @@ fn finish(reason: &str) -> Value {
 }
 
 #[test]
-fn an_answer_with_everything_is_read_in_order() {
+fn answer_with_every_part_is_decoded_in_order() {
     let events = [
         parts(json!([{"text": "h", "thought": true}])),
         parts(json!([{"text": "m", "thought": true}])),
@@ -58,7 +58,7 @@ fn an_answer_with_everything_is_read_in_order() {
 }
 
 #[test]
-fn ends() {
+fn finish_reasons_and_errors_end_answer() {
     let text = parts(json!([{"text": "x"}]));
     for (reason, expected) in [("STOP", "Stop"), ("MAX_TOKENS", "Length"), ("SAFETY", "Refusal"), ("LANGUAGE", "Other")]
     {
@@ -123,7 +123,7 @@ fn conversation() -> Vec<ModelMessage> {
 }
 
 #[test]
-fn a_conversation_is_written() {
+fn conversation_is_encoded() {
     let target = Target { base_url: "http://h/v1beta".into(), key: Some(Secret::new("k")), ..Target::default() };
     let call = Gemini.encode(&request("gemini-3-pro", conversation()), &target, &Knobs::default()).unwrap();
     assert_eq!(call.url, "http://h/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse");
@@ -146,7 +146,7 @@ fn a_conversation_is_written() {
 }
 
 #[test]
-fn options_and_efforts() {
+fn options_and_efforts_are_encoded() {
     let mut asked = request("gemini-2.5-flash", vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
     asked.must_call = true;
     let mut options = Gemini.effort(&asked.model, &Target::default(), "high");
@@ -169,7 +169,7 @@ fn options_and_efforts() {
 }
 
 #[test]
-fn who_searches() {
+fn search_requires_recent_model() {
     let table = [
         ("gemini-2.5-pro", true),
         ("gemini-3-flash", true),

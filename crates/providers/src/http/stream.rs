@@ -1,4 +1,4 @@
-//! An answer as it comes: bytes in, deltas out, until it is over, broken, silent for too long or too large.
+//! Reads an answer: bytes in, deltas out, until it ends, breaks, stalls or exceeds a limit.
 
 use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
@@ -12,39 +12,39 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::RequestTimeouts;
-use crate::sse::{self, BadEvent, Flow, LONGEST_EVENT, SseParser};
+use crate::sse::{self, BadEvent, Flow, MAX_EVENT_BYTES, SseParser};
 use crate::wire::Decoder;
 use crate::{AnswerStream, Delta, Error, classify};
 use base::task;
 
-/// Bytes that say nothing (comments and pings, to keep the connection open, empty pieces) are not progress for ever:
-/// this many idle limits without anything that is part of an answer are a stall too.
-const EMPTY_IDLES: u32 = 10;
+/// The number of idle limits without content after which an answer has stalled. Comments, pings and
+/// empty deltas keep a connection alive, but they are no progress.
+const MAX_IDLES_WITHOUT_CONTENT: u32 = 10;
 
-/// Lets those run who are ready, once. (`yield_now` would ask the system for news as well.)
-async fn give_way() {
-    let mut given = false;
+/// Lets other ready tasks run once. (`yield_now` would poll the system for events as well.)
+async fn yield_briefly() {
+    let mut has_yielded = false;
     std::future::poll_fn(|context| {
-        if given {
+        if has_yielded {
             return Poll::Ready(());
         }
-        given = true;
+        has_yielded = true;
         context.waker().wake_by_ref();
         Poll::Pending
     })
     .await;
 }
 
-/// How many deltas may wait for whoever takes them. Their only sender is a task that does nothing else, so no place is
-/// held by a future that nobody polls.
-const WAITING: usize = 16;
+/// The capacity of the queue of deltas. Their only sender is a task that does nothing else, so no
+/// slot is held by a future that is not polled.
+const QUEUE_CAPACITY: usize = 16;
 
-/// Begins an answer and reads it. Whoever drops it hangs up.
+/// Starts a request and reads its answer in a task. Dropping the stream closes the connection.
 pub(super) fn answer<S>(begin: impl Future<Output = Result<ResponseStream<S>, Error>> + Send + 'static) -> AnswerStream
 where
     S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static,
 {
-    let (sender, deltas) = mpsc::channel(WAITING);
+    let (sender, deltas) = mpsc::channel(QUEUE_CAPACITY);
     let reader = task::spawn(async move {
         let mut reading = match begin.await {
             Ok(reading) => reading,
@@ -57,7 +57,7 @@ where
     Box::pin(Answer { deltas, reader, over: false })
 }
 
-/// Deltas in their order. The task that reads them never outlives this.
+/// The deltas in order. Dropping it aborts the task that reads them.
 struct Answer {
     deltas: mpsc::Receiver<Result<Delta, Error>>,
     reader: task::JoinHandle<()>,
@@ -77,7 +77,7 @@ impl Stream for Answer {
             if let Err(e) = ended
                 && e.is_panic()
             {
-                // A defect of ours is not the end of the answer: it goes where it would have gone without a task.
+                // A panic must not look like the end of the answer: it continues in the caller.
                 std::panic::resume_unwind(e.into_panic());
             }
         }
@@ -91,7 +91,7 @@ impl Drop for Answer {
     }
 }
 
-/// An answer that is being read.
+/// The decoding of one answer.
 pub(super) struct ResponseStream<S> {
     who: Arc<str>,
     bytes: S,
@@ -99,34 +99,35 @@ pub(super) struct ResponseStream<S> {
     decoder: Box<dyn Decoder>,
     limits: RequestTimeouts,
     deadline: Option<Instant>,
-    /// When an event last said something, to notice a stream of nothing but comments and pings.
-    heard: Instant,
+    /// The time of the last event with content, to detect a stream of comments and pings only.
+    last_content: Instant,
     first: bool,
-    /// The beginning of the body, to be shown if nothing in it makes sense.
+    /// The beginning of the body, for the error if it is no answer.
     head: Vec<u8>,
     events: u64,
     ready: VecDeque<Delta>,
-    fresh: Vec<Delta>,
-    /// Bytes and calls of the answer so far.
+    decoded: Vec<Delta>,
+    /// The bytes and calls of the answer so far.
     size: usize,
     calls: HashSet<usize>,
     fault: Option<Error>,
     over: bool,
-    /// The answer is over, the body perhaps not.
-    open: bool,
+    /// Whether the body may have more bytes, although the answer is complete.
+    is_unfinished: bool,
 }
 
-/// The most bytes of words, reasoning and arguments that an answer may have: eight times what the longest answers
-/// of today's models come to.
-pub(super) const LONGEST_ANSWER: usize = 8 << 20;
-/// The most calls an answer may have. People's agents make ten at once; what makes more than this never ends.
-const MOST_CALLS: usize = 2_048;
+/// The maximum bytes of text, reasoning and arguments in an answer: eight times the size of the
+/// longest answers of today's models.
+pub(super) const MAX_ANSWER_BYTES: usize = 8 << 20;
+/// The maximum number of calls in an answer. Models make about ten at once; an answer with more
+/// than this never ends.
+const MAX_CALLS: usize = 2_048;
 
 fn oversized(who: &str, bytes: usize, calls: usize) -> Option<Error> {
-    let what = if bytes > LONGEST_ANSWER {
-        format!("larger than {} MiB", LONGEST_ANSWER >> 20)
-    } else if calls > MOST_CALLS {
-        format!("made of more than {MOST_CALLS} calls")
+    let what = if bytes > MAX_ANSWER_BYTES {
+        format!("larger than {} MiB", MAX_ANSWER_BYTES >> 20)
+    } else if calls > MAX_CALLS {
+        format!("made of more than {MAX_CALLS} calls")
     } else {
         return None;
     };
@@ -135,8 +136,9 @@ fn oversized(who: &str, bytes: usize, calls: usize) -> Option<Error> {
     )))
 }
 
-/// Whether an answer is further than before. Counts of tokens can be sent again and again.
-fn says_something(delta: &Delta) -> bool {
+/// Whether a delta extends the answer. Counts of tokens do not, because they can be repeated
+/// endlessly.
+fn has_content(delta: &Delta) -> bool {
     match delta {
         Delta::Text { text, .. } | Delta::Reasoning { text, .. } => !text.is_empty(),
         Delta::Arguments { json, .. } => !json.is_empty(),
@@ -145,11 +147,11 @@ fn says_something(delta: &Delta) -> bool {
     }
 }
 
-/// What the body turned out to be.
+/// The format of the body, detected from its first bytes.
 enum BodyFormat {
     Unknown,
     Events(SseParser),
-    /// A server that does not stream: the whole answer is one event.
+    /// JSON from a server that does not stream: the whole answer is one event.
     Whole(Vec<u8>),
 }
 
@@ -160,8 +162,8 @@ impl From<BadEvent> for Error {
 }
 
 impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseStream<S> {
-    /// How many packets are taken along at most, so that words are never held back for long.
-    const AT_ONCE: usize = 63;
+    /// The maximum number of packets decoded at once, so that text is not delayed.
+    const MAX_PACKETS_AT_ONCE: usize = 63;
 
     pub(super) fn new(
         who: Arc<str>,
@@ -177,17 +179,17 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             decoder,
             limits,
             deadline,
-            heard: Instant::now(),
+            last_content: Instant::now(),
             first: true,
             head: Vec::new(),
             events: 0,
             ready: VecDeque::new(),
-            fresh: Vec::new(),
+            decoded: Vec::new(),
             size: 0,
             calls: HashSet::new(),
             fault: None,
             over: false,
-            open: false,
+            is_unfinished: false,
         }
     }
 
@@ -200,24 +202,24 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                 return Some(Err(fault));
             }
             if self.over {
-                if std::mem::take(&mut self.open) {
-                    self.let_go().await;
+                if std::mem::take(&mut self.is_unfinished) {
+                    self.drain().await;
                 }
                 return None;
             }
             let item = self.chunk().await;
             self.step(item);
-            // What is here already is taken along: servers put every word into a packet of its own,
-            // and a piece that is passed on costs far more than a piece that is decoded.
-            for _ in 0..Self::AT_ONCE {
+            // Packets that have already arrived are decoded together: servers send every word in a
+            // packet of its own, and passing a delta on costs far more than decoding it.
+            for _ in 0..Self::MAX_PACKETS_AT_ONCE {
                 if self.over {
                     break;
                 }
                 let mut next = self.bytes.next().now_or_never();
                 if next.is_none() {
-                    // The connection is a task of its own that hands over one packet at a time; it
-                    // was just told that we want the next.
-                    give_way().await;
+                    // The connection is a task of its own that delivers one packet at a time; the
+                    // poll above requested the next one.
+                    yield_briefly().await;
                     next = self.bytes.next().now_or_never();
                 }
                 let Some(item) = next else { break };
@@ -230,7 +232,10 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         match item {
             Ok(Some(bytes)) => match self.take(&bytes) {
                 Ok(Flow::More) => {}
-                Ok(Flow::Done) => (self.over, self.open) = (true, true),
+                Ok(Flow::Done) => {
+                    self.over = true;
+                    self.is_unfinished = true;
+                }
                 Err(fault) => self.fail(fault),
             },
             Ok(None) => self.close(),
@@ -240,10 +245,10 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let limit = if self.first { self.limits.first } else { self.limits.idle };
-        let quiet = self.limits.idle.filter(|_| !self.first).map(|idle| idle * EMPTY_IDLES);
+        let quiet = if self.first { None } else { self.limits.idle.map(|idle| idle * MAX_IDLES_WITHOUT_CONTENT) };
         let ends = [
             limit.map(|limit| (Instant::now() + limit, limit)),
-            quiet.map(|quiet| (self.heard + quiet, quiet)),
+            quiet.map(|quiet| (self.last_content + quiet, quiet)),
             self.deadline.zip(self.limits.total),
         ];
         let next = self.bytes.next();
@@ -256,13 +261,13 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
 
     fn take(&mut self, bytes: &[u8]) -> Result<Flow, Error> {
         self.first = false;
-        let room = 201 - self.head.len().min(201);
-        self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let remaining = 201 - self.head.len().min(201);
+        self.head.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
         if matches!(self.body, BodyFormat::Unknown) {
             let start = bytes.trim_ascii_start();
             self.body = match start.first() {
                 None => return Ok(Flow::More),
-                Some(b'<') => return Err(self.no_api()),
+                Some(b'<') => return Err(self.not_an_answer()),
                 Some(b'{' | b'[') => BodyFormat::Whole(Vec::new()),
                 Some(_) => BodyFormat::Events(SseParser::default()),
             };
@@ -270,7 +275,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         let flow = match &mut self.body {
             BodyFormat::Unknown => Ok(Flow::More),
             BodyFormat::Whole(whole) => {
-                if whole.len() + bytes.len() > LONGEST_EVENT {
+                if whole.len() + bytes.len() > MAX_EVENT_BYTES {
                     return Err(BadEvent::TooLong.into());
                 }
                 whole.extend_from_slice(bytes);
@@ -278,20 +283,20 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             }
             BodyFormat::Events(parser) => parser.push(bytes, |name, data| {
                 self.events += 1;
-                self.decoder.decode(name, data, &mut self.fresh)
+                self.decoder.decode(name, data, &mut self.decoded)
             }),
         };
         self.pass_on();
         flow
     }
 
-    /// Queues what was decoded. Pieces of one block that came in one packet become one piece. Of an answer that
-    /// outgrows its limits the rest is dropped, and the connection with it.
+    /// Queues the decoded deltas. Adjacent deltas of one block are merged. If the answer exceeds
+    /// its limits, the rest is dropped, and the connection with it.
     fn pass_on(&mut self) {
-        if self.fresh.iter().any(says_something) {
-            self.heard = Instant::now();
+        if self.decoded.iter().any(has_content) {
+            self.last_content = Instant::now();
         }
-        for delta in self.fresh.drain(..) {
+        for delta in self.decoded.drain(..) {
             match &delta {
                 Delta::Text { text, .. } | Delta::Reasoning { text, .. } => self.size += text.len(),
                 Delta::Arguments { json, .. } => self.size += json.len(),
@@ -299,7 +304,9 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                 Delta::Provider { .. } | Delta::Found(_) | Delta::Usage(_) | Delta::Finish(_) => {}
             }
             if let Some(fault) = oversized(&self.who, self.size, self.calls.len()) {
-                (self.fault, self.over, self.open) = (Some(fault), true, false);
+                self.fault = Some(fault);
+                self.over = true;
+                self.is_unfinished = false;
                 return;
             }
             match (self.ready.back_mut(), delta) {
@@ -317,18 +324,18 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         }
     }
 
-    /// The body is at its end.
+    /// Handles the regular end of the body.
     fn close(&mut self) {
         let last = match std::mem::replace(&mut self.body, BodyFormat::Unknown) {
             BodyFormat::Unknown => Ok(Flow::More),
             BodyFormat::Events(mut parser) => parser.end(|name, data| {
                 self.events += 1;
-                self.decoder.decode(name, data, &mut self.fresh)
+                self.decoder.decode(name, data, &mut self.decoded)
             }),
             BodyFormat::Whole(whole) => match std::str::from_utf8(&whole) {
                 Ok(text) => {
                     self.events += 1;
-                    self.decoder.decode("", &sse::whole(text), &mut self.fresh)
+                    self.decoder.decode("", &sse::whole(text), &mut self.decoded)
                 }
                 Err(_) => Err(BadEvent::NotText.into()),
             },
@@ -339,9 +346,9 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             Ok(Flow::More) if self.events == 0 && self.head.trim_ascii().is_empty() => {
                 self.cut(Error::Garbled(format!("{} closed the connection without an answer.", self.who)));
             }
-            Ok(Flow::More) if self.events == 0 => self.fault = Some(self.no_api()),
+            Ok(Flow::More) if self.events == 0 => self.fault = Some(self.not_an_answer()),
             Ok(Flow::More) => self.cut(cut()),
-            // An event that cannot be read at the very end is one that did not come whole.
+            // An invalid event at the very end is a truncated one.
             Err(Error::Garbled(_)) if self.events > 1 => self.cut(cut()),
             Err(fault) => self.fault = Some(fault),
         }
@@ -349,9 +356,10 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         self.over = true;
     }
 
-    /// The connection ended, in whatever way. If the wire had seen all it needs, that is no fault.
+    /// Handles the end of the connection. It is no error if the wire format has seen a complete
+    /// answer.
     fn cut(&mut self, fault: Error) {
-        if self.decoder.end(&mut self.fresh).is_err() {
+        if self.decoder.end(&mut self.decoded).is_err() {
             self.fault = Some(fault);
         }
         self.pass_on();
@@ -364,14 +372,14 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         self.over = true;
     }
 
-    fn no_api(&self) -> Error {
-        let shown = classify::excerpt(&self.head);
-        Error::Garbled(format!("{} answered with something that is not a model's answer: {shown}.", self.who))
+    fn not_an_answer(&self) -> Error {
+        let excerpt = classify::excerpt(&self.head);
+        Error::Garbled(format!("{} answered with something that is not a model's answer: {excerpt}.", self.who))
     }
 
-    /// Reads the last bytes of an answer that is complete, so that the connection can be used
-    /// again; they usually came with it.
-    async fn let_go(&mut self) {
+    /// Reads the last bytes of a complete answer, so that the connection can be reused; they
+    /// usually arrived with it.
+    async fn drain(&mut self) {
         let rest = async { while let Some(Ok(_)) = self.bytes.next().await {} };
         let _ = timeout(Duration::from_millis(20), rest).await;
     }

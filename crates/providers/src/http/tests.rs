@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::stream::LONGEST_ANSWER;
+use super::stream::MAX_ANSWER_BYTES;
 use super::*;
 use crate::Delta;
 use crate::anthropic::Messages;
@@ -16,7 +16,7 @@ use transcript::Finish;
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
-fn words(text: &str) -> String {
+fn text_event(text: &str) -> String {
     format!("data: {{\"choices\":[{{\"delta\":{{\"content\":{}}}}}]}}\n\n", serde_json::json!(text))
 }
 
@@ -24,7 +24,7 @@ fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// What the server does after it has read a request.
+/// An action of the server after it has read a request.
 #[derive(Clone)]
 enum Act {
     Say(String),
@@ -38,7 +38,7 @@ enum Act {
 
 use Act::{ChunkByByte, Close, Reset, Say, SayByByte, Wait};
 
-/// Serves one connection after another; each request is answered with the next list of acts.
+/// Serves one connection after another; each request is answered with the next list of actions.
 async fn serve(answers: Vec<Vec<Act>>) -> (SocketAddr, tokio::task::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -74,7 +74,7 @@ async fn serve(answers: Vec<Vec<Act>>) -> (SocketAddr, tokio::task::JoinHandle<V
                     }
                 }
                 if answers.len() == 0 {
-                    // Stay until the client is done with the last answer.
+                    // The connection stays open until the client has read the last answer.
                     let _ = socket.read(&mut [0; 1]).await;
                     break 'accept;
                 }
@@ -122,11 +122,11 @@ async fn ask(client: &Arc<HttpClient>, address: SocketAddr, limits: RequestTimeo
 }
 
 fn text(answer: &[Result<Delta, Error>]) -> String {
-    let words = answer.iter().filter_map(|delta| match delta {
+    let texts = answer.iter().filter_map(|delta| match delta {
         Ok(Delta::Text { text, .. }) => Some(text.as_str()),
         _ => None,
     });
-    words.collect()
+    texts.collect()
 }
 
 async fn one(acts: Vec<Act>, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
@@ -141,8 +141,8 @@ fn stream(events: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn an_answer_comes_whole_however_it_is_cut() {
-    let events = format!("{}: ping\n\n{}{END}", words("ä🦀 "), words("漢字"));
+async fn answer_is_complete_for_any_packets() {
+    let events = format!("{}: ping\n\n{}{END}", text_event("ä🦀 "), text_event("漢字"));
     let whole = vec![Say(stream(&[&events]))];
     let by_byte = vec![SayByByte(stream(&[&events]))];
     let chunks = vec![Say(HEAD.into()), ChunkByByte(events.clone()), Say("0\r\n\r\n".into())];
@@ -154,11 +154,11 @@ async fn an_answer_comes_whole_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn characters_cut_between_packets_are_put_together() {
+async fn characters_split_between_packets_are_joined() {
     let mut parser = ResponseStream::new(
         "Acme".into(),
         futures_util::stream::iter(
-            format!("{}{END}", words("ä🦀漢字")).into_bytes().into_iter().map(|b| Ok(Bytes::from(vec![b]))),
+            format!("{}{END}", text_event("ä🦀漢字")).into_bytes().into_iter().map(|b| Ok(Bytes::from(vec![b]))),
         ),
         Chat.decoder(&Target::default()),
         RequestTimeouts::default(),
@@ -172,8 +172,8 @@ async fn characters_cut_between_packets_are_put_together() {
 }
 
 #[tokio::test]
-async fn connections_are_used_again() {
-    let answer = || vec![Say(stream(&[&words("x"), END]))];
+async fn connections_are_reused() {
+    let answer = || vec![Say(stream(&[&text_event("x"), END]))];
     let (address, server) = serve(vec![answer(), answer(), answer()]).await;
     let client = client();
     for _ in 0..3 {
@@ -181,7 +181,7 @@ async fn connections_are_used_again() {
     }
     drop(client);
     let seen = server.await.unwrap();
-    // One accept served all: a second connection would never have been accepted.
+    // One `accept` served all requests: a second connection would never have been accepted.
     assert_eq!(seen.len(), 3);
     let head = seen[0].to_lowercase();
     assert!(
@@ -191,25 +191,25 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test]
-async fn what_ends_badly_is_a_fault_and_what_was_said_is_kept() {
-    let said = chunk(&words("so far"));
+async fn failed_answer_is_an_error_after_its_partial_text() {
+    let partial = chunk(&text_event("so far"));
     let cases: &[(&str, Vec<Act>, &str, &str)] = &[
-        ("reset", vec![Say(format!("{HEAD}{said}")), Wait(50), Reset], "network", "so far"),
-        ("closed without the last chunk", vec![Say(format!("{HEAD}{said}")), Wait(20), Close], "network", "so far"),
-        ("closed politely without an end", vec![Say(stream(&[&words("so far")])), Close], "garbled", "so far"),
+        ("reset", vec![Say(format!("{HEAD}{partial}")), Wait(50), Reset], "network", "so far"),
+        ("closed without the last chunk", vec![Say(format!("{HEAD}{partial}")), Wait(20), Close], "network", "so far"),
+        ("closed politely without an end", vec![Say(stream(&[&text_event("so far")])), Close], "garbled", "so far"),
         (
             "half an event",
-            vec![Say(stream(&[&words("so far"), "data: {\"choices\":[{\"del"])), Close],
+            vec![Say(stream(&[&text_event("so far"), "data: {\"choices\":[{\"del"])), Close],
             "garbled",
             "so far",
         ),
         (
             "not JSON",
-            vec![Say(stream(&[&words("so far"), "data: {oops\n\n", &words("more")])), Close],
+            vec![Say(stream(&[&text_event("so far"), "data: {oops\n\n", &text_event("more")])), Close],
             "garbled",
             "so far",
         ),
-        ("stall", vec![Say(format!("{HEAD}{said}")), Wait(5000)], "stalled", "so far"),
+        ("stall", vec![Say(format!("{HEAD}{partial}")), Wait(5000)], "stalled", "so far"),
         ("stall before the first word", vec![Say(HEAD.into()), Wait(5000)], "stalled", ""),
         ("stall before the head", vec![Wait(5000)], "stalled", ""),
         ("closed before the head", vec![Close], "network", ""),
@@ -241,7 +241,7 @@ async fn what_ends_badly_is_a_fault_and_what_was_said_is_kept() {
         ),
         ("a wait", vec![Say("HTTP/1.1 429 T\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n".into())], "rate", ""),
     ];
-    for (name, acts, fault, said) in cases {
+    for (name, acts, expected_kind, expected_text) in cases {
         let answer = one(acts.clone(), limits(300)).await;
         let error = answer.last().unwrap().as_ref().expect_err(name);
         let kind = match error {
@@ -255,21 +255,21 @@ async fn what_ends_badly_is_a_fault_and_what_was_said_is_kept() {
             Error::BadRequest(_) => "bad",
             _ => "other",
         };
-        assert_eq!((kind, text(&answer).as_str()), (*fault, *said), "{name}: {error}");
+        assert_eq!((kind, text(&answer).as_str()), (*expected_kind, *expected_text), "{name}: {error}");
         assert!(!error.to_string().contains('\u{1b}'), "{name}: {error}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_was_complete_is_no_fault_however_the_connection_ends() {
+async fn complete_answer_is_no_error_for_any_end_of_the_connection() {
     let stop = END.split("\n\n").next().unwrap().to_owned() + "\n\n";
     for acts in [
-        vec![Say(format!("{HEAD}{}{}", chunk(&words("x")), chunk(&stop))), Wait(20), Reset],
-        vec![Say(format!("{HEAD}{}{}", chunk(&words("x")), chunk(&stop))), Wait(5000)],
-        vec![Say(format!("{HEAD}{}{}", chunk(&words("x")), chunk(END))), Wait(5000)],
-        vec![Say(format!("HTTP/1.1 200 OK\r\n\r\n{}{}", words("x"), END.trim_end())), Close],
+        vec![Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(&stop))), Wait(20), Reset],
+        vec![Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(&stop))), Wait(5000)],
+        vec![Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(END))), Wait(5000)],
+        vec![Say(format!("HTTP/1.1 200 OK\r\n\r\n{}{}", text_event("x"), END.trim_end())), Close],
         vec![
-            Say(format!("HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n{}{END}", words("x"))
+            Say(format!("HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n{}{END}", text_event("x"))
                 .replace("\n\n", "\r\n\r\n")),
             Close,
         ],
@@ -280,7 +280,7 @@ async fn an_answer_that_was_complete_is_no_fault_however_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn refused_connection_is_a_network_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -290,7 +290,7 @@ async fn nobody_there() {
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_read_are_named() {
+async fn unreadable_certificates_are_named() {
     let vars = [("NODE_EXTRA_CA_CERTS".to_owned(), "/no/such/file".to_owned())];
     let client = HttpClient::new(&Environment::from_vars(vars.into()));
     let error = client.get("Acme", "https://192.0.2.1/", &[], 10).await.unwrap_err();
@@ -298,8 +298,8 @@ async fn certificates_that_cannot_be_read_are_named() {
 }
 
 #[tokio::test]
-async fn dropping_the_answer_hangs_up() {
-    let (address, server) = serve(vec![vec![Say(format!("{HEAD}{}", chunk(&words("x"))))]]).await;
+async fn dropped_answer_closes_the_connection() {
+    let (address, server) = serve(vec![vec![Say(format!("{HEAD}{}", chunk(&text_event("x"))))]]).await;
     let call = HttpCall { url: format!("http://{address}/"), headers: Vec::new(), body: "{}".into() };
     let mut answer =
         client().ask("Acme".into(), call, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
@@ -309,7 +309,7 @@ async fn dropping_the_answer_hangs_up() {
     assert_eq!(timeout(Duration::from_secs(5), server).await.unwrap().unwrap().len(), 1);
 }
 
-/// A decoder with a defect.
+/// A decoder that panics.
 struct Broken;
 
 impl Decoder for Broken {
@@ -324,15 +324,16 @@ impl Decoder for Broken {
 
 #[tokio::test]
 #[should_panic(expected = "on purpose")]
-async fn a_defect_is_not_the_end_of_an_answer() {
-    let bytes = futures_util::stream::iter([Ok(Bytes::from(words("x") + END))]).boxed();
+async fn panic_of_a_decoder_reaches_the_caller() {
+    let bytes = futures_util::stream::iter([Ok(Bytes::from(text_event("x") + END))]).boxed();
     let answer = read("Acme".into(), bytes, Box::new(Broken), RequestTimeouts::default());
     answer.collect::<Vec<_>>().await;
 }
 
-/// What says nothing keeps a connection alive, but not for ever: comments, pings, empty pieces, counts of tokens.
+/// Tests that comments, pings, empty deltas and counts of tokens keep a connection alive, but not
+/// for ever.
 #[tokio::test(start_paused = true)]
-async fn nothings_keep_a_connection_alive_but_not_for_ever() {
+async fn answer_without_content_stalls() {
     let chat: &dyn Wire = &Chat;
     let table: [(&dyn Wire, &str); 5] = [
         (chat, ": wait\n\n"),
@@ -371,8 +372,8 @@ async fn nothings_keep_a_connection_alive_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn pieces_of_one_packet_become_one() {
-    let packet: String = (0..1000).map(|_| words("ab")).collect::<String>() + END;
+async fn deltas_of_one_packet_are_merged() {
+    let packet: String = (0..1000).map(|_| text_event("ab")).collect::<String>() + END;
     let bytes = futures_util::stream::iter([Ok(Bytes::from(packet))]);
     let mut reading =
         ResponseStream::new("Acme".into(), bytes, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
@@ -381,10 +382,10 @@ async fn pieces_of_one_packet_become_one() {
     assert_eq!(reading.next().await, None);
 }
 
-/// An answer without end is cut off, and no more of it is kept than may be; one of many calls as well.
+/// Tests that an endless answer is cut off at the limit, and one with endless calls as well.
 #[tokio::test]
-async fn an_answer_without_end_is_cut_off() {
-    let word = words(&"again and again ".repeat(4 << 10));
+async fn endless_answer_is_cut_off() {
+    let word = text_event(&"again and again ".repeat(4 << 10));
     let call = |n: usize| {
         format!(
             "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":{n},\"id\":\"c{n}\",\"function\":{{\"name\":\"list\",\"arguments\":\"{{}}\"}}}}]}}}}]}}\n\n"
@@ -401,24 +402,26 @@ async fn an_answer_without_end_is_cut_off() {
             RequestTimeouts::default(),
             None,
         );
-        let (mut size, mut pieces) = (0, 0);
+        let mut size = 0;
+        let mut deltas = 0;
         let error = loop {
             match reading.next().await.unwrap() {
                 Ok(delta) => size += text(&[Ok(delta)]).len(),
                 Err(error) => break error,
             }
-            pieces += 1;
-            assert!(size <= 2 * LONGEST_ANSWER && pieces < 100_000, "it goes on after {pieces} pieces, {size} bytes");
+            deltas += 1;
+            assert!(size <= 2 * MAX_ANSWER_BYTES && deltas < 100_000, "it goes on after {deltas} pieces, {size} bytes");
         };
-        assert!(matches!(&error, Error::TooMuch(said) if said.contains(what)), "{error}");
-        assert!(size <= LONGEST_ANSWER && !error.is_transient(), "{size}");
+        assert!(matches!(&error, Error::TooMuch(message) if message.contains(what)), "{error}");
+        assert!(size <= MAX_ANSWER_BYTES && !error.is_transient(), "{size}");
         assert_eq!(reading.next().await, None);
     }
 }
 
-/// Not a timed test: prints what a flood costs, to be read with `--nocapture` in a release build.
+/// Reads a long stream. Not a timed test: prints the throughput, to be read with `--nocapture` in a
+/// release build.
 #[tokio::test]
-async fn a_flood_is_read() {
+async fn long_stream_is_read() {
     let flood: Vec<Bytes> = (0..20_000)
         .map(|i| Bytes::from(format!("data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"bench-model\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{i:05} some words here\"}},\"finish_reason\":null}}]}}\n\n")))
         .collect();
@@ -432,7 +435,8 @@ async fn a_flood_is_read() {
         RequestTimeouts::default(),
         None,
     );
-    let (mut deltas, mut letters) = (0, 0);
+    let mut deltas = 0;
+    let mut letters = 0;
     while let Some(delta) = reading.next().await {
         deltas += 1;
         letters += text(&[delta]).len();
@@ -442,12 +446,12 @@ async fn a_flood_is_read() {
     assert_eq!(letters, 20_000 * "00000 some words here".len());
 }
 
-/// Some gateways compress what they pass on, whatever was asked for.
+/// Tests a compressed answer: some gateways compress, whatever the request accepts.
 #[tokio::test]
-async fn a_compressed_answer_is_read() {
+async fn compressed_answer_is_read() {
     use std::io::Write as _;
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(format!("{}{END}", words("Grüße, packed 🦀")).as_bytes()).unwrap();
+    packed.write_all(format!("{}{END}", text_event("Grüße, packed 🦀")).as_bytes()).unwrap();
     let packed = packed.finish().unwrap();
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
@@ -456,22 +460,23 @@ async fn a_compressed_answer_is_read() {
     let (half, rest) = packed.split_at(packed.len() / 2);
     let acts = vec![Say(head.clone()), Act::Bytes(half.to_vec()), Wait(20), Act::Bytes(rest.to_vec())];
     assert_eq!(text(&one(acts, RequestTimeouts::default()).await), "Grüße, packed 🦀");
-    // What only says that it is compressed is not an answer.
+    // An answer that is only declared as compressed is an error.
     let acts = vec![Say(head), Act::Bytes(vec![b'x'; packed.len()])];
     let answer = one(acts, RequestTimeouts::default()).await;
     assert!(matches!(answer.last(), Some(Err(e)) if e.is_transient()), "{answer:?}");
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_found_is_told_as_that() {
-    struct Nobody;
-    impl reqwest::dns::Resolve for Nobody {
+async fn unknown_host_is_named_in_the_error() {
+    struct FailingResolver;
+    impl reqwest::dns::Resolve for FailingResolver {
         fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
             Box::pin(async { Err("failed to lookup address information: Name or service not known".into()) })
         }
     }
     let client =
-        build(reqwest::Client::builder().no_proxy().tls_certs_only([]).dns_resolver(Arc::new(Nobody))).unwrap();
+        build(reqwest::Client::builder().no_proxy().tls_certs_only([]).dns_resolver(Arc::new(FailingResolver)))
+            .unwrap();
     let failed = client.get("http://models.example/v1?key=secret").send().await.unwrap_err();
     let error = broken("Acme", &failed);
     let text = error.to_string();

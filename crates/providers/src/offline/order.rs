@@ -1,11 +1,11 @@
-//! Plain orders: to read, list, run, replace and create.
+//! Simple orders: read, list, run, replace and create.
 
 use serde_json::json;
 
 use super::turn::{OfflineTurn, OrStep, PlannedCall};
 use base::text::{count, cut_chars};
 
-/// A word of a prompt, or what stands in backticks, quotation marks or a fence.
+/// A word of a prompt, or the content of backticks, quotation marks or a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OrderToken {
     pub(super) text: String,
@@ -20,7 +20,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<OrderToken> {
         let mark = ["```", "`", "\""].into_iter().find(|mark| rest.starts_with(mark));
         let quotation = mark.and_then(|mark| rest[mark.len()..].split_once(mark));
         let (text, after) = match quotation {
-            // The first line of a fence names a language.
+            // The first line of a fence contains the language.
             Some((text, after)) if mark == Some("```") => (text.split_once('\n').map_or(text, |(_, text)| text), after),
             Some(quotation) => quotation,
             None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
@@ -34,7 +34,7 @@ pub(super) fn tokens(prompt: &str) -> Vec<OrderToken> {
 }
 
 impl OrderToken {
-    /// What it says, for comparisons; nothing where it is quoted.
+    /// Returns the text in lower case for comparisons; empty if it is quoted.
     pub(super) fn plain(&self) -> String {
         if self.quoted { String::new() } else { self.text.to_lowercase() }
     }
@@ -47,11 +47,11 @@ impl OrderToken {
     }
 }
 
-/// Carries out the order that a prompt is; none where it is none.
+/// Carries out the order in a prompt; returns `None` if there is none.
 pub(super) fn carry_out(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option<String>> {
     const FILLERS: &str = "please now can could you me the a file files command in";
-    let filler = |token: &&OrderToken| FILLERS.split(' ').any(|filler| filler == token.plain());
-    let words: Vec<&OrderToken> = tokens.iter().filter(|token| !filler(token)).collect();
+    let is_filler = |token: &&OrderToken| FILLERS.split(' ').any(|filler| filler == token.plain());
+    let words: Vec<&OrderToken> = tokens.iter().filter(|token| !is_filler(token)).collect();
     let texts: Vec<&str> = words.iter().map(|token| token.text.as_str()).collect();
     let verb = words.first().map_or_else(String::new, |token| token.plain());
     Ok(Some(match (verb.as_str(), texts.get(1..).unwrap_or_default()) {
@@ -74,13 +74,13 @@ pub(super) fn read(turn: &OfflineTurn, path: &str) -> OrStep<String> {
     show(turn, "Reading", path, ("read", json!({"filePath": path})))
 }
 
-/// Makes a call and shows what came of it.
+/// Makes a call and shows its result.
 fn show(turn: &OfflineTurn, doing: &str, what: &str, call: PlannedCall) -> OrStep<String> {
     let done = turn.calls(&format!("{doing} {}.", quoted(what)), vec![call])?;
     let lines = turn.lines(&done[0]);
     let text: Vec<&str> = match &lines {
         Some(lines) => lines.iter().map(|line| line.text.as_str()).collect(),
-        // An exit code that is not 0 stands in a note; of a directory only its entries are shown.
+        // A nonzero exit code is in a note; of a directory only the entries are shown.
         None => {
             let entries = done[0].split_once("<entries>\n").and_then(|(_, rest)| rest.split_once("\n\n("));
             let text = entries.map_or(&*done[0], |(entries, _)| entries);
@@ -91,7 +91,7 @@ fn show(turn: &OfflineTurn, doing: &str, what: &str, call: PlannedCall) -> OrSte
 }
 
 fn replace(turn: &OfflineTurn, old: &str, new: &str, path: &str) -> OrStep<String> {
-    // Whoever changes a file has to have read it.
+    // `edit` requires that the file has been read.
     read(turn, path)?;
     let what = format!("{} with {} in {}.", quoted(old), quoted(new), quoted(path));
     let given = json!({"filePath": path, "oldString": old, "newString": new, "replaceAll": true});
@@ -106,17 +106,18 @@ fn create(turn: &OfflineTurn, path: &str, content: &str) -> OrStep<String> {
     Ok(format!("Done: {} has {}.", quoted(path), count(content.lines().count(), "line")))
 }
 
-/// A code span that holds whatever is in it.
+/// Returns a code span for any text.
 pub(super) fn quoted(text: &str) -> String {
     let text = text.replace('\n', " ");
     if text.contains('`') { format!("`` {text} ``") } else { format!("`{text}`") }
 }
 
-/// A fenced block that holds whatever is in it: the first lines, in the language of the file.
+/// Returns a fenced block for any lines: at most 40 of them, in the language of the file.
 pub(super) fn fenced<'a>(path: &str, lines: impl Iterator<Item = &'a str>) -> String {
     let mut text: Vec<String> = lines.take(41).map(|line| cut_chars(line, 300)).collect();
     text.iter_mut().skip(40).for_each(|line| "…".clone_into(line));
-    let (text, mut fence) = (text.join("\n"), "```".to_owned());
+    let text = text.join("\n");
+    let mut fence = "```".to_owned();
     while text.contains(&fence) {
         fence.push('`');
     }

@@ -1,31 +1,31 @@
-//! The words of a question that are worth searching for, and how to recognise them in code: a question says
-//! "sessions", the code says `SessionId` or `session_id`.
+//! The search terms of a question, and their recognition in code: the question has "sessions", the
+//! code `SessionId` or `session_id`.
 
 use std::collections::BTreeSet;
 
 use super::code::{CodeLine, words};
 
-/// Words that carry no meaning of their own in a question about code.
-const VAGUE: &str = include_str!("vague.txt");
-/// Words that programmers use for one another, and forms that no ending tells, one group a line.
-const KIN: &str = include_str!("kin.txt");
+/// Words without a meaning of their own in a question about code.
+const STOPWORDS: &str = include_str!("stopwords.txt");
+/// Synonyms of programmers, and irregular forms, one group per line.
+const SYNONYMS: &str = include_str!("synonyms.txt");
 
-/// Whether a word carries no meaning of its own.
-pub(super) fn is_vague(word: &str) -> bool {
-    word.len() < 2 || VAGUE.split_whitespace().any(|vague| vague == word)
+/// Whether a word has no meaning of its own.
+pub(super) fn is_stopword(word: &str) -> bool {
+    word.len() < 2 || STOPWORDS.split_whitespace().any(|stopword| stopword == word)
 }
 
 #[derive(Debug, Clone)]
 struct Term {
-    /// As the user wrote it.
+    /// The text that the user wrote.
     shown: String,
-    /// Its stem, then those of its kin; an identifier itself.
+    /// The word's stem, then those of its synonyms; for an identifier, the identifier itself.
     stems: Vec<String>,
     is_name: bool,
     weight: f64,
 }
 
-/// What a question is about.
+/// The search terms of a question.
 #[derive(Debug, Clone)]
 pub(super) struct Terms(Vec<Term>);
 
@@ -34,21 +34,21 @@ impl Terms {
         let name = |name: &String| (name.clone(), vec![name.clone()], true);
         let word = |word: &String| {
             let own = stem(word);
-            let kin = KIN.lines().filter(|kin| kin.split_whitespace().any(|kin| stem(kin) == own));
-            let kin = kin.flat_map(str::split_whitespace).map(stem).filter(|kin| *kin != own);
-            (word.clone(), [own.clone()].into_iter().chain(kin).collect(), false)
+            let synonyms = SYNONYMS.lines().filter(|group| group.split_whitespace().any(|other| stem(other) == own));
+            let synonyms = synonyms.flat_map(str::split_whitespace).map(stem).filter(|other| *other != own);
+            (word.clone(), [own.clone()].into_iter().chain(synonyms).collect(), false)
         };
-        // More words make a search vague, not precise.
+        // More words make a search vaguer, not more precise.
         let all = names.iter().map(name).chain(words.iter().map(word)).take(6);
         Self(all.map(|(shown, stems, is_name)| Term { shown, stems, is_name, weight: 1.0 }).collect())
     }
 
-    /// "`a`, `b`", for people.
+    /// Lists the terms for display: "`a`, `b`".
     pub(super) fn listed(&self) -> String {
         self.0.iter().map(|term| format!("`{}`", term.shown)).collect::<Vec<_>>().join(", ")
     }
 
-    /// A regular expression for each.
+    /// Returns a regular expression for each term.
     pub(super) fn patterns(&self) -> Vec<String> {
         let one = |stem: &String| match stem.strip_suffix('y') {
             Some(rest) => format!("{rest}[yi]"),
@@ -58,7 +58,7 @@ impl Terms {
         self.0.iter().map(|term| format!("(?:{})", term.stems.iter().map(one).collect::<Vec<_>>().join("|"))).collect()
     }
 
-    /// A pattern for two of them with `between` between them; for the one there is.
+    /// Returns a pattern for two of the terms with `between` between them, or for the only term.
     pub(super) fn pairs(&self, between: &str) -> String {
         let patterns = self.patterns();
         let pairs =
@@ -67,25 +67,30 @@ impl Terms {
         if pairs.is_empty() { patterns.concat() } else { pairs.join("|") }
     }
 
-    /// How much of them is in a text, by term: 1 for the word itself, less for its kin.
+    /// Rates the presence of each term in a text: 1 for the word itself, less for a synonym.
     pub(super) fn found(&self, text: &str) -> Vec<f64> {
         let words: Vec<String> = words(text).iter().map(|word| stem(word)).collect();
         let fits = |stem: &String| words.iter().any(|word| word == stem || (stem.len() > 4 && word.starts_with(stem)));
-        let one = |term: &Term| match () {
-            () if term.is_name => f64::from(u8::from(text.contains(&term.stems[0]))),
-            () if fits(&term.stems[0]) => 1.0,
-            () if term.stems.iter().skip(1).any(fits) => 0.5,
-            () => 0.0,
+        let one = |term: &Term| {
+            if term.is_name {
+                f64::from(u8::from(text.contains(&term.stems[0])))
+            } else if fits(&term.stems[0]) {
+                1.0
+            } else if term.stems.iter().skip(1).any(fits) {
+                0.5
+            } else {
+                0.0
+            }
         };
         self.0.iter().map(one).collect()
     }
 
-    /// What a find is worth.
+    /// Returns the weighted sum of the ratings.
     pub(super) fn sum(&self, found: &[f64]) -> f64 {
         self.0.iter().zip(found).map(|(term, found)| term.weight * found).sum()
     }
 
-    /// The rare ones count for more than the common ones.
+    /// Sets the weights: rare terms count for more than common ones.
     pub(super) fn weigh(&mut self, lines: &BTreeSet<CodeLine>) {
         let found: Vec<Vec<f64>> = lines.iter().map(|line| self.found(&line.text)).collect();
         for (at, term) in self.0.iter_mut().enumerate() {
@@ -95,7 +100,7 @@ impl Terms {
     }
 }
 
-/// What the forms of an English word have in common. It is not always a word.
+/// Returns the common part of the forms of an English word. It is not always a word.
 fn stem(word: &str) -> String {
     let mut word = word.to_lowercase();
     if let Some(start) = word.strip_suffix("ies").or_else(|| word.strip_suffix("ied")).filter(|start| start.len() > 1) {

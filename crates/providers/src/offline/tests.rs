@@ -1,4 +1,5 @@
-//! The model at work: a pretended project, tools that print what the real ones print, and the loop around them.
+//! Tests of the offline model with a fixture project, tools with the output of the real ones, and a
+//! turn loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ const ALL_TOOLS: &[&str] = &["bash", "edit", "glob", "grep", "read", "write"];
 /// A project in memory, with tools.
 #[derive(Debug, Clone, Default)]
 struct Project {
-    /// By path relative to the root.
+    /// The contents by path relative to the root.
     files: BTreeMap<String, String>,
-    /// Tools that the user says no to.
+    /// Tools that the user denies.
     denied: Vec<&'static str>,
     read: Vec<String>,
 }
@@ -31,7 +32,7 @@ impl Project {
         Self { files, ..Self::default() }
     }
 
-    /// Some of this repository's own sources, as they are now.
+    /// Returns a project of some of this repository's own sources, in their present state.
     fn ours() -> Self {
         Self::of(&[
             ("Cargo.toml", include_str!("../../../../Cargo.toml")),
@@ -69,9 +70,10 @@ impl Project {
                 let under = self.relative(path.trim_start_matches('.'));
                 let within = |file: &&String| under.is_empty() || file.starts_with(&format!("{under}/"));
                 let entries: Vec<&str> = self.files.keys().filter(within).map(String::as_str).collect();
-                match entries.is_empty() {
-                    true => self.read(&path, &input["offset"], &input["limit"]),
-                    false => Ok(entries.join("\n")),
+                if entries.is_empty() {
+                    self.read(&path, &input["offset"], &input["limit"])
+                } else {
+                    Ok(entries.join("\n"))
                 }
             }
             "grep" => self.grep(&text("pattern").ok_or("no pattern")?, &text("path").unwrap_or_default()),
@@ -80,11 +82,14 @@ impl Project {
                 if !self.read.contains(&path) {
                     return Err(format!("{path} was not read in this session. Read it first."));
                 }
-                let (old, new) = (text("oldString").ok_or("no oldString")?, text("newString").ok_or("no newString")?);
+                let old = text("oldString").ok_or("no oldString")?;
+                let new = text("newString").ok_or("no newString")?;
                 let file = self.files.get_mut(&path).ok_or("no such file")?;
                 match file.matches(&old).count() {
                     0 => return Err("Could not find oldString in the file.".into()),
-                    2.. if input["replaceAll"] != true => return Err("Found multiple matches for oldString.".into()),
+                    2.. if input["replaceAll"].as_bool() != Some(true) => {
+                        return Err("Found multiple matches for oldString.".into());
+                    }
                     _ => *file = file.replace(&old, &new),
                 }
                 Ok("Edit applied successfully.".into())
@@ -133,7 +138,8 @@ impl Project {
     fn grep(&self, pattern: &str, under: &str) -> Result<String, String> {
         let matcher = grep_regex::RegexMatcher::new(pattern).map_err(|e| e.to_string())?;
         let under = self.relative(under);
-        let (mut out, mut count) = (String::new(), 0);
+        let mut out = String::new();
+        let mut count = 0;
         for (path, text) in self.files.iter().filter(|(path, _)| path.starts_with(&under)) {
             let mut found = String::new();
             let sink = grep_searcher::sinks::UTF8(|line, text| {
@@ -171,9 +177,11 @@ fn user(text: &str) -> ModelMessage {
     ModelMessage::User(vec![ModelInput::Text(text.into())])
 }
 
-/// What is said and called.
+/// Assembles the text and the calls of an answer.
 fn fold(deltas: &[Delta]) -> (String, Vec<(String, Value)>) {
-    let (mut text, mut calls, mut finish) = (String::new(), Vec::<(String, Value)>::new(), None);
+    let mut text = String::new();
+    let mut calls = Vec::<(String, Value)>::new();
+    let mut finish = None;
     for delta in deltas {
         assert!(finish.is_none(), "something after the finish");
         match delta {
@@ -188,19 +196,22 @@ fn fold(deltas: &[Delta]) -> (String, Vec<(String, Value)>) {
     (text, calls)
 }
 
-/// The loop: asks, makes the calls, asks again. Gives all calls, and the last words.
+/// Runs a turn: sends requests and makes the calls until there are none. Returns all calls, and the
+/// last text.
 fn play_with(
     prompt: ModelMessage,
     tools: &[&str],
     mut call: impl FnMut(&str, &Value) -> Result<String, String>,
 ) -> (Vec<(String, Value)>, String) {
-    let (mut messages, mut made) = (vec![prompt], Vec::new());
+    let mut messages = vec![prompt];
+    let mut made = Vec::new();
     for step in 0..20 {
         let (text, calls) = fold(&think(&request(messages.clone(), tools)));
         if calls.is_empty() {
             return (made, text);
         }
-        let (mut outputs, mut results) = (Vec::new(), Vec::new());
+        let mut outputs = Vec::new();
+        let mut results = Vec::new();
         for (at, (name, arguments)) in calls.into_iter().enumerate() {
             assert!(tools.contains(&name.as_str()), "called {name}, which is not offered");
             let id: Arc<str> = format!("{step}-{at}").into();
@@ -228,7 +239,7 @@ fn play(project: &mut Project, prompt: &str) -> (Vec<(String, Value)>, String) {
     play_with(user(prompt), ALL_TOOLS, |name, arguments| project.call(name, arguments))
 }
 
-/// What a list in an answer cites: path and line.
+/// Returns the path and line of every list item in an answer.
 fn cited(answer: &str) -> Vec<(String, usize)> {
     let items = answer
         .lines()
@@ -241,8 +252,8 @@ fn cited(answer: &str) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn names_lead_to_their_definitions() {
-    // (question, the file that must be cited first, what stands in the cited line)
+fn name_leads_to_its_definition() {
+    // Question, the file that must be cited first, a part of the cited line.
     let table = [
         ("Where is is_transient defined?", "src/model/error.rs", "fn is_transient"),
         ("what does `evaluate` do?", "src/permission/evaluate.rs", "fn evaluate"),
@@ -264,7 +275,7 @@ fn names_lead_to_their_definitions() {
 }
 
 #[test]
-fn a_word_that_says_nothing_is_a_name_where_it_is_all_there_is() {
+fn vague_word_alone_is_a_name() {
     let mut project = Project::of(&[("src/main.rs", "fn main() {}\n"), ("src/get.rs", "pub fn get() {}\n")]);
     for (question, place) in [("where is main defined?", "src/main.rs:1"), ("find get", "src/get.rs:1")] {
         let (_, answer) = play(&mut project, question);
@@ -276,8 +287,8 @@ fn a_word_that_says_nothing_is_a_name_where_it_is_all_there_is() {
 }
 
 #[test]
-fn questions_in_words_lead_to_the_place() {
-    // (question, the file that must be among the first three, what stands in the cited line)
+fn question_in_words_leads_to_the_place() {
+    // Question, the file that must be among the first three, a part of the cited line.
     let table = [
         ("where is the wildcard of a rule matched?", "src/permission/wildcard.rs", "fn matches"),
         ("which limits are there for truncated tool results?", "src/tool/truncate.rs", "Limits"),
@@ -297,7 +308,7 @@ fn questions_in_words_lead_to_the_place() {
 }
 
 #[test]
-fn what_is_cited_is_true_and_the_best_match_is_said_only_of_one() {
+fn citations_are_correct_and_best_match_is_unique() {
     let mut project = Project::ours();
     let table = [
         ("Verdict", Some(true)),
@@ -321,7 +332,7 @@ fn what_is_cited_is_true_and_the_best_match_is_said_only_of_one() {
 }
 
 #[test]
-fn definitions_are_told_by_their_looks() {
+fn definitions_are_recognised_by_patterns() {
     let table = [
         ("a.rs", "pub(crate) async fn ask(&self) -> X {", "fn ask 1"),
         ("a.rs", "    pub const fn len() {", "fn len 2"),
@@ -347,13 +358,14 @@ fn definitions_are_told_by_their_looks() {
     ];
     for (path, text, expected) in table {
         let found = CodeLine { path: path.into(), number: 1, text: text.into() }.definition();
-        let found = found.map(|what| format!("{} {} {}", what.kind, what.name, what.visible)).unwrap_or_default();
+        let found =
+            found.map(|found| format!("{} {} {}", found.kind, found.name, found.visibility)).unwrap_or_default();
         assert_eq!(found, expected, "{text}");
     }
 }
 
 #[test]
-fn orders_make_these_calls() {
+fn orders_make_the_expected_calls() {
     let table = [
         ("read src/id.rs", json!([["read", {"filePath": "src/id.rs"}]])),
         ("read a.rs", json!([["read", {"filePath": "a.rs"}]])),
@@ -387,7 +399,7 @@ fn orders_make_these_calls() {
 }
 
 #[test]
-fn a_no_and_what_is_not_offered_end_the_turn() {
+fn denied_or_unavailable_tool_ends_the_turn() {
     for (prompt, tool) in [
         ("run `rm -rf x`", "bash"),
         ("replace `one` with `two` in `a.md`", "edit"),
@@ -408,7 +420,7 @@ fn a_no_and_what_is_not_offered_end_the_turn() {
 }
 
 #[test]
-fn a_prompt_is_what_the_user_said_last() {
+fn prompt_is_the_last_text_of_the_user() {
     let text = |text: &str| ModelInput::Text(text.into());
     let list = json!([["read", {"filePath": "src"}]]);
     let table = [
@@ -444,7 +456,7 @@ fn a_prompt_is_what_the_user_said_last() {
 }
 
 #[test]
-fn a_summary_is_made_of_what_the_user_said() {
+fn summary_consists_of_the_users_messages() {
     let transcript = "<conversation>\n[user]\nfix src/a.rs\n\n[assistant]\nI changed it.\n\n[user]\nnow\nthe tests\n\n[tool]\nedit {}";
     let mut asked = request(vec![user(transcript)], &[]);
     asked.system = vec!["You write summaries of working sessions.".into()];
@@ -461,7 +473,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_prompt_ends(prompt in prompts()) {
+    fn any_prompt_has_an_answer(prompt in prompts()) {
         let mut project = Project::of(&[("src/a.rs", "fn session() {}\n"), ("b.md", "# Was\n\nöäü what\n")]);
         let (_, answer) = play(&mut project, &prompt);
         prop_assert!(!answer.trim().is_empty());
@@ -469,7 +481,7 @@ proptest! {
     }
 
     #[test]
-    fn any_result_is_survived(result in any::<String>(), path in "[a-z./:é ]{0,9}", line in any::<String>(), number in any::<u32>()) {
+    fn any_tool_output_has_an_answer(result in any::<String>(), path in "[a-z./:é ]{0,9}", line in any::<String>(), number in any::<u32>()) {
         let grep = format!("Found 1 match\n\n{path}:\n  Line {number}: fn session{line}");
         let read = format!("<path>{path}</path>\n<content>\n{number}: fn session{line}\n  é{line}\n(End)\n</content>");
         for prompt in ["where is the session kept?", "Session", "read a.rs", "replace `a` with `b` in a.rs", "run `a`", "ls"] {

@@ -1,8 +1,9 @@
-//! The turn that a request is about: the last prompt, and the calls made for it.
+//! The turn that a request belongs to: the last prompt, and the calls made for it.
 //!
-//! The model keeps nothing between two requests, so every request repeats the work from the prompt on: a call
-//! that was made gives its result, the first one that was not ends the thinking with a [`OfflineStep`]. Work can
-//! therefore be written as if calls just returned, with `?` where the model has to wait.
+//! The model stores nothing between two requests, so every request repeats the work since the
+//! prompt: a call that was made returns its result, and the first call that was not made ends the
+//! work with an [`OfflineStep`]. Code can therefore be written as if calls returned immediately,
+//! with `?` after each of them.
 
 use std::sync::Arc;
 
@@ -18,24 +19,25 @@ use prompts::CONTENTS_OF;
 /// A tool and its arguments.
 pub(super) type PlannedCall = (&'static str, Value);
 
-/// What is said and called now; without calls it is the turn's end.
+/// The text and calls of an answer; without calls it is the end of the turn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct OfflineStep {
     pub(super) text: String,
     pub(super) calls: Vec<PlannedCall>,
 }
 
-/// The rest waits for results, or is not to be.
+/// A result, or the step that the answer ends with: the calls to wait for, or a failure.
 pub(super) type OrStep<T> = Result<T, Box<OfflineStep>>;
 
-/// A prompt never takes many more calls than this, whatever the tools say.
-const MOST_CALLS: usize = 40;
+/// The maximum number of calls for a prompt, whatever the tools return; only the calls of the last
+/// step may exceed it.
+const MAX_CALLS: usize = 40;
 
 #[derive(Debug, Default)]
 pub(super) struct OfflineTurn {
-    /// The user's words; a file that was mentioned or attached stands in its place by its path.
+    /// The user's text; a mentioned or attached file is replaced by its path.
     pub(super) prompt: String,
-    /// The session's directory, without a slash at the end.
+    /// The session's directory, without a trailing slash.
     cwd: String,
     tools: Vec<String>,
     made: Vec<((String, Value), CallResult)>,
@@ -49,9 +51,10 @@ impl OfflineTurn {
         turn.tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let mut since = request.messages.as_slice();
         for (at, message) in request.messages.iter().enumerate() {
-            let words = if let ModelMessage::User(inputs) = message { turn.words(inputs) } else { String::new() };
-            if !words.is_empty() {
-                (since, turn.prompt) = (&request.messages[at..], words);
+            let text = if let ModelMessage::User(inputs) = message { turn.user_text(inputs) } else { String::new() };
+            if !text.is_empty() {
+                since = &request.messages[at..];
+                turn.prompt = text;
             }
         }
         for pair in since.windows(2) {
@@ -65,14 +68,14 @@ impl OfflineTurn {
         turn
     }
 
-    /// What the user said in one message, without what the program says in their place.
-    fn words(&self, inputs: &[ModelInput]) -> String {
+    /// Returns the user's text in a message, without adjutant's own notes.
+    fn user_text(&self, inputs: &[ModelInput]) -> String {
         const FILES: [(&str, &str); 3] = [("<attached uri=\"", "\""), ("[The user refers to ", "]"), ("[", " (")];
         const MEANWHILE: &str = "The user sent the following message while you were working.";
         let one = |input: &ModelInput| {
             let ModelInput::Text(text) = input else { return None };
             let rest = text.split_once(MEANWHILE).and_then(|(_, rest)| rest.split_once('\n'));
-            let meanwhile = rest.and_then(|(_, words)| words.split("</").next());
+            let meanwhile = rest.and_then(|(_, text)| text.split("</").next());
             let text = meanwhile.map_or_else(|| without_notes(text), str::to_owned);
             let text = text.trim();
             let named = FILES.iter().find_map(|(open, close)| Some(text.strip_prefix(open)?.split_once(close)?.0));
@@ -85,14 +88,14 @@ impl OfflineTurn {
         inputs.iter().filter_map(one).collect::<Vec<_>>().join(" ")
     }
 
-    /// A path for people: relative to the session's directory where it lies inside.
+    /// Returns a path for display: relative to the session's directory if it is inside.
     fn relative(&self, path: &str) -> String {
-        let inside = path.strip_prefix(&self.cwd).filter(|_| !self.cwd.is_empty());
+        let inside = if self.cwd.is_empty() { None } else { path.strip_prefix(&self.cwd) };
         inside.and_then(|inside| inside.strip_prefix(['/', '\\'])).unwrap_or(path).replace('\\', "/")
     }
 
-    /// Makes calls side by side and gives what they printed, in order. One that failed ends the turn.
-    pub(super) fn calls(&self, say: &str, wanted: Vec<PlannedCall>) -> OrStep<Vec<Arc<str>>> {
+    /// Makes calls in parallel and returns their outputs, in order. A failed call ends the turn.
+    pub(super) fn calls(&self, text: &str, wanted: Vec<PlannedCall>) -> OrStep<Vec<Arc<str>>> {
         let made =
             |(name, given): &PlannedCall| self.made.iter().find(|((made, with), _)| made == name && with == given);
         let end = |why: &str| {
@@ -103,8 +106,8 @@ impl OfflineTurn {
             return Err(end(&format!("the `{tool}` tool is not offered in this mode")));
         }
         let calls: Vec<PlannedCall> = wanted.iter().filter(|call| made(call).is_none()).cloned().collect();
-        if !calls.is_empty() && self.made.len() < MOST_CALLS {
-            return Err(Box::new(OfflineStep { text: say.to_owned(), calls }));
+        if !calls.is_empty() && self.made.len() < MAX_CALLS {
+            return Err(Box::new(OfflineStep { text: text.to_owned(), calls }));
         }
         let result = |call| match made(call) {
             Some((_, done)) if done.failed => Err(end(&done.text)),
@@ -114,15 +117,18 @@ impl OfflineTurn {
         wanted.iter().map(result).collect()
     }
 
-    /// What `grep` printed: `path:`, then `  Line n: text` for each match.
+    /// Parses the output of `grep`: `path:`, then `  Line n: text` for each match.
     pub(super) fn found(&self, printed: &str) -> Vec<CodeLine> {
-        let (mut lines, mut path) = (Vec::new(), String::new());
+        let mut lines = Vec::new();
+        let mut path = String::new();
         for line in printed.lines() {
             let numbered = line.strip_prefix("  Line ").and_then(|rest| rest.split_once(": "));
             if let Some((number, text)) = numbered.and_then(|(number, text)| Some((number.parse().ok()?, text))) {
                 lines.push(CodeLine { path: path.clone(), number, text: text.to_owned() });
-            } else if let Some(named) = line.strip_suffix(':').filter(|_| !line.starts_with(' ')) {
-                // Of a file with many matches it says how many are shown.
+            } else if !line.starts_with(' ')
+                && let Some(named) = line.strip_suffix(':')
+            {
+                // The heading of a file with many matches also has the number of shown ones.
                 let part = named.rsplit_once(" (").filter(|(_, part)| part.contains(" of "));
                 path = self.relative(part.map_or(named, |(path, _)| path));
             }
@@ -130,7 +136,7 @@ impl OfflineTurn {
         lines
     }
 
-    /// The lines that `read` showed; none where it showed no text.
+    /// Parses the lines in the output of `read`; returns `None` if it contains no text.
     pub(super) fn lines(&self, printed: &str) -> Option<Vec<CodeLine>> {
         let (head, content) = printed.split_once("<content>\n")?;
         let path = self.relative(head.split_once("<path>")?.1.split_once("</path>")?.0);
@@ -139,7 +145,7 @@ impl OfflineTurn {
             let text = text.strip_prefix(' ').unwrap_or(text).to_owned();
             Some(CodeLine { path: path.clone(), number: number.parse().ok()?, text })
         };
-        // Below the lines it says how many there are.
+        // The count of lines follows the content.
         Some(content.lines().map_while(line).collect())
     }
 }

@@ -11,12 +11,12 @@ fn environment(vars: &[(&str, &str)]) -> Environment {
     Environment::from_vars(vars.collect())
 }
 
-fn model(key: &str) -> said::ModelEntry {
-    said::ModelEntry { key: key.into(), ..Default::default() }
+fn model(key: &str) -> ModelEntry {
+    ModelEntry { key: key.into(), ..Default::default() }
 }
 
-fn provider(id: &str, models: &[&str]) -> said::ProviderEntry {
-    said::ProviderEntry {
+fn provider(id: &str, models: &[&str]) -> ProviderEntry {
+    ProviderEntry {
         id: id.into(),
         base_url: Some("http://127.0.0.1:9/v1".into()),
         models: models.iter().map(|key| model(key)).collect(),
@@ -35,7 +35,7 @@ const KNOWN: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api": "ht
         "dear": {"id": "dear", "cost": {"input": 1, "output": 2}}}},
     "gitlab": {"env": ["GITLAB_TOKEN"], "npm": "gitlab-ai-provider", "models": {"m": {"id": "m"}}}}"#;
 
-fn registry(configured: Vec<said::ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
+fn registry(configured: Vec<ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
     let environment = environment(vars);
     Registry::new(Sources {
         configured,
@@ -60,7 +60,7 @@ fn wanted(name: &str) -> ModelRef {
 }
 
 #[test]
-fn who_is_there() {
+fn providers_are_ranked_by_configuration_and_key() {
     let bare = registry(Vec::new(), &[("GITLAB_TOKEN", "of something else")]);
     assert_eq!(names(&bare), ["offline/offline"]);
     assert!(bare.is_bare());
@@ -73,17 +73,17 @@ fn who_is_there() {
     assert_eq!(by_key.small_model(&wanted("acme/gpt-5")).unwrap().model, "gpt-5-nano");
 
     let narrowed =
-        said::ProviderEntry { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
+        ProviderEntry { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
     let narrowed = registry(vec![narrowed, provider("off", &["x"])], &[("ACME_KEY", "k")]);
     assert_eq!(names(&narrowed), ["acme/gpt-5", "acme/mine", "offline/offline"]);
 
-    // What the user configured comes before what a key lying around offers.
+    // A configured provider precedes one that merely has a key in the environment.
     let own = registry(vec![provider("own", &["a", "b-latest", "c"])], &[("ACME_KEY", "k")]);
     assert_eq!(own.default_model().id.to_string(), "own/b-latest");
 }
 
 #[test]
-fn what_is_not_there_is_named_with_what_is_near() {
+fn missing_model_is_reported_with_similar_names() {
     let registry = registry(vec![provider("own", &["qwen3-coder:30b"])], &[("ACME_KEY", "k")]);
     let near = |name: &str| registry.find(&wanted(name)).err().unwrap();
     assert_eq!(near("acme/gtp-5").nearest[0], "acme/gpt-5");
@@ -95,11 +95,11 @@ fn what_is_not_there_is_named_with_what_is_near() {
 }
 
 #[test]
-fn efforts_are_those_it_has() {
+fn unsupported_effort_is_left_out() {
     let mut tuned = model("tuned");
     tuned.reasoning = Some(true);
     tuned.variants = vec![("low".into(), None), ("huge".into(), Some(entry("budget", 9)))];
-    let configured = said::ProviderEntry { models: vec![tuned], ..provider("own", &[]) };
+    let configured = ProviderEntry { models: vec![tuned], ..provider("own", &[]) };
     let registry = registry(vec![configured], &[("ACME_KEY", "k")]);
     let efforts = |name: &str| registry.find(&wanted(name)).unwrap().0.efforts.clone();
     assert_eq!(efforts("acme/gpt-5"), [""; 0]);
@@ -125,10 +125,10 @@ fn ask(registry: &Registry, name: &str) -> crate::AnswerStream {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_when_it_is_asked() {
-    let nowhere = said::ProviderEntry { base_url: None, ..provider("nowhere", &["m"]) };
-    let half = said::ProviderEntry { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
-    let acme = said::ProviderEntry { base_url: Some("https://acme.example/v1".into()), ..provider("acme", &[]) };
+async fn unusable_provider_reports_the_missing_setting() {
+    let nowhere = ProviderEntry { base_url: None, ..provider("nowhere", &["m"]) };
+    let half = ProviderEntry { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
+    let acme = ProviderEntry { base_url: Some("https://acme.example/v1".into()), ..provider("acme", &[]) };
     let registry = registry(vec![acme, nowhere, half, provider("open", &[])], &[]);
     let cases = [
         ("acme/gpt-5", "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`."),
@@ -142,7 +142,7 @@ async fn what_is_missing_is_said_when_it_is_asked() {
         let error = ask(&registry, name).next().await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
-    // A provider whose models nobody listed takes any name; this one is not there at all.
+    // A provider without a list of models accepts any name; this one does not exist at all.
     let error = ask(&registry, "open/whatever").next().await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Network(_)), "{error}");
     let answer: Vec<_> = ask(&registry, "offline/offline").collect().await;
@@ -150,7 +150,7 @@ async fn what_is_missing_is_said_when_it_is_asked() {
 }
 
 #[tokio::test]
-async fn keys_are_never_shown() {
+async fn keys_are_redacted_in_errors() {
     let reply =
         "HTTP/1.1 401 Unauthorized\r\ncontent-length: 31\r\nconnection: close\r\n\r\nIncorrect API key: sk-secret-k1";
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -161,20 +161,17 @@ async fn keys_are_never_shown() {
         let _ = socket.read(&mut [0; 4096]).await;
         let _ = socket.write_all(reply.as_bytes()).await;
     });
-    let own = said::ProviderEntry {
-        base_url: Some(base),
-        api_key: Some(Secret::new("sk-secret-k1")),
-        ..provider("own", &["m"])
-    };
+    let own =
+        ProviderEntry { base_url: Some(base), api_key: Some(Secret::new("sk-secret-k1")), ..provider("own", &["m"]) };
     let error = ask(&registry(vec![own], &[]), "own/m").next().await.unwrap().unwrap_err();
     assert_eq!(error, Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into()));
 }
 
 #[test]
-fn a_server_on_this_machine_needs_no_key() {
+fn local_server_needs_no_key() {
     let access = |base: &str| {
-        let (base_url, env) = (Some(base.into()), vec!["MINE_KEY".into()]);
-        let mine = said::ProviderEntry { base_url, env, ..provider("mine", &["m"]) };
+        let mine =
+            ProviderEntry { base_url: Some(base.into()), env: vec!["MINE_KEY".into()], ..provider("mine", &["m"]) };
         registry(vec![mine], &[]).providers().iter().find(|found| found.id == "mine").unwrap().access.clone()
     };
     for base in ["http://127.0.0.1:1234/v1", "http://localhost:1234/v1", "http://[::1]:1234/v1"] {
@@ -186,16 +183,16 @@ fn a_server_on_this_machine_needs_no_key() {
 }
 
 #[test]
-fn a_known_provider_without_a_key_is_told_from_one_that_nobody_knows() {
+fn known_provider_without_key_differs_from_unknown_one() {
     let registry = registry(vec![], &[]);
-    let said = |name: &str| registry.find(&wanted(name)).err().unwrap().to_string();
+    let error = |name: &str| registry.find(&wanted(name)).err().unwrap().to_string();
     let keyless = "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`.";
-    assert_eq!(said("acme/gpt-5"), format!("The model \"acme/gpt-5\" cannot be asked. {keyless}"));
-    assert!(said("nobody/m").starts_with("There is no model \"nobody/m\" here."));
+    assert_eq!(error("acme/gpt-5"), format!("The model \"acme/gpt-5\" cannot be asked. {keyless}"));
+    assert!(error("nobody/m").starts_with("There is no model \"nobody/m\" here."));
 }
 
 #[test]
-fn a_login_that_a_plugin_may_know_is_no_missing_key() {
+fn login_of_a_plugin_is_no_missing_key() {
     let environment = environment(&[]);
     let with = |lent: bool| {
         Registry::new(Sources {
@@ -211,15 +208,16 @@ fn a_login_that_a_plugin_may_know_is_no_missing_key() {
             offline: Scripted::new([ScriptedAnswer::text("nobody")]),
         })
     };
-    let (lent, alone) = (with(true), with(false));
+    let lent = with(true);
+    let alone = with(false);
     assert!(lent.lends("acme") && lent.find(&wanted("acme/gpt-5")).is_ok());
-    // Nobody is given it unasked.
+    // It is not listed; it must be named.
     assert!(!names(&lent).contains(&"acme/gpt-5".to_owned()));
     assert!(!alone.lends("acme") && alone.find(&wanted("acme/gpt-5")).is_err());
 }
 
 #[test]
-fn opencodes_free_models_are_there_for_those_who_name_them() {
+fn free_models_of_opencode_must_be_named() {
     let registry = registry(vec![], &[]);
     assert!(registry.find(&wanted("opencode/big-pickle")).is_ok());
     let missing = registry.find(&wanted("opencode/dear")).err().unwrap();

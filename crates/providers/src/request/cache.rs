@@ -1,4 +1,5 @@
-//! What was written of a request: where the next one says the same, its bytes are taken over ([`super::super::body`]).
+//! The encoded body of a request, of which the next request reuses the common beginning
+//! ([`super::super::body`]).
 
 use std::sync::Mutex;
 
@@ -8,7 +9,7 @@ use super::Request;
 use crate::target::Target;
 use base::lock::{locked, unlocked};
 
-/// What a request became on the wire, and before that, the request that was asked before it.
+/// The encoded body of a request; before encoding, the preceding request.
 #[derive(Default)]
 pub struct BodyCache(Mutex<CacheState>);
 
@@ -20,7 +21,7 @@ struct CacheState {
 
 pub(crate) struct CachedBody {
     pub(crate) target: Target,
-    /// Where the elements end that stay as they are, the first ones of the list.
+    /// The end offsets of the leading elements that later requests do not change.
     pub(crate) ends: Vec<ElementEnd>,
     pub(crate) body: Bytes,
 }
@@ -31,22 +32,23 @@ pub(crate) struct ElementEnd {
 }
 
 impl BodyCache {
-    /// For the request that follows one that is over.
+    /// Creates the cache of a request that follows `before`, which has ended.
     pub fn after(before: Request) -> Self {
         Self(Mutex::new(CacheState { before: Some(Box::new(before)), written: None }))
     }
 
-    /// Whether it is for a request that follows another. For whoever pretends to be a provider.
+    /// Whether the request follows another one. For the mock provider.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn follows(&self) -> bool {
         locked(&self.0).before.is_some()
     }
 
-    /// What was written that this request may begin with, and how many of its messages are the same:
-    /// for this request itself, when it is asked again, else for the one before it.
+    /// Takes the encoded body that this request may begin with, and the number of leading messages
+    /// that are the same. The body is of this request itself if it is sent again, otherwise of the
+    /// preceding one.
     pub(crate) fn take(&self, request: &Request, target: &Target) -> Option<(CachedBody, usize)> {
-        let mut kept = locked(&self.0);
-        let (written, same) = match (kept.written.take(), kept.before.take()) {
+        let mut state = locked(&self.0);
+        let (written, same) = match (state.written.take(), state.before.take()) {
             (Some(written), _) => (written, request.messages.len()),
             (None, Some(before)) if before.system == request.system && before.model == request.model => {
                 let pairs = before.messages.iter().zip(&request.messages);
@@ -63,7 +65,7 @@ impl BodyCache {
     }
 }
 
-/// Whoever copies a request gets what it asks, not what was written of it.
+/// A clone has an empty cache: only the request is copied, not its encoded body.
 impl Clone for BodyCache {
     fn clone(&self) -> Self {
         Self::default()

@@ -1,4 +1,4 @@
-//! The events of a Responses answer as deltas.
+//! Decodes the events of a Responses answer.
 
 use std::borrow::Cow;
 
@@ -10,23 +10,23 @@ use crate::wire::{Decoder, entry, finished, tokens};
 use crate::{Delta, Error, FoundPage, classify};
 use transcript::{Finish, Usage};
 
-/// One answer, as far as it came.
+/// The state of one answer.
 pub(super) struct Items {
     who: String,
     blocks: Vec<Block>,
-    refused: bool,
-    called: bool,
+    is_refused: bool,
+    has_calls: bool,
     finish: Option<Finish>,
     over: bool,
 }
 
-/// A block and where it comes from: an item, and within a message its words or its refusal.
+/// A block and its source: an item, and within a message its text or its refusal.
 struct Block {
     output: u64,
     kind: Kind,
-    /// Whether anything came for it before it was done.
-    came: bool,
-    /// The last part of a summary: parts are paragraphs.
+    /// Whether a delta for the block has arrived.
+    has_deltas: bool,
+    /// The last part of a summary, whose parts are paragraphs.
     part: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ enum Kind {
 
 impl Items {
     pub(super) fn new(who: &str) -> Self {
-        Self { who: who.to_owned(), blocks: Vec::new(), refused: false, called: false, finish: None, over: false }
+        Self { who: who.to_owned(), blocks: Vec::new(), is_refused: false, has_calls: false, finish: None, over: false }
     }
 
     fn block(&mut self, output: u64, kind: Kind, out: &mut Vec<Delta>) -> usize {
@@ -48,9 +48,9 @@ impl Items {
             return index;
         }
         let index = self.blocks.len();
-        self.blocks.push(Block { output, kind, came: false, part: None });
+        self.blocks.push(Block { output, kind, has_deltas: false, part: None });
         match kind {
-            // The first piece says what the block is: words.
+            // The first delta of a block determines its kind: text.
             Kind::Refusal => out.extend([
                 Delta::Text { index, text: String::new() },
                 Delta::Provider { index, data: entry("refusal", true) },
@@ -61,21 +61,21 @@ impl Items {
         index
     }
 
-    fn words(&mut self, event: &StreamEvent<'_>, kind: Kind, text: String, out: &mut Vec<Delta>) {
+    fn text(&mut self, event: &StreamEvent<'_>, kind: Kind, text: String, out: &mut Vec<Delta>) {
         let index = self.block(event.output_index.unwrap_or(0), kind, out);
         let block = &mut self.blocks[index];
-        block.came |= !text.is_empty();
+        block.has_deltas |= !text.is_empty();
         match kind {
             Kind::Text => out.push(Delta::Text { index, text }),
             Kind::Refusal => {
-                self.refused = true;
+                self.is_refused = true;
                 out.push(Delta::Text { index, text });
             }
             Kind::Reasoning => {
                 let part = event.summary_index.or(event.content_index);
-                let again = block.part.is_some() && block.part != part;
+                let is_new_part = block.part.is_some() && block.part != part;
                 block.part = part;
-                out.push(Delta::Reasoning { index, text: if again { format!("\n\n{text}") } else { text } });
+                out.push(Delta::Reasoning { index, text: if is_new_part { format!("\n\n{text}") } else { text } });
             }
             Kind::Call => out.push(Delta::Arguments { index, json: text }),
         }
@@ -88,14 +88,14 @@ impl Items {
         let known = self.blocks.len();
         let index = self.block(output, Kind::Call, out);
         if index == known {
-            self.called = true;
+            self.has_calls = true;
             let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|s| !s.is_empty()).map(str::to_owned);
             let id = text("call_id").or_else(|| text("id"));
             out.push(Delta::Call { index, id, name: text("name").unwrap_or_default() });
         }
     }
 
-    /// An item is whole: what no delta brought is taken from it.
+    /// Handles a complete item: outputs the parts that no delta contained.
     fn done(&mut self, output: u64, item: Value, out: &mut Vec<Delta>) {
         match item.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message" => {
@@ -105,7 +105,7 @@ impl Items {
                         _ => (Kind::Text, part.get("text")),
                     };
                     let text = text.and_then(Value::as_str).unwrap_or_default();
-                    self.refused |= kind == Kind::Refusal;
+                    self.is_refused |= kind == Kind::Refusal;
                     if !text.is_empty() {
                         self.late(output, kind, text.to_owned(), out);
                     }
@@ -133,13 +133,13 @@ impl Items {
             }
             "reasoning" => {
                 let summary = item.get("summary").and_then(Value::as_array).into_iter().flatten();
-                let words: Vec<&str> = summary.filter_map(|part| part.get("text")?.as_str()).collect();
-                self.late(output, Kind::Reasoning, words.join("\n\n"), out);
+                let texts: Vec<&str> = summary.filter_map(|part| part.get("text")?.as_str()).collect();
+                self.late(output, Kind::Reasoning, texts.join("\n\n"), out);
                 let index = self.block(output, Kind::Reasoning, out);
-                out.push(Delta::Provider { index, data: entry("item", kept(&item)) });
+                out.push(Delta::Provider { index, data: entry("item", without_status(&item)) });
             }
             "" => {}
-            // What the provider runs itself, and what may be invented later: kept whole.
+            // Calls that the provider runs itself, and future items: stored whole.
             _ => {
                 let index = self.block(output, Kind::Reasoning, out);
                 out.push(Delta::Provider { index, data: entry("item", item) });
@@ -149,10 +149,10 @@ impl Items {
 
     fn late(&mut self, output: u64, kind: Kind, text: String, out: &mut Vec<Delta>) {
         let index = self.block(output, kind, out);
-        if self.blocks[index].came || text.is_empty() {
+        if self.blocks[index].has_deltas || text.is_empty() {
             return;
         }
-        self.blocks[index].came = true;
+        self.blocks[index].has_deltas = true;
         out.push(match kind {
             Kind::Text | Kind::Refusal => Delta::Text { index, text },
             Kind::Reasoning => Delta::Reasoning { index, text },
@@ -164,7 +164,7 @@ impl Items {
         if let Some(error) = response.get("error").filter(|error| !error.is_null()) {
             return Err(classify::event(&self.who, error));
         }
-        // A server that did not stream has everything here.
+        // Without streaming, the response contains all items.
         if self.blocks.is_empty()
             && let Some(Value::Array(items)) = response.get_mut("output").map(Value::take)
         {
@@ -185,15 +185,15 @@ impl Items {
                 return Err(Error::Overloaded { message: text, after: None });
             }
             ("incomplete", _) => Finish::Other,
-            _ if self.refused => Finish::Refusal,
-            _ if self.called => Finish::ToolCalls,
+            _ if self.is_refused => Finish::Refusal,
+            _ if self.has_calls => Finish::ToolCalls,
             _ => Finish::Stop,
         });
         self.end(out)
     }
 }
 
-/// A page that is cited. Some number them in place of a title.
+/// Reads a citation. Some servers send a number in place of the title.
 fn page(note: &Value) -> Option<FoundPage> {
     let text = |name: &str| note.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let cited = note.get("type").and_then(Value::as_str) == Some("url_citation");
@@ -201,24 +201,25 @@ fn page(note: &Value) -> Option<FoundPage> {
     cited.then(|| FoundPage { title, url: text("url"), ..FoundPage::default() })
 }
 
-/// What of a reasoning item goes back: without what only says how far it is.
-fn kept(item: &Value) -> Map<String, Value> {
-    let kept = item
+/// Returns the fields of a reasoning item to send back: without its status and empty fields.
+fn without_status(item: &Value) -> Map<String, Value> {
+    let fields = item
         .as_object()
         .into_iter()
         .flatten()
         .filter(|(name, value)| *name != "status" && !(value.is_null() && *name != "encrypted_content"));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn counted(usage: &Value) -> Option<Usage> {
     let number = |path: &str| usage.pointer(path).and_then(tokens);
-    let (input, output) = (number("/input_tokens")?, number("/output_tokens").unwrap_or(0));
+    let input = number("/input_tokens")?;
+    let output = number("/output_tokens").unwrap_or(0);
     let cache_read = number("/input_tokens_details/cached_tokens").unwrap_or(0);
     let cache_write = number("/input_tokens_details/cache_write_tokens").unwrap_or(0);
     let reasoning = number("/output_tokens_details/reasoning_tokens").unwrap_or(0);
-    let fresh = input.saturating_sub(cache_read + cache_write);
-    Some(Usage { input: fresh, output: output.saturating_sub(reasoning), reasoning, cache_read, cache_write })
+    let uncached = input.saturating_sub(cache_read + cache_write);
+    Some(Usage { input: uncached, output: output.saturating_sub(reasoning), reasoning, cache_read, cache_write })
 }
 
 impl Decoder for Items {
@@ -227,18 +228,18 @@ impl Decoder for Items {
             return Ok(Flow::More);
         }
         let mut event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| {
-            let shown = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {shown}.", self.who))
+            let excerpt = classify::excerpt(data.as_bytes());
+            Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {excerpt}.", self.who))
         })?;
         let output = event.output_index.unwrap_or(0);
         let text = event.delta.take().and_then(|delta| if let Value::String(text) = delta { Some(text) } else { None });
         match (event.kind.as_ref(), text) {
-            ("response.output_text.delta", Some(text)) => self.words(&event, Kind::Text, text, out),
-            ("response.refusal.delta", Some(text)) => self.words(&event, Kind::Refusal, text, out),
+            ("response.output_text.delta", Some(text)) => self.text(&event, Kind::Text, text, out),
+            ("response.refusal.delta", Some(text)) => self.text(&event, Kind::Refusal, text, out),
             ("response.reasoning_summary_text.delta" | "response.reasoning_text.delta", Some(text)) => {
-                self.words(&event, Kind::Reasoning, text, out);
+                self.text(&event, Kind::Reasoning, text, out);
             }
-            ("response.function_call_arguments.delta", Some(text)) => self.words(&event, Kind::Call, text, out),
+            ("response.function_call_arguments.delta", Some(text)) => self.text(&event, Kind::Call, text, out),
             ("response.output_item.added", _) => {
                 if let Some(item) = &event.item {
                     self.added(output, item, out);
@@ -255,7 +256,7 @@ impl Decoder for Items {
             }
             ("error", _) => {
                 let whole: Value = serde_json::from_str(data).unwrap_or_default();
-                // `type` says no more than that it is an error.
+                // `type` is only "error".
                 let inner = whole.get("error").filter(|error| error.is_object()).cloned();
                 return Err(classify::event(&self.who, &inner.unwrap_or(whole)));
             }

@@ -1,4 +1,4 @@
-//! A request as a Responses call.
+//! Encodes a request as a Responses call.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::target::{Knobs, Target};
 use crate::wire::{CallNames, HttpCall, merge, readable, renamed};
 use crate::{Error, Request};
 
-/// Fields the user's options cannot replace, and options that are not fields.
+/// Fields that the user's options cannot replace, and options that are not fields.
 const RESERVED: &[&str] = &["input", "tools", "instructions", "stream", "strictJsonSchema", "forceReasoning"];
 
 const NAMES: &[(&str, &str)] = &[
@@ -57,10 +57,10 @@ fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value>
     head.insert("model".into(), model.api_id.as_str().into());
     head.insert("stream".into(), true.into());
     head.insert("store".into(), false.into());
-    if let Some(most) = knobs.max_output {
-        head.insert("max_output_tokens".into(), most.into());
+    if let Some(limit) = knobs.max_output {
+        head.insert("max_output_tokens".into(), limit.into());
     }
-    // Reasoning models take no sampling.
+    // Reasoning models accept no sampling parameters.
     if !model.reasoning {
         let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
         head.extend(sampling.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
@@ -77,7 +77,7 @@ fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value>
     head
 }
 
-/// OpenCode's flat options, in the places this wire has for them.
+/// Converts OpenCode's flat options to the nested fields of the API.
 fn options(knobs: &Knobs) -> Map<String, Value> {
     let mut options = Value::Object(renamed(&knobs.options, NAMES));
     for (flat, outer, inner) in [
@@ -96,7 +96,7 @@ fn options(knobs: &Knobs) -> Map<String, Value> {
 }
 
 fn call_id(id: &str) -> Cow<'_, str> {
-    // At most 64 characters are taken; the ends of ids differ.
+    // At most 64 characters are accepted; ids differ at their ends.
     let skip = id.chars().count().saturating_sub(64);
     id.char_indices().nth(skip).map_or("", |(at, _)| &id[at..]).into()
 }
@@ -165,7 +165,7 @@ impl ResponsesInput<'_> {
     fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
         match readable(file, &self.request.model) {
             Ok(file) => ContentPart::File(file),
-            Err(told) => ContentPart::Text(told.into()),
+            Err(replacement) => ContentPart::Text(replacement.into()),
         }
     }
 
@@ -183,12 +183,13 @@ impl ResponsesInput<'_> {
                     phase: provider.get("phase"),
                 }))
             }
-            // Without its encrypted content the provider would look for it where nothing is stored.
+            // Without the encrypted content the provider would look for the item in its store,
+            // which does not contain it.
             ModelOutput::Reasoning { provider, .. } => {
-                let of = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
-                let reasoning = |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
-                let kept = |item: &&Value| !reasoning(item) || of(item, "encrypted_content");
-                provider.get("item").filter(kept).map(InputItem::Opaque)
+                let has_text = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
+                let is_reasoning = |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
+                let is_complete = |item: &&Value| !is_reasoning(item) || has_text(item, "encrypted_content");
+                provider.get("item").filter(is_complete).map(InputItem::Opaque)
             }
             ModelOutput::Call { id, name, arguments, .. } => Some(InputItem::FunctionCall(FunctionCall {
                 r#type: "function_call",
@@ -204,8 +205,8 @@ impl ResponsesInput<'_> {
         let output = if files.is_empty() {
             CallOutput::Text(&result.text)
         } else {
-            let words = (!result.text.is_empty()).then(|| ContentPart::Text((&*result.text).into()));
-            CallOutput::Parts(words.into_iter().chain(files).collect())
+            let text = (!result.text.is_empty()).then(|| ContentPart::Text((&*result.text).into()));
+            CallOutput::Parts(text.into_iter().chain(files).collect())
         };
         FunctionCallOutput { r#type: "function_call_output", call_id: self.names.get(&result.id), output }
     }

@@ -68,7 +68,7 @@ fn everything() -> Vec<Value> {
 }
 
 #[test]
-fn an_answer_with_everything_is_read_in_order() {
+fn answer_with_every_item_is_decoded_in_order() {
     let expected = [
         r"0 reasoning a\n\nb",
         r#"0 provider {"item":{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"a"},{"type":"summary_text","text":"b"}],"encrypted_content":"ENC"}}"#,
@@ -85,7 +85,7 @@ fn an_answer_with_everything_is_read_in_order() {
 }
 
 #[test]
-fn ends_and_faults() {
+fn finish_reasons_and_errors_end_answer() {
     let text = event("output_text.delta", 0, json!({"delta": "x"}));
     let with = |last: Value| read(&[text.clone(), last]);
     assert!(with(completed(json!({}))).unwrap().ends_with("finish Stop"));
@@ -113,7 +113,7 @@ fn ends_and_faults() {
     ));
     assert!(matches!(read(std::slice::from_ref(&text)), Err(Error::Garbled(_))));
     assert!(matches!(with(json!(7)), Err(Error::Garbled(_))));
-    // All at once, streamed or not.
+    // The whole answer at once, with and without streaming.
     let output = json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "all"}]}, {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}]});
     let whole = completed(output)["response"].clone();
     assert_eq!(read(&[whole]).unwrap(), "0 text all\n1 call c n {}\nusage 100 20 30 900 0\nfinish ToolCalls");
@@ -172,7 +172,7 @@ fn target() -> Target {
 }
 
 #[test]
-fn a_conversation_is_written_and_grows_at_its_end() {
+fn conversation_is_encoded_and_extends_previous_one() {
     let call = Responses.encode(&request(conversation()), &target(), &Knobs::default()).unwrap();
     assert_eq!(call.url, "http://h/v1/responses");
     assert_eq!(call.headers, [("authorization".into(), "Bearer k".into())]);
@@ -197,7 +197,7 @@ fn a_conversation_is_written_and_grows_at_its_end() {
 }
 
 #[test]
-fn options_have_their_places() {
+fn options_are_nested() {
     let options =
         json!({"reasoningEffort": "high", "textVerbosity": "low", "serviceTier": "flex", "store": true, "input": []});
     let Value::Object(options) = options else { panic!() };
@@ -219,7 +219,7 @@ fn options_have_their_places() {
 }
 
 #[test]
-fn efforts() {
+fn efforts_follow_model_version() {
     for (id, expected) in [
         ("gpt-5", "minimal low medium high"),
         ("gpt-5-codex", "low medium high"),
@@ -239,12 +239,12 @@ fn efforts() {
 }
 
 #[test]
-fn who_searches() {
+fn search_requires_recent_model() {
     let table = [("gpt-5.2", true), ("gpt-4o", true), ("o3", true), ("gpt-4.1-nano", false), ("gpt-3.5-turbo", false)];
     for (id, wanted) in table {
         assert_eq!(searches(id), wanted, "{id}");
     }
-    // Some number their pages in place of a title.
+    // Some servers send a number in place of the title.
     let note = |title: &str| json!({"type": "url_citation", "title": title, "url": "u"});
     let content =
         json!([{"type": "output_text", "text": "x", "annotations": [note("T"), note("1"), {"type": "file_citation"}]}]);
