@@ -1,4 +1,5 @@
-//! Who may have a session, and where: opening one that is kept, taking one over, deleting a family.
+//! Access to sessions: opening a stored one, taking one over, archiving one, deleting one with its
+//! children.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,25 +13,25 @@ use base::lock::locked;
 use base::worktree::normal;
 use store::{self, LockHolder, RecordChange};
 
-/// Why a session cannot work in a directory.
+/// The reason why a session cannot work in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadDirectory {
-    /// It depends on where one stands.
+    /// The path is relative.
     #[error("must be an absolute path; \"{0}\" is not")]
     Relative(String),
     #[error("contains a NUL byte")]
     Nul,
     #[error("must be an existing directory; {0} is not")]
     Missing(String),
-    /// It may not be opened here.
+    /// The directory is outside of the allowed ones.
     #[error("{path} may not be opened on this server, which serves {roots} and what is below")]
     Outside { path: String, roots: String },
 }
 
-/// Checks a directory that a session is to work in: its path without `.` and `..`, which is the one to be opened.
+/// Checks the directory of a session. Returns its path without `.` and `..`, which is the one to be
+/// opened.
 ///
-/// What `..` takes away is what is written before it: `link/..` is where the link lies, as it is for a shell, and not
-/// where it leads. The system would say the second; whoever checks one and opens the other checks nothing.
+/// `..` removes the component before it: `link/..` is the directory that contains the link, as in a shell, and not the parent of its target, as the operating system would resolve it. Opening a path other than the checked one would make the check useless.
 ///
 /// # Errors
 /// [`BadDirectory`].
@@ -46,8 +47,8 @@ pub fn directory(path: &Path) -> Result<PathBuf, BadDirectory> {
     if path.is_dir() { Ok(path) } else { Err(BadDirectory::Missing(shown(&path))) }
 }
 
-/// Checks that a directory, as [`directory`] gives it, lies in one of these, each as the system names it, once all
-/// links are followed.
+/// Checks that a directory, as returned by [`directory`], is in one of `roots` after all links are
+/// resolved. The roots must be canonical.
 ///
 /// # Errors
 /// [`BadDirectory::Outside`].
@@ -61,33 +62,35 @@ pub fn within(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory> {
     Err(BadDirectory::Outside { path: base::text::title(&path.display().to_string()), roots })
 }
 
-/// Why a session that is kept cannot be opened again.
+/// The reason why a stored session cannot be opened again.
 #[derive(Debug, thiserror::Error)]
 pub enum ReopenError {
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Another process has it. Who asks again in the same way takes it over.
+    /// Another process has it. A second attempt in the same way takes it over.
     #[error("session {id} is open in {holder}")]
     InUse { id: SessionId, holder: LockHolder },
-    /// Another process has it and does not let go of it.
+    /// Another process has it and does not release it.
     #[error("session {id} is open in {holder}, which does not let go of it")]
     Kept { id: SessionId, holder: LockHolder },
 }
 
 impl ReopenError {
-    /// Whether nothing is kept of it.
+    /// Whether the store does not have the session.
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Open(OpenError::Store(store::Error::NotFound(_))))
     }
 }
 
 impl Sessions {
-    /// Opens a session that is kept. One that is `live` here, in this directory, is given up by `dismiss` and closed
-    /// first: what the store has of it is the truth, also where nothing was said in it yet. One that another process
-    /// has is refused the first time; who asks again in the same `way` takes it over. For `shown` see [`Self::load`].
+    /// Opens a stored session. A session that is `live` here, in this directory, is removed by
+    /// `dismiss` and closed first, because the stored state is authoritative, even for an empty
+    /// session. A session of another process is refused at the first attempt; a second attempt
+    /// in the same `way` takes it over. For `shown` see [`Self::load`].
     ///
     /// # Errors
-    /// [`ReopenError`]; after [`OpenError::Elsewhere`], and where nothing is kept of it, the live session is as it was.
+    /// [`ReopenError`]; after [`OpenError::Elsewhere`], and if the session is not stored, the
+    /// live session is unchanged.
     pub async fn reopen(
         self: &Arc<Self>,
         id: &SessionId,
@@ -100,7 +103,7 @@ impl Sessions {
         if let Some(kept) = live.clone().filter(|kept| !self.is_place(kept, &place.cwd)) {
             return Err(OpenError::Elsewhere { id: id.clone(), kept, asked: place.cwd }.into());
         }
-        // One that cannot be saved is nowhere but here.
+        // A session that cannot be saved exists only in this process.
         if live.is_some() && self.store.has(id).await == Ok(false) {
             return Err(OpenError::Store(store::Error::NotFound(id.clone())).into());
         }
@@ -127,8 +130,8 @@ impl Sessions {
         }
     }
 
-    /// Puts a session aside, for good. One that is `live` here is closed first, and kept even where nothing was said in
-    /// it.
+    /// Archives a session. A session that is `live` here is closed first, and stored even if it
+    /// is empty.
     ///
     /// # Errors
     /// The store's.
@@ -144,12 +147,12 @@ impl Sessions {
         changed.map(drop)
     }
 
-    /// Deletes a session, which is `live` here if it is open, and those it delegated to; `dismiss` gives up what is
-    /// open of those. One that is not kept is gone already.
+    /// Deletes a session, which is `live` here if it is open, and its child sessions; `dismiss`
+    /// removes those of them that are open. A session that is not stored counts as deleted.
     ///
     /// # Errors
-    /// [`OpenError::Held`] while a subagent is at work in one of them: it would write on in what is gone. The
-    /// store's.
+    /// [`OpenError::Held`] while a subagent works in one of them, because it would continue to
+    /// write to the deleted session. The store's errors.
     pub async fn delete(
         &self,
         id: &SessionId,

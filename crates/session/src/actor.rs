@@ -1,10 +1,7 @@
-//! The task of one session: its mailbox and its running turn in one select. The only owner of the
-//! history, which it lends to the turn and gets back with the outcome.
+//! The task of one session: serves its mailbox and its running turn in one select. It is the only
+//! owner of the history, which it moves into the turn and gets back with the outcome.
 //!
-//! `ActorEvent` is all that a session can be told, and `SessionState::handle` the one place where it is
-//! handled, whether a turn runs or not. What a turn changes itself, the history and the record, comes home
-//! with its result; what the user changes meanwhile is made in the actor's own record at once, and carried
-//! over into the turn's when that has ended.
+//! `ActorEvent` lists all events of a session, and `SessionState::handle` is the single place that handles them, whether a turn runs or not. Changes of the turn itself, to the history and the record, are returned with its result; changes of the user meanwhile are made in the actor's own record at once, and copied into the turn's record when the turn has ended.
 
 use std::sync::Arc;
 
@@ -20,7 +17,7 @@ use super::prompt::{PromptResult, PromptRun};
 use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
-use crate::turn::{History, Outcome, TurnContext, hooks, jobs, late_changes, next, release};
+use crate::turn::{History, Outcome, TurnContext, evict, hooks, jobs, late_changes, next};
 use base::task::JoinHandle;
 use events::{Event, Outlet, Severity};
 use extensions::tally;
@@ -28,66 +25,67 @@ use store::{Record, RecordChange, TitleSource, visible};
 use tools::scratch;
 use transcript::{FileChange, Message};
 
-/// A session is named by the title agent only at its beginning.
-const FIRST: usize = 2;
+/// The number of prompts after which the title agent is no longer asked.
+const MAX_TITLED_PROMPTS: usize = 2;
 
 pub(super) struct Actor {
-    /// What a turn gets to see; its token and outlet are replaced for each turn.
+    /// The context for turns; its token and outlet are replaced for each turn.
     pub(super) scope: TurnContext,
-    /// What the files say. Lent to the turn.
+    /// The project's configuration. Lent to the turn.
     pub(super) watcher: ConfigWatcher,
     /// Moved into the turn while it runs.
     pub(super) history: History,
     /// The search for local servers, while it may still run: 100 ms at most.
     pub(super) local: Option<JoinHandle<()>>,
-    /// The changes of the files as they were counted last.
+    /// The file changes that were counted last.
     pub(super) counted: Vec<FileChange>,
     pub(super) claim: HistoryGuard,
     pub(super) session: SessionState,
 }
 
-/// What stays with the actor while a turn runs.
+/// The state that stays with the actor while a turn runs.
 pub(super) struct SessionState {
     pub(super) sessions: Arc<Sessions>,
     pub(super) record: Record,
     pub(super) inbox: Inbox,
     pub(super) choices: Choices,
     pub(super) titling: Titling,
-    /// Where that goes which comes between turns: titles, notices.
+    /// The sender of events that belong to no turn: titles, notices.
     pub(super) asides: broadcast::Sender<Event>,
-    /// Ends when another process has asked for the session.
+    /// Cancelled when another process has asked for the session.
     pub(super) taken: CancellationToken,
     pub(super) running: Option<RunningTurn>,
     pub(super) closing: Option<Closing>,
 }
 
-/// The turn that runs: its prompt's number, and what stops it.
+/// The running turn: its prompt's number, and the token that cancels it.
 pub(super) struct RunningTurn {
     number: u64,
     cancelled: CancellationToken,
 }
 
-/// The session is to end.
+/// A request to end the session.
 pub(super) struct Closing {
-    /// Who waits for it, if anybody does.
+    /// Notified when the session has ended, if the request wants an answer.
     done: Option<oneshot::Sender<()>>,
-    /// The store is asked for it again at once.
+    /// Whether the session will be opened again immediately.
     reopens: bool,
 }
 
-/// Everything a session can be told, idle or while a turn runs.
+/// The events of a session, idle or while a turn runs.
 enum ActorEvent {
     Mail(MailboxMessage),
     Cancel(CancelScope),
     /// The title agent has answered.
     Titled(Option<String>),
-    /// Nobody will ask for anything any more: every handle is gone, or another process has the session.
+    /// No further message can arrive: every handle was dropped, or another process has the
+    /// session.
     Abandoned,
 }
 
 impl Actor {
-    /// Serves the mailbox until the session is closed, or nobody holds its address any more. The history
-    /// comes when it was shown; without it there is nothing to go on from.
+    /// Serves the mailbox until the session is closed or every handle has been dropped. The
+    /// history arrives after its replay; without it the session ends.
     pub(super) async fn run(mut self, coming: oneshot::Receiver<History>) {
         let came = tokio::select! {
             history = coming => history.ok(),
@@ -97,13 +95,14 @@ impl Actor {
             Some(history) => self.history = history,
             None => self.session.close(None, false),
         }
-        // The editor has shown it.
-        release::release(&mut self.history);
+        // The replay is over.
+        evict::evict_stored(&mut self.history);
         let mut steered = false;
         while self.session.closing.is_none() {
             match self.session.inbox.pop() {
                 Some(prompt) if self.session.inbox.is_cancelled(prompt.number) => inbox::forget(prompt),
-                // What waits is begun where the session goes on, after what ended at a step here.
+                // Waiting prompts run in the process that continues the session,
+                // after the turn that ended at a step here.
                 Some(prompt) if self.session.sessions.leaving.is_cancelled() => inbox::forget(prompt),
                 Some(prompt) => steered = self.turn(prompt, steered).await,
                 None => {
@@ -115,7 +114,7 @@ impl Actor {
         self.end().await;
     }
 
-    /// Waits for one thing to happen between turns.
+    /// Waits for one event between turns.
     async fn idle(&mut self) {
         let ended = self.session.sessions.ended.clone();
         tokio::select! {
@@ -123,7 +122,7 @@ impl Actor {
             () = self.scope.resources.jobs.news() => {
                 jobs::settle(&mut self.history, &self.scope).await;
                 for notice in jobs::notices(&self.scope) {
-                    // Where nobody listens, the next turn says it.
+                                        // If there is no receiver, the next turn shows it.
                     self.session.asides.send(notice).ok();
                 }
             }
@@ -132,13 +131,13 @@ impl Actor {
         if self.session.take_title() {
             self.session.sessions.store.record(&self.session.record).await;
             self.session.sessions.store.handed_over(&self.session.record.id).await;
-            self.session.tell_title();
+            self.session.send_title();
         }
         self.session.choices.remember().await;
     }
 
-    /// Runs one turn, or carries out a built-in command in its place. Says whether it ended for the words
-    /// that come next.
+    /// Runs one turn, or a built-in command in its place. Returns whether it ended in favour of
+    /// the next prompt.
     async fn turn(&mut self, prompt: Prompt, steered: bool) -> bool {
         if let Some(local) = self.local.take()
             && let Err(e) = local.await
@@ -146,7 +145,7 @@ impl Actor {
             tracing::warn!("looking for local servers failed: {e}");
         }
         let Prompt { number, work, outlet, outcome: reply } = prompt;
-        let said = matches!(work, PromptInput::Message(_));
+        let is_message = matches!(work, PromptInput::Message(_));
         let cancelled = self.session.sessions.ended.child_token();
         let run = PromptRun {
             sessions: self.session.sessions.clone(),
@@ -159,10 +158,10 @@ impl Actor {
             },
             history: std::mem::take(&mut self.history),
             record: self.session.record.clone(),
-            steered: said && steered,
+            steered: is_message && steered,
         };
         self.session.running = Some(RunningTurn { number, cancelled });
-        self.session.inbox.tell_turn(self.session.choices.steers());
+        self.session.inbox.update_spoken(self.session.choices.steers());
         let result = {
             let mut work = std::pin::pin!(run.run(work, &mut self.watcher));
             loop {
@@ -175,18 +174,18 @@ impl Actor {
         self.session.running = None;
         let PromptResult { history, record, outcome } = result;
         self.history = history;
-        self.keep_turn(record, said, outlet).await;
+        self.store_turn(record, is_message, outlet).await;
         let steers = outcome == Outcome::Steered;
-        self.answer(outcome, said, reply).await;
-        // Whoever waits for an answer does not wait for a number in a list; it is counted after theirs.
+        self.answer(outcome, is_message, reply).await;
+        // Waiting prompts are served first; their turns update the number.
         if self.session.inbox.is_empty() {
             self.count().await;
         }
         steers
     }
 
-    /// Keeps what a turn has changed. What the answer says is kept before it is said.
-    async fn keep_turn(&mut self, mut record: Record, said: bool, outlet: Outlet) {
+    /// Stores the changes of a turn, before the answer to the prompt reports them.
+    async fn store_turn(&mut self, mut record: Record, is_message: bool, outlet: Outlet) {
         jobs::settle(&mut self.history, &self.scope).await;
         self.watcher.apply_to(&mut self.scope);
         carry_choices(&self.session.record, &mut record);
@@ -197,7 +196,7 @@ impl Actor {
             let details = Some("What ran here was cancelled. Load the session again to take it back.".into());
             outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
         }
-        // Whoever can send a prompt again does that.
+        // A client that can send the prompt again does so without a notice.
         let goes_on = next::turn(&self.history).first().and_then(Message::options);
         let goes_on = goes_on.is_some_and(|options| options.idempotency_key.is_some());
         if self.session.sessions.leaving.is_cancelled() && !goes_on {
@@ -206,7 +205,7 @@ impl Actor {
             outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
         }
         let titled = self.session.take_title();
-        if said {
+        if is_message {
             self.close_turn(&outlet).await;
         } else if changed || titled {
             self.session.sessions.store.record(&self.session.record).await;
@@ -214,27 +213,30 @@ impl Actor {
         drop(outlet);
         self.session.sessions.store.handed_over(&self.session.record.id).await;
         if titled {
-            self.session.tell_title();
+            self.session.send_title();
         }
     }
 
-    /// Answers a prompt, and waits until the editor has been told.
-    async fn answer(&self, outcome: Outcome, said: bool, reply: oneshot::Sender<TurnEnd>) {
-        let (mut end, told) = TurnEnd::new(outcome);
-        end.structured = self.history.messages.last().filter(|_| said).and_then(structured);
+    /// Answers a prompt, and waits until the answer has been sent to the client.
+    async fn answer(&self, outcome: Outcome, is_message: bool, reply: oneshot::Sender<TurnEnd>) {
+        let (mut end, sent) = TurnEnd::new(outcome);
+        if is_message {
+            end.structured = self.history.messages.last().and_then(structured);
+        }
+        // The receiver is dropped if the client has disconnected.
         // An editor that is gone has no use for the outcome.
         reply.send(end).ok();
         tokio::select! {
-            _ = told => {}
+                        _ = sent => {}
             () = self.session.sessions.ended.cancelled() => {}
         }
     }
 
-    /// What is to be done after a turn of the model: the title after the first one, the record.
+    /// Stores the record after a turn of the model, and requests a title after the first one.
     async fn close_turn(&mut self, outlet: &Outlet) {
         let session = &mut self.session;
         session.choices.remember().await;
-        session.choices.kept().apply(&mut session.record);
+        session.choices.record_change().apply(&mut session.record);
         session.record.updated = self.scope.now();
         session.record.todos = self.scope.resources.todos.get();
         session.record.cost = self.history.cost();
@@ -247,33 +249,33 @@ impl Actor {
         if fresh.is_some() {
             outlet.event(Event::Info { title: fresh, updated: session.record.updated }).await;
         }
-        let said = |message: &&Message| message.user().is_some() && !message.visible_beginning(8).is_empty();
-        let prompts = self.history.messages.iter().filter(said).take(FIRST + 1);
+        let has_text = |message: &&Message| message.user().is_some() && !message.visible_beginning(8).is_empty();
+        let prompts = self.history.messages.iter().filter(has_text).take(MAX_TITLED_PROMPTS + 1);
         let stays = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
-        if session.record.titled == TitleSource::Words && prompts.count() <= FIRST && stays {
+        if session.record.titled == TitleSource::Words && prompts.count() <= MAX_TITLED_PROMPTS && stays {
             session.titling.ask(&self.scope, &self.history);
         }
     }
 
-    /// Counts what the session changed in the files, where that is something else than before. Nobody
-    /// waits for it.
+    /// Counts the changed lines of the session's files, if the changes differ from the last
+    /// count. No client waits for the result.
     async fn count(&mut self) {
-        /// What is more takes too long for a number in a list.
-        const FILES: usize = 500;
+        /// Comparing more files would take too long for a number in a list.
+        const MAX_FILES: usize = 500;
         let session = &mut self.session;
         let messages = &self.history.messages;
         let seen = messages.get(..visible(messages, &session.record.undone)).unwrap_or_default();
         let runs = changes::runs(seen);
-        let Some(tracker) =
-            self.scope.resources.snapshots.clone().filter(|_| runs != self.counted && runs.len() <= FILES)
-        else {
+        if runs == self.counted || runs.len() > MAX_FILES {
             return;
-        };
+        }
+        let Some(tracker) = self.scope.resources.snapshots.clone() else { return };
         self.counted.clone_from(&runs);
         self.scope.record.fetch(&tracker, &runs).await;
         let worktree = self.scope.project.worktree.clone();
         let counted = base::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
-        // A process that ends does not wait for a number: comparing many files takes seconds.
+        // A process that exits does not wait for a number: comparing many files takes
+        // seconds.
         let ended = session.sessions.ended.clone();
         let changed = tokio::select! {
             counted = counted => counted.unwrap_or_default(),
@@ -285,19 +287,20 @@ impl Actor {
         }
     }
 
-    /// Lets go of everything, in the order in which others may have it.
+    /// Ends the session and releases its resources, in the order in which others may use them.
     async fn end(mut self) {
         let mut session = self.session;
         session.titling.stop();
-        // Answered in order, after the turn that ran.
+        // Waiting prompts are answered in order, after the running turn.
         session.inbox.forget_waiting();
         hooks::session_end(&self.scope).await;
         let scripts = self.scope.resources.extensions.scripts.clone();
         scripts.end().await;
-        let (environment, root) = (self.scope.environment.clone(), self.scope.project.worktree.root.clone());
+        let environment = self.scope.environment.clone();
+        let root = self.scope.project.worktree.root.clone();
         let done = scripts.take_tallies();
         if !done.is_empty() {
-            // Only for people: where this fails, they see less.
+            // Only a statistic for the user, so a failure is ignored.
             base::task::spawn_blocking(move || tally::add(&environment, &root, done)).await.ok();
         }
         self.scope.resources.jobs.end().await;
@@ -308,31 +311,34 @@ impl Actor {
         jobs::settle(&mut self.history, &self.scope).await;
         late_changes::collect(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.resources.snapshots.take() {
-            // Only a memory: where this fails, the next process finds it out again.
+            // Only a cache: after a failure the next process computes it again.
             base::task::spawn_blocking(move || tracker.save()).await.ok();
         }
-        let (store, id) = (&session.sessions.store, &session.record.id);
+        let store = &session.sessions.store;
+        let id = &session.record.id;
         let reopens = session.closing.as_ref().is_some_and(|closing| closing.reopens);
         if session.taken.is_cancelled() {
             store.close(id).await;
-        // Where nothing was said, what the store holds may be all there is: it keeps that for who opens it again.
+            // An empty session that will be reopened may exist only in this process's store,
+            // which must not forget it.
         } else if !(reopens && self.history.messages.is_empty())
             && let Err(e) = store.leave(id).await
         {
             tracing::warn!("session {id} could not be looked at when it was closed: {e}");
         }
-        // The history may be had by somebody else before the prompts in the mailbox hear that it is not ours.
+        // The history is released before the waiting prompts learn that this process no
+        // longer has it.
         drop(self.claim);
         session.inbox.close();
         if let Some(done) = session.closing.and_then(|closing| closing.done) {
-            // Nobody needs to wait for it.
+            // The receiver may have been dropped.
             done.send(()).ok();
         }
     }
 }
 
 impl SessionState {
-    /// The next thing that happens. Nothing is lost where this is dropped halfway: a select may do so.
+    /// Waits for the next event. Cancel-safe: a select may drop this without losing an event.
     async fn next_event(&mut self) -> ActorEvent {
         let open = self.closing.is_none();
         tokio::select! {
@@ -359,11 +365,11 @@ impl SessionState {
                 }
                 self.inbox.cancel(cancel);
             }
-            // Taken when no turn has the record.
+            // Applied when no turn has the record.
             ActorEvent::Titled(title) => self.titling.answered = title,
             ActorEvent::Abandoned => self.close(None, false),
         }
-        self.inbox.tell_turn(self.choices.steers());
+        self.inbox.update_spoken(self.choices.steers());
     }
 
     fn close(&mut self, done: Option<oneshot::Sender<()>>, reopens: bool) {
@@ -375,41 +381,46 @@ impl SessionState {
 
     async fn choose(&mut self, change: SentChange, written: oneshot::Sender<()>) {
         self.choices.set(change);
-        self.amend(self.choices.kept()).await;
+        self.amend(self.choices.record_change()).await;
         acknowledge(written);
     }
 
-    /// The title its user wants, at once: a turn may take an hour.
+    /// Sets the user's title at once, because a turn may take an hour.
     async fn rename(&mut self, title: String, written: oneshot::Sender<()>) {
         self.amend(RecordChange::Title(title)).await;
         self.sessions.store.handed_over(&self.record.id).await;
-        self.tell_title();
+        self.send_title();
         acknowledge(written);
     }
 
-    /// Changes the record here and in the store, whatever a turn does to its own meanwhile.
+    /// Changes the record here and in the store, independently of a turn's own record.
     async fn amend(&mut self, change: RecordChange) {
         change.apply(&mut self.record);
         self.sessions.store.amend(&self.record.id, change).await;
     }
 
-    /// Takes the title agent's title, unless the user has given another one. Says whether there was one.
+    /// Applies the title agent's title, unless the user has given another one. Returns whether
+    /// there was a title.
     fn take_title(&mut self) -> bool {
-        let title = self.titling.answered.take().filter(|_| self.record.titled != TitleSource::User);
-        let Some(title) = title else { return false };
+        let answered = self.titling.answered.take();
+        if self.record.titled == TitleSource::User {
+            return false;
+        }
+        let Some(title) = answered else { return false };
         self.record.title = Some(title);
         self.record.titled = TitleSource::Agent;
         true
     }
 
-    fn tell_title(&self) {
-        let (title, updated) = (self.record.title.clone(), self.record.updated);
-        // Where nobody listens, nobody is told.
+    fn send_title(&self) {
+        let title = self.record.title.clone();
+        let updated = self.record.updated;
+        // There may be no receiver.
         self.asides.send(Event::Info { title, updated }).ok();
     }
 }
 
-/// Takes over what only the user changes, from the actor's record into the one a turn has worked with.
+/// Copies the values that only the user changes from the actor's record into a turn's record.
 fn carry_choices(from: &Record, to: &mut Record) {
     to.agent.clone_from(&from.agent);
     to.model.clone_from(&from.model);
@@ -422,12 +433,12 @@ fn carry_choices(from: &Record, to: &mut Record) {
     }
 }
 
-/// Whoever asked may have gone since.
+/// Answers a request, whose sender may have gone.
 fn acknowledge(written: oneshot::Sender<()>) {
     written.send(()).ok();
 }
 
-/// The result that the last message of a turn handed over.
+/// Returns the structured result of a turn's last message.
 fn structured(message: &Message) -> Option<serde_json::Value> {
     message.calls().find_map(next::result).cloned()
 }

@@ -1,42 +1,43 @@
-//! What is shown of a session before all of it is read.
+//! The first events of a session, which are shown before all of its history is read.
 
 use std::collections::HashSet;
 
 use tokio::sync::oneshot;
 
 use super::replay;
-use crate::turn::{History, mend};
+use crate::turn::{History, recover};
 use base::id::PartId;
 use events::Event;
 use store::{Record, StoredSession, visible};
 use transcript::Message;
 
-/// Passes on the first events of a history while the rest of it is read.
+/// Sends the first events of a history while the rest of it is read.
 pub type BeginningSender = oneshot::Sender<Vec<Event>>;
 
 /// The first events of a history, and the parts that they show.
 #[derive(Debug, Default)]
 struct ShownBeginning {
     events: Vec<Event>,
-    told: HashSet<PartId>,
+    sent: HashSet<PartId>,
 }
 
 impl ShownBeginning {
-    /// Tells the first messages of a session, up to one that may be shown otherwise when all is known.
+    /// Returns the events of the first messages, up to one whose events may depend on the rest
+    /// of the history.
     fn of(stored: StoredSession) -> Self {
         let end = visible(&stored.messages, &stored.record.undone);
         let mut shown = Self::default();
         for message in stored.messages.into_iter().take(end) {
             let Some(message) = settled(message) else { break };
             shown.events.extend(message.parts.iter().filter_map(|part| replay::event(&message, part)));
-            shown.told.extend(message.parts.into_iter().map(|part| part.id));
+            shown.sent.extend(message.parts.into_iter().map(|part| part.id));
         }
         shown
     }
 }
 
-/// A message that is shown in the same way whatever follows it: it ended well, is no summary, and no subagent worked
-/// for it.
+/// Returns a message if its events do not depend on the rest of the history: it ended without a
+/// fault, is not a summary, and has no subagents.
 fn settled(message: Message) -> Option<Message> {
     let ended = message.assistant().is_none_or(|answer| answer.fault.is_none() && !answer.summary);
     let alone = message
@@ -47,12 +48,12 @@ fn settled(message: Message) -> Option<Message> {
         return None;
     }
     let mut history = History::from(vec![message]);
-    let changed = mend::mend(&mut history);
+    let changed = recover::recover(&mut history);
     if changed.is_empty() { history.messages.pop() } else { None }
 }
 
-/// Shows the first messages of a session that is being read, if it `fits`: nothing that is known of it speaks against
-/// opening it. Gives back the parts that were shown.
+/// Shows the first messages of a session that is being read, if its record `fits`, which means that
+/// the session will probably be opened. Returns the parts that were shown.
 pub(super) async fn show(
     beginning: oneshot::Receiver<StoredSession>,
     fits: impl FnOnce(&Record) -> bool,
@@ -63,9 +64,9 @@ pub(super) async fn show(
         return HashSet::new();
     }
     let Some(stored) = beginning.await.ok().filter(|stored| fits(&stored.record)) else { return HashSet::new() };
-    let ShownBeginning { events, told } = ShownBeginning::of(stored);
+    let ShownBeginning { events, sent } = ShownBeginning::of(stored);
     match shown.send(events) {
-        Ok(()) => told,
+        Ok(()) => sent,
         Err(_) => HashSet::new(),
     }
 }
@@ -138,12 +139,12 @@ mod tests {
         call(CallState::Completed(Completed { output: "words".into(), facts, ..Completed::default() }))
     }
 
-    async fn replayed(store: &Store, stored: StoredSession, told: HashSet<PartId>) -> Vec<Event> {
+    async fn replayed(store: &Store, stored: StoredSession, sent: HashSet<PartId>) -> Vec<Event> {
         let mut history = History::from(stored.messages);
-        mend::mend(&mut history);
+        recover::recover(&mut history);
         let end = visible(&history.messages, &stored.record.undone);
         let mut replay = Replay::new(history, (store.clone(), &stored.record), end, (None, None)).0;
-        replay.told = told;
+        replay.sent = sent;
         let mut events = Vec::new();
         while let Some(event) = replay.next().await {
             events.push(event);
@@ -151,9 +152,10 @@ mod tests {
         events
     }
 
-    /// Wherever the beginning ends, with what follows it is what would have been shown without one.
+    /// For every length of the beginning, its events and the rest equal the events of the whole
+    /// replay.
     #[tokio::test]
-    async fn beginning_and_the_rest_are_the_whole() {
+    async fn beginning_and_rest_equal_the_whole() {
         let fault = |a: &mut Assistant| {
             a.finish = None;
             a.fault = Some(Fault { kind: FaultKind::Interrupted, message: "Stopped.".into(), advice: None });
@@ -163,7 +165,7 @@ mod tests {
         let job = BackgroundJob { id: "job1".into(), state: JobState::Running };
         let job = CallFacts { job: Some(job), ..CallFacts::default() };
         let plain = |id| answer(id, |_| {}, done(CallFacts::default()));
-        // With each how many messages are shown at most before all is read.
+        // With the number of messages that may be shown before all are read.
         let table = [
             ("ended well", plain("plain"), 6),
             ("cut off", answer("cut", fault, vec![]), 1),
@@ -175,7 +177,7 @@ mod tests {
         ];
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
-        for (name, odd, most) in table {
+        for (name, odd, max) in table {
             let messages = vec![prompt("a"), odd, prompt("b"), plain("second"), prompt("c"), plain("third")];
             for undone in [None, Some("a"), Some("b"), Some("c")] {
                 let mut record = Record::new(SessionId::new("ses_1"), PathBuf::from("/w"), Timestamp(1));
@@ -185,11 +187,11 @@ mod tests {
                 let expected = replayed(&store, stored.clone(), HashSet::new()).await;
                 for read in 0..=messages.len() {
                     let first = StoredSession { messages: messages[..read].to_vec(), ..stored.clone() };
-                    let ShownBeginning { mut events, told } = ShownBeginning::of(first);
-                    let shown = messages.iter().filter(|message| told.contains(&message.parts[0].id)).count();
-                    assert!(shown <= most, "{name}, undone from {undone:?}, {read} read: {shown} shown");
-                    assert!(shown == most.min(read) || undone.is_some(), "{name}, {read} read: {shown} shown");
-                    events.extend(replayed(&store, stored.clone(), told).await);
+                    let ShownBeginning { mut events, sent } = ShownBeginning::of(first);
+                    let shown = messages.iter().filter(|message| sent.contains(&message.parts[0].id)).count();
+                    assert!(shown <= max, "{name}, undone from {undone:?}, {read} read: {shown} shown");
+                    assert!(shown == max.min(read) || undone.is_some(), "{name}, {read} read: {shown} shown");
+                    events.extend(replayed(&store, stored.clone(), sent).await);
                     assert_eq!(events, expected, "{name}, undone from {undone:?}, {read} read");
                 }
             }
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn part_that_came_later_is_shown_with_the_rest() {
+    async fn late_part_is_shown_with_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
         let record = Record::new(SessionId::new("ses_1"), PathBuf::from("/w"), Timestamp(1));
@@ -206,9 +208,9 @@ mod tests {
         let mut first = stored.clone();
         first.messages.truncate(2);
         first.messages[1].parts.pop();
-        let ShownBeginning { events, told } = ShownBeginning::of(first);
+        let ShownBeginning { events, sent } = ShownBeginning::of(first);
         assert_eq!(events.len(), 2);
-        let rest = replayed(&store, stored, told).await;
+        let rest = replayed(&store, stored, sent).await;
         assert!(matches!(&rest[..], [Event::Call(_), Event::User { .. }]), "{rest:?}");
     }
 }

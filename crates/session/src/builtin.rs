@@ -1,6 +1,6 @@
-//! Orders: built-in `/words` that are said to the session itself, not to the model. One is carried
-//! out in its place among the prompts, like a short turn: what it has to say goes up as text, it can
-//! be cancelled, and what was typed does not become part of the history.
+//! Built-in commands, which the session carries out itself. A command has its place among the
+//! prompts, like a short turn: its output is sent as text, it can be cancelled, and the typed text
+//! does not become part of the history.
 //!
 //! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`] and its arm in `carry_out`.
 
@@ -16,24 +16,24 @@ use tools::Tool as _;
 use tools::todowrite::TodowriteTool;
 use transcript::Message;
 
-/// What is said where the settings forbid it.
+/// The answer if the settings disable snapshots.
 const NOT_KEPT: &str = "Changes to files are not recorded here: the setting `snapshot` is off.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinName {
-    /// Take the last turn back.
+    /// Undoes the last turn.
     Undo,
-    /// Bring back what was taken back.
+    /// Redoes the last undone turn.
     Redo,
-    /// Show what the session changed.
+    /// Shows the file changes of the session.
     Diff,
     Compact,
-    /// Show or end what runs in the background.
+    /// Shows or ends background jobs.
     Jobs,
 }
 
 impl BuiltinName {
-    /// All of them, in the order they are listed: the word, what it does, what may follow it.
+    /// All commands in the order of the list: name, description, hint for arguments.
     pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
         (Self::Undo, "undo", "Undo the last turn, including its changes to files", Some("force")),
         (Self::Redo, "redo", "Bring back what was undone; after your next prompt, its files alone", None),
@@ -51,55 +51,41 @@ impl BuiltinName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltinCommand {
     pub word: BuiltinName,
-    /// What was said after the word.
+    /// The text after the name.
     pub rest: String,
 }
 
-/// What an order may work on: all of it is the session's own, lent for as long as it takes.
+/// The context of a built-in command, lent to it by the session.
 pub(super) struct BuiltinContext<'a> {
     pub(super) history: &'a mut History,
-    /// What is kept about the session; written back afterwards.
+    /// The session's record; written back afterwards.
     pub(super) record: &'a mut Record,
-    /// Everything else; its outlet and its token are the order's own.
+    /// The rest; its outlet and its token belong to the command only.
     pub(super) scope: &'a TurnContext,
 }
 
-pub(super) async fn carry_out(order: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> Outcome {
+pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> Outcome {
     let scope = cx.scope;
     if scope.cancelled.is_cancelled() {
         return Outcome::Cancelled;
     }
     scope.outlet.event(Event::Status(Status::Busy)).await;
     late_changes::collect(cx.history, scope).await;
-    let outcome = match order.word {
-        BuiltinName::Compact => {
-            // As with a prompt, what was undone is gone for good.
-            revert::settle(cx.history, cx.record, &scope.record).await;
-            if !compact::has_news(cx.history) {
-                let words = match cx.history.messages.is_empty() {
-                    true => "There is nothing to summarise yet.",
-                    false => "Nothing was said since the conversation was summarised.",
-                };
-                say(scope, words.into()).await;
-                Outcome::Ended
-            } else {
-                let focus = Some(order.rest.clone()).filter(|rest| !rest.is_empty());
-                run::summarise(cx.history, scope, focus).await
-            }
-        }
+    let outcome = match command.word {
+        BuiltinName::Compact => compact(&mut cx, &command.rest).await,
         BuiltinName::Undo => {
-            let words = undo(&mut cx, &order.rest).await;
-            say(scope, words).await;
+            let text = undo(&mut cx, &command.rest).await;
+            say(scope, text).await;
             Outcome::Ended
         }
         BuiltinName::Redo => {
-            let words = redo(&mut cx).await;
-            say(scope, words).await;
+            let text = redo(&mut cx).await;
+            say(scope, text).await;
             Outcome::Ended
         }
         BuiltinName::Jobs => {
-            let words = background(scope, &order.rest).await;
-            say(scope, words).await;
+            let text = background(scope, &command.rest).await;
+            say(scope, text).await;
             Outcome::Ended
         }
         BuiltinName::Diff => {
@@ -111,6 +97,23 @@ pub(super) async fn carry_out(order: &BuiltinCommand, mut cx: BuiltinContext<'_>
     if scope.cancelled.is_cancelled() { Outcome::Cancelled } else { outcome }
 }
 
+async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> Outcome {
+    let scope = cx.scope;
+    // As with a prompt, undone turns are deleted.
+    revert::settle(cx.history, cx.record, &scope.record).await;
+    if compact::has_news(cx.history) {
+        let focus = if rest.is_empty() { None } else { Some(rest.to_owned()) };
+        return run::summarise(cx.history, scope, focus).await;
+    }
+    let text = if cx.history.messages.is_empty() {
+        "There is nothing to summarise yet."
+    } else {
+        "Nothing was said since the conversation was summarised."
+    };
+    say(scope, text.into()).await;
+    Outcome::Ended
+}
+
 async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     let force = match rest {
         "" => false,
@@ -120,8 +123,9 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         }
     };
     let Some(restore) = restore_context(cx.scope) else { return NOT_KEPT.into() };
-    let (messages, keep) = (&cx.history.messages, &cx.scope.record);
-    match revert::undo(messages, cx.record, keep, &restore, &RevertPoint::LastTurn, force).await {
+    let messages = &cx.history.messages;
+    let recorder = &cx.scope.record;
+    match revert::undo(messages, cx.record, recorder, &restore, &RevertPoint::LastTurn, force).await {
         Ok(report) => {
             plan(cx).await;
             usage(cx).await;
@@ -136,7 +140,8 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
     }
 }
 
-/// Commands that what is undone has left in the background: an undo ends nothing that a redo could not bring back.
+/// Returns a text about background jobs of undone turns: an undo does not end them, because a redo
+/// could not restart them.
 fn still_running(cx: &BuiltinContext<'_>) -> String {
     let messages = &cx.history.messages;
     let hidden = messages.get(visible(messages, &cx.record.undone)..).unwrap_or_default();
@@ -161,7 +166,7 @@ async fn redo(cx: &mut BuiltinContext<'_>) -> String {
     }
 }
 
-/// What runs in the background, or what was ended of it.
+/// Lists the background jobs, or ends some of them.
 async fn background(scope: &TurnContext, rest: &str) -> String {
     const USER: &str = "stopped by the user";
     let all = scope.resources.jobs.all();
@@ -187,7 +192,7 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
     }
 }
 
-/// Shows the plan as it is now, where there is or was one.
+/// Shows the present plan, if the session ever had one.
 async fn plan(cx: &BuiltinContext<'_>) {
     let planned = cx.history.messages.iter().flat_map(Message::calls).any(|call| call.tool == TodowriteTool::NAME);
     if planned {
@@ -195,7 +200,7 @@ async fn plan(cx: &BuiltinContext<'_>) {
     }
 }
 
-/// Shows how full the context is now. What is hidden was paid for all the same; it fills no window.
+/// Shows the present size of the context. Hidden messages count for the cost, but not for the size.
 async fn usage(cx: &mut BuiltinContext<'_>) {
     let scope = cx.scope;
     let model = frame::agent(scope).ok().and_then(|agent| scope.project.models.find(&frame::model(scope, &agent)).ok());
@@ -203,7 +208,7 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
     let history = &mut *cx.history;
     let cost = history.cost();
     if size::used(history).is_none() {
-        // Nobody has counted anything, and nothing was shown.
+        // No usage was reported so far, and none was shown.
         return;
     }
     let hidden = history.messages.split_off(visible(&history.messages, &cx.record.undone));
@@ -227,7 +232,8 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
     let Some(tracker) = scope.resources.snapshots.clone() else { return NOT_KEPT.into() };
     let messages = &cx.history.messages;
     let seen = messages.get(..visible(messages, &cx.record.undone)).unwrap_or_default();
-    let (runs, worktree) = (changes::runs(seen), scope.project.worktree.clone());
+    let runs = changes::runs(seen);
+    let worktree = scope.project.worktree.clone();
     if runs.is_empty() && !scope.project.settings.snapshot {
         return NOT_KEPT.into();
     }
@@ -239,8 +245,8 @@ async fn differences(cx: &BuiltinContext<'_>) -> String {
     }
 }
 
-/// Says something to the user that no model will see.
-pub(super) async fn say(scope: &TurnContext, words: String) {
+/// Sends a text to the user that no model will see.
+pub(super) async fn say(scope: &TurnContext, text: String) {
     let part = PartId::new(scope.environment.fresh(PartId::PREFIX));
-    scope.outlet.event(Event::Text { part, delta: words }).await;
+    scope.outlet.event(Event::Text { part, delta: text }).await;
 }

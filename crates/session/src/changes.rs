@@ -1,10 +1,11 @@
-//! What a history says about the files: the changes its steps recorded, put together per file.
+//! The file changes that a history records, merged per file.
 
 use std::collections::{BTreeSet, HashSet};
 
 use transcript::{self, Content, FileChange, Message, UnkeptWrite};
 
-/// The changes of some messages, merged per file.
+/// Returns the changes of some messages, merged per file. A file has several entries if it was
+/// changed by others in between.
 pub fn runs(messages: &[Message]) -> Vec<FileChange> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {
@@ -14,7 +15,7 @@ pub fn runs(messages: &[Message]) -> Vec<FileChange> {
     transcript::merged(patches.flatten())
 }
 
-/// Returns the writes whose earlier state was not kept, each once.
+/// Returns the writes whose earlier state was not stored, each once.
 pub fn unkept(messages: &[Message]) -> Vec<UnkeptWrite> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {
@@ -24,7 +25,8 @@ pub fn unkept(messages: &[Message]) -> Vec<UnkeptWrite> {
     patches.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The last run of each file: what can be taken back without taking back what others did.
+/// Returns the last entry of each file: the changes that can be undone without undoing those of
+/// others.
 pub fn last_runs(messages: &[Message]) -> Vec<FileChange> {
     let mut runs = runs(messages);
     let mut seen = HashSet::new();
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_put_together_until_somebody_else_was_there() {
+    fn changes_are_merged_unless_file_was_changed_in_between() {
         type Step<'a> = &'a [(&'a str, &'a str, &'a str)];
         let table: &[(&[Step<'_>], &[&str], &[&str])] = &[
             (&[&[("f", "1", "2")], &[("f", "2", "3")]], &["f 1 3"], &["f 1 3"]),

@@ -1,7 +1,8 @@
-//! Child sessions: what a turn hands to subagents. A child has a history, a model, rules and a cost of
-//! its own; its turn runs inside the parent's, so that it never outlives it, and a cancel reaches it.
+//! Child sessions, in which subagents work for a turn. A child has its own history, model, rules
+//! and cost; its turn runs inside the parent's, so that it never outlives the parent and is
+//! cancelled with it.
 //!
-//! What is heard of a child is [`news`].
+//! [`news`] reports the child's progress in the parent.
 
 mod news;
 
@@ -18,7 +19,7 @@ use super::sessions::Sessions;
 use super::{interrupted, revert, sample};
 use crate::turn::record::Recorder;
 use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
-use crate::turn::{budget, mend, run};
+use crate::turn::{budget, recover, run};
 use crate::turn::{frame, jobs, late_changes, next};
 use base::id::{CallId, SessionId};
 use base::text;
@@ -33,16 +34,17 @@ use store::Record;
 use tools::scratch;
 use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 
-/// How many requests of a turn may wait.
-const WAITING: usize = 16;
+/// The capacity of the queue of a turn's session requests.
+const MAX_QUEUED_REQUESTS: usize = 16;
 
 pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
 
-/// Where a turn's choice is kept: the session's, and the turn's own where a command named who answers.
+/// The senders of a turn's choice: the session's, and the turn's own if a command names its agent
+/// or model.
 type ChoiceSenders<'a> = [Option<&'a watch::Sender<Choice>>; 2];
 
-/// Runs a turn and what it asks of its session. `choices` are where the user's choice is kept; none for
-/// a child, whose agent cannot change.
+/// Runs a turn and serves its session requests. `choices` are the senders of the user's choice;
+/// `None` for a child, whose agent cannot change.
 pub(super) fn turn<'a>(
     shared: &'a Sessions,
     choices: ChoiceSenders<'a>,
@@ -50,7 +52,7 @@ pub(super) fn turn<'a>(
     mut scope: TurnContext,
 ) -> TurnFuture<'a> {
     Box::pin(async move {
-        let (session_requests, mut asked) = mpsc::channel(WAITING);
+        let (session_requests, mut asked) = mpsc::channel(MAX_QUEUED_REQUESTS);
         scope.session_requests = session_requests;
         let parent = scope.clone();
         let mut work = std::pin::pin!(run::run(history, scope));
@@ -71,9 +73,9 @@ pub(super) fn turn<'a>(
                 Some(()) = children.next(), if !children.is_empty() => {}
             }
         };
-        // After a cancel a child may still be putting its things away.
+        // After a cancel a child may still be cleaning up.
         while children.next().await.is_some() {}
-        // What ends a subagent is told to whoever waits for it.
+        // The limit of a subagent is reported to its parent instead.
         if done.1 == Outcome::StepLimit && choices[0].is_some() {
             parent.outlet.event(run::limit(&done.0, &parent)).await;
         }
@@ -81,7 +83,7 @@ pub(super) fn turn<'a>(
     })
 }
 
-/// Lets another agent speak, where there is a choice and such an agent.
+/// Switches to another agent, if the turn has a choice and the agent exists.
 async fn answer(shared: &Sessions, choices: ChoiceSenders<'_>, scope: &TurnContext, switch: SwitchAgent) {
     let modes = scope.project.agents.modes();
     let named = modes.iter().find(|agent| agent.name == switch.agent).cloned();
@@ -92,14 +94,16 @@ async fn answer(shared: &Sessions, choices: ChoiceSenders<'_>, scope: &TurnConte
         }
         agent.name.clone()
     });
-    if let Some(choice) = choices[0].filter(|_| speaker.is_some()) {
-        let kept = choice.borrow().kept();
-        shared.store.amend(&scope.session, kept).await;
+    if speaker.is_some()
+        && let Some(choice) = choices[0]
+    {
+        let change = choice.borrow().record_change();
+        shared.store.amend(&scope.session, change).await;
     }
     if let Some(speaker) = &speaker {
         scope.outlet.event(Event::Mode(speaker.clone())).await;
     }
-    // A call that was cancelled meanwhile does not care.
+    // The receiver is dropped if the call was cancelled meanwhile.
     switch.reply.send(speaker).ok();
 }
 
@@ -137,11 +141,11 @@ async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
     if begun.is_some() {
         parent.outlet.event(Event::Call(Box::new(ended(&call, &result)))).await;
     }
-    // A call that was left behind does not care.
+    // The receiver is dropped if the call was abandoned.
     reply.send(result).ok();
 }
 
-/// A call that the model has not made, and the user sees all the same.
+/// Returns the update that shows a call which the model has not made.
 fn begin(call: &CallId, title: String) -> CallUpdate {
     CallUpdate {
         tool: Some("task".into()),
@@ -152,7 +156,7 @@ fn begin(call: &CallId, title: String) -> CallUpdate {
     }
 }
 
-/// The last update of the card of a subagent that a plugin had work.
+/// Returns the last update of the call that shows a subagent started by a plugin.
 fn ended(call: &CallId, result: &Result<SubagentReport, String>) -> CallUpdate {
     let (progress, output) = match result {
         Err(why) => (Progress::Failed, why.clone()),
@@ -177,15 +181,17 @@ struct ChildTask<'a> {
     files: Vec<File>,
     model: ModelRef,
     rules: Rules,
-    /// The id of a new session; none: any.
+    /// The id for a new session; `None` for a fresh one.
     session: Option<SessionId>,
 }
 
 impl ChildTask<'_> {
     async fn run(self, resume: Option<SessionId>) -> Result<SubagentReport, String> {
         let budget = self.parent.project.settings.budget.cost;
-        if let Some(most) = budget.filter(|_| self.parent.budget.is_empty(budget)) {
-            return Err(format!("{} No more subagents are started.", budget::spent(most)));
+        if let Some(max) = budget
+            && self.parent.budget.is_empty(budget)
+        {
+            return Err(format!("{} No more subagents are started.", budget::spent(max)));
         }
         let (_claim, mut record, mut history) = self.session(resume).await?;
         let id = record.id.clone();
@@ -198,7 +204,8 @@ impl ChildTask<'_> {
         let (outlet, events) = Outlet::new();
         let (_choice, choice) = watch::channel(Choice::of(&self.agent.name, Some(model.clone())));
         let scope = self.scope(&record, &history, choice, (cancelled, outlet));
-        let (todos, kept) = (scope.resources.todos.clone(), scope.clone());
+        let todos = scope.resources.todos.clone();
+        let context = scope.clone();
         let before = history.cost().unwrap_or_default();
         let message = self.message(&scope, &model);
         self.shared.store.record(&record).await;
@@ -210,12 +217,12 @@ impl ChildTask<'_> {
 
         let (mut history, outcome) = news.follow(turn(self.shared, [None; 2], history, scope), events).await;
         news.end(&outcome).await;
-        // What it has in the background nobody would read any more.
-        kept.resources.jobs.end().await;
-        let scratch = scratch::directory(&kept.environment, kept.session.as_str());
+        // The output of its background jobs would not be read any more.
+        context.resources.jobs.end().await;
+        let scratch = scratch::directory(&context.environment, context.session.as_str());
         base::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
-        jobs::settle(&mut history, &kept).await;
-        late_changes::collect(&mut history, &kept).await;
+        jobs::settle(&mut history, &context).await;
+        late_changes::collect(&mut history, &context).await;
 
         record.updated = self.parent.now();
         record.agent = Some(self.agent.name.clone());
@@ -234,10 +241,10 @@ impl ChildTask<'_> {
             _ => end(&history, outcome),
         };
         let calls = news.lines();
-        Ok(SubagentReport { session: id, model, text: last_words(&history), calls, end })
+        Ok(SubagentReport { session: id, model, text: last_text(&history), calls, end })
     }
 
-    /// A new session, or the one that is to go on.
+    /// Returns a new session, or the one to continue.
     async fn session(&self, resume: Option<SessionId>) -> Result<(HistoryGuard, Record, History), String> {
         let Some(id) = resume else {
             let record = self.fresh().await;
@@ -251,7 +258,8 @@ impl ChildTask<'_> {
         Ok((claim, record, history))
     }
 
-    /// What its turn may use: the parent's, but for what a session has of its own.
+    /// Returns the context of the child's turn: the parent's, except for the state that each
+    /// session has of its own.
     fn scope(
         &self,
         record: &Record,
@@ -273,7 +281,7 @@ impl ChildTask<'_> {
             permissions: Permissions { inherited: rules(&record.denied), ..self.parent.permissions.clone() },
             record: Recorder::new(self.shared.store.clone(), record.id.clone()),
             cancelled,
-            // Words of the user's are for the session they speak with.
+            // The user's messages go to the session that the user has opened.
             spoken: watch::channel(false).1,
             outlet,
             depth: self.parent.depth + 1,
@@ -284,10 +292,10 @@ impl ChildTask<'_> {
         }
     }
 
-    /// What it is asked, as a message of a user's.
+    /// Returns the child's prompt, as a message of a user.
     fn message(&self, scope: &TurnContext, model: &ModelRef) -> Message {
-        let words = Content::Text(Text { text: self.prompt.as_str().into(), ..Text::default() });
-        let content = std::iter::once(words).chain(self.files.iter().cloned().map(Content::File));
+        let prompt = Content::Text(Text { text: self.prompt.as_str().into(), ..Text::default() });
+        let content = std::iter::once(prompt).chain(self.files.iter().cloned().map(Content::File));
         Message {
             id: scope.message_id(),
             created: scope.now(),
@@ -318,13 +326,13 @@ impl ChildTask<'_> {
             ..Record::new(id, self.parent.project.cwd.clone(), self.parent.now())
         };
         if let Err(e) = self.shared.store.create(&record).await {
-            // The parent's turn tells the user that nothing is kept.
+            // The parent's turn notifies the user that the conversation is not stored.
             tracing::error!("a subagent's session is not kept: {e}");
         }
         record
     }
 
-    /// A child session of this parent, as it was left.
+    /// Loads a child session of this parent.
     async fn earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
         let (stored, cold) = match self.shared.store.load_lean(id).await {
             Ok(stored) => stored,
@@ -342,7 +350,7 @@ impl ChildTask<'_> {
         let mut record = stored.record;
         let mut history = History { messages: stored.messages, undone_cost: record.undone_cost, cold };
         let recorder = Recorder::new(self.shared.store.clone(), id.clone());
-        for message in mend::mend(&mut history) {
+        for message in recover::recover(&mut history) {
             recorder.whole(&message).await;
         }
         if let Some(tracker) = self.parent.resources.snapshots.clone() {
@@ -352,7 +360,7 @@ impl ChildTask<'_> {
                 recorder.part(&message, &part).await;
             }
         }
-        // As with a prompt, what was undone is gone for good.
+        // As with a prompt, undone turns are deleted.
         revert::settle(&mut history, &mut record, &recorder).await;
         if let Some(plan) = revert::todos(&history.messages) {
             record.todos = plan;
@@ -360,9 +368,9 @@ impl ChildTask<'_> {
         Ok((record, history))
     }
 
-    /// What this parent may not do, and what is for primary agents only.
+    /// Returns the deny rules of the parent, and of tools that are for primary agents only.
     fn denied(&self) -> Vec<(String, String)> {
-        // A plan of its own is not denied where its own rules allow it one.
+        // The plan tools are not denied to a child whose own rules allow them.
         let own = &self.agent.rules;
         let denied = derive(own, &self.rules, &Rules::default());
         let denied = denied.iter().skip(own.len()).map(|rule| (rule.permission.clone(), rule.pattern.clone()));
@@ -371,21 +379,21 @@ impl ChildTask<'_> {
         denied.chain(primary).collect()
     }
 
-    /// Tells early where the work is done, so that an editor can link to it.
+    /// Reports the child's session early, so that a client can link to it.
     async fn announce(&self, id: &SessionId, model: &ModelRef) {
         let parent = Some(self.parent.session.clone());
         let child = ChildSession { parent, session: id.clone(), model: Some(model.clone()) };
         let update = CallUpdate { metadata: Some(child.to_json()), ..CallUpdate::of(&self.call) };
         self.facts.note(|facts| facts.child = Some(child));
         if self.parent.cancelled.is_cancelled() {
-            // The call may have been left behind: what is over is not changed any more.
+            // The call may have been abandoned, and an ended call is not updated.
             return;
         }
         self.parent.outlet.event(Event::Call(Box::new(update))).await;
     }
 }
 
-/// What a subagent's session is for, where it is shown.
+/// Returns the description of a subagent's session for clients that show it.
 pub(super) fn about(description: &str, name: &str, agent: Option<&Agent>) -> SubagentInfo {
     let title = if description.is_empty() { "Task" } else { description };
     let agent = match agent.and_then(|agent| agent.description.as_deref()) {
@@ -400,7 +408,7 @@ fn missing(id: &SessionId) -> String {
     format!("There is no task \"{id}\" of this session. Leave task_id out to begin a new one.")
 }
 
-/// What a session may not do because its parent may not.
+/// Returns the deny rules that a session inherits from its parent.
 pub(super) fn rules(denied: &[(String, String)]) -> Rules {
     let rule = |(permission, pattern): &(String, String)| Rule {
         permission: permission.clone(),
@@ -411,9 +419,9 @@ pub(super) fn rules(denied: &[(String, String)]) -> Rules {
     denied.iter().map(rule).collect()
 }
 
-/// Returns what the child said last in this turn. What adjutant says to the user there is none of it.
-fn last_words(history: &History) -> String {
-    let words = |message: &Message| {
+/// Returns the child's last text in this turn, without adjutant's own texts to the user.
+fn last_text(history: &History) -> String {
+    let visible_text = |message: &Message| {
         let texts = message.answer().iter().filter_map(|part| match &part.content {
             Content::Text(text) if !text.synthetic && !text.ignored => Some(text.text.trim()),
             _ => None,
@@ -421,7 +429,7 @@ fn last_words(history: &History) -> String {
         let text = texts.collect::<Vec<_>>().join("\n");
         (message.assistant().is_some() && !text.is_empty()).then_some(text)
     };
-    next::turn(history).iter().rev().find_map(words).unwrap_or_default()
+    next::turn(history).iter().rev().find_map(visible_text).unwrap_or_default()
 }
 
 fn end(history: &History, outcome: Outcome) -> SubagentEnd {

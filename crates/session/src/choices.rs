@@ -1,5 +1,4 @@
-//! What the user has chosen in a session: the agent, the model, whether words steer a running turn, how much
-//! is asked.
+//! The user's choices in a session: agent, model, steering, approval mode.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,11 +14,11 @@ use transcript::ModelRef;
 
 #[derive(Debug, Clone)]
 pub(super) enum ChoiceChange {
-    /// Speak as another agent from the next step on.
+    /// Another agent from the next step on.
     Agent(String),
-    /// Ask another model from the next step on.
+    /// Another model from the next step on.
     Model(ModelRef),
-    /// Whether words that come while a turn runs are heard in it.
+    /// Whether messages sent during a turn reach that turn.
     Steer(bool),
     Approvals(Approvals),
 }
@@ -35,26 +34,27 @@ impl ChoiceChange {
     }
 }
 
-/// What was chosen and has not reached its session, in the order in which it will.
+/// The choices that were sent to a session and not yet applied, in order.
 #[derive(Debug, Default)]
-pub(super) struct ChoicesOnTheWay {
-    // A std mutex around a list, never held across an await. Under it mail is sent and what is chosen is read and
-    // written: neither waits for anything, nor for this lock.
+pub(super) struct PendingChoices {
+    // A std mutex around a list, never held across an await. While it is held, messages are
+    // sent and the current choice is read and written: these never block and never take this
+    // lock.
     changes: Mutex<VecDeque<ChoiceChange>>,
 }
 
-/// A change that its session has been sent.
+/// A change that was sent to its session.
 pub struct SentChange {
     change: ChoiceChange,
-    among: Arc<ChoicesOnTheWay>,
+    among: Arc<PendingChoices>,
 }
 
-impl ChoicesOnTheWay {
-    /// Has a change sent, and remembers it where that was possible. The lock makes the order here the one of the
-    /// mailbox.
+impl PendingChoices {
+    /// Sends a change, and records it if that succeeds. The lock ensures that the order here is
+    /// that of the mailbox.
     ///
     /// # Errors
-    /// What `send` says.
+    /// The error of `send`.
     pub(super) fn send<E>(
         self: &Arc<Self>,
         change: ChoiceChange,
@@ -66,9 +66,9 @@ impl ChoicesOnTheWay {
         Ok(())
     }
 
-    /// What is chosen when all of it has arrived.
+    /// Returns the choice after all pending changes.
     pub(super) fn after(&self, current: &watch::Receiver<Choice>) -> Choice {
-        // At one moment: a change is in one of the two.
+        // Read under the lock, so that a change is in exactly one of the two.
         let changes = locked(&self.changes);
         let mut choice = current.borrow().clone();
         changes.iter().for_each(|change| change.clone().apply(&mut choice));
@@ -78,8 +78,9 @@ impl ChoicesOnTheWay {
 
 pub(super) struct Choices {
     pub(super) current: watch::Sender<Choice>,
-    /// What was chosen in this project, and of that what this session has told it.
+    /// The models chosen in this project.
     recent: RecentModels,
+    /// The last model of this session that was added to them.
     remembered: Option<ModelRef>,
 }
 
@@ -93,18 +94,19 @@ impl Choices {
         self.current.borrow().steers()
     }
 
-    pub(super) fn kept(&self) -> RecordChange {
-        self.current.borrow().kept()
+    pub(super) fn record_change(&self) -> RecordChange {
+        self.current.borrow().record_change()
     }
 
-    /// Makes a change that has arrived. They arrive in order: it is the first of those on the way.
+    /// Applies a change that has arrived. Changes arrive in order, so it is the first of the
+    /// pending ones.
     pub(super) fn set(&self, SentChange { change, among }: SentChange) {
         let mut changes = locked(&among.changes);
         self.current.send_modify(|choice| change.apply(choice));
         changes.pop_front();
     }
 
-    /// Remembers a model that was chosen, for the next session of this project.
+    /// Stores a chosen model for the next session of this project.
     pub(super) async fn remember(&mut self) {
         let chosen = self.current.borrow().model.clone();
         let Some(model) = chosen.filter(|model| self.remembered.as_ref() != Some(model)) else { return };

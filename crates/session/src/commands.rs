@@ -1,4 +1,4 @@
-//! The `/words` of a session: templates that are sent to the model, and orders to the session.
+//! The commands of a session: templates that are sent to the model, and built-in commands.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use project::skill::{Skill, Skills};
 use prompts::CONTENTS_OF;
 use transcript::{Content, ModelRef, Text};
 
-/// How many files a command may bring along.
-const MOST: usize = 20;
+/// The files that a command may attach.
+const MAX_FILES: usize = 20;
 
-/// A prompt whose `/word` has become what it stands for.
+/// A prompt in which a command has been expanded.
 pub(super) struct TypedPrompt {
     pub content: Vec<Content>,
-    /// Where the command names who answers: lets somebody else answer from the next step on.
+    /// Switches the agent from the next step on, if the command names an agent or a model.
     pub once: Option<watch::Sender<Choice>>,
-    /// What the `/word` stands for in the user's place: it may name subagents, as a prompt may.
+    /// The user's part of the command's text, which may name subagents, as a prompt may.
     pub words: Option<String>,
 }
 
@@ -41,27 +41,29 @@ impl TypedPrompt {
     }
 }
 
-/// The commands of a session: built in, then the settings'. An order whose name the user gave to a
-/// command of their own is not available. Skills whose names are left can be said as well.
+/// The commands of a session: the built-in ones, and those of the settings. A built-in command is
+/// not available if the user has a command of the same name. Skills with unused names are commands
+/// as well.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Commands {
     commands: Vec<settings::CommandEntry>,
     skills: Arc<Skills>,
-    /// The names of the skills that can be said: rules allow them, and no command or order has them.
-    said: HashSet<String>,
+    /// The names of the skills that are commands: rules allow them, and no other command has
+    /// the name.
+    skill_commands: HashSet<String>,
 }
 
 impl Commands {
-    /// What the settings say, and what comes with the program.
-    /// Skills that `rules` deny are not available.
+    /// Returns the commands of the settings, of the program, and of the skills that `rules` do
+    /// not deny.
     pub fn new(settings: &Settings, skills: &Arc<Skills>, rules: &Rules) -> Self {
         let commands = command::list(settings);
         let orders = BuiltinName::ALL.iter().map(|(_, name, ..)| *name);
         let taken: HashSet<&str> = commands.iter().map(|command| &*command.name).chain(orders).collect();
-        let sayable = |name: &str| !taken.contains(name) && !name.contains(|c: char| c.is_whitespace() || c == '/');
+        let is_free = |name: &str| !taken.contains(name) && !name.contains(|c: char| c.is_whitespace() || c == '/');
         let allowed = skills.allowed(rules).map(|skill| &*skill.name);
-        let said = allowed.filter(|name| sayable(name)).map(str::to_owned).collect();
-        Self { commands, skills: skills.clone(), said }
+        let skill_commands = allowed.filter(|name| is_free(name)).map(str::to_owned).collect();
+        Self { commands, skills: skills.clone(), skill_commands }
     }
 
     pub fn list(&self) -> Vec<events::CommandInfo> {
@@ -81,11 +83,11 @@ impl Commands {
             description: skill.description.as_deref().map_or_else(|| "A skill".to_owned(), text::title),
             hint: None,
         };
-        let skills = self.skills.all().filter(|skill| self.said.contains(&skill.name));
+        let skills = self.skills.all().filter(|skill| self.skill_commands.contains(&skill.name));
         self.commands.iter().map(one).chain(orders.map(order)).chain(skills.map(skill)).collect()
     }
 
-    /// The same, with the prompts of servers whose names are left.
+    /// Returns the commands, and the prompts of MCP servers with unused names.
     pub fn with_prompts(&self, servers: &McpServers) -> Vec<events::CommandInfo> {
         let mut all = self.list();
         let taken: HashSet<String> = all.iter().map(|known| known.name.clone()).collect();
@@ -93,25 +95,25 @@ impl Commands {
         all
     }
 
-    /// The skill that a word loads: one whose name no command and no order has.
+    /// Returns the skill that a command loads.
     fn skill(&self, name: &str) -> Option<&Skill> {
-        self.skills.get(name).filter(|skill| self.said.contains(&skill.name))
+        self.skills.get(name).filter(|skill| self.skill_commands.contains(&skill.name))
     }
 
-    /// The order that a text is; none for every other text.
+    /// Returns the built-in command of a text; `None` for any other text.
     pub fn order(&self, text: &str) -> Option<BuiltinCommand> {
         let (name, rest) = command::typed(text.trim())?;
         let (word, ..) = BuiltinName::ALL.iter().find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
         Some(BuiltinCommand { word: *word, rest: rest.to_owned() })
     }
 
-    /// A prompt that begins with a known `/word` becomes that command: the user sees what was typed,
-    /// the model what it stands for; what else was attached stays. An unknown word, or a pasted
-    /// path, is ordinary text. The command may name who answers this once, and run something, by the
-    /// rules of whoever that is. One for a subagent becomes work for it, where the session may
-    /// delegate.
+    /// Expands the command at the beginning of a prompt: the user sees the typed text, and the
+    /// model the expansion; attachments remain. An unknown name, or a pasted path, is ordinary
+    /// text. The command may choose the agent or model of this turn, and run shell commands
+    /// with the rules of that agent. A command for a subagent becomes a subtask, if the session
+    /// may delegate.
     ///
-    /// The draft gets the calls that were made for it.
+    /// The calls that the expansion makes are added to the draft.
     pub(super) async fn typed(
         &self,
         mut content: Vec<Content>,
@@ -127,7 +129,7 @@ impl Commands {
             let loaded = base::task::spawn_blocking(move || skill.loaded()).await;
             let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
             let text = if rest.is_empty() { loaded } else { format!("{loaded}\n\n{rest}") };
-            content.insert(1, Content::Text(said(text)));
+            content.insert(1, Content::Text(hidden_text(text)));
             return TypedPrompt { words: Some(rest), ..TypedPrompt::plain(content) };
         }
         let Some((command, expanded)) = self.expand(&typed.text) else {
@@ -161,7 +163,7 @@ impl Commands {
             own_choice = Some(once);
         }
         let agent = match (delegate, own, speaker) {
-            // A subagent never has more than who delegates.
+            // A subagent never has more permissions than the delegating agent.
             (true, Some(own), Some(speaker)) => {
                 let rules = derive(&own.rules, &speaker.rules, &Rules::default());
                 Some(Arc::new(Agent { rules, ..Agent::clone(&own) }))
@@ -181,7 +183,7 @@ impl Commands {
                     .clone()
                     .map(|model| ModelRef { effort: model.effort.or_else(|| command.variant.clone()), ..model }),
             }],
-            _ => texts.into_iter().map(|text| Content::Text(said(text))).collect(),
+            _ => texts.into_iter().map(|text| Content::Text(hidden_text(text))).collect(),
         };
         parts = hooks::command(scope, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
@@ -189,7 +191,8 @@ impl Commands {
         TypedPrompt { content, once: own_choice, words: (!delegate).then_some(expanded.text) }
     }
 
-    /// The command that a text begins with, and what it stands for; none for every other text.
+    /// Returns the command that a text begins with, and its expansion; `None` for any other
+    /// text.
     fn expand(&self, text: &str) -> Option<(&settings::CommandEntry, ExpandedTemplate)> {
         let (name, arguments) = command::typed(text.trim_start())?;
         let command = self.find(name)?;
@@ -201,7 +204,7 @@ impl Commands {
     }
 }
 
-/// A prompt that begins with the prompt of a server, as what that stands for.
+/// Expands the prompt of an MCP server at the beginning of a prompt.
 async fn prompted(mut content: Vec<Content>, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
     let Some(Content::Text(typed)) = content.first_mut() else { return content };
     let Some((word, rest)) = command::typed(typed.text.trim_start()) else { return content };
@@ -218,18 +221,18 @@ async fn prompted(mut content: Vec<Content>, draft: &mut PromptDraft, scope: &Tu
         Ok(output) => (output.text, output.attachments),
         Err(why) => (prompts::reminder::NO_PROMPT.replace("{word}", &word).replace("{why}", &why), Vec::new()),
     };
-    let parts = std::iter::once(Content::Text(said(text))).chain(files.into_iter().map(Content::File));
+    let parts = std::iter::once(Content::Text(hidden_text(text))).chain(files.into_iter().map(Content::File));
     content.splice(1..1, parts);
     content
 }
 
-/// A text that the user does not see.
-fn said(text: String) -> Text {
+/// Returns a text that the user does not see.
+fn hidden_text(text: String) -> Text {
     Text { text: text.into(), synthetic: true, ..Text::default() }
 }
 
-/// Who answers a command, if it names somebody: its own model, else its agent's, else the user's. A
-/// subagent does not answer the user itself.
+/// Returns the choice for a command that names an agent or a model: its own model, or else its
+/// agent's, or else the user's. A subagent does not answer the user itself.
 fn chosen_by(command: &settings::CommandEntry, agents: &Agents, models: &Models, chosen: &Choice) -> Option<Choice> {
     let agent = command.agent.as_ref().and_then(|name| agents.get(name));
     let agent = agent.filter(|agent| agent.mode != Mode::Subagent);
@@ -246,7 +249,8 @@ fn chosen_by(command: &settings::CommandEntry, agents: &Agents, models: &Models,
     Some(with_effort(choice, command, agents, models))
 }
 
-/// The effort that a command without a model of its own wants, of the model that answers it, where that has it.
+/// Applies the effort of a command without a model of its own, if the model that runs the command
+/// supports it.
 fn with_effort(choice: Choice, command: &settings::CommandEntry, agents: &Agents, models: &Models) -> Choice {
     let (None, Some(effort)) = (&command.model, &command.variant) else { return choice };
     let agent = agents.get(&choice.agent);
@@ -258,13 +262,13 @@ fn with_effort(choice: Choice, command: &settings::CommandEntry, agents: &Agents
     Choice { model: Some(ModelRef { effort: Some(effort.clone()), ..model }), ..choice }
 }
 
-/// Whether something may follow the command.
+/// Returns the hint for the arguments of a template, if it takes any.
 fn hint(template: &str) -> Option<String> {
     let takes = template.contains("$ARGUMENTS") || template.contains("$1");
     takes.then(|| "arguments".to_owned())
 }
 
-/// Whether an agent may do more than another one, by itself or through those it starts.
+/// Whether an agent may do more than another one, by itself or through the subagents it starts.
 fn may_more(own: &Agent, than: &Agent, scope: &TurnContext) -> bool {
     let subagents = scope.project.agents.all().filter(|agent| agent.is_subagent());
     let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
@@ -272,8 +276,8 @@ fn may_more(own: &Agent, than: &Agent, scope: &TurnContext) -> bool {
     laxer(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
 }
 
-/// What a command stands for: its text with the output of what it runs, the files it names, and what is to be
-/// attached of these.
+/// Fills a command's template with the output of its shell commands. Returns the text, the contents
+/// of the files that it names, and their attachments.
 async fn filled(
     command: &settings::CommandEntry,
     expanded: &ExpandedTemplate,
@@ -291,7 +295,7 @@ async fn filled(
     }
     let mut texts = vec![expanded.filled(&outputs)];
     let mut attachments = Vec::new();
-    for (path, lines) in mention::files(&expanded.text, scope).into_iter().take(MOST) {
+    for (path, lines) in mention::files(&expanded.text, scope).into_iter().take(MAX_FILES) {
         let Some(agent) = agent else { break };
         let text = match insert::read(draft, scope, agent, &path, lines).await {
             Ok(output) => {
@@ -310,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_words_are_commands() {
+    fn only_known_names_are_commands() {
         let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
         assert!(commands.expand("/review the last commit").unwrap().1.text.contains("the last commit"));
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_of_the_users_own_hides_an_order() {
+    fn own_command_hides_built_in_one() {
         let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
         assert_eq!(
             commands.order(" /diff all\n"),

@@ -1,5 +1,5 @@
-//! What the files of a directory say, read once for whoever asks: a session, `adjutant config check`,
-//! `adjutant doctor`. All of them show the same list of problems.
+//! The configuration of a directory, read by sessions, `adjutant config check` and `adjutant
+//! doctor`, so that all of them show the same list of problems.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ use providers::local;
 use providers::registry::{KeySource, Registry};
 use transcript::ModelRef;
 
-/// How many problems are shown one by one when a session starts.
-const SHOWN: usize = 5;
+/// The problems that are shown one by one when a session starts.
+const MAX_SHOWN_PROBLEMS: usize = 5;
 
 /// Settings, agents, skills and instructions of a directory.
 pub struct Configuration {
@@ -30,19 +30,19 @@ pub struct Configuration {
     pub skills: Skills,
     /// Addresses of skills that were never fetched.
     pub missing_skills: Vec<String>,
-    /// What stands in the system prompt.
+    /// The instructions for the system prompt.
     pub instructions: Instructions,
-    /// Everything that is wrong but for the models: those are looked for in [`Self::model_problems`].
+    /// All problems except for those of models, which [`Self::model_problems`] finds.
     pub problems: Vec<Problem>,
 }
 
 impl Configuration {
-    /// Reads everything. Blocks while it does.
+    /// Reads all files. Blocks.
     pub fn read(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
         Self::of(config::load(environment, worktree, cwd), environment, worktree, cwd)
     }
 
-    /// Reads what belongs to these settings. Blocks while it does.
+    /// Reads the files that belong to these settings. Blocks.
     pub fn of(mut loaded: Loaded, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
         let found = skill::load(&loaded.settings, environment, worktree, cwd);
         let readable = found.skills.directories(worktree);
@@ -58,18 +58,19 @@ impl Configuration {
         Self { loaded, agents, skills: found.skills, missing_skills: found.missing, instructions, problems }
     }
 
-    /// What is wrong with the models that the settings name.
+    /// Returns the problems of the models that the settings name.
     pub fn model_problems(&self, sources: &ModelSources) -> Vec<Problem> {
         NamedModels::of(&self.loaded).problems(&self.loaded.settings, None, sources)
     }
 }
 
-/// The models that settings name, each with where and under which key.
+/// The models that settings name, each with its location and key.
 #[derive(Clone, Default)]
 pub struct NamedModels(Vec<(ModelRef, SourceLocation, String)>);
 
 impl NamedModels {
-    /// Those whose provider waits for trust are left out: that is a problem of its own.
+    /// Returns the named models, except for those whose provider needs the project's trust:
+    /// that is a problem of its own.
     pub fn of(loaded: &Loaded) -> Self {
         let review = &loaded.trust;
         let waits = |provider: &str| {
@@ -83,8 +84,8 @@ impl NamedModels {
         Self(named.map(|(model, at, key)| (model, at.clone(), key)).collect())
     }
 
-    /// Those that nobody knows, or whose provider has no key. Reads the catalogue of models where
-    /// `configured` does not answer for them all.
+    /// Returns the problems of unknown models, and of models whose provider has no key. Reads
+    /// the model catalogue, unless `configured` has all of them.
     pub fn problems(&self, settings: &Settings, configured: Option<&Registry>, sources: &ModelSources) -> Vec<Problem> {
         if configured.is_some_and(|registry| self.0.iter().all(|(model, ..)| is_answered(model, registry))) {
             return Vec::new();
@@ -97,7 +98,9 @@ impl NamedModels {
 
 fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry) -> Problem {
     let provider = everyone.providers().iter().find(|facts| facts.id == model.provider);
-    if let Some(KeySource::Missing(why)) = provider.map(|facts| &facts.access).filter(|_| everyone.has(model)) {
+    if let Some(KeySource::Missing(why)) = provider.map(|facts| &facts.access)
+        && everyone.has(model)
+    {
         let text = format!("the model {model} cannot be asked. {}", why.trim_end_matches('.'));
         return Problem::warning(ProblemCode::NoKey, at, key, text);
     }
@@ -108,14 +111,15 @@ fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry
     Problem::error(ProblemCode::UnknownModel, at, key, format!("there is no model {model}")).hint(hint)
 }
 
-/// What the project's instructions may show: what the agent that a session begins with may read.
+/// Returns the filter for the project's instructions: they may show files that the default agent
+/// may read.
 pub(super) fn sight(agents: &Agents, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Sight {
     let rules = agents.default().rules.clone();
     Sight::new(&Policy { rules, place: PermissionContext::new(environment, worktree, cwd), ..Policy::default() })
 }
 
-/// Whether a request for this model would be sent, as far as can be said without sending one. Servers on
-/// this machine are not asked for what they have.
+/// Whether a request for this model would be sent, as far as that is known without sending one.
+/// Model servers on this machine are not asked.
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     let provider = registry.providers().iter().find(|facts| facts.id == model.provider);
     if registry.lends(&model.provider) {
@@ -127,7 +131,7 @@ fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
     }
 }
 
-/// The nearest model: of the provider with the nearest name.
+/// Returns the nearest model of the provider with the nearest name.
 fn near(model: &ModelRef, registry: &Registry) -> Option<String> {
     let provider = nearest(&model.provider, registry.providers().iter().map(|facts| facts.id.as_str()))?;
     let models = registry.models();
@@ -135,17 +139,18 @@ fn near(model: &ModelRef, registry: &Registry) -> Option<String> {
     Some(format!("{provider}/{}", nearest(&model.model, keys)?))
 }
 
-/// What a session says of problems, the worst first: a handful one by one, the others counted. Notes and
-/// old spellings are not told of.
+/// Returns the notices about problems at the start of a session, the most severe first: a few of
+/// them one by one, the rest as a number. Notes and deprecated spellings are left out.
 pub fn notices<'p>(problems: impl Iterator<Item = &'p Problem>) -> Vec<Event> {
-    let mut told: Vec<&Problem> = problems.filter(|problem| problem.severity >= ProblemSeverity::Warning).collect();
-    told.sort_by_key(|problem| {
+    let mut reported: Vec<&Problem> = problems.filter(|problem| problem.severity >= ProblemSeverity::Warning).collect();
+    reported.sort_by_key(|problem| {
         std::cmp::Reverse((problem.code == ProblemCode::LostGuard, problem.can_hide_deny, problem.severity))
     });
-    let rest = if told.len() > SHOWN + 1 { told.split_off(SHOWN) } else { Vec::new() };
-    let mut notices: Vec<Event> = told.iter().map(|problem| notice(problem.to_string(), None)).collect();
-    if let Some(at) = told.iter().position(|problem| problem.can_hide_deny) {
-        notices.splice(at..=at, [notice(told[at].until_fixed(), None)]);
+    let rest =
+        if reported.len() > MAX_SHOWN_PROBLEMS + 1 { reported.split_off(MAX_SHOWN_PROBLEMS) } else { Vec::new() };
+    let mut notices: Vec<Event> = reported.iter().map(|problem| notice(problem.to_string(), None)).collect();
+    if let Some(at) = reported.iter().position(|problem| problem.can_hide_deny) {
+        notices.splice(at..=at, [notice(reported[at].until_fixed(), None)]);
     }
     if !rest.is_empty() {
         let title = format!("{} more problems: `adjutant config check` shows them.", rest.len());

@@ -1,4 +1,4 @@
-//! What a session changed in the files, as people read it.
+//! The file changes of a session as readable diffs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,26 +9,26 @@ use snapshot::Tracker;
 use store::DiffStats;
 use transcript::{FileChange, FileKind, FileState};
 
-/// The most bytes of diff that are shown in the conversation; an editor renders it as one block.
-const LONGEST: usize = 256 << 10;
+/// The bytes of diff that are shown in the conversation; a client renders it as one block.
+const MAX_DIFF_BYTES: usize = 256 << 10;
 
-/// How many files are listed one by one.
-const LISTED: usize = 50;
+/// The files that are listed one by one.
+const MAX_LISTED_FILES: usize = 50;
 
-/// Texts that are larger together are not compared: it takes longer than it is worth.
-const LARGEST: usize = 8 << 20;
+/// The size of both texts from which they are not compared, because it would take too long.
+const MAX_COMPARED_BYTES: usize = 8 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
-    /// Relative to the project.
+    /// The path relative to the project.
     pub path: String,
     pub additions: usize,
     pub deletions: usize,
-    /// A unified diff, or a sentence in the place of one; ends with a line end.
+    /// A unified diff, or a sentence instead of one; ends with a line end.
     pub text: String,
 }
 
-/// Compares what files were with what they became. Reads what was kept: blocks.
+/// Compares the old and new contents of files. Reads stored contents: blocks.
 pub fn diffs(changes: &[FileChange], tracker: &Tracker, worktree: &Worktree) -> Vec<Diff> {
     changes.iter().map(|change| diff(change, tracker, worktree)).collect()
 }
@@ -44,7 +44,7 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     let (Ok(old), Ok(new)) = (String::from_utf8(old), String::from_utf8(new)) else {
         return none(format!("Binary file {path} changed.\n"));
     };
-    if old.len() + new.len() > LARGEST {
+    if old.len() + new.len() > MAX_COMPARED_BYTES {
         return none(format!("{path} changed; it is too large to be compared.\n"));
     }
     let diff = text::diff::LineDiff::of(&old, &new);
@@ -54,12 +54,13 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
         None => "/dev/null".to_owned(),
     };
     let mut text = mode(change, &path);
-    let (from, to) = (name("a", &change.old), name("b", &change.new));
+    let from = name("a", &change.old);
+    let to = name("b", &change.new);
     text += &diff.unified(Some((&from, &to)));
     Diff { path, additions, deletions, text }
 }
 
-/// A line about a file that became another kind of file.
+/// Returns a line about a change of the kind of a file.
 fn mode(change: &FileChange, path: &str) -> String {
     let name = |kind| match kind {
         FileKind::Plain => "an ordinary file",
@@ -74,42 +75,44 @@ fn mode(change: &FileChange, path: &str) -> String {
     }
 }
 
-/// The same in numbers; none where nothing changed.
+/// Counts the changed files and lines; returns `None` if no file changed.
 pub fn count(diffs: &[Diff]) -> Option<DiffStats> {
     let files: BTreeSet<&str> = diffs.iter().map(|diff| diff.path.as_str()).collect();
     let sum = |lines: fn(&Diff) -> usize| diffs.iter().map(lines).sum();
-    let (additions, deletions) = (sum(|diff| diff.additions), sum(|diff| diff.deletions));
+    let additions = sum(|diff| diff.additions);
+    let deletions = sum(|diff| diff.deletions);
     (!files.is_empty()).then_some(DiffStats { files: files.len(), additions, deletions })
 }
 
-/// How many files, and lines: `2 files, +3 −1`.
+/// Returns the number of files and lines as text: `2 files, +3 −1`.
 pub fn sum(diffs: &[Diff]) -> String {
     let DiffStats { files, additions, deletions } =
         count(diffs).unwrap_or(DiffStats { files: 0, additions: 0, deletions: 0 });
     format!("{}, +{additions} −{deletions}", text::count(files, "file"))
 }
 
-/// The same as Markdown, for the conversation.
+/// Returns diffs as Markdown, for the conversation.
 pub fn shown(diffs: &[Diff]) -> String {
     if diffs.is_empty() {
         return "This session has not changed any files.".into();
     }
     let mut list = String::new();
-    for diff in diffs.iter().take(LISTED) {
+    for diff in diffs.iter().take(MAX_LISTED_FILES) {
         let _ = writeln!(list, "- `{}` +{} −{}", diff.path, diff.additions, diff.deletions);
     }
-    if let Some(further) = diffs.len().checked_sub(LISTED).filter(|further| *further > 0) {
+    if let Some(further) = diffs.len().checked_sub(MAX_LISTED_FILES).filter(|further| *further > 0) {
         let _ = writeln!(list, "- and {}", text::count(further, "more file"));
     }
     let all: String = diffs.iter().map(|diff| diff.text.as_str()).collect();
-    let shown = text::head(&all, LONGEST);
+    let shown = text::head(&all, MAX_DIFF_BYTES);
     let cut = if shown.len() < all.len() { "\n(The rest is left out here.)" } else { "" };
     let end = if shown.ends_with('\n') { "" } else { "\n" };
     let fence = "`".repeat(3.max(ticks(shown) + 1));
     format!("This session changed {}:\n\n{list}\n{fence}diff\n{shown}{end}{fence}\n{cut}", sum(diffs))
 }
 
-/// The longest run of backticks in a text, which must not end the block it stands in.
+/// Returns the length of the longest run of backticks in a text, so that the fence around it can be
+/// longer.
 fn ticks(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }

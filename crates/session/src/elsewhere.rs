@@ -1,5 +1,6 @@
-//! What makes a session that was kept on another machine one of this machine: where its files are, the whole results
-//! of its tools, and what the user said about its project. In files on one machine none of it has anything to do.
+//! Opens a session on this machine that another machine has stored: adapts the paths of its files,
+//! and shares the full results of its tools and the user's trust in its project. If the store is
+//! local, nothing is to be done.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,11 +16,12 @@ use store::{Store, StoredSession};
 use tools::truncate;
 use transcript::{CallState, Content, FileChange, Message, Part};
 
-/// The most bytes of whole results that are fetched for a session, the newest first.
-const OUTPUTS: usize = 64 << 20;
+/// The bytes of full results that are fetched for a session, the newest first.
+const MAX_FETCHED_BYTES: usize = 64 << 20;
 
 impl Sessions {
-    /// What a directory is called on every machine that shares the store; none where nobody else does.
+    /// Returns the name of a directory that is the same on every machine that shares the store;
+    /// `None` if the store is local.
     pub async fn shared_place(&self, cwd: Option<&Path>) -> Option<String> {
         let cwd = cwd?.to_path_buf();
         if !self.store.is_shared().await {
@@ -30,15 +32,12 @@ impl Sessions {
         named.await.ok()
     }
 
-    /// Under which name grants, chosen models and trust of a project are kept.
+    /// Returns the name under which grants, chosen models and trust of a project are stored.
     pub(super) async fn project_name(&self, worktree: &Worktree) -> String {
-        match self.store.is_shared().await {
-            true => worktree.shared_name(),
-            false => worktree.root.display().to_string(),
-        }
+        if self.store.is_shared().await { worktree.shared_name() } else { worktree.root.display().to_string() }
     }
 
-    /// Lets a session that was kept in another directory be of this one, and keeps that it is.
+    /// Moves a session from another directory to this one, and stores the change.
     pub(super) async fn move_here(&self, stored: &mut StoredSession, cwd: &Path) {
         let from = std::mem::replace(&mut stored.record.cwd, cwd.to_path_buf());
         tracing::info!("session {} moves from {} to {}", stored.record.id, from.display(), cwd.display());
@@ -49,15 +48,17 @@ impl Sessions {
         self.store.record(&stored.record).await;
     }
 
-    /// Fetches the whole results of tools that another machine has kept, and says where they are here.
+    /// Fetches full results of tools that another machine has stored, and replaces their paths
+    /// by local ones.
     pub(super) async fn fetch_outputs(&self, session: &SessionId, messages: &mut [Message]) {
         if !self.store.is_shared().await {
             return;
         }
         let folder = truncate::folder(&self.environment.dirs);
         let wanted: BTreeMap<String, PathBuf> = outputs(messages, &folder);
-        let (mut left, mut names) = (OUTPUTS, wanted.keys().cloned().collect::<Vec<_>>());
-        // Their names grow with time.
+        let mut left = MAX_FETCHED_BYTES;
+        // Sorted by name, and newer results have greater names.
+        let mut names = wanted.keys().cloned().collect::<Vec<_>>();
         while left > 0
             && let Some(name) = names.pop()
         {
@@ -69,11 +70,11 @@ impl Sessions {
             left = left.saturating_sub(bytes.len());
             if let Some(path) = wanted.get(&name).cloned() {
                 let folder = folder.clone();
-                let kept = base::task::spawn_blocking(move || {
+                let written = base::task::spawn_blocking(move || {
                     private_dir(&folder)?;
                     private_file().write(true).create_new(true).open(&path)?.write_all(&bytes)
                 });
-                if let Ok(Err(e)) = kept.await {
+                if let Ok(Err(e)) = written.await {
                     tracing::warn!("{name} of session {session} cannot be kept: {e}");
                 }
             }
@@ -82,8 +83,8 @@ impl Sessions {
     }
 }
 
-/// Learns what was said about a project on another machine, or tells what was said here. False where there is no
-/// other machine.
+/// Applies a decision about a project's trust from another machine, or shares the local one.
+/// Returns `false` if the store is local.
 pub async fn share_trust(store: &Store, environment: &Environment, worktree: &Worktree) -> bool {
     let shared = store.is_shared().await;
     if shared {
@@ -94,12 +95,12 @@ pub async fn share_trust(store: &Store, environment: &Environment, worktree: &Wo
 
 async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
     let project = worktree.shared_name();
-    let said = match store.trust(&project).await {
-        Ok(said) => said,
+    let shared = match store.trust(&project).await {
+        Ok(shared) => shared,
         Err(e) => return tracing::warn!("what was said about {project} elsewhere is not known: {e}"),
     };
     let mut own = trust::TrustStore::open(environment);
-    match said.as_deref().map(serde_json::from_str) {
+    match shared.as_deref().map(serde_json::from_str) {
         Some(Ok(entry)) => {
             if let Err(e) = own.take(&worktree.root, entry) {
                 tracing::warn!("what was said about {project} elsewhere cannot be kept: {e}");
@@ -116,14 +117,14 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
     }
 }
 
-/// Where the whole results that are not here would be, by their names in the store.
+/// Returns the local paths of full results that are missing here, by their names in the store.
 fn outputs(messages: &[Message], folder: &Path) -> BTreeMap<String, PathBuf> {
     let paths = messages.iter().flat_map(Message::calls).filter_map(|call| call.state.facts()?.output_path.as_deref());
     let here = |path: &Path| Some((output_name(path)?, folder.join(path.file_name()?)));
     paths.filter_map(here).filter(|(_, path)| !path.exists()).collect()
 }
 
-/// Says where whole results are on this machine.
+/// Replaces the paths of full results by local ones.
 fn renamed(messages: &mut [Message], folder: &Path) {
     for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
         let Content::Tool(call) = &mut part.content else { continue };
@@ -135,7 +136,8 @@ fn renamed(messages: &mut [Message], folder: &Path) {
     }
 }
 
-/// Lets paths of files follow a session from one directory to another. Gives back the parts that changed.
+/// Moves the paths of a session's files from one directory to another. Returns the parts that
+/// changed.
 fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, Part)> {
     let follow = |files: &mut Vec<FileChange>| {
         let mut any = false;
@@ -167,7 +169,8 @@ fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, 
     changed
 }
 
-/// The root of a project in another place, where `cwd` below `root` stands for `from`.
+/// Returns the root of a project in another place, given that `cwd` below `root` corresponds to
+/// `from`.
 fn root_of<'p>(from: &'p Path, root: &Path, cwd: &Path) -> &'p Path {
     let below = cwd.strip_prefix(root).map_or(0, |rest| rest.components().count());
     from.ancestors().nth(below).unwrap_or(from)
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_root_is_as_far_above_as_here() {
+    fn root_is_as_many_levels_up_as_the_local_one() {
         for (from, root, cwd, expected) in [
             ("/a/p", "/b/q", "/b/q", "/a/p"),
             ("/a/p/src/x", "/b/q", "/b/q/src/x", "/a/p"),

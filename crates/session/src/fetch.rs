@@ -1,5 +1,6 @@
-//! What the user's files name on the web: an organisation's defaults, instruction pages and skills. They are
-//! fetched beside the conversation and kept on the disk; whoever reads settings reads what is kept.
+//! Downloads named by the user's files: an organisation's defaults, instruction pages, skills and
+//! repositories. They run in the background and are stored on the disk, where the readers of
+//! settings find them.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,11 +17,11 @@ use project::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 use providers::http::HttpClient;
 use sandbox::process;
 
-/// How long one address may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit of one address.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fetches the defaults of the organisations that the user logged in to. Gives what the user should
-/// know, a sentence each.
+/// Fetches the defaults of the organisations that the user has logged in to. Returns notices for
+/// the user, one sentence each.
 pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) -> Vec<String> {
     let Ok(wanted) = base::task::spawn_blocking(move || remote::wanted(&environment)).await else {
         return Vec::new();
@@ -29,9 +30,9 @@ pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) 
     for remote in wanted {
         warm(&client, &remote.address).await;
         if let Err(why) = default(&client, &remote).await {
-            let kept =
+            let fallback =
                 if remote.file.exists() { "what was fetched before holds" } else { "what they deny is not known" };
-            notices.push(format!("The defaults at {} could not be fetched, so {kept}: {why}", remote.address));
+            notices.push(format!("The defaults at {} could not be fetched, so {fallback}: {why}", remote.address));
         }
     }
     notices
@@ -50,55 +51,59 @@ async fn default(client: &HttpClient, remote: &RemoteDefaults) -> Result<(), Str
         None => None,
     };
     let text = remote::joined(&first, further.as_ref()).to_string();
-    keep(remote.file.clone(), text).await
+    store(remote.file.clone(), text).await
 }
 
-/// Fetches an instruction page. Gives what the user should know, if anything.
+/// Fetches an instruction page. Returns a notice for the user if that fails.
 pub(super) async fn page(client: Arc<HttpClient>, environment: Environment, address: String) -> Option<String> {
     warm(&client, &address).await;
     let file = instruction::kept(&environment, &address);
     let fetched = match get(&client, &address, &[]).await {
-        Ok(text) => keep(file.clone(), text).await,
+        Ok(text) => store(file.clone(), text).await,
         Err(why) => Err(why),
     };
     let why = fetched.err()?;
-    let kept = if file.exists() { "what was fetched before is used" } else { "they are missing" };
-    Some(format!("The instructions at {address} could not be fetched, so {kept}: {why}"))
+    let fallback = if file.exists() { "what was fetched before is used" } else { "they are missing" };
+    Some(format!("The instructions at {address} could not be fetched, so {fallback}: {why}"))
 }
 
-/// How long all skills of an address may take, and how many are fetched at once.
-const FETCHING: Duration = Duration::from_secs(60);
-const AT_ONCE: usize = 8;
+/// The time limit of all skills of an address.
+const SKILLS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Fetches an index of skills, and those that are not kept as it has them. Gives what the user should know.
+/// The skills that are fetched concurrently.
+const MAX_CONCURRENT_SKILLS: usize = 8;
+
+/// Fetches an index of skills, and the skills in it that differ from the stored ones. Returns
+/// notices for the user.
 pub(super) async fn skills(client: Arc<HttpClient>, environment: Environment, address: String) -> Vec<String> {
     warm(&client, &address).await;
     let dir = index::kept(&environment, &address);
-    match tokio::time::timeout(FETCHING, all_of(&client, &address, &dir)).await {
+    match tokio::time::timeout(SKILLS_TIMEOUT, all_of(&client, &address, &dir)).await {
         Ok(Ok(notices)) => notices.into_iter().map(|what| format!("The skills at {address}: {what}.")).collect(),
         failed => {
-            let late = format!("they were not there within {} seconds", FETCHING.as_secs());
+            let late = format!("they were not there within {} seconds", SKILLS_TIMEOUT.as_secs());
             let why = failed.ok().and_then(Result::err).unwrap_or(late);
-            let kept = if dir.exists() { "those that were fetched before are used" } else { "they are missing" };
-            vec![format!("The skills at {address} could not be fetched, so {kept}: {why}")]
+            let fallback = if dir.exists() { "those that were fetched before are used" } else { "they are missing" };
+            vec![format!("The skills at {address} could not be fetched, so {fallback}: {why}")]
         }
     }
 }
 
 async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<String>, String> {
     let below = |parts: &[&str]| index::address_of(address, parts).ok_or_else(|| "this is not an address".to_owned());
-    let words = get(client, &below(&["index.json"])?, &[]).await?;
-    let index = SkillIndex::read(words.as_bytes())?;
-    let (place, index) = (dir.to_owned(), Arc::new(index));
+    let text = get(client, &below(&["index.json"])?, &[]).await?;
+    let index = Arc::new(SkillIndex::read(text.as_bytes())?);
+    let place = dir.to_owned();
     let wanted = index.clone();
     let current = base::task::spawn_blocking(move || index::current(&place, &wanted)).await;
     let current = current.map_err(|e| e.to_string())?;
-    let (mut fetched, mut notices): (Vec<FetchedSkill>, _) = (Vec::new(), index.refused.clone());
+    let mut fetched: Vec<FetchedSkill> = Vec::new();
+    let mut notices = index.refused.clone();
     let mut asked = Vec::new();
     for skill in index.skills.iter().filter(|skill| !current.contains(&skill.name)) {
         asked.push(whole(client, address, skill.clone()));
     }
-    let mut coming = futures_util::stream::iter(asked).buffered(AT_ONCE);
+    let mut coming = futures_util::stream::iter(asked).buffered(MAX_CONCURRENT_SKILLS);
     let mut left = index::ALTOGETHER;
     while let Some((name, got)) = coming.next().await {
         let size = |files: &Vec<(String, Vec<u8>)>| files.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
@@ -113,12 +118,12 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     }
     drop(coming);
     let place = dir.to_owned();
-    let kept = base::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
-    kept.map_err(io::Error::other).and_then(|kept| kept).map_err(|e| format!("they cannot be kept: {e}"))?;
+    let stored = base::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
+    stored.map_err(io::Error::other).and_then(|stored| stored).map_err(|e| format!("they cannot be kept: {e}"))?;
     Ok(notices)
 }
 
-/// A skill by its name, and all its files.
+/// Fetches all files of a skill, and returns them with its name.
 async fn whole(
     client: &HttpClient,
     address: &str,
@@ -129,15 +134,16 @@ async fn whole(
 }
 
 async fn files(client: &HttpClient, address: &str, skill: &IndexedSkill) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let (mut files, mut left) = (Vec::new(), index::SKILL);
+    let mut files = Vec::new();
+    let mut left = index::SKILL;
     for file in &skill.files {
         let url = index::address_of(address, &[&skill.name, file]).unwrap_or_default();
-        let most = index::LARGEST.min(left);
-        let got = tokio::time::timeout(PATIENCE, client.get("The server", &url, &[], most + 1)).await;
-        let late = || format!("there was no answer within {} seconds", PATIENCE.as_secs());
+        let max = index::LARGEST.min(left);
+        let got = tokio::time::timeout(REQUEST_TIMEOUT, client.get("The server", &url, &[], max + 1)).await;
+        let late = || format!("there was no answer within {} seconds", REQUEST_TIMEOUT.as_secs());
         let bytes = got.map_err(|_| late())?.map_err(|e| format!("{file}: {e}"))?;
-        if bytes.len() > most {
-            return Err(format!("{file} is larger than {most} bytes"));
+        if bytes.len() > max {
+            return Err(format!("{file} is larger than {max} bytes"));
         }
         left -= bytes.len();
         files.push((file.clone(), bytes.to_vec()));
@@ -145,34 +151,35 @@ async fn files(client: &HttpClient, address: &str, skill: &IndexedSkill) -> Resu
     Ok(files)
 }
 
-/// How long cloning a repository may take, and after how long a clone is brought up to date.
-const CLONING: Duration = Duration::from_secs(120);
-const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time limit of a git command.
+const GIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Clones a repository that the settings refer to, or brings its clone up to date: the latest commit of a
-/// branch and nothing else. Gives what the user should know, if anything.
+/// The age at which a clone is updated.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Clones a repository that the settings refer to, or updates its clone: only the latest commit of
+/// a branch. Returns a notice for the user if that fails.
 pub(super) async fn repository(clone: &RepositoryClone, environment: &Environment) -> Option<String> {
     let marker = clone.dir.join(".git").join("FETCH_HEAD");
-    let there = clone.dir.join(".git").is_dir();
+    let exists = clone.dir.join(".git").is_dir();
     let age = std::fs::metadata(&marker).or_else(|_| std::fs::metadata(clone.dir.join(".git/HEAD")));
     let age = age.and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
-    if there && age.is_some_and(|age| age < FRESH) {
+    if exists && age.is_some_and(|age| age < UPDATE_INTERVAL) {
         return None;
     }
     let branch = clone.branch.as_deref().unwrap_or("HEAD");
-    let done = match there {
-        true => match git(&["fetch", "-q", "--depth=1", "origin", branch], &clone.dir, environment).await {
-            Ok(()) => git(&["reset", "-q", "--hard", "FETCH_HEAD"], &clone.dir, environment).await,
-            Err(why) => Err(why),
-        },
-        false => cloned(clone, environment).await,
-    };
+    let done = if exists { update(clone, branch, environment).await } else { cloned(clone, environment).await };
     let why = done.err()?;
-    let kept = if there { "what was cloned before is used" } else { "it is missing" };
-    Some(format!("The repository {} could not be cloned, so {kept}: {why}", clone.address))
+    let fallback = if exists { "what was cloned before is used" } else { "it is missing" };
+    Some(format!("The repository {} could not be cloned, so {fallback}: {why}", clone.address))
 }
 
-/// Clones beside the place and moves it there, so that nobody finds half of one.
+async fn update(clone: &RepositoryClone, branch: &str, environment: &Environment) -> Result<(), String> {
+    git(&["fetch", "-q", "--depth=1", "origin", branch], &clone.dir, environment).await?;
+    git(&["reset", "-q", "--hard", "FETCH_HEAD"], &clone.dir, environment).await
+}
+
+/// Clones into a temporary directory and renames it, so that no reader finds an incomplete clone.
 async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<(), String> {
     let parent = clone.dir.parent().unwrap_or(Path::new("/")).to_path_buf();
     let made = || -> io::Result<tempfile::TempDir> {
@@ -191,22 +198,23 @@ async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<()
     }
 }
 
-/// Runs git without hooks, filters of the repository's choice, or questions at a terminal.
+/// Runs git without hooks, without filters chosen by the repository, and without questions at a
+/// terminal.
 async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(), String> {
     let safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.ext.allow=never"];
     let args: Vec<&str> = safe.into_iter().chain(args.iter().copied()).collect();
     let env = [("GIT_TERMINAL_PROMPT", "0"), ("GIT_ASKPASS", "true"), ("SSH_ASKPASS", "true")];
-    match process::run("git", &args, cwd, &env, environment, CLONING).await {
+    match process::run("git", &args, cwd, &env, environment, GIT_TIMEOUT).await {
         Ok(ran) if ran.status.success() => Ok(()),
         Ok(ran) => {
-            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-            Err(said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("git failed").trim().to_owned())
+            let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
+            Err(printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("git failed").trim().to_owned())
         }
         Err(e) => Err(e.to_string()),
     }
 }
 
-/// Reading certificates takes milliseconds that nobody should wait for.
+/// Prepares the client on a thread that may block, because reading certificates takes milliseconds.
 async fn warm(client: &Arc<HttpClient>, address: &str) {
     if address.starts_with("https://") {
         let client = client.clone();
@@ -215,18 +223,20 @@ async fn warm(client: &Arc<HttpClient>, address: &str) {
 }
 
 async fn get(client: &HttpClient, address: &str, headers: &[(String, String)]) -> Result<String, String> {
-    let fetched = tokio::time::timeout(PATIENCE, client.get("The server", address, headers, instruction::LARGEST));
+    let fetched =
+        tokio::time::timeout(REQUEST_TIMEOUT, client.get("The server", address, headers, instruction::LARGEST));
     match fetched.await {
         Ok(Ok(body)) => Ok(String::from_utf8_lossy(&body).into_owned()),
         Ok(Err(e)) => Err(e.to_string()),
-        Err(_) => Err(format!("there was no answer within {} seconds", PATIENCE.as_secs())),
+        Err(_) => Err(format!("there was no answer within {} seconds", REQUEST_TIMEOUT.as_secs())),
     }
 }
 
-/// Keeps a text, if it is another one than before: a file that is written again looks changed.
-async fn keep(file: std::path::PathBuf, text: String) -> Result<(), String> {
+/// Stores a text, unless the file has it already: a file that is written again would count as
+/// changed.
+async fn store(file: std::path::PathBuf, text: String) -> Result<(), String> {
     let write = move || -> io::Result<()> {
-        if std::fs::read_to_string(&file).is_ok_and(|kept| kept == text) {
+        if std::fs::read_to_string(&file).is_ok_and(|stored| stored == text) {
             return Ok(());
         }
         let dir = file.parent().unwrap_or(Path::new("/"));
@@ -247,7 +257,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_repository_is_cloned_once_and_what_cannot_be_is_said() {
+    async fn repository_is_cloned_once_and_failure_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().display().to_string();
         let path = std::env::join_paths(["/usr/local/bin", "/usr/bin", "/bin"]).unwrap().into_string().unwrap();
@@ -273,8 +283,10 @@ mod tests {
         assert_eq!(repository(&clone, &environment).await, None);
         assert_eq!(std::fs::read_to_string(clone.dir.join("hello.txt")).unwrap(), "Hello.");
         assert_eq!(repository(&clone, &environment).await, None, "it is there");
-        (clone.branch, clone.dir) = (Some("nowhere".into()), dir.path().join("cache/references/other"));
-        let said = repository(&clone, &environment).await.unwrap();
-        assert!(said.contains("so it is missing") && !clone.dir.exists(), "{said}");
+        clone.branch = Some("nowhere".into());
+        clone.dir = dir.path().join("cache/references/other");
+        let notice = repository(&clone, &environment).await.unwrap();
+        assert!(notice.contains("so it is missing"), "{notice}");
+        assert!(!clone.dir.exists(), "{notice}");
     }
 }

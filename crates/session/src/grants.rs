@@ -1,5 +1,5 @@
-//! What the user allowed from now on: kept per project and agent, shared by all sessions of the
-//! project in this process, written to the store as it is given.
+//! Permissions that the user has granted with "always": stored per project and agent, shared by all
+//! sessions of the project in this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,14 +17,15 @@ pub struct Grants {
     project: String,
     environment: Environment,
     store: Store,
-    /// As rules that allow, by agent.
+    /// Allow rules by agent.
     held: watch::Sender<HashMap<String, Rules>>,
-    /// Where the damaged index lies with which earlier grants were lost, until a session says so.
+    /// The path of the damaged index in which earlier grants were lost, until a session reports
+    /// it.
     lost_with: Mutex<Option<String>>,
 }
 
 impl Grants {
-    /// Reads what was granted in a project before.
+    /// Reads the stored grants of a project.
     pub async fn open(project: &str, environment: &Environment, store: &Store) -> Arc<Self> {
         let stored = store.grants(project).await.unwrap_or_else(|e| {
             tracing::warn!("earlier grants are not known: {e}");
@@ -39,17 +40,18 @@ impl Grants {
         })
     }
 
-    /// Takes the path of the damaged index with which earlier grants were lost, for whoever tells the user.
+    /// Takes the path of the damaged index in which earlier grants were lost, for a notice to
+    /// the user.
     pub fn take_lost(&self) -> Option<String> {
         locked(&self.lost_with).take()
     }
 
-    /// What one agent was granted, as rules that allow.
+    /// Returns the grants of an agent as allow rules.
     pub fn of(&self, agent: &str) -> Rules {
         self.held.borrow().get(agent).cloned().unwrap_or_default()
     }
 
-    /// Grants patterns to an agent. Everyone who waits for an answer sees the change.
+    /// Grants patterns to an agent. All open questions of the project are notified.
     pub async fn give(&self, agent: &str, permission: &str, patterns: &[String]) {
         for pattern in patterns {
             let grant = Grant {
@@ -66,7 +68,7 @@ impl Grants {
         }
     }
 
-    /// Wakes when something was granted.
+    /// Returns a receiver that is notified of new grants.
     pub fn changes(&self) -> watch::Receiver<HashMap<String, Rules>> {
         self.held.subscribe()
     }

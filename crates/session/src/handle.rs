@@ -1,5 +1,5 @@
-//! The address of a session. Whatever is asked of it is queued before the function returns, so
-//! that two lines from the editor keep their order.
+//! The sending side of a session's mailbox. Every request is queued before the function returns, so
+//! that two lines from the client keep their order.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::builtin::BuiltinCommand;
-use super::choices::{ChoiceChange, ChoicesOnTheWay, SentChange};
+use super::choices::{ChoiceChange, PendingChoices, SentChange};
 use super::project::ProjectConfig;
 use crate::turn::{Choice, Outcome};
 use base::approvals::Approvals;
@@ -22,7 +22,7 @@ use sandbox::Level;
 use tools::confinement::Confinement;
 use transcript::{Content, ModelRef};
 
-/// How much mail may wait.
+/// The capacity of the mailbox.
 pub(super) const WAITING: usize = 64;
 
 #[derive(Clone)]
@@ -31,55 +31,57 @@ pub struct Handle {
     pub cwd: PathBuf,
     pub(super) project: watch::Receiver<Arc<ProjectConfig>>,
     pub(super) servers: Arc<McpServers>,
-    /// What the user is to hear at the first turn.
+    /// Notices for the user, shown at the first turn.
     pub(super) notices: Arc<[Event]>,
-    /// Whether the first turn has begun.
+    /// Whether the first turn has started.
     pub(super) greeted: Arc<AtomicBool>,
     /// Numbers the prompts, from 1.
     pub(super) prompts: Arc<AtomicU64>,
-    /// Beside the mailbox, so that a full one keeps no cancel waiting.
+    /// Separate from the mailbox, so that a full mailbox does not delay a cancel.
     pub(super) cancels: mpsc::UnboundedSender<CancelScope>,
     pub(super) mailbox: mpsc::Sender<MailboxMessage>,
     pub(super) choice: watch::Receiver<Choice>,
-    /// What the system can forbid commands.
+    /// The sandbox of commands.
     pub(super) confinement: Confinement,
-    /// What was chosen, its mail still on its way.
-    pub(super) said: Arc<ChoicesOnTheWay>,
-    /// What is to be shown between turns.
+    /// Choices that were sent but not yet applied.
+    pub(super) pending: Arc<PendingChoices>,
+    /// The sender of events that belong to no turn.
     pub(super) asides: broadcast::Sender<Event>,
-    /// Ends when another process has asked for the session.
+    /// Cancelled when another process has asked for the session.
     pub(super) taken: CancellationToken,
 }
 
-/// What a session can be asked to do.
+/// A request to a session.
 pub enum MailboxMessage {
     Prompt(Prompt),
-    /// Go on with another agent, model or way of steering. Answered when that is in the store's queue.
+    /// Continue with another agent, model or steering. Answered when the change is in the
+    /// store's queue.
     Choose(SentChange, oneshot::Sender<()>),
-    /// Be called this from now on.
+    /// Change the title.
     Title(String, oneshot::Sender<()>),
-    /// Be put aside no longer.
+    /// Unarchive the session.
     TakeBack(oneshot::Sender<()>),
-    /// Stop, let go of the store, and end.
+    /// Cancel the turn, release the session in the store, and end.
     Close {
         done: oneshot::Sender<()>,
-        /// It is opened again at once: where nothing was said in it, the store keeps it until then.
+        /// Whether the session is opened again immediately: the store then keeps it even if
+        /// it is empty.
         reopens: bool,
     },
 }
 
-/// Completes when something the user chose is in the store's queue; fails where the session ended first.
+/// Completes when a change of the user is in the store's queue; fails if the session ends first.
 pub type SavedReceiver = oneshot::Receiver<()>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelScope {
-    /// All that were sent up to this one, running or waiting.
+    /// All prompts up to this number, running or waiting.
     UpTo(u64),
     Only(u64),
 }
 
 impl CancelScope {
-    /// Whether it is about a prompt.
+    /// Whether it applies to a prompt.
     pub fn covers(self, number: u64) -> bool {
         match self {
             Self::UpTo(last) => number <= last,
@@ -90,21 +92,21 @@ impl CancelScope {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromptInput {
-    /// A turn of the model, about what the user said.
+    /// A message from the user, for a turn of the model.
     Message(Vec<Content>),
-    /// Something the session does by itself.
+    /// A built-in command.
     Builtin(BuiltinCommand),
 }
 
 impl PromptInput {
-    /// What tells whether it is one that was sent before.
+    /// Returns the key that identifies a prompt that is sent again.
     pub fn idempotency_key(&self) -> Option<&str> {
         let Self::Message(content) = self else { return None };
         idempotency_key(content)
     }
 }
 
-/// What tells whether a prompt is one that was sent before.
+/// Returns the key that identifies a prompt that is sent again.
 pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
     content.iter().find_map(|content| match content {
         Content::PromptOptions(options) => options.idempotency_key.as_deref(),
@@ -113,7 +115,7 @@ pub(super) fn idempotency_key(content: &[Content]) -> Option<&str> {
 }
 
 pub struct Prompt {
-    /// Its place among the session's prompts.
+    /// Its number among the session's prompts.
     pub number: u64,
     pub work: PromptInput,
     pub outlet: Outlet,
@@ -123,36 +125,38 @@ pub struct Prompt {
 #[derive(Debug)]
 pub struct TurnEnd {
     pub outcome: Outcome,
-    /// The result in the shape that was asked for.
+    /// The structured result, if one was requested.
     pub structured: Option<Value>,
-    /// To be dropped when the editor has been told: the next turn begins after that, so that the
-    /// words of two turns never mix.
+    /// Dropped by the receiver when the client has been notified: the next turn begins after
+    /// that, so that the texts of two turns never mix.
     pub told: oneshot::Sender<()>,
 }
 
 impl TurnEnd {
-    /// An end, and what completes when it was told.
+    /// Returns the end of a turn, and a receiver that completes when the client has been
+    /// notified.
     pub(super) fn new(outcome: Outcome) -> (Self, oneshot::Receiver<()>) {
         let (told, heard) = oneshot::channel();
         (Self { outcome, structured: None, told }, heard)
     }
 }
 
-/// A turn that was asked for.
+/// A turn that was requested.
 pub struct PendingTurn {
-    /// Its prompt's place among the session's prompts.
+    /// The number of its prompt among the session's prompts.
     pub number: u64,
     pub events: Receiver<TurnMessage>,
-    /// How it ends. A session that ends first drops it: the turn is cancelled then.
+    /// The outcome. A session that ends first drops the sender: the turn is then cancelled.
     pub outcome: oneshot::Receiver<TurnEnd>,
 }
 
-/// The session takes no more mail: it is closed, or far too much is waiting.
+/// The reason why the mailbox takes no more messages: the session is closed, or too many are
+/// waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
     #[error("the session is closed")]
     Closed,
-    /// Another process has it now.
+    /// Another process has taken the session over.
     #[error("another adjutant process has taken this session over; load it again, twice if need be, to take it back")]
     Taken,
     #[error("{WAITING} messages are waiting in this session already; wait for answers or cancel")]
@@ -160,8 +164,9 @@ pub enum MailboxError {
 }
 
 impl Handle {
-    /// Starts the MCP servers, so that they are there when the first prompt comes. Ten of them take as long as
-    /// everything else that opens a session: its editor is answered first. A turn starts what is not there yet.
+    /// Starts the MCP servers, so that they are ready at the first prompt. Called after the
+    /// client has been answered, because ten servers take as long to start as everything else
+    /// that opens a session. A turn starts those that are missing.
     pub fn start_servers(&self) {
         self.servers.reconcile(&self.project.borrow().settings.mcp);
     }
@@ -178,18 +183,18 @@ impl Handle {
         Ok(PendingTurn { number, events, outcome: ended })
     }
 
-    /// Stops the running turn, and forgets the prompts that wait.
+    /// Cancels the running turn, and drops the waiting prompts.
     pub fn cancel(&self) {
-        // A session that is closed has nothing to cancel.
+        // Fails only if the session is closed, and then there is no turn to cancel.
         self.cancels.send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
     }
 
     pub fn cancel_one(&self, number: u64) {
-        // A session that is closed has nothing to cancel.
+        // Fails only if the session is closed, and then there is no turn to cancel.
         self.cancels.send(CancelScope::Only(number)).ok();
     }
 
-    /// Chooses the agent for the steps to come. The caller has checked that it exists.
+    /// Chooses the agent of the following steps. The caller has checked that it exists.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -197,7 +202,7 @@ impl Handle {
         self.choose(ChoiceChange::Agent(name.into()))
     }
 
-    /// Chooses the model for the steps to come. The caller has checked that it exists.
+    /// Chooses the model of the following steps. The caller has checked that it exists.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -205,7 +210,7 @@ impl Handle {
         self.choose(ChoiceChange::Model(model))
     }
 
-    /// Gives the session the title its user wants.
+    /// Sets the title that the user has given.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -214,7 +219,7 @@ impl Handle {
         self.send(MailboxMessage::Title(title.into(), written)).map(|()| done)
     }
 
-    /// Says that its user has not put it aside any more.
+    /// Unarchives the session.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -223,7 +228,7 @@ impl Handle {
         self.send(MailboxMessage::TakeBack(written)).map(|()| done)
     }
 
-    /// What comes between turns from now on: titles, notices.
+    /// Returns the events between turns from now on: titles, notices.
     pub fn asides(&self) -> broadcast::Receiver<Event> {
         self.asides.subscribe()
     }
@@ -233,7 +238,7 @@ impl Handle {
         self.mailbox.closed().await;
     }
 
-    /// Chooses whether words that come while a turn runs are heard in it, or answered after it.
+    /// Chooses whether messages sent during a turn reach that turn, or are answered after it.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -241,7 +246,7 @@ impl Handle {
         self.choose(ChoiceChange::Steer(steer))
     }
 
-    /// Chooses how much is asked from now on, in subagents at work as well.
+    /// Chooses the approval mode from now on, for running subagents as well.
     ///
     /// # Errors
     /// [`MailboxError`].
@@ -251,23 +256,24 @@ impl Handle {
 
     fn choose(&self, change: ChoiceChange) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.said.send(change, |change| self.send(MailboxMessage::Choose(change, written))).map(|()| done)
+        self.pending.send(change, |change| self.send(MailboxMessage::Choose(change, written))).map(|()| done)
     }
 
-    /// Tries the sandbox for commands of those who may edit, unless that was done or none is wanted. Says whether it
-    /// holds, which was not known before.
+    /// Tests the sandbox for commands of agents that may edit, unless it was tested before or
+    /// none is configured. Returns whether it is newly known to work.
     pub async fn try_sandbox(&self) -> bool {
         let confinement = self.confined();
         let before = confinement.is_known_to_hold();
         confinement.holds().await && !before
     }
 
-    /// What the user is to be told of the sandbox that was tried for commands of those who may edit, once.
+    /// Returns the notice about the sandbox that was tested for commands of agents that may
+    /// edit, once.
     pub fn sandbox_notice(&self) -> Option<Event> {
         self.confined().notice()
     }
 
-    /// Whether a sandbox was tried that holds commands of those who may edit.
+    /// Whether a sandbox for commands of agents that may edit was tested and works.
     pub fn sandboxes(&self) -> bool {
         self.confined().is_known_to_hold()
     }
@@ -276,13 +282,14 @@ impl Handle {
         self.confinement.at(Level::WorkspaceWrite, &self.project.borrow().settings)
     }
 
-    /// Cancels what runs, lets go of the store, ends the session's task.
+    /// Cancels the running turn, releases the session in the store, and ends the session's
+    /// task.
     pub async fn close(&self) {
         self.end(false).await;
     }
 
-    /// The same for a session that the store is asked for again at once, or told to let go of
-    /// ([`store::Store::close`]): one in which nothing was said is not gone meanwhile.
+    /// Closes a session that the store will open or release ([`store::Store::close`])
+    /// immediately: an empty session is not deleted in between.
     pub(super) async fn close_to_reopen(&self) {
         self.end(true).await;
     }
@@ -295,30 +302,31 @@ impl Handle {
         }
     }
 
-    /// What the user is to hear when the first turn begins; none from the second one on.
+    /// Returns the notices for the first turn; `None` from the second call on.
     pub fn greeting(&self) -> Option<&[Event]> {
         (!self.greeted.swap(true, Ordering::Relaxed)).then_some(&self.notices)
     }
 
-    /// What its files say now: who can speak, who can be asked, which commands there are. It is
-    /// replaced when a turn begins and a file has changed.
+    /// Returns the present configuration: agents, models, commands. It is replaced at the start
+    /// of a turn if a file has changed.
     pub fn project(&self) -> Arc<ProjectConfig> {
         self.project.borrow().clone()
     }
 
-    /// The `/words` that can be said now: those of the files, and the prompts of the servers that are there.
+    /// Returns the commands that are available now: those of the configuration, and the prompts
+    /// of connected MCP servers.
     pub fn commands(&self) -> Vec<CommandInfo> {
         self.project().commands.with_prompts(&self.servers)
     }
 
-    /// Waits until the prompts of a server may be others.
+    /// Returns a receiver that is notified when the prompts of an MCP server may have changed.
     pub fn server_changes(&self) -> watch::Receiver<u64> {
         self.servers.changes()
     }
 
-    /// What is chosen, with what is still on its way.
+    /// Returns the choice, including changes that were sent but not yet applied.
     pub fn choice(&self) -> Choice {
-        self.said.after(&self.choice)
+        self.pending.after(&self.choice)
     }
 
     fn send(&self, mail: MailboxMessage) -> Result<(), MailboxError> {

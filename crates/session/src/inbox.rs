@@ -1,4 +1,4 @@
-//! What waits for a session: prompts in their order, and cancels that may be about them.
+//! The queue of a session: prompts in order, and cancels that may apply to them.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ pub(super) struct Inbox {
     pub(super) cancels: mpsc::UnboundedReceiver<CancelScope>,
     /// Prompts that were taken out of the mailbox while a turn was running.
     waiting: VecDeque<Prompt>,
-    /// Cancels that may be about prompts still in the mailbox: they overtake it.
+    /// Cancels that may apply to prompts still in the mailbox: they overtake it.
     cancelled: Vec<CancelScope>,
-    /// The idempotency key of the prompt that was taken last.
+    /// The idempotency key of the last prompt that was taken.
     key: Option<String>,
-    /// Tells the running turn that the first of those that wait is for the model to hear now.
+    /// Tells the running turn whether the first waiting prompt is for the model to receive now.
     spoken: watch::Sender<bool>,
 }
 
@@ -43,10 +43,10 @@ impl Inbox {
         self.waiting.is_empty()
     }
 
-    /// Remembers a cancel, and answers the prompt it is about where that waits here.
+    /// Records a cancel, and answers the prompt it applies to if that waits here.
     pub(super) fn cancel(&mut self, cancel: CancelScope) {
         self.cancelled.push(cancel);
-        // Prompts that an `UpTo` covers are answered when it is their turn, in order.
+        // Prompts that an `UpTo` covers are answered in order, when they are taken.
         if let CancelScope::Only(_) = cancel
             && let Some(at) = self.waiting.iter().position(|next| cancel.covers(next.number))
             && let Some(gone) = self.waiting.remove(at)
@@ -60,7 +60,7 @@ impl Inbox {
         while let Ok(cancel) = self.cancels.try_recv() {
             self.cancelled.push(cancel);
         }
-        // Prompts come in order: what is about earlier ones has done its work.
+        // Prompts come in order, so cancels of earlier ones are no longer needed.
         let cancelled = self.cancelled.iter().any(|cancel| cancel.covers(number));
         self.cancelled.retain(|cancel| match cancel {
             CancelScope::UpTo(last) => *last > number,
@@ -69,21 +69,22 @@ impl Inbox {
         cancelled
     }
 
-    /// Tells the running turn whether someone's words wait that it should stop for. A built-in command waits
-    /// until it has ended, and so does what was said after the command, and the running prompt sent once more.
-    pub(super) fn tell_turn(&self, steers: bool) {
-        let again = |next: &Prompt| self.key.is_some() && next.work.idempotency_key() == self.key.as_deref();
-        let says = |next: &Prompt| matches!(next.work, PromptInput::Message(_)) && !again(next);
-        let says = self.waiting.front().is_some_and(says);
-        self.spoken.send_replace(says && steers);
+    /// Notifies the running turn whether it should stop for a waiting message. Built-in
+    /// commands and the messages after them wait until the turn has ended, and so does the
+    /// running prompt if it is sent again.
+    pub(super) fn update_spoken(&self, steers: bool) {
+        let is_same = |next: &Prompt| self.key.is_some() && next.work.idempotency_key() == self.key.as_deref();
+        let is_new = |next: &Prompt| matches!(next.work, PromptInput::Message(_)) && !is_same(next);
+        let has_message = self.waiting.front().is_some_and(is_new);
+        self.spoken.send_replace(has_message && steers);
     }
 
-    /// Answers all that wait here, in order: they will not be run.
+    /// Answers all waiting prompts in order as cancelled.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.drain(..).for_each(forget);
     }
 
-    /// Takes no more mail, and answers the prompts in it.
+    /// Closes the mailbox, and answers the prompts in it as cancelled.
     pub(super) fn close(mut self) {
         self.mailbox.close();
         while let Ok(mail) = self.mailbox.try_recv() {
@@ -94,8 +95,8 @@ impl Inbox {
     }
 }
 
-/// Answers a prompt that will not be run.
+/// Answers a prompt as cancelled.
 pub(super) fn forget(prompt: Prompt) {
-    // An editor that is gone has no use for the outcome.
+    // The receiver is dropped if the client has disconnected.
     prompt.outcome.send(TurnEnd::new(Outcome::Cancelled).0).ok();
 }

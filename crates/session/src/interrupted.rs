@@ -1,6 +1,6 @@
-//! What was under way when a process was killed. The files that its last step was about to change were
-//! written down before it changed them; what became of them is seen when the session is opened again,
-//! so that such a step can be taken back like any other.
+//! Work that was interrupted when a process was killed. The files that its last step was about to
+//! change were recorded in advance; their state is determined when the session is opened again, so
+//! that such a step can be undone like any other.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,8 +15,8 @@ use store::Record;
 use tools::disk;
 use transcript::{CallState, Content, FailureCause, FileChange, Message, Part};
 
-/// Finds out what steps that were cut off did to their files, and clears away what they left
-/// unfinished. Gives back the parts that changed.
+/// Determines the file changes of interrupted steps, and removes their temporary files. Returns the
+/// parts that changed.
 pub(super) async fn settle(
     history: History,
     record: &Record,
@@ -29,14 +29,14 @@ pub(super) async fn settle(
     if !cut_off && half_undone.is_empty() {
         return (history, Vec::new());
     }
-    let kept = history.clone();
+    let original = history.clone();
     let work = move || {
         sweep(&half_undone);
         look(history, &tracker)
     };
     spawn_blocking(work).await.unwrap_or_else(|e| {
         tracing::error!("what an interrupted step did is not known: {e}");
-        (kept, Vec::new())
+        (original, Vec::new())
     })
 }
 
@@ -57,14 +57,15 @@ fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Pa
     (history, settled)
 }
 
-/// Clears away what was left unfinished beside these files.
+/// Removes temporary files that were left next to these files.
 pub(super) fn sweep(files: &[FileChange]) {
     let dirs: BTreeSet<&Path> = files.iter().filter_map(|change| Path::new(&change.path).parent()).collect();
     dirs.into_iter().for_each(disk::sweep);
 }
 
-/// Of the edits that were planned, those that were made. Where a file is something else altogether,
-/// somebody has been at it since: they all stay, and an undo leaves the file alone and says so.
+/// Returns those of the planned edits that were made. If a file is in none of the planned states,
+/// another process has changed it since: all edits are returned, and an undo leaves the file alone
+/// and reports it.
 fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
     let paths: BTreeSet<String> = planned.iter().map(|change| change.path.clone()).collect();
     let mut made = Vec::new();
@@ -79,7 +80,7 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
             }
         };
         let nothing = tracker.keep(b"").map(|state| state.hash).unwrap_or_default();
-        // What was meant to have no words may be there, without any.
+        // A file that was to be empty may exist with no content.
         let empty = now.as_ref().is_some_and(|now| now.hash == nothing);
         let is = |edit: &FileChange| edit.new == now || (edit.new.is_none() && empty);
         match edits.iter().rposition(is) {
@@ -95,8 +96,8 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
     made
 }
 
-/// The commands among some messages that were cut off by the end of a process: what they changed is
-/// nowhere recorded.
+/// Returns the commands in some messages that were interrupted by the end of a process, and whose
+/// file changes are therefore unknown.
 pub(super) fn commands(messages: &[Message]) -> Vec<String> {
     let calls = messages.iter().flat_map(Message::calls);
     let unknown = calls.filter(|call| match &call.state {
@@ -112,9 +113,10 @@ mod tests {
 
     use super::*;
 
-    /// For every way a file can be found: how many of the planned edits were made.
+    /// Checks the number of planned edits that were made, for every state in which a file can
+    /// be found.
     #[test]
-    fn what_was_planned_is_compared_with_what_is() {
+    fn planned_edits_are_compared_with_present_file() {
         let dir = tempfile::tempdir().unwrap();
         let tracker = Tracker::new(&dir.path().join("data"), dir.path(), None);
         let path = dir.path().join("f");

@@ -1,5 +1,5 @@
-//! Conversations. A session is an actor: a task that owns the history, the choice of agent and
-//! model, and the running turn; everyone else holds a [`handle::Handle`] and sends it mail.
+//! Sessions. A session is an actor: a task that owns the history, the choice of agent and model,
+//! and the running turn; other tasks send it messages through a [`handle::Handle`].
 
 pub mod access;
 pub mod actor;
@@ -11,16 +11,15 @@ mod choices;
 pub mod commands;
 pub mod configuration;
 pub mod diff;
-mod door;
 pub mod elsewhere;
+mod fallback_title;
 mod fetch;
-mod first_words;
 pub mod grants;
 pub mod handle;
 mod inbox;
 mod interrupted;
-mod janitor;
 mod live;
+mod maintenance;
 pub mod mention;
 pub mod models;
 pub mod open;
@@ -32,6 +31,7 @@ pub mod replay;
 pub mod revert;
 mod review;
 mod sample;
+mod session_control;
 mod sessions;
 pub mod title;
 mod trust;

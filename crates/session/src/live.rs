@@ -1,6 +1,6 @@
-//! The sessions that are open in this process: who has a session's history, which subagents are at work,
-//! and how another process asks for one of ours. Everything here is a std mutex around a map or a set: a
-//! leaf, never held across an await.
+//! The sessions that are open in this process: the owners of their histories, the running
+//! subagents, and requests of other processes for them. All state is in std mutexes around maps and
+//! sets, never held across an await.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use store::{OwnerRequest, Store, TakeoverRequests};
 
 #[derive(Default)]
 pub(super) struct LiveSessions {
-    /// Sessions whose history somebody in this process holds.
+    /// Sessions whose history is in use in this process.
     held: Mutex<HashSet<SessionId>>,
-    /// The subagents at work, and what stops them.
+    /// The running subagents, with the tokens that cancel them.
     working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
-    /// Who is to hear that another process wants a session.
+    /// The tokens that are cancelled when another process wants a session.
     wanted: Mutex<HashMap<SessionId, CancellationToken>>,
-    /// What ends the turn of a session. It asks its mailbox, and waits for nothing.
+    /// The functions that cancel the turn of a session. They send a message and do not wait.
     cancels: Mutex<HashMap<SessionId, Box<dyn Fn() + Send>>>,
-    /// Sessions that were refused because another process has them, and how they were asked for.
+    /// Sessions that were refused because another process has them, and the way of the attempt.
     pub(super) refused: Mutex<HashSet<(SessionId, &'static str)>>,
-    /// Others can ask for this process's sessions.
+    /// Whether other processes can ask for this process's sessions.
     listening: AtomicBool,
 }
 
-/// A subagent at work: it can be stopped by its session's id.
+/// The registration of a running subagent, which can be stopped by its session's id.
 pub(super) struct SubagentGuard {
     working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
     id: SessionId,
@@ -41,7 +41,8 @@ impl Drop for SubagentGuard {
     }
 }
 
-/// The right to a session's history: nobody else in this process has it. What the session could be asked goes with it.
+/// The exclusive use of a session's history in this process. Dropping it also removes the session's
+/// tokens and cancel function.
 pub(super) struct HistoryGuard {
     live: Arc<LiveSessions>,
     id: SessionId,
@@ -49,7 +50,7 @@ pub(super) struct HistoryGuard {
 
 impl Drop for HistoryGuard {
     fn drop(&mut self) {
-        // Before somebody else can claim it, who will be asked instead.
+        // Removed first, because the next owner of the session adds its own.
         let wanted = locked(&self.live.wanted).remove(&self.id);
         let cancel = locked(&self.live.cancels).remove(&self.id);
         locked(&self.live.held).remove(&self.id);
@@ -58,7 +59,7 @@ impl Drop for HistoryGuard {
 }
 
 impl LiveSessions {
-    /// Claims a session's history; none while somebody else has it.
+    /// Claims a session's history; returns `None` while it is in use.
     pub(super) fn claim(self: &Arc<Self>, id: &SessionId) -> Option<HistoryGuard> {
         let new = locked(&self.held).insert(id.clone());
         new.then(|| HistoryGuard { live: self.clone(), id: id.clone() })
@@ -68,19 +69,20 @@ impl LiveSessions {
         locked(&self.held).contains(id)
     }
 
-    /// Makes a subagent's session one that can be stopped, as long as it works.
+    /// Registers a running subagent, so that it can be stopped.
     pub(super) fn works(&self, id: &SessionId, cancelled: &CancellationToken) -> SubagentGuard {
         locked(&self.working).insert(id.clone(), cancelled.clone());
         SubagentGuard { working: self.working.clone(), id: id.clone() }
     }
 
-    /// Stops a subagent at work, and nobody else. Says whether there is one.
+    /// Stops a running subagent, but no other session. Returns whether there is one.
     pub(super) fn stop_subagent(&self, id: &SessionId) -> bool {
         let working = locked(&self.working).get(id).cloned();
         working.inspect(CancellationToken::cancel).is_some()
     }
 
-    /// Lets other processes ask for a session of ours: the token ends when one does.
+    /// Lets other processes ask for this session: the returned token is cancelled when one
+    /// does.
     pub(super) fn offer(
         self: &Arc<Self>,
         id: &SessionId,
@@ -89,10 +91,12 @@ impl LiveSessions {
         ended: &CancellationToken,
     ) -> CancellationToken {
         let wanted = CancellationToken::new();
-        // A token of an earlier opening of the session has nobody left who waits for it.
+        // A token of an earlier opening of the session has no waiter any more.
         drop(locked(&self.wanted).insert(id.clone(), wanted.clone()));
         if !self.listening.swap(true, Ordering::Relaxed) {
-            let (live, store, ended) = (self.clone(), store.clone(), ended.clone());
+            let live = self.clone();
+            let store = store.clone();
+            let ended = ended.clone();
             base::task::spawn_in(tasks, async move {
                 match store.requests().await {
                     Ok(requests) => live.listen(requests, ended).await,
@@ -103,7 +107,7 @@ impl LiveSessions {
         wanted
     }
 
-    /// Lets other processes end what runs in a session of ours.
+    /// Lets other processes cancel the turn of this session.
     pub(super) fn obeys(&self, id: &SessionId, cancel: impl Fn() + Send + 'static) {
         drop(locked(&self.cancels).insert(id.clone(), Box::new(cancel)));
     }
@@ -115,7 +119,7 @@ impl LiveSessions {
         }
     }
 
-    /// Hears who wants a session of ours, until the process ends.
+    /// Serves requests of other processes until this process ends.
     async fn listen(self: Arc<Self>, mut requests: TakeoverRequests, ended: CancellationToken) {
         loop {
             let wanted = tokio::select! {
@@ -144,7 +148,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_stays_of_a_session_that_is_over() {
+    async fn ended_session_leaves_no_state() {
         let live = Arc::<LiveSessions>::default();
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
@@ -160,14 +164,18 @@ mod tests {
             (guard, wanted)
         };
         let (guard, _wanted) = open();
-        assert!(live.holds(&id) && live.claim(&id).is_none());
+        assert!(live.holds(&id));
+        assert!(live.claim(&id).is_none());
         assert_eq!(Arc::strong_count(&asked), 2);
         drop(guard);
         assert_eq!(Arc::strong_count(&asked), 1);
-        assert!(locked(&live.wanted).is_empty() && locked(&live.cancels).is_empty() && !live.holds(&id));
-        // Whoever opens it again can be asked as well.
+        assert!(locked(&live.wanted).is_empty());
+        assert!(locked(&live.cancels).is_empty());
+        assert!(!live.holds(&id));
+        // A second opening is registered as well.
         let (_guard, _wanted) = open();
-        assert_eq!((locked(&live.wanted).len(), locked(&live.cancels).len()), (1, 1));
+        assert_eq!(locked(&live.wanted).len(), 1);
+        assert_eq!(locked(&live.cancels).len(), 1);
         ended.cancel();
     }
 }

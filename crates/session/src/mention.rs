@@ -1,6 +1,6 @@
-//! What a prompt refers to: `@name` is the subagent of that name, which is to be used; `@path` and the links
-//! an editor sends are files and directories, which are read like the model would read them; the address of a
-//! resource of an MCP server is read there.
+//! The references in a prompt: `@name` names a subagent to use; `@path` and the links of a client
+//! name files and directories, which are read as the model would read them; the address of a
+//! resource of an MCP server is read from the server.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ use prompts::CONTENTS_OF;
 use tools::pdf;
 use transcript::{Content, File, Text, attached};
 
-/// How many files a prompt may bring along, and how many bytes of text they may come to. The model reads the
-/// others itself if it needs them.
-const MOST_FILES: usize = 20;
-const MOST_TEXT: usize = 200_000;
+/// The files that a prompt may attach. The model reads further ones itself if it needs them.
+const MAX_FILES: usize = 20;
+/// The bytes of text that the attached files may have.
+const MAX_TEXT_BYTES: usize = 200_000;
 
-/// The number of different words behind an `@` that are looked for on the disk.
-const MAX_LOOKED_FOR: usize = 1_000;
+/// The number of different names after an `@` that are looked up on the disk.
+const MAX_LOOKUPS: usize = 1_000;
 
-/// Adds the subagents that a prompt names, and a note for the model that tells it to use them. `filled` is what a
-/// command of the prompt stands for.
+/// Adds the subagents that a prompt names, and a note that asks the model to use them. `filled` is
+/// the text of a command in the prompt.
 pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -> Vec<Content> {
     let known = |name: &str| agents.get(name).is_some_and(|agent| agent.is_subagent());
     let mut names: Vec<String> = Vec::new();
@@ -46,22 +46,24 @@ pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -
     }
     let text = prompts::reminder::MENTION.replace("{agents}", &names.join(", "));
     content.extend(names.into_iter().map(|name| Content::Agent { name }));
-    content.push(said(tagged(&text)));
+    content.push(hidden_text(tagged(&text)));
     content
 }
 
-/// Puts what a prompt's files and directories hold behind the piece that refers to them, each once.
+/// Adds the contents of a prompt's files and directories after the part that refers to them, each
+/// once.
 pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
     let mut reader = Reader { seen: HashSet::new(), fetched: HashSet::new(), text: 0, left_out: Vec::new() };
     let mut out = Vec::with_capacity(content.len());
-    // A subagent that does the work reads for itself.
+    // A subagent reads them itself.
     if content.iter().any(|piece| matches!(piece, Content::Subtask { .. })) {
         return content;
     }
     for piece in content {
         let references = match &piece {
-            // Of a link outside the project, which the editor may have put there by itself, the model learns
-            // the address; whoever wants to read it asks.
+            // Only the address of a link to a file outside the project is sent, because
+            // the client may have added it automatically; the model must ask to read
+            // it.
             Content::File(file) if file.data.is_none() => {
                 let inside = |found: &Reference| scope.project.worktree.contains(&normal(&found.path));
                 linked(file, &scope.project.cwd).filter(inside).into_iter().collect()
@@ -82,13 +84,13 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
     }
     if !reader.left_out.is_empty() {
         let names = reader.left_out.join(", ");
-        out.push(said(tagged(&format!("Not read for lack of room, read them if you need them: {names}"))));
+        out.push(hidden_text(tagged(&format!("Not read for lack of room, read them if you need them: {names}"))));
     }
     out
 }
 
-/// Makes the pictures of a prompt fit; what cannot be sent is told to the model and to the user. Of a PDF for a model
-/// that takes none the text is sent.
+/// Scales the pictures of a prompt to fit; pictures that cannot be sent are reported to the model
+/// and to the user. If the model does not accept PDFs, their text is sent.
 pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Content> {
     let mut out = Vec::with_capacity(content.len());
     for piece in content {
@@ -99,12 +101,12 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
                     Err(why) => {
                         let event = Event::Notice { severity: Severity::Warning, title: why.clone(), details: None };
                         scope.outlet.event(event).await;
-                        out.push(said(tagged(&why)));
+                        out.push(hidden_text(tagged(&why)));
                     }
                 }
             }
-            Content::File(file) => match in_words(&file, scope).await {
-                Some(words) => out.push(said(words)),
+            Content::File(file) => match pdf_text(&file, scope).await {
+                Some(text) => out.push(hidden_text(text)),
                 None => out.push(Content::File(file)),
             },
             other => out.push(other),
@@ -113,8 +115,8 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
     out
 }
 
-/// What stands in the place of a PDF that a prompt brings along, where its model takes none.
-async fn in_words(file: &File, scope: &TurnContext) -> Option<String> {
+/// Returns the text of an attached PDF, if the model does not accept PDFs.
+async fn pdf_text(file: &File, scope: &TurnContext) -> Option<String> {
     let agent = frame::agent(scope).ok()?;
     let (model, _) = scope.project.models.find(&frame::model(scope, &agent)).ok()?;
     if model.pdf {
@@ -123,7 +125,7 @@ async fn in_words(file: &File, scope: &TurnContext) -> Option<String> {
     pdf::words(file, &tool_context::context(scope, &agent, &scope.call_id())).await
 }
 
-/// The resources of servers that a piece names: in its words, or as a link of the editor.
+/// Returns the resources of MCP servers that a part names: in its text, or as a link of the client.
 async fn resources(piece: &Content, scope: &TurnContext) -> Vec<NamedResource> {
     let (link, text) = match piece {
         Content::File(file) if file.data.is_none() => (file.uri.as_deref(), None),
@@ -151,7 +153,7 @@ impl Reader {
         if scope.cancelled.is_cancelled() || self.seen.contains(&reference) {
             return Vec::new();
         }
-        if self.seen.len() >= MOST_FILES || self.text >= MOST_TEXT {
+        if self.seen.len() >= MAX_FILES || self.text >= MAX_TEXT_BYTES {
             self.left_out.push(path);
             return Vec::new();
         }
@@ -161,49 +163,51 @@ impl Reader {
         match insert::read(draft, scope, &agent, &path, lines).await {
             Ok(output) => {
                 self.text += output.text.len();
-                let text = said(format!("{CONTENTS_OF}{path}:\n{}", output.text));
+                let text = hidden_text(format!("{CONTENTS_OF}{path}:\n{}", output.text));
                 std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
             }
-            Err(why) => vec![said(format!("{path} was not read: {why}."))],
+            Err(why) => vec![hidden_text(format!("{path} was not read: {why}."))],
         }
     }
 }
 
 impl Reader {
-    /// Reads a resource of a server.
+    /// Reads a resource of an MCP server.
     async fn fetch(&mut self, named: &NamedResource, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
         let NamedResource { server, uri } = named;
         if scope.cancelled.is_cancelled() || !self.fetched.insert(named.clone()) {
             return Vec::new();
         }
-        if self.fetched.len() > MOST_FILES || self.text >= MOST_TEXT {
+        if self.fetched.len() > MAX_FILES || self.text >= MAX_TEXT_BYTES {
             self.left_out.push(uri.clone());
             return Vec::new();
         }
         let agent = scope.project.agents.get(&scope.choice.borrow().agent);
         let Some(agent) = agent else { return Vec::new() };
-        let (reader, input) = (scope.resources.servers.reader(), json!({"server": server, "uri": uri}));
+        let reader = scope.resources.servers.reader();
+        let input = json!({"server": server, "uri": uri});
         match insert::call(draft, scope, &agent, &reader, input).await {
             Ok(output) => {
-                let most = MOST_TEXT.saturating_sub(self.text);
-                let text = base::text::head(&output.text, most);
+                let max = MAX_TEXT_BYTES.saturating_sub(self.text);
+                let text = base::text::head(&output.text, max);
                 self.text += text.len();
-                let text = said(format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{text}"));
+                let text = hidden_text(format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{text}"));
                 std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
             }
-            Err(why) => vec![said(format!("{uri} of the MCP server {server} was not read: {why}."))],
+            Err(why) => vec![hidden_text(format!("{uri} of the MCP server {server} was not read: {why}."))],
         }
     }
 }
 
-/// A file or a directory, as an absolute path, and the lines of it that are meant.
+/// A file or a directory, as an absolute path, and the lines of it that are referred to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Reference {
     path: PathBuf,
     lines: Option<LineRange>,
 }
 
-/// What the user typed: an attached file is not, nor what nobody sees or the model does not get.
+/// Returns a text typed by the user: not an attached file, and not a text that the user or the
+/// model does not see.
 fn typed(content: &Content) -> Option<&str> {
     match content {
         Content::Text(text) if !text.synthetic && !text.ignored && attached(&text.text).is_none() => Some(&text.text),
@@ -211,8 +215,8 @@ fn typed(content: &Content) -> Option<&str> {
     }
 }
 
-/// A text that the user does not see.
-fn said(text: String) -> Content {
+/// Returns a text that the user does not see.
+fn hidden_text(text: String) -> Content {
     Content::Text(Text { text: text.into(), synthetic: true, ..Text::default() })
 }
 
@@ -220,7 +224,8 @@ fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> 
     mention.spellings().find(|name| known(name))
 }
 
-/// What a text mentions that exists: seen from the session's directory, the project's root or home.
+/// Returns the existing files that a text mentions, relative to the session's directory, the
+/// project's root or the home directory.
 fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
     let home = scope.environment.home.as_deref();
     let place = |word: &str| match (word.strip_prefix("~/"), home) {
@@ -231,14 +236,14 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
         }
     };
     let existing = |word: &str| {
-        // Three full stops are no directory.
+        // Three full stops are not a directory.
         let named = word.contains(char::is_alphanumeric);
         let whole = || place(word).map(|path| Reference { path, lines: None });
         let part = || {
             let (word, lines) = with_lines(word);
             place(word).map(|path| Reference { path, lines })
         };
-        // Some editors write what stands in an address.
+        // Some clients write a path percent-encoded.
         let spelled = || decoded(word).and_then(|word| place(&word)).map(|path| Reference { path, lines: None });
         let spelled_part = || {
             let (word, lines) = with_lines(word);
@@ -246,18 +251,21 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
         };
         named.then(|| whole().or_else(part).or_else(spelled).or_else(spelled_part)).flatten()
     };
-    // Each is looked for on the disk, and a text that somebody pasted may hold any number of them.
-    let looked_for = mentions(text).into_iter().take(MAX_LOOKED_FOR);
+    // Limited, because each is looked up on the disk and a pasted text may have any number of
+    // them.
+    let looked_for = mentions(text).into_iter().take(MAX_LOOKUPS);
     looked_for.filter_map(|mention| mention.spellings().find_map(existing)).collect()
 }
 
-/// The files and directories that a command's text mentions, as [`insert::read`] takes them.
+/// Returns the files and directories that a command's text mentions, in the form that
+/// [`insert::read`] expects.
 pub(super) fn files(text: &str, scope: &TurnContext) -> Vec<(String, Option<LineRange>)> {
     mentioned(text, scope).into_iter().map(|found| (found.path.display().to_string(), found.lines)).collect()
 }
 
-/// What a link of the editor leads to on this machine: a `file:` address, the path in an editor's own address
-/// (`zed:///agent/file?path=…`), or a plain path; with lines as `#L10:20`, `#L10-L20` or `?start=10&end=20`.
+/// Returns the local file that a link of the client refers to: a `file:` address, the path in a
+/// client's own address (`zed:///agent/file?path=…`), or a plain path; with lines as `#L10:20`,
+/// `#L10-L20` or `?start=10&end=20`.
 fn linked(file: &File, cwd: &Path) -> Option<Reference> {
     let uri = file.uri.as_deref()?;
     let Ok(url) = Url::parse(uri) else {
@@ -286,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_names_are_found_and_nothing_else() {
+    fn only_known_names_are_found() {
         let known = |name: &str| matches!(name, "explore" | "team/reviewer");
         let table: &[(&str, &[&str])] = &[
             ("@explore where is it?", &["explore"]),
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_files_and_lines() {
+    fn links_refer_to_files_and_lines() {
         let lines = |first, last| Some(LineRange { first, last });
         let table = [
             ("file:///p/a.rs", Some(("/p/a.rs", None))),

@@ -1,5 +1,5 @@
-//! Who can be asked in a session: the settings, the kept keys, the environment and the servers on
-//! this machine brought together.
+//! The available models of a session, from the settings, the stored keys, the environment and the
+//! model servers on this machine.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,15 +14,15 @@ use providers::local;
 use providers::offline::Offline;
 use providers::registry::{self, Registry};
 
-/// Where a session's registry of models can be replaced.
+/// Replaces a session's registry of models.
 pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;
 
-/// What registries are made of, besides a session's settings.
+/// The sources of model registries, except for a session's settings.
 pub struct ModelSources {
     environment: Environment,
     client: Arc<HttpClient>,
-    // Read when the first session is opened, kept until there is a newer one. A leaf lock: held
-    // while the file is read, never across an await.
+    // Read when the first session is opened, and again after a refresh. The lock is held while
+    // the file is read, but never across an await.
     catalog: Mutex<Option<Arc<Catalog>>>,
 }
 
@@ -36,18 +36,18 @@ impl ModelSources {
         self.client.clone()
     }
 
-    /// Everyone the settings, the kept keys and the environment name. Reads files.
+    /// Returns the models of the settings, the stored keys and the environment. Reads files.
     pub fn configured(&self, settings: &Settings) -> Registry {
         self.with(settings, Vec::new(), false)
     }
 
-    /// The same, and all the catalogue knows besides: to be looked at.
+    /// Returns the same, and all other models of the catalogue, for listings.
     pub fn everyone(&self, settings: &Settings) -> Registry {
         self.with(settings, Vec::new(), true)
     }
 
-    /// The same as `configured`, with the servers that answer on this machine, if there are any;
-    /// waits for them 100 ms at most.
+    /// Returns the same as `configured`, together with the model servers that answer on this
+    /// machine, or `None` if there are none. Waits for them at most 100 ms.
     pub async fn with_local(&self, settings: &Settings) -> Option<Registry> {
         let servers = local::servers(&self.environment)
             .inspect_err(|e| tracing::warn!("no model server on this machine is looked for: {e}"))
@@ -68,10 +68,11 @@ impl ModelSources {
         Ok(refreshed)
     }
 
-    /// Looks for a newer catalogue if it is time to, for the sessions after this one. Nobody waits
-    /// for it, and nobody is told when it fails: the one kept is good enough.
+    /// Looks for a newer catalogue if it is due, for later sessions. A failure is only logged,
+    /// because the stored catalogue is good enough.
     pub async fn refresh_when_due(&self) {
-        let (client, environment) = (self.client.clone(), self.environment.clone());
+        let client = self.client.clone();
+        let environment = self.environment.clone();
         let due = base::task::spawn_blocking(move || {
             let due = catalog::is_due(&environment);
             if due {

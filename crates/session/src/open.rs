@@ -1,4 +1,4 @@
-//! Opens sessions: settings, agents, rules, models, tools and store brought together.
+//! Opens sessions: combines settings, agents, rules, models, tools and stored data.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use super::actor::{Actor, SessionState};
 use super::beginning::BeginningSender;
 use super::choices::Choices;
-use super::door::PluginDoor;
 use super::elsewhere::share_trust;
 use super::handle::{self, CancelScope, Handle};
 use super::inbox::Inbox;
@@ -19,6 +18,7 @@ use super::project::{ConfigSnapshot, ConfigWatcher, ProjectConfig, ProjectPaths}
 use super::recent::RecentModels;
 use super::replay::Replay;
 use super::revert::{RevertError, RevertPoint};
+use super::session_control::PluginSessionControl;
 use super::sessions::Sessions;
 use super::title::Titling;
 use super::{beginning, child, interrupted, revert};
@@ -41,62 +41,62 @@ use snapshot::Tracker;
 use store::{self, LoadOptions, LockHolder, Record, SessionFeed, StoredSession};
 use transcript::ModelRef;
 
-/// Why a session cannot be opened.
+/// The reason why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The store does not have it, or cannot read it.
+    /// The store does not have the session, or cannot read it.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// A subagent is at work in it, or another part of this process has it open.
+    /// A subagent works in the session, or another part of this process has opened it.
     #[error("session {0} is being worked on; wait for the turn that uses it to end")]
     Held(SessionId),
-    /// It has no such message to begin from.
+    /// The session has no such message to fork from.
     #[error(transparent)]
     Message(#[from] RevertError),
-    /// The host makes directories for its sessions, and has made none for this one.
+    /// The host creates directories for its sessions, and creating this session's has failed.
     #[error("there is no directory for session {id} (serve.workspace): {why}")]
     Workspace { id: SessionId, why: String },
-    /// It belongs to another directory. Tools must never run in the wrong one.
+    /// The session belongs to another directory. Tools must never run in the wrong one.
     #[error("session {id} belongs to {}, not to {}; open it with that directory", .kept.display(), .asked.display())]
     Elsewhere {
         id: SessionId,
-        /// The directory it was kept with.
+        /// The directory that the store has for the session.
         kept: PathBuf,
-        /// The directory it was asked for with.
+        /// The directory of the request.
         asked: PathBuf,
     },
 }
 
-/// Where a session is to work.
+/// The directories of a session, and the capabilities of its client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenOptions {
-    /// Its directory: absolute, exists.
+    /// The working directory: absolute, exists.
     pub cwd: PathBuf,
     /// Further directories: absolute, exist.
     pub extra: Vec<PathBuf>,
-    /// What the editor offers for files.
+    /// The file operations that the client supports.
     pub files: tools::FileCapabilities,
-    /// The editor shows the sessions of subagents as sessions.
+    /// Whether the client shows the sessions of subagents as sessions.
     pub exposed: bool,
-    /// Somebody is there to answer questions.
+    /// Whether a user is present to answer questions.
     pub attended: bool,
-    /// The editor shows addresses to visit.
+    /// Whether the client can show addresses to visit.
     pub addresses: bool,
-    /// The MCP servers the editor gives it.
+    /// The MCP servers that the client adds.
     pub servers: Vec<McpEntry>,
-    /// What the editor adds to the system prompt.
+    /// The client's addition to the system prompt.
     pub system: Option<Arc<str>>,
-    /// Things the user should hear at the first turn.
+    /// Notices for the user, shown at the first turn.
     pub notices: Vec<Event>,
 }
 
 pub struct OpenedSession {
     pub handle: Handle,
-    /// Its history as events; empty for a new one. The session waits until it is dropped.
+    /// The history as events; empty for a new session. The session waits until this is dropped.
     pub replay: Replay,
 }
 
-/// The settings of a session, which are read while the store is asked for other things.
+/// The settings of a session, which are read concurrently with the store.
 struct ConfigReading {
     paths: ProjectPaths,
     read: JoinHandle<ConfigSnapshot>,
@@ -105,13 +105,13 @@ struct ConfigReading {
 impl ConfigReading {
     fn begin(environment: &Environment, options: &OpenOptions) -> Self {
         let paths = ProjectPaths::find(environment, &options.cwd, &options.extra);
-        let there = paths.clone();
-        let read = base::task::spawn(async move { ConfigSnapshot::new(&there).await });
+        let own_paths = paths.clone();
+        let read = base::task::spawn(async move { ConfigSnapshot::new(&own_paths).await });
         Self { paths, read }
     }
 }
 
-/// A session whose task has not begun.
+/// A session whose task has not started.
 struct PreparedSession {
     scope: TurnContext,
     watcher: ConfigWatcher,
@@ -128,17 +128,18 @@ impl Sessions {
     /// Opens a new session.
     ///
     /// # Errors
-    /// Only where this process may have no more files open, or another one has it: where nothing can be kept, the
-    /// session works and says so.
+    /// Only if this process has too many open files, or if another process has the session. If
+    /// the session cannot be stored, it works anyway and shows a notice.
     pub async fn create(self: &Arc<Self>, place: OpenOptions) -> Result<OpenedSession, OpenError> {
         self.begin(SessionId::new(self.environment.fresh(SessionId::PREFIX)), place).await
     }
 
-    /// Opens a new session under an id that the editor knows, and nothing is kept of.
+    /// Opens a new session under an id that the client knows but the store does not have.
     ///
     /// # Errors
-    /// As [`Self::create`], and where a session cannot have that id, or has it. Where the host makes a directory for
-    /// each session, an id is not the editor's to choose: whoever knows another user's would be given that directory.
+    /// As [`Self::create`], and if the id is malformed or already exists. If the host creates a
+    /// directory per session, clients cannot choose ids: a client that knows another user's id
+    /// would be given that user's directory.
     pub async fn begin_again(self: &Arc<Self>, id: SessionId, place: OpenOptions) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() || !self.served().workspace.is_empty() {
             return Err(store::Error::NotFound(id).into());
@@ -151,7 +152,8 @@ impl Sessions {
         let made = self.directory(id.as_str(), &place.cwd).await;
         place.cwd = made.map_err(|why| OpenError::Workspace { id: id.clone(), why })?;
         let reading = ConfigReading::begin(&self.environment, &place);
-        let (extra, called) = (place.extra.clone(), self.shared_place(Some(&place.cwd)).await);
+        let extra = place.extra.clone();
+        let called = self.shared_place(Some(&place.cwd)).await;
         let record = Record { extra, place: called, ..Record::new(id, place.cwd.clone(), now) };
         let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
         if let Err(e) = self.store.create(&record).await {
@@ -168,8 +170,9 @@ impl Sessions {
         Ok(self.open(place, record, History::default(), claim, reading).await)
     }
 
-    /// Opens a session as it was kept. One that another process has open is asked for when `take`
-    /// says so. Its first events go to `shown` while the rest is read, and are not in the replay then.
+    /// Opens a stored session. If another process has it, that process is asked for it,
+    /// provided that `take` is set. The first events go to `shown` while the rest is read, and
+    /// are then not part of the replay.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -184,7 +187,8 @@ impl Sessions {
             return Err(store::Error::NotFound(id.clone()).into());
         }
         let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
-        // Where the host makes directories, what a session may see is known by its id alone.
+        // If the host creates directories, only the id shows which files a session may
+        // access.
         let made = !self.served().workspace.is_empty();
         let unknown = (!made).then(|| Record::new(id.clone(), place.cwd.clone(), self.environment.now()));
         let (beginning, first) = oneshot::channel();
@@ -194,7 +198,7 @@ impl Sessions {
             beginning: (shown.is_some() && !made).then_some(beginning),
         };
         let showing = beginning::show(first, |record| !made && same_directory(&record.cwd, &place.cwd), shown);
-        let (read, told) = tokio::join!(self.store.load_with(id, options), showing);
+        let (read, sent) = tokio::join!(self.store.load_with(id, options), showing);
         let (mut stored, cold) = match read {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
@@ -220,7 +224,7 @@ impl Sessions {
         self.fetch_outputs(id, &mut stored.messages).await;
         let damage = damage(id, &stored.damage);
         let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost, cold };
-        for message in turn::mend::mend(&mut history) {
+        for message in turn::recover::recover(&mut history) {
             self.store.message(id, &message).await;
             for part in &message.parts {
                 self.store.part(id, &message.id, part).await;
@@ -229,10 +233,11 @@ impl Sessions {
         let mut record = stored.record;
         let end = store::visible(&history.messages, &record.undone);
         if end == history.messages.len() {
-            // A process that was killed had forgotten the messages already.
+            // A process that was killed had already dropped the messages.
             revert::remember(&mut record, &[]);
         }
-        // The record is written between turns; who was killed, or is copied, in the middle of one has a newer plan.
+        // The record is written between turns, so after a crash or a copy in the middle
+        // of a turn the history has a newer plan.
         if let Some(plan) = revert::todos(history.messages.get(..end).unwrap_or_default()) {
             record.todos = plan;
         }
@@ -240,12 +245,13 @@ impl Sessions {
         record.extra.clone_from(&place.extra);
         let mut opened = self.open(place, record, history, claim, reading).await;
         opened.replay.last.extend(damage);
-        opened.replay.told = told;
+        opened.replay.sent = sent;
         Ok(opened)
     }
 
-    /// Opens a new session that begins with the history of another one, which may go on meanwhile: all of it,
-    /// or what was said `before` a message, which a part of it may stand for.
+    /// Opens a new session with a copy of another session's history, which may continue
+    /// meanwhile: with all of it, or with the messages `before` a message, which may be named
+    /// by one of its parts.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -263,7 +269,7 @@ impl Sessions {
             Some(message) => self.before(id, message).await?.into(),
         };
         let fork = match self.copy(from, &place).await {
-            // Somebody writes to it: read at once.
+            // Another process is writing to it: read it all at once.
             Err(store::Error::Changed(_)) => self.copy(self.store.peek(id).await?.into(), &place).await,
             copied => copied,
         };
@@ -272,7 +278,7 @@ impl Sessions {
         self.load(&fork, place, false, None).await
     }
 
-    /// Copies a session under a new id. Gives that, and the damage found.
+    /// Copies a session under a new id. Returns the id, and the damage found.
     async fn copy(&self, from: SessionFeed, place: &OpenOptions) -> Result<(SessionId, Vec<String>), store::Error> {
         let of = from.record.id.clone();
         let broken = from.damage();
@@ -286,33 +292,35 @@ impl Sessions {
         Ok((id, broken))
     }
 
-    /// Reads a session as it was before a message.
+    /// Reads a session in its state before a message.
     async fn before(&self, id: &SessionId, message: &str) -> Result<StoredSession, OpenError> {
         let mut stored = self.store.peek(id).await?;
         let seen = store::visible(&stored.messages, &stored.record.undone);
         let end = revert::start(&stored.messages, seen, &RevertPoint::Before(message.into()))?;
         stored.messages.truncate(end);
         stored.record.todos = revert::todos(&stored.messages).unwrap_or_default();
-        (stored.record.cost, stored.record.changed) = (turn::cost(&stored.messages), None);
+        stored.record.cost = turn::cost(&stored.messages);
+        stored.record.changed = None;
         Ok(stored)
     }
 
-    /// Asks another process for its session, and waits until it has let go, but not for long.
+    /// Asks another process for its session, and waits for a limited time until that process
+    /// has released it.
     async fn take_over(&self, id: SessionId, holder: LockHolder) -> Result<(StoredSession, usize), store::Error> {
-        const PAUSE: Duration = Duration::from_millis(20);
-        let Some(patience) = self.store.request(&holder, &id).await else {
+        const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+        let Some(take_over_timeout) = self.store.request(&holder, &id).await else {
             return Err(store::Error::Locked { id, holder });
         };
         let taken = async {
             loop {
                 match self.store.load_lean(&id).await {
-                    Err(store::Error::Locked { .. }) => tokio::time::sleep(PAUSE).await, // its turn is being cancelled
+                    Err(store::Error::Locked { .. }) => tokio::time::sleep(RETRY_INTERVAL).await, // its turn is being cancelled
                     taken => return taken,
                 }
             }
         };
         let late = |_| Err(store::Error::Locked { id: id.clone(), holder });
-        tokio::time::timeout(patience, taken).await.unwrap_or_else(late)
+        tokio::time::timeout(take_over_timeout, taken).await.unwrap_or_else(late)
     }
 
     async fn open(
@@ -323,11 +331,11 @@ impl Sessions {
         claim: HistoryGuard,
         ConfigReading { paths, read }: ConfigReading,
     ) -> OpenedSession {
-        self.janitor.start_cleaning();
+        self.maintenance.start_cleaning();
         let shared = share_trust(&self.store, &self.environment, &paths.worktree).await;
         let read = match read.await {
             Ok(read) if !shared => read,
-            // What was learnt counts already.
+            // The trust that was just received applies already.
             _ => ConfigSnapshot::new(&paths).await,
         };
         let project_name = self.project_name(&paths.worktree).await;
@@ -346,7 +354,8 @@ impl Sessions {
         let (choice, chosen) = watch::channel(choice);
         let mut notices = options.notices.clone();
         notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
-        let (sources, current) = (self.models.clone(), registry.borrow().clone());
+        let sources = self.models.clone();
+        let current = registry.borrow().clone();
         let read = match base::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
             Ok(read) => read,
             Err(e) => {
@@ -359,7 +368,7 @@ impl Sessions {
         notices.extend(self.unheld(approvals, &read.settings).await);
         let project = read.project_config(models.clone());
         let watcher =
-            ConfigWatcher::new((self.janitor.clone(), self.models.clone()), paths.clone(), read, models, registry);
+            ConfigWatcher::new((self.maintenance.clone(), self.models.clone()), paths.clone(), read, models, registry);
         let root = &paths.worktree.root;
         let snapshots = self.snapshots.of(&self.environment.dirs.data, root, self.environment.home.as_deref());
         let (history, settled) = interrupted::settle(history, &record, snapshots.clone()).await;
@@ -398,14 +407,16 @@ impl Sessions {
     fn start(self: &Arc<Self>, prepared: PreparedSession) -> OpenedSession {
         let PreparedSession { scope, watcher, record, history, claim, choices, notices, spoken, local } = prepared;
         let (mailbox, mail) = mpsc::channel(handle::WAITING);
-        // Unbounded, but only as long as the editor's cancels during one turn.
+        // Unbounded, but limited to the client's cancels during one turn.
         let (cancels, cancel) = mpsc::unbounded_channel();
         let taken = self.live.offer(&record.id, &self.store, &self.tasks, &self.ended);
         let asides = broadcast::channel(handle::WAITING).0;
-        let (stop, prompts) = (cancels.clone(), Arc::<AtomicU64>::default());
+        let stop = cancels.clone();
+        let prompts = Arc::<AtomicU64>::default();
         let sent = prompts.clone();
         self.live.obeys(&record.id, move || {
-            // A session that is closed has nothing to cancel.
+            // The receiver is dropped when the session is closed, and then there is no
+            // turn to cancel.
             stop.send(CancelScope::UpTo(sent.load(Ordering::Relaxed))).ok();
         });
         let handle = Handle {
@@ -422,9 +433,9 @@ impl Sessions {
             mailbox,
             choice: choices.current.subscribe(),
             confinement: scope.permissions.confinement.clone(),
-            said: Arc::default(),
+            pending: Arc::default(),
         };
-        scope.resources.extensions.scripts.opens(Box::new(PluginDoor::new(&handle, self.live.clone())));
+        scope.resources.extensions.scripts.opens(Box::new(PluginSessionControl::new(&handle, self.live.clone())));
         let end = store::visible(&history.messages, &record.undone);
         let (replay, coming) = self.replay(&scope, history, end, &record);
         let session = SessionState {
@@ -438,14 +449,13 @@ impl Sessions {
             running: None,
             closing: None,
         };
-        let (history, counted) = (History::default(), Vec::new());
-        let actor = Actor { scope, watcher, history, local, counted, claim, session };
+        let actor = Actor { scope, watcher, history: History::default(), local, counted: Vec::new(), claim, session };
         base::task::spawn_in(&self.tasks, actor.run(coming));
         OpenedSession { handle, replay }
     }
 
-    /// What is known before the files are looked at, and the user should hear at the first turn. `agent`
-    /// will answer.
+    /// Returns the notices for the first turn that need no look at files. `agent` is the
+    /// session's agent.
     fn greeting(&self, record: &Record, agent: &str, grants: &Grants) -> Vec<Event> {
         let warning = |title: String, details| Event::Notice { severity: Severity::Warning, title, details };
         let mut notices = Vec::new();
@@ -459,14 +469,15 @@ impl Sessions {
                 format!("What you had allowed with \"always\" is asked again. The damaged index was kept as {place}.");
             notices.push(warning("What was granted before could not be read, in any project.".into(), Some(details)));
         }
-        if let Some(gone) = record.agent.as_ref().filter(|gone| *gone != agent) {
+        let gone = record.agent.as_ref().filter(|gone| *gone != agent);
+        if let Some(gone) = gone {
             let title = format!("There is no agent \"{gone}\" any more; {agent} answers from now on.");
             notices.push(warning(title, None));
         }
         notices
     }
 
-    /// That no sandbox holds what is not to be asked because of one.
+    /// Returns a notice if approvals rely on a sandbox and none is available.
     async fn unheld(&self, approvals: Approvals, settings: &Settings) -> Option<Event> {
         if approvals != Approvals::Sandboxed {
             return None;
@@ -517,7 +528,7 @@ impl Sessions {
         jobs: Arc<tools::jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
-        // A login that is offered as an address is kept for the account.
+        // The login at an address is stored for the account.
         let addresses = options.addresses && self.account().check(AccountProperty::McpLogins).is_ok();
         let session = ForSession {
             given: options.servers.clone(),
@@ -525,7 +536,8 @@ impl Sessions {
             addresses,
             catalogs: Some(self.catalogs.clone()),
         };
-        let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
+        let dirs = (&*options.cwd, &*options.extra);
+        let client = self.models.client();
         let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         SessionResources {
             servers: Arc::new(servers),
@@ -543,7 +555,7 @@ impl Sessions {
         }
     }
 
-    /// A history as it will be shown, and where it comes from when it was.
+    /// Returns the replay of a history, and the receiver of the history after it.
     fn replay(
         &self,
         scope: &TurnContext,
@@ -558,7 +570,7 @@ impl Sessions {
     }
 }
 
-/// Tells the user of what could not be read.
+/// Logs damaged parts of a session, and returns a notice about them.
 fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
     for damage in damage {
         tracing::error!("session {session}: {damage}");
@@ -570,7 +582,7 @@ fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
     })
 }
 
-/// What the user should hear about what is undone.
+/// Returns the notice about undone turns.
 fn undone(record: &Record) -> Option<Event> {
     let (severity, title) = if record.undone.last()?.done {
         (Severity::Info, "Something is undone here: /redo brings it back; after your next prompt, its files alone.")
@@ -580,7 +592,7 @@ fn undone(record: &Record) -> Option<Event> {
     Some(Event::Notice { severity, title: title.into(), details: None })
 }
 
-/// Whether two paths lead to the same directory.
+/// Whether two paths refer to the same directory.
 pub fn same_directory(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     real(one) == real(other)

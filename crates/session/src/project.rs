@@ -1,6 +1,6 @@
-//! What the files of a session's directory say: settings, agents, commands, instructions, models.
-//! All of it is one value, made at the start and replaced as a whole between two turns when a file
-//! has changed; nobody sees half of a change.
+//! The definition of a session's project, read from its files: settings, agents, commands,
+//! instructions, models. It is one value, made at the start and replaced as a whole between two
+//! turns when a file has changed, so that no reader sees half of a change.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::commands::Commands;
 use super::configuration::{self, Configuration, NamedModels, sight};
-use super::janitor::Janitor;
+use super::maintenance::Maintenance;
 use super::models::{ModelSources, RegistrySender};
 use super::trust::{self, TrustOutcome};
 use crate::turn::later::{self, SettingsRead};
@@ -30,53 +30,53 @@ use project::skill::{self, Skills};
 use project::system::Surroundings;
 use providers::registry::Registry;
 
-/// What holds in a session until its next turn.
+/// The configuration of a session until its next turn.
 #[derive(Clone)]
 pub struct ProjectConfig {
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
-    /// The files that say so, as they were read.
+    /// The files that the settings were read from.
     pub read: Arc<SettingsRead>,
     pub models: Models,
-    /// The `/words` that can be said.
+    /// The available commands.
     pub commands: Arc<Commands>,
-    /// What the system prompt says, whoever speaks.
+    /// The parts of the system prompt that are the same for all agents.
     pub background: Arc<Background>,
 }
 
-/// What was read, before it is known who can be asked.
+/// The configuration as read from files, without the available models.
 pub(super) struct ConfigSnapshot {
     pub(super) settings: Arc<Settings>,
     pub(super) agents: Arc<Agents>,
     commands: Arc<Commands>,
     background: Arc<Background>,
-    /// What is on the web, and what of it was never fetched.
+    /// The sources on the web, and those of them that were never fetched.
     sources: Vec<WebSource>,
     missing: Vec<WebSource>,
-    /// What is wrong with the settings.
+    /// The problems of the settings.
     problems: Arc<[Problem]>,
-    /// Everything that was looked at.
+    /// The state of all files that were looked at.
     fingerprint: Arc<ConfigFingerprint>,
-    /// What plugins had added to it.
+    /// The contributions of plugins that it includes.
     added: Arc<[Contribution]>,
-    /// What the project asks for beyond what an untrusted one may have.
+    /// The requests of the project that exceed the permissions of an untrusted project.
     trust: Arc<Review>,
     named_models: NamedModels,
-    /// Changed settings in whose place the earlier ones are kept.
+    /// The errors in changed settings, while the earlier ones remain in force.
     broken: Option<BrokenSettings>,
 }
 
-/// Settings that have become worse than they were.
+/// Changed settings with new errors.
 struct BrokenSettings {
-    /// What is wrong with them.
     problems: Vec<Problem>,
-    /// The agents as they were before.
+    /// The agents of the last settings without such errors.
     earlier: Arc<Agents>,
-    /// The agents of what could be read since they were whole. What they deny holds.
+    /// The agents of all broken settings since, as far as they could be read. Their deny rules
+    /// apply.
     forbidding: Vec<Arc<Agents>>,
 }
 
-/// Something on the web that is read from where it is kept.
+/// A source on the web, which is read from a local copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum WebSource {
     Page(String),
@@ -89,21 +89,22 @@ impl WebSource {
     }
 }
 
-/// Where a session's files are looked for.
+/// The directories in which a session's files are searched.
 #[derive(Clone)]
 pub(super) struct ProjectPaths {
     pub(super) environment: Environment,
     pub(super) worktree: Arc<Worktree>,
     pub(super) cwd: PathBuf,
-    /// What plugins add to the settings found there.
+    /// The contributions of plugins to the settings.
     pub(super) added: Arc<[Contribution]>,
 }
 
 impl ConfigSnapshot {
-    /// Reads everything, on a thread that may wait for the disk.
+    /// Reads all files, on a thread that may block.
     pub(super) async fn new(paths: &ProjectPaths) -> Self {
-        let (there, fallback) = (paths.clone(), paths.clone());
-        base::task::spawn_blocking(move || Self::now(&there)).await.unwrap_or_else(|e| {
+        let own_paths = paths.clone();
+        let fallback = paths.clone();
+        base::task::spawn_blocking(move || Self::now(&own_paths)).await.unwrap_or_else(|e| {
             tracing::error!("reading the configuration failed: {e}");
             Self::now(&fallback)
         })
@@ -134,17 +135,18 @@ impl ConfigSnapshot {
         }
     }
 
-    /// Adds what is wrong with the models that the settings name. Reads files where `configured` does not
-    /// answer for all of them.
+    /// Adds the problems of models that the settings name. Reads files if `configured` does not
+    /// have all of them.
     pub(super) fn check_models(mut self, configured: &Registry, sources: &ModelSources) -> Self {
         let wrong = self.named_models.problems(&self.settings, Some(configured), sources);
         self.problems = self.problems.iter().cloned().chain(wrong).collect();
         self
     }
 
-    /// Reads again what has changed; none if nothing has. Costs a look at each file's metadata as
-    /// long as nothing has. Where the changed settings are broken, the earlier ones are kept, and what could be read of
-    /// the changed ones is denied besides, as is what was denied already while the last turn ran, in `forbidding`.
+    /// Reads the files again if one has changed; returns `None` otherwise, after a look at each
+    /// file's metadata. If the changed settings have errors, the earlier ones remain in force,
+    /// restricted by the deny rules of the readable part of the changed ones, and by the deny
+    /// rules in `forbidding`, which applied during the last turn.
     fn again(&self, paths: &ProjectPaths, mut forbidding: Vec<Arc<Agents>>) -> Option<Self> {
         let today = paths.environment.now().day() == self.background.surroundings.day;
         if today && self.added == paths.added && !self.fingerprint.is_stale() {
@@ -158,7 +160,7 @@ impl ConfigSnapshot {
         let earlier = self.broken.as_ref().map_or(&self.agents, |broken| &broken.earlier).clone();
         let partial = Arc::new(Agents::build(&loaded.settings, &paths.environment, &paths.worktree).0);
         later::forbid(&mut forbidding, partial);
-        // Searches show files without a call of their own.
+        // Searches show the contents of files without a call for each.
         let stricter = |agents: Agents, other: &Arc<Agents>| agents.denying_as(other, Rule::is_about_reading);
         let agents = Arc::new(forbidding.iter().fold(Agents::clone(&earlier), stricter));
         let sight = sight(&agents, &paths.environment, &paths.worktree, &paths.cwd);
@@ -185,7 +187,7 @@ impl ConfigSnapshot {
         })
     }
 
-    /// What holds, with who can be asked.
+    /// Returns the configuration together with the available models.
     pub(super) fn project_config(&self, models: Models) -> ProjectConfig {
         ProjectConfig {
             settings: self.settings.clone(),
@@ -201,7 +203,7 @@ impl ConfigSnapshot {
         }
     }
 
-    /// What the user is to hear of it: what is wrong and not among `known`.
+    /// Returns the notices for the user: the problems that are not among `known`.
     pub(super) fn news(&self, known: &[Problem]) -> Vec<Event> {
         let broken = self.broken.iter().flat_map(|broken| &broken.problems);
         let broken = broken.map(|problem| {
@@ -238,55 +240,65 @@ fn notice(title: String) -> Event {
     Event::Notice { severity: Severity::Warning, title, details: None }
 }
 
-/// How long a prompt waits for what was never fetched before.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+/// The time that a prompt waits for sources that were never fetched before.
+const FETCH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The project's configuration, kept up to date.
+/// Reads the project's configuration again when its files change.
 pub(super) struct ConfigWatcher {
-    janitor: Arc<Janitor>,
+    maintenance: Arc<Maintenance>,
     sources: Arc<ModelSources>,
     paths: ProjectPaths,
     read: Arc<ConfigSnapshot>,
     current: watch::Sender<Arc<ProjectConfig>>,
     registry: RegistrySender,
-    /// What the user was asked to trust, or told that it is off.
+    /// The digest of the last question about trust, or of the notice that it is not given.
     asked: Option<String>,
-    /// Clones that were asked for, and what else is on the web.
+    /// The clones that were requested.
     wanted: HashSet<PathBuf>,
+    /// The other sources on the web that were requested.
     asked_for: HashSet<WebSource>,
-    /// What is being fetched: pages and skills, repositories and the organisations' defaults. Each ends
-    /// with what the user should know.
+    /// Running downloads: pages and skills, repositories and the organisations' defaults. Each
+    /// returns notices for the user.
     fetching: Vec<(Option<WebSource>, JoinHandle<Vec<String>>)>,
 }
 
 impl ConfigWatcher {
     pub(super) fn new(
-        (janitor, sources): (Arc<Janitor>, Arc<ModelSources>),
+        (maintenance, sources): (Arc<Maintenance>, Arc<ModelSources>),
         paths: ProjectPaths,
         read: ConfigSnapshot,
         models: Models,
         registry: RegistrySender,
     ) -> Self {
         let current = watch::channel(Arc::new(read.project_config(models))).0;
-        let fetching = janitor.fetch_defaults().map(|task| (None, task)).into_iter().collect();
-        let (read, asked) = (Arc::new(read), None);
-        let (wanted, asked_for) = (HashSet::new(), HashSet::new());
-        let mut watcher = Self { janitor, sources, paths, read, current, registry, asked, wanted, asked_for, fetching };
+        let fetching = maintenance.fetch_defaults().map(|task| (None, task)).into_iter().collect();
+        let mut watcher = Self {
+            maintenance,
+            sources,
+            paths,
+            read: Arc::new(read),
+            current,
+            registry,
+            asked: None,
+            wanted: HashSet::new(),
+            asked_for: HashSet::new(),
+            fetching,
+        };
         watcher.start_fetches();
         watcher
     }
 
-    /// Where others see the current configuration.
+    /// Returns a receiver of the current configuration.
     pub(super) fn subscribe(&self) -> watch::Receiver<Arc<ProjectConfig>> {
         self.current.subscribe()
     }
 
-    /// The `/words` that can be said now.
+    /// Returns the commands that are available now.
     pub(super) fn commands(&self) -> Arc<Commands> {
         self.current.borrow().commands.clone()
     }
 
-    /// Lets a turn see what holds.
+    /// Copies the current configuration into a turn's context.
     pub(super) fn apply_to(&self, scope: &mut TurnContext) {
         let project = self.current.borrow();
         scope.project.settings = project.settings.clone();
@@ -296,8 +308,8 @@ impl ConfigWatcher {
         scope.project.background = project.background.clone();
     }
 
-    /// Looks whether a file has changed, reads again what has, asks for trust where something needs
-    /// it, and tells the user what follows. `scope` is the turn that is about to begin.
+    /// Reads changed files again, asks for trust if they need it, and notifies the user of the
+    /// results. `scope` is the turn that is about to begin.
     pub(super) async fn refresh(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
         self.reload(scope, choice).await;
         if self.finish_fetches(scope).await {
@@ -309,7 +321,7 @@ impl ConfigWatcher {
         }
         self.asked = Some(review.digest.clone());
         match trust::trust(&review, scope).await {
-            // The answer is one of the files that were looked at.
+            // The answer is stored in one of the files that are watched.
             TrustOutcome::Trusted => {
                 self.reload(scope, choice).await;
                 if self.finish_fetches(scope).await {
@@ -317,7 +329,8 @@ impl ConfigWatcher {
                 }
             }
             TrustOutcome::Declined(text) => {
-                // What only held until there was an answer goes.
+                // Read again without the settings that applied only until the
+                // answer.
                 let read = ConfigSnapshot::new(&self.paths).await;
                 self.replace(read, scope, choice).await;
                 self.apply_to(scope);
@@ -330,7 +343,7 @@ impl ConfigWatcher {
         }
     }
 
-    /// Takes over what plugins add to the settings.
+    /// Applies the contributions of plugins to the settings.
     pub(super) async fn contribute(
         &mut self,
         added: Vec<Contribution>,
@@ -343,28 +356,29 @@ impl ConfigWatcher {
         }
     }
 
-    /// Has fetched what was not asked for yet.
+    /// Starts the downloads that were not requested yet.
     fn start_fetches(&mut self) {
         for reference in &self.read.settings.references {
             if let Some(clone) = reference.clone_of(&self.paths.environment)
                 && self.wanted.insert(clone.dir.clone())
             {
-                self.fetching.push((None, self.janitor.fetch_repository(clone)));
+                self.fetching.push((None, self.maintenance.fetch_repository(clone)));
             }
         }
         for source in &self.read.sources {
             if self.asked_for.insert(source.clone()) {
                 let task = match source.clone() {
-                    WebSource::Page(address) => self.janitor.fetch_page(address),
-                    WebSource::Skills(address) => self.janitor.fetch_skills(address),
+                    WebSource::Page(address) => self.maintenance.fetch_page(address),
+                    WebSource::Skills(address) => self.maintenance.fetch_skills(address),
                 };
                 self.fetching.push((Some(source.clone()), task));
             }
         }
     }
 
-    /// Tells what came of what was fetched. A page or an index of skills that never was before is waited for, a few
-    /// seconds at most: without it the model would not know the rules. Says whether one was.
+    /// Reports the results of downloads. Waits a few seconds for a page or an index of skills
+    /// that was never fetched before, because the model would not know the rules in it. Returns
+    /// whether it has waited.
     async fn finish_fetches(&mut self, scope: &TurnContext) -> bool {
         self.start_fetches();
         let mut waited = false;
@@ -380,11 +394,11 @@ impl ConfigWatcher {
             }
             waited |= missing;
             let done = tokio::select! {
-                done = tokio::time::timeout(PATIENCE, &mut *task) => done,
+                                done = tokio::time::timeout(FETCH_TIMEOUT, &mut *task) => done,
                 () = scope.cancelled.cancelled() => return false,
             };
             let Ok(notices) = done else {
-                // It goes on beside the conversation.
+                // The download continues in the background.
                 at += 1;
                 continue;
             };
@@ -397,9 +411,10 @@ impl ConfigWatcher {
         waited
     }
 
-    /// Reads again what has changed.
+    /// Reads the files again if one has changed.
     async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
-        let (read, paths) = (self.read.clone(), self.paths.clone());
+        let read = self.read.clone();
+        let paths = self.paths.clone();
         let forbidding = self.current.borrow().read.forbidding();
         let again = base::task::spawn_blocking(move || read.again(&paths, forbidding)).await;
         match again {
@@ -412,11 +427,12 @@ impl ConfigWatcher {
         }
     }
 
-    /// Puts what was read into force, and tells the editor what it shows of it.
+    /// Applies a new configuration, and notifies the client of changes that it shows.
     async fn replace(&mut self, read: ConfigSnapshot, scope: &TurnContext, choice: &watch::Sender<Choice>) {
         let old = self.current.borrow().clone();
         let models = self.models(&old, &read.settings).await;
-        let (sources, registry) = (self.sources.clone(), self.registry.borrow().clone());
+        let sources = self.sources.clone();
+        let registry = self.registry.borrow().clone();
         let checked = base::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
         let read = match checked {
             Ok(read) => read,
@@ -439,15 +455,19 @@ impl ConfigWatcher {
             outlet.event(Event::Options).await;
         }
         if old.settings.steer != read.settings.steer {
-            // What was chosen in the editor holds until the file says something else.
-            choice.send_modify(|choice| (choice.steer, choice.steers) = (None, read.settings.steer));
+            // The choice in the client applies until the file has another value.
+            choice.send_modify(|choice| {
+                choice.steer = None;
+                choice.steers = read.settings.steer;
+            });
             outlet.event(Event::Options).await;
         }
         if old.settings.approvals != read.settings.approvals {
-            // What was chosen in the editor holds where it asks more.
+            // The choice in the client remains if it asks more questions.
             let now = read.settings.approvals;
             choice.send_modify(|choice| {
-                (choice.approvals, choice.approves) = (choice.approvals.filter(|chosen| *chosen > now), now);
+                choice.approvals = choice.approvals.filter(|chosen| *chosen > now);
+                choice.approves = now;
             });
             outlet.event(Event::Options).await;
         }
@@ -457,12 +477,13 @@ impl ConfigWatcher {
         self.read = Arc::new(read);
     }
 
-    /// Who can be asked by these settings.
+    /// Returns the models that are available with the settings.
     async fn models(&self, old: &ProjectConfig, settings: &Arc<Settings>) -> Models {
         if providers(&old.settings) == providers(settings) {
             return old.models.clone();
         }
-        let (sources, wanted) = (self.sources.clone(), settings.clone());
+        let sources = self.sources.clone();
+        let wanted = settings.clone();
         match base::task::spawn_blocking(move || sources.configured(&wanted)).await {
             Ok(registry) => {
                 self.registry.send_replace(Arc::new(registry));
@@ -473,7 +494,7 @@ impl ConfigWatcher {
     }
 }
 
-/// What an editor shows of agents.
+/// Returns the properties of agents that a client shows.
 fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
     let one = |agent: &Arc<project::agent::Agent>| {
         let model = agent.model.as_ref().map(ToString::to_string);
@@ -488,7 +509,7 @@ fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
     agents.modes().iter().map(one).collect()
 }
 
-/// What decides who can be asked.
+/// Returns the settings that determine the available models.
 fn providers(settings: &Settings) -> impl PartialEq {
     (
         settings.model.clone(),
@@ -505,7 +526,11 @@ impl ProjectPaths {
 
     pub(super) fn find(environment: &Environment, cwd: &Path, extra: &[PathBuf]) -> Self {
         let worktree = Worktree::find(cwd, extra, environment.home.as_deref());
-        let (environment, worktree, cwd) = (environment.clone(), Arc::new(worktree), cwd.to_path_buf());
-        Self { environment, worktree, cwd, added: Arc::default() }
+        Self {
+            environment: environment.clone(),
+            worktree: Arc::new(worktree),
+            cwd: cwd.to_path_buf(),
+            added: Arc::default(),
+        }
     }
 }

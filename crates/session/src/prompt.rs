@@ -1,5 +1,5 @@
-//! What is done for one prompt: a turn of the model, or a built-in command. It owns the history and the
-//! record until it has ended, so that the actor can go on serving its mailbox.
+//! Handling of one prompt: a turn of the model, or a built-in command. It owns the history and the
+//! record until it has ended, so that the actor can continue to serve its mailbox.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use transcript::{Content, Message, Role, User};
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
     pub(super) choice: watch::Sender<Choice>,
-    /// Its token and outlet are this prompt's own.
+    /// The context; its token and outlet belong to this prompt only.
     pub(super) scope: TurnContext,
     pub(super) history: History,
     pub(super) record: Record,
-    /// The turn before ended for these words.
+    /// Whether the turn before ended in favour of this prompt.
     pub(super) steered: bool,
 }
 
-/// What comes home from a prompt.
+/// The results of a prompt.
 pub(super) struct PromptResult {
     pub(super) history: History,
     pub(super) record: Record,
@@ -52,14 +52,14 @@ impl PromptRun {
     }
 
     async fn builtin(mut self, command: &BuiltinCommand) -> PromptResult {
-        // It is not a message of the history, and has an id all the same.
+        // A built-in command is not a message of the history, but the event needs an id.
         self.scope.outlet.event(Event::Prompted { message: self.scope.message_id() }).await;
         let cx = BuiltinContext { history: &mut self.history, record: &mut self.record, scope: &self.scope };
         let outcome = builtin::carry_out(command, cx).await;
         PromptResult { history: self.history, record: self.record, outcome }
     }
 
-    /// Goes on with the turn of a prompt that was sent before, or says how it ended.
+    /// Continues the turn of a prompt that was sent before, or returns its outcome.
     async fn again(self, watcher: &mut ConfigWatcher) -> PromptResult {
         let Self { sessions, choice, mut scope, mut history, record, .. } = self;
         let mut message = head(&scope);
@@ -67,10 +67,10 @@ impl PromptRun {
         if let Some(outcome) = next::ended(&history) {
             return PromptResult { history, record, outcome };
         }
-        look_around(watcher, &mut scope, &choice).await;
+        refresh_project(watcher, &mut scope, &choice).await;
         let once = answers_once(&history, &mut scope);
         message.role = head(&scope).role;
-        // A prompt that nobody began to answer is answered as it stands.
+        // A prompt that has no answer yet is answered without a note.
         if !history.messages.last().is_some_and(Message::is_prompt) {
             message.parts.push(scope.part(remind::note(prompts::reminder::HOST_LOST)));
             scope.record.whole(&message).await;
@@ -82,31 +82,32 @@ impl PromptRun {
 
     async fn message(self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> PromptResult {
         let Self { sessions, choice, mut scope, mut history, mut record, steered } = self;
-        look_around(watcher, &mut scope, &choice).await;
+        refresh_project(watcher, &mut scope, &choice).await;
         let resumed = history.messages.iter().any(Message::is_prompt);
         let Some(content) = hooks::prompt(&scope, resumed, content).await else {
             scope.outlet.event(Event::Prompted { message: scope.message_id() }).await;
             return PromptResult { history, record, outcome: Outcome::Ended };
         };
-        // What was undone is gone for good with the next prompt.
+        // The next prompt deletes undone turns.
         revert::settle(&mut history, &mut record, &scope.record).await;
         let mut draft = PromptDraft::new(head(&scope), &record);
         let TypedPrompt { content, once, words } = watcher.commands().typed(content, &mut draft, &mut scope).await;
         let content = mention::read(content, &mut draft, &scope).await;
         let content = mention::fitted(content, &scope).await;
-        let mut content = match scope.depth < scope.project.settings.subagent_depth {
-            true => mention::named(content, words.as_deref(), &scope.project.agents),
-            false => content,
+        let mut content = if scope.depth < scope.project.settings.subagent_depth {
+            mention::named(content, words.as_deref(), &scope.project.agents)
+        } else {
+            content
         };
         if steered {
             remind::spoken_meanwhile(&mut content);
         }
-        // A command may have named another agent than the one the draft began with.
+        // A command may have chosen another agent than the draft's.
         let Message { role, .. } = head(&scope);
         let message = Message { role, ..draft.end(&scope, content) };
         record.updated = message.created;
-        // At once: the turn may take an hour, and the session is in the list.
-        let title = title::words(&message).filter(|_| record.title.is_none());
+        // Set immediately, because the session is in the list while the turn runs.
+        let title = if record.title.is_none() { title::from_prompt(&message) } else { None };
         record.title = title.clone().or(record.title);
         scope.record.session(&record).await;
         scope.record.whole(&message).await;
@@ -120,8 +121,8 @@ impl PromptRun {
     }
 }
 
-/// What has changed since the turn before: files, plugins, servers.
-async fn look_around(watcher: &mut ConfigWatcher, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
+/// Reloads settings, plugins and MCP servers before a turn.
+async fn refresh_project(watcher: &mut ConfigWatcher, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
     watcher.refresh(scope, choice).await;
     let added = hooks::contributions(scope).await;
     watcher.contribute(added, scope, choice).await;
@@ -129,7 +130,8 @@ async fn look_around(watcher: &mut ConfigWatcher, scope: &mut TurnContext, choic
     servers.greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled).await;
 }
 
-/// Lets whoever a command named go on with its turn: the session's own choice is another one.
+/// Restores the agent that a command has chosen for its turn, if it differs from the session's
+/// choice.
 fn answers_once(history: &History, scope: &mut TurnContext) -> Option<watch::Sender<Choice>> {
     let prompt = next::turn(history).first()?;
     let user = prompt.user()?;
@@ -145,11 +147,12 @@ fn answers_once(history: &History, scope: &mut TurnContext) -> Option<watch::Sen
     Some(once)
 }
 
-/// A prompt that is in the history: what carried it was lost, and whoever sent it does not know how far it came.
+/// The position of a prompt that is already in the history: its connection was lost, and its sender
+/// does not know how far it came.
 #[derive(Debug, PartialEq)]
 enum SentBefore {
     Last,
-    /// Others came after it: it has ended.
+    /// Other prompts follow it: its turn has ended.
     Earlier,
 }
 
@@ -157,12 +160,12 @@ fn sent_before(history: &History, record: &Record, content: &[Content]) -> Optio
     let key = idempotency_key(content)?;
     let is = |message: &Message| message.options().and_then(|options| options.idempotency_key.as_deref()) == Some(key);
     let place = history.messages.iter().rev().filter(|message| message.is_prompt()).position(is)?;
-    // What was undone does not go on.
+    // An undone turn is not continued.
     let undone = visible(&history.messages, &record.undone) < history.messages.len();
     Some(if place == 0 && !undone { SentBefore::Last } else { SentBefore::Earlier })
 }
 
-/// The head of the message that a prompt becomes.
+/// Returns the message of a prompt, without its content.
 fn head(scope: &TurnContext) -> Message {
     let chosen = scope.choice.borrow().agent.clone();
     let model = match scope.project.agents.get(&chosen) {
@@ -185,13 +188,13 @@ mod tests {
     use store::UndoEntry;
     use transcript::{ModelRef, Part, PromptOptions, Text};
 
-    fn parts(words: &str, key: Option<&str>) -> Vec<Content> {
+    fn parts(text: &str, key: Option<&str>) -> Vec<Content> {
         let options = PromptOptions { idempotency_key: key.map(str::to_owned), ..PromptOptions::default() };
-        vec![Content::Text(Text { text: words.into(), ..Text::default() }), Content::PromptOptions(options)]
+        vec![Content::Text(Text { text: text.into(), ..Text::default() }), Content::PromptOptions(options)]
     }
 
     #[test]
-    fn a_prompt_that_was_sent_before_is_known_by_its_key() {
+    fn prompt_sent_again_is_recognised_by_its_key() {
         let prompt = |(number, key): (usize, &Option<&str>)| Message {
             id: MessageId::new(format!("msg_{number}")),
             created: Timestamp(1),
@@ -204,26 +207,26 @@ mod tests {
                 .map(|content| Part { id: PartId::new(format!("prt_{number}")), content })
                 .collect(),
         };
-        /// The keys that are kept, the first prompt that was undone, the key that comes.
+        /// The stored keys, the first undone prompt, the new key, and the result.
         type Row<'a> = (&'a [Option<&'a str>], Option<usize>, Option<&'a str>, Option<SentBefore>);
         let table: [Row<'_>; 7] = [
             (&[Some("a"), Some("b")], None, Some("b"), Some(SentBefore::Last)),
             (&[Some("a"), Some("b")], None, Some("a"), Some(SentBefore::Earlier)),
             (&[Some("a"), Some("b")], None, Some("c"), None),
-            // The same words again are no prompt that was sent before.
+            // The same text without a key is a new prompt.
             (&[None], None, None, None),
             (&[Some("a"), None], None, Some("a"), Some(SentBefore::Earlier)),
             (&[Some("a"), Some("b")], Some(1), Some("b"), Some(SentBefore::Earlier)),
             (&[], None, Some("a"), None),
         ];
-        for (kept, undone, key, wanted) in table {
-            let messages = kept.iter().enumerate().map(prompt).collect();
+        for (keys, undone, key, wanted) in table {
+            let messages = keys.iter().enumerate().map(prompt).collect();
             let history = History { messages, ..History::default() };
             let mut record = Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(1));
             let from = |number| MessageId::new(format!("msg_{number}"));
             let entry = |number| UndoEntry { from: from(number), files: vec![], left: vec![], done: true };
             record.undone.extend(undone.map(entry));
-            assert_eq!(sent_before(&history, &record, &parts("Go on.", key)), wanted, "{kept:?} {undone:?} {key:?}");
+            assert_eq!(sent_before(&history, &record, &parts("Go on.", key)), wanted, "{keys:?} {undone:?} {key:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Old sessions go, where the user says what old is.
+//! Deletion of old sessions, by the age that the user has set.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use store::{Error, Record, Store};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prune {
-    /// Sessions not used for longer than this; none: only those in which nothing was said.
+    /// Sessions not used for longer than this are deleted; `None` to delete only empty ones.
     pub keep_days: Option<u64>,
-    /// Nothing goes, it is only said what would.
+    /// Whether to list the sessions without deleting them.
     pub dry: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Pruned {
     pub gone: Vec<Record>,
-    /// Those that should have gone and did not, and why.
+    /// Sessions that could not be deleted, and why.
     pub kept: Vec<(SessionId, Error)>,
 }
 
@@ -32,33 +32,34 @@ impl Pruned {
     }
 }
 
-const DAY: u64 = 24 * 60 * 60 * 1000;
+const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
 
-/// Whether a session was not used for so many days.
+/// Whether a session was not used for a number of days.
 fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
-    now.0.saturating_sub(record.updated.0) > days.saturating_mul(DAY)
+    now.0.saturating_sub(record.updated.0) > days.saturating_mul(DAY_MILLIS)
 }
 
-/// What the user's own settings say; read where no project speaks, so that a project cannot have the
-/// user's sessions deleted.
+/// Returns the setting from the user's own files. Read outside of any project, so that a project
+/// cannot cause the deletion of the user's sessions.
 pub fn keep_days(environment: &Environment) -> Option<u64> {
     let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
     config::load(environment, &worktree, &own).settings.keep_days
 }
 
-/// Deletes what is too old, children with their parents, and what killed processes left of sessions in which
-/// nothing was said: a day later nobody comes back to them. One that is open somewhere stays.
+/// Deletes sessions that are too old, together with their children, and day-old empty sessions that
+/// killed processes have left. Sessions that are open anywhere are not deleted.
 ///
 /// # Errors
-/// The store's, where nothing can be listed.
+/// The store's, if the sessions cannot be listed.
 pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Pruned, Error> {
     let mut pruned = Pruned::default();
     for record in store.unsaid().await?.into_iter().filter(|record| unused(record, now, 1)) {
         let gone = if prune.dry { Ok(true) } else { store.discard(&record.id, true).await };
         pruned.add(record, gone);
     }
-    let (mut old, mut after) = (Vec::new(), None);
+    let mut old = Vec::new();
+    let mut after = None;
     while let Some(days) = prune.keep_days {
         let page = store.list(None, after, 500).await?;
         old.extend(page.sessions.into_iter().filter(|record| unused(record, now, days)));
@@ -82,11 +83,12 @@ mod tests {
     use transcript::{Message, ModelRef, Role, User};
 
     #[tokio::test]
-    async fn old_and_empty_ones_go() {
+    async fn old_and_empty_sessions_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
-        let now = Timestamp(100 * DAY);
-        // The days it was created and last used, whether something was said, whether its user named it.
+        let now = Timestamp(100 * DAY_MILLIS);
+        // The days of creation and last use, whether there is a message, whether the user
+        // gave a title.
         let cases = [
             ("empty", 98, 98, false, false),
             ("empty today", 100, 100, false, false),
@@ -96,23 +98,23 @@ mod tests {
             ("used lately", 1, 80, true, false),
         ];
         let id = |n: usize| SessionId::new(format!("ses_0000000{n}"));
-        for (n, (_, created, updated, said, named)) in cases.into_iter().enumerate() {
-            let new = Record::new(id(n), "/w".into(), Timestamp(created * DAY));
-            let record = Record { updated: Timestamp(updated * DAY), ..new };
+        for (n, (_, created, updated, has_message, named)) in cases.into_iter().enumerate() {
+            let new = Record::new(id(n), "/w".into(), Timestamp(created * DAY_MILLIS));
+            let record = Record { updated: Timestamp(updated * DAY_MILLIS), ..new };
             store.create(&record).await.unwrap();
             let choice = RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
             store.amend(&record.id, choice).await;
             if named {
                 store.amend(&record.id, RecordChange::Title("Mine".into())).await;
             }
-            if said {
+            if has_message {
                 let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
                 let role = Role::User(User { agent: "build".into(), model });
                 let message = Message { id: MessageId::new("m"), created: now, role, parts: Vec::new() };
                 store.message(&record.id, &message).await;
             }
             store.flush(&record.id).await.unwrap();
-            // As a killed process leaves it.
+            // The state after a process was killed.
             store.close(&record.id).await;
         }
         for (keep, expected) in [(None, vec!["empty"]), (Some(30), vec!["used long ago"])] {

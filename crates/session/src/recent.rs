@@ -1,11 +1,11 @@
-//! The models that were chosen in a project, the newest first: where nobody says otherwise, the next
-//! session there begins with the first of them.
+//! The models that were chosen in a project, the newest first. The next session of the project
+//! begins with the first one, unless the settings name another.
 
 use providers::registry::Registry;
 use store::{Error, Store};
 use transcript::ModelRef;
 
-const MOST: usize = 5;
+const MAX_MODELS: usize = 5;
 
 #[derive(Debug, Clone)]
 pub struct RecentModels {
@@ -18,24 +18,24 @@ impl RecentModels {
         Self { store: store.clone(), project }
     }
 
-    /// What was chosen. Nothing where nothing can be read.
+    /// Returns the stored models; an empty list if they cannot be read.
     pub async fn read(&self) -> Vec<ModelRef> {
         self.store.recent(&self.project).await
     }
 
-    /// Remembers a choice.
+    /// Stores a choice.
     ///
     /// # Errors
-    /// The store's; what was remembered is then as it was.
+    /// The store's; the stored models are then unchanged.
     pub async fn chosen(&self, model: &ModelRef) -> Result<(), Error> {
-        // What is not a model that was chosen for its work is not chosen for the next session.
+        // Models for tests and replays are not offered to the next session.
         if [Registry::OFFLINE, ModelRef::REPLAY].contains(&model.provider.as_str()) {
             return Ok(());
         }
         let mut models = self.read().await;
         models.retain(|known| (&known.provider, &known.model) != (&model.provider, &model.model));
         models.insert(0, model.clone());
-        models.truncate(MOST);
+        models.truncate(MAX_MODELS);
         self.store.chosen(&self.project, models).await
     }
 }
@@ -45,10 +45,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_newest_comes_first_and_each_project_has_its_own() {
+    async fn newest_model_comes_first_and_projects_are_separate() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::start(home.path());
-        let (one, other) = (RecentModels::of(&store, "/a".into()), RecentModels::of(&store, "/b".into()));
+        let one = RecentModels::of(&store, "/a".into());
+        let other = RecentModels::of(&store, "/b".into());
         let model = |text: &str, effort: Option<&str>| ModelRef {
             effort: effort.map(str::to_owned),
             ..ModelRef::parse(text).unwrap()

@@ -1,4 +1,4 @@
-//! A stored history as events, the same that were sent while it happened.
+//! The replay of a stored history: the same events that were sent while it was made.
 
 mod children;
 
@@ -18,17 +18,17 @@ use providers::Model;
 use store::{Record, Store};
 use transcript::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
 
-/// How many results are read from the file at once.
-const BATCH: usize = 32;
+/// The number of results that are read from the store at once.
+const RESULT_BATCH: usize = 32;
 
-/// Calls of a subagent that the user was asked about: the editor has seen them beside the call that set it
-/// to work.
-fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
+/// Returns the calls of a subagent that the user was asked about: the client has seen them next to
+/// the call that started the subagent.
+fn asked_calls<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
     Box::pin(async move {
         let Some(facts) = call.state.facts().filter(|facts| !facts.asked.is_empty()) else { return Vec::new() };
         let child = facts.child.as_ref().map(|child| child.session.clone());
         let Some(child) = child.filter(SessionId::is_well_formed) else { return Vec::new() };
-        // What is gone is not shown.
+        // A deleted session is not shown.
         let Ok(stored) = store.peek(&child).await else { return Vec::new() };
         let agent = stored.record.agent.unwrap_or_default();
         let mut events = Vec::new();
@@ -36,7 +36,7 @@ fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = V
             if facts.asked.contains(&call.call) {
                 events.push(Event::Call(Box::new(finished(call))));
             }
-            events.extend(beside(store, call).await);
+            events.extend(asked_calls(store, call).await);
         }
         for event in &mut events {
             if let Event::Call(update) = event {
@@ -47,30 +47,32 @@ fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = V
     })
 }
 
-/// Where the work of a call was done, as the editor sees it.
+/// Returns the link to the session of a call's subagent, as the client shows it.
 fn link(facts: &CallFacts) -> Option<Map<String, Value>> {
     facts.child.as_ref().map(ChildSession::to_json)
 }
 
-/// The events of a history on their way, oldest first; at the end the title, the plan and how full the context
-/// is.
-/// They are made one message after the other, because all of them would be the history once more. The
-/// history goes to its session when this is dropped.
+/// The events of a history, oldest first; after them the title, the plan and the size of the
+/// context.
+///
+/// The events of one message are made at a time, because all of them together would have the size
+/// of the history. When this is dropped, the history is sent to its session.
 pub struct Replay {
     history: History,
     store: Store,
     session: SessionId,
-    /// The next message, and the end of what is visible.
+    /// The index of the next message.
     at: usize,
+    /// The index after the last visible message.
     end: usize,
     waiting: VecDeque<Event>,
     /// Parts that were shown before all of the history was read.
-    pub(super) told: HashSet<PartId>,
-    /// What comes after the last message.
+    pub(super) sent: HashSet<PartId>,
+    /// Events after the last message.
     pub(super) last: Vec<Event>,
-    /// Results that were left in the file, of the next messages.
+    /// Results of the next messages that were not loaded with the history.
     results: HashMap<PartId, Part>,
-    /// Subagents' sessions, where the editor shows those.
+    /// The sessions of subagents, if the client shows them.
     children: Option<Children>,
     info: Option<Event>,
     back: Option<oneshot::Sender<History>>,
@@ -79,15 +81,15 @@ pub struct Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         if let Some(back) = self.back.take() {
-            // A session that has ended has no use for it.
+            // The receiver is dropped if the session has ended.
             back.send(std::mem::take(&mut self.history)).ok();
         }
     }
 }
 
 impl Replay {
-    /// The first `end` messages of a history, and where it goes then. With `agents`, subagents' sessions
-    /// are told of.
+    /// Returns the replay of the first `end` messages of a history, and the receiver of the
+    /// history afterwards. With `agents`, the replay includes subagents' sessions.
     pub fn new(
         mut history: History,
         (store, record): (Store, &Record),
@@ -100,7 +102,7 @@ impl Replay {
         if !record.todos.is_empty() {
             last.push(Event::Plan(record.todos.clone()));
         }
-        // What is hidden was paid for all the same; it fills no window.
+        // Hidden messages count for the cost, but not for the size of the context.
         let cost = history.cost();
         let hidden = history.messages.split_off(end.min(history.messages.len()));
         if let Some(used) = size::used(&history) {
@@ -108,16 +110,25 @@ impl Replay {
         }
         history.messages.extend(hidden);
         let (back, received) = oneshot::channel();
-        let (waiting, results) = (VecDeque::new(), HashMap::new());
-        let children = agents.map(|agents| Children::new(agents, store.clone()));
-        let session = record.id.clone();
-        let told = HashSet::new();
-        let back = Some(back);
-        (Self { history, store, session, at: 0, end, waiting, told, last, results, children, info, back }, received)
+        let replay = Self {
+            history,
+            store: store.clone(),
+            session: record.id.clone(),
+            at: 0,
+            end,
+            waiting: VecDeque::new(),
+            sent: HashSet::new(),
+            last,
+            results: HashMap::new(),
+            children: agents.map(|agents| Children::new(agents, store)),
+            info,
+            back: Some(back),
+        };
+        (replay, received)
     }
 
-    /// The title, what could not be read, and the subagents' sessions that the history knows of: for an editor that
-    /// is told nothing else of it.
+    /// Returns the title, the notices about damaged parts, and the subagents' sessions, for a
+    /// client that does not want the rest of the history.
     pub fn associations(&self) -> Vec<Event> {
         let seen = &self.history.messages[..self.end.min(self.history.messages.len())];
         let children = self.children.as_ref();
@@ -137,8 +148,8 @@ impl Replay {
                 return self.waiting.pop_front();
             }
             let parts = &self.history.messages[self.at].parts;
-            let is_told = !parts.is_empty() && parts.iter().all(|part| self.told.contains(&part.id));
-            if is_told || is_superseded(&self.history.messages[..self.end], self.at) {
+            let is_sent = !parts.is_empty() && parts.iter().all(|part| self.sent.contains(&part.id));
+            if is_sent || is_superseded(&self.history.messages[..self.end], self.at) {
                 self.at += 1;
                 continue;
             }
@@ -157,19 +168,19 @@ impl Replay {
         }
     }
 
-    /// The events of a message. Results that were left in the file are shown as they are there.
+    /// Returns the events of a message, with the results that were read from the store.
     async fn events(&self, message: &Message, mut children: Option<&mut Children>) -> Vec<Event> {
         if message.assistant().is_some_and(|a| a.summary) {
             return summarised(&self.history, message).into_iter().collect();
         }
         let mut out = Vec::new();
-        for part in message.parts.iter().filter(|part| !self.told.contains(&part.id)) {
+        for part in message.parts.iter().filter(|part| !self.sent.contains(&part.id)) {
             let part = self.results.get(&part.id).unwrap_or(part);
             match (&part.content, children.as_deref_mut()) {
                 (Content::Tool(call), Some(children)) => out.extend(children.call(&self.session, call).await),
                 (Content::Tool(call), None) => {
                     out.extend(event(message, part));
-                    out.extend(beside(&self.store, call).await);
+                    out.extend(asked_calls(&self.store, call).await);
                 }
                 _ => out.extend(event(message, part)),
             }
@@ -184,7 +195,7 @@ impl Replay {
             let parts = messages.iter().flat_map(|message| &message.parts);
             let done =
                 |part: &&Part| matches!(&part.content, Content::Tool(Call { state: CallState::Completed(_), .. }));
-            parts.filter(done).take(BATCH).map(|part| part.id.clone()).collect::<Vec<_>>()
+            parts.filter(done).take(RESULT_BATCH).map(|part| part.id.clone()).collect::<Vec<_>>()
         };
         let here = wanted(&self.history.messages[self.at..=self.at]);
         if here.iter().all(|id| self.results.contains_key(id)) {
@@ -197,8 +208,8 @@ impl Replay {
     }
 }
 
-/// Returns whether an answer was cut off and made again in the same turn: what it says would be said twice. One with
-/// calls was not made again.
+/// Whether an answer was cut off and made again in the same turn, so that its text would be shown
+/// twice. An answer with calls was not made again.
 fn is_superseded(messages: &[Message], at: usize) -> bool {
     let message = &messages[at];
     let is_cut_off = |message: &Message| {
@@ -208,31 +219,32 @@ fn is_superseded(messages: &[Message], at: usize) -> bool {
     if !is_cut_off(message) {
         return false;
     }
-    let said = message.visible_text();
-    let said = said.trim_end();
+    let text = message.visible_text();
+    let text = text.trim_end();
     let thought = |part: &Part| matches!(&part.content, Content::Reasoning(reasoning) if !reasoning.text.is_empty());
-    if said.is_empty() && message.parts.iter().any(thought) {
+    if text.is_empty() && message.parts.iter().any(thought) {
         return false;
     }
     let mut later = messages[at + 1..].iter().take_while(|message| !message.is_prompt());
     let next = later.find(|message| message.assistant().is_some() && !is_cut_off(message));
-    next.is_some_and(|next| next.assistant().is_some_and(|next| !next.summary) && next.visible_text().starts_with(said))
+    next.is_some_and(|next| next.assistant().is_some_and(|next| !next.summary) && next.visible_text().starts_with(text))
 }
 
-/// Why a message is not whole.
+/// Returns the fault of a message that is incomplete, as a text.
 fn fault(message: &Message) -> Option<Event> {
     let fault = message.assistant()?.fault.as_ref()?;
     let part = PartId::new(format!("{}-fault", message.id));
     Some(Event::Text { part, delta: format!("({})", fault.message) })
 }
 
-/// A compaction as it ended.
+/// Returns the event of a completed compaction.
 fn summarised(history: &History, summary: &Message) -> Option<Event> {
     let parent = &summary.assistant()?.parent;
     let asked = history.messages.iter().rev().find(|m| m.id == *parent)?;
     asked.parts.iter().find_map(|part| match &part.content {
         Content::Compaction(Compaction { auto, before, after, .. }) => {
-            let (before, after) = (*before, *after);
+            let before = *before;
+            let after = *after;
             let state = events::CompactionState::Completed { before, after, summary: summary.visible_text() };
             Some(Event::Compaction { id: part.id.clone(), auto: *auto, state })
         }
@@ -257,7 +269,7 @@ pub(super) fn event(message: &Message, part: &Part) -> Option<Event> {
     }
 }
 
-/// A call as it ended, in one piece.
+/// Returns a finished call as one update.
 fn finished(call: &Call) -> CallUpdate {
     let update = CallUpdate {
         tool: Some(call.tool.clone()),
@@ -294,7 +306,7 @@ mod tests {
         message(Role::User(User { agent: "build".into(), model: model() }), text, false)
     }
 
-    /// What a prompt is sent on with that was sent before.
+    /// Returns the note of a prompt that continues interrupted work.
     fn note() -> Message {
         message(Role::User(User { agent: "build".into(), model: model() }), "The machine was lost.", true)
     }

@@ -1,17 +1,18 @@
-//! Taking turns back, files and history together, and bringing them back.
+//! Undo and redo of turns: their file changes and their messages.
 //!
-//! What is undone is only hidden at first: its messages stay in the store, and what its files held is
-//! kept, so that it can be redone. The next prompt forgets the messages; the files can still come back.
+//! An undo at first only hides the messages: they stay in the store together with the file
+//! contents, so that the turn can be redone. The next prompt deletes the messages; the files can
+//! still be restored.
 //!
-//! A file is set back only where it still is what the session made of it. One that somebody else has
-//! changed since, on the disk or in the editor, is left alone and named; so is one that somebody else may have
-//! changed while a command ran, and one that a redo could not bring back. By force they are set back as
-//! well, and what they held then comes back with the redo, if it can be kept. What is about to be done to the files is
-//! written down before the first of them is touched: a process that is killed half-way leaves each
-//! file old or new, and an undo that can be finished or taken back.
+//! A file is restored only if it still has the content that the session gave it. A file that was
+//! changed since, on the disk or in the editor, is left alone and reported; so is one that another
+//! process may have changed while a command ran, and one that a redo could not restore. With
+//! `force` such files are restored as well, and the redo restores their replaced contents if these
+//! can be stored. The intended changes are stored before the first file is touched: if the process
+//! is killed, each file has its old or its new content, and the undo can be finished or reversed.
 //!
-//! A file that is made anew has the mode it had, and is nobody's but its owner's where that is not known. At no
-//! moment can its words be read by more than may read it in the end.
+//! A file that is created again gets its former mode, or only owner permissions if that mode is
+//! unknown. At no time can its contents be read by more users than in the end.
 
 mod judge;
 mod past;
@@ -42,14 +43,14 @@ use tools::todowrite::TodowriteTool;
 use tools::{self, Tool as _, disk};
 use transcript::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 
-/// How many files are looked at or written at a time, where no editor is asked about them.
-const AT_ONCE: usize = 16;
+/// The files that are read or written concurrently, if no client is asked about them.
+const MAX_CONCURRENT_FILES: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RevertPoint {
     LastTurn,
-    /// To before a message, or the one a part belongs to. The first answer to a prompt stands for the
-    /// prompt.
+    /// The state before a message, which may be named by one of its parts. The first answer to
+    /// a prompt means the prompt.
     Before(String),
 }
 
@@ -63,7 +64,7 @@ pub enum RevertError {
     Unknown(String),
     #[error("{0} is undone already; redo brings it back.")]
     Hidden(String),
-    /// It could not be written down beforehand.
+    /// The intended changes could not be stored.
     #[error("Nothing was changed, because the session could not be saved: {0}")]
     Unsaved(String),
 }
@@ -71,18 +72,18 @@ pub enum RevertError {
 pub struct RestoreContext {
     pub tracker: Arc<Tracker>,
     pub worktree: Arc<Worktree>,
-    /// The way to the editor's buffers, where there is an editor.
+    /// The access to the client's buffers, if there is a client.
     pub editor: Option<tools::ToolContext>,
 }
 
-/// Undoes. Where files of the last undo were left alone, `force` sets those back instead.
+/// Undoes a turn. If the last undo left files alone, `force` restores those instead.
 ///
 /// # Errors
 /// [`RevertError`].
 pub async fn undo(
     messages: &[Message],
     record: &mut Record,
-    keep: &Recorder,
+    recorder: &Recorder,
     cx: &RestoreContext,
     point: &RevertPoint,
     force: bool,
@@ -105,14 +106,14 @@ pub async fn undo(
     };
     let mut wanted = std::mem::take(&mut entry.left);
     if unfinished {
-        cleared(&entry.files).await;
+        remove_leftovers(&entry.files).await;
         wanted.append(&mut entry.files);
     }
-    keep.fetch(&cx.tracker, &wanted).await;
+    recorder.fetch(&cx.tracker, &wanted).await;
     let care = if force { RevertCare::Force } else { RevertCare::Undo };
     let mut planned = plan(wanted, cx, care).await;
     if unfinished {
-        // Done by the one that was interrupted, and part of what can be redone.
+        // The interrupted undo has done these, and a redo must include them.
         entry.files.append(&mut planned.already);
     }
     let mut undone = entry.files.clone();
@@ -120,7 +121,7 @@ pub async fn undo(
     entry.left = planned.left.iter().map(|(change, _)| change.clone()).collect();
     entry.files.extend_from_slice(&planned.ready);
     record.undone.push(entry);
-    if let Err(e) = written(record, keep, cx).await {
+    if let Err(e) = store_record(record, recorder, cx).await {
         *record = before;
         return Err(RevertError::Unsaved(e));
     }
@@ -135,31 +136,32 @@ pub async fn undo(
     let earlier = record.undone.split_last().map_or(&[][..], |(_, earlier)| earlier);
     let hidden = visible(messages, &record.undone)..visible(messages, earlier);
     report.describe(messages.get(hidden).unwrap_or_default());
-    finish(messages, record, keep, cx).await;
+    finish(messages, record, recorder, cx).await;
     Ok(report)
 }
 
-/// Brings back what was undone last: the whole turn, or its files where the conversation went on since.
+/// Redoes the last undone turn, or only its files if the conversation has continued since.
 ///
 /// # Errors
 /// [`RevertError`].
 pub async fn redo(
     messages: &[Message],
     record: &mut Record,
-    keep: &Recorder,
+    recorder: &Recorder,
     cx: &RestoreContext,
 ) -> Result<RevertReport, RevertError> {
-    let (before, start) = (record.clone(), visible(messages, &record.undone));
-    let Some(entry) = record.undone.last_mut() else { return past::redo(record, keep, cx).await };
+    let before = record.clone();
+    let start = visible(messages, &record.undone);
+    let Some(entry) = record.undone.last_mut() else { return past::redo(record, recorder, cx).await };
     if !entry.done {
-        cleared(&entry.files).await;
+        remove_leftovers(&entry.files).await;
     }
-    // Until it is done, what is on the disk is somewhere between.
+    // Until it is complete, the files are in an intermediate state.
     entry.done = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
-    keep.fetch(&cx.tracker, &back).await;
+    recorder.fetch(&cx.tracker, &back).await;
     let planned = plan(back, cx, RevertCare::Redo).await;
-    if let Err(e) = written(record, keep, cx).await {
+    if let Err(e) = store_record(record, recorder, cx).await {
         *record = before;
         return Err(RevertError::Unsaved(e));
     }
@@ -169,11 +171,11 @@ pub async fn redo(
     let end = visible(messages, &record.undone);
     report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
     report.describe(messages.get(start..end).unwrap_or_default());
-    finish(messages, record, keep, cx).await;
+    finish(messages, record, recorder, cx).await;
     Ok(report)
 }
 
-/// Where a point is among the first `end` messages.
+/// Returns the index of a point among the first `end` messages.
 pub(super) fn start(messages: &[Message], end: usize, point: &RevertPoint) -> Result<usize, RevertError> {
     let prompt = |before: usize| messages.iter().take(before).rposition(is_prompt);
     let id = match point {
@@ -185,13 +187,13 @@ pub(super) fn start(messages: &[Message], end: usize, point: &RevertPoint) -> Re
     if at >= end {
         return Err(RevertError::Hidden(id.clone()));
     }
-    // A prompt without its answer is no place to go on from.
+    // The conversation cannot continue after a prompt without its answer.
     let prompt = prompt(at + 1).unwrap_or(0);
     let answered = messages.get(prompt..at).unwrap_or_default().iter().any(|m| m.assistant().is_some());
     Ok(if answered { at } else { prompt })
 }
 
-/// Whether the user said something in a message.
+/// Whether a message has content from the user.
 fn is_prompt(message: &Message) -> bool {
     message.user().is_some()
         && message.parts.iter().any(|part| match &part.content {
@@ -211,8 +213,8 @@ fn between(messages: &[Message]) -> Vec<String> {
     twice.map(|run| run.path).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Clears away what an undo or a redo that was killed has left beside its files.
-async fn cleared(files: &[FileChange]) {
+/// Removes the temporary files of an undo or a redo that was killed.
+async fn remove_leftovers(files: &[FileChange]) {
     let files = files.to_vec();
     let work = move || interrupted::sweep(&files);
     if let Err(e) = spawn_blocking(work).await {
@@ -220,17 +222,18 @@ async fn cleared(files: &[FileChange]) {
     }
 }
 
-async fn written(record: &Record, keep: &Recorder, cx: &RestoreContext) -> Result<(), String> {
+async fn store_record(record: &Record, recorder: &Recorder, cx: &RestoreContext) -> Result<(), String> {
     let past = record.past_undos.last().map(|past| &past.files);
     for files in record.undone.iter().map(|undone| &undone.files).chain(past) {
-        keep.contents(&cx.tracker, files).await;
+        recorder.contents(&cx.tracker, files).await;
     }
-    keep.session(record).await;
-    keep.flush().await.map_err(|e| e.to_string())
+    recorder.session(record).await;
+    recorder.flush().await.map_err(|e| e.to_string())
 }
 
-/// The plan and what the model has seen are what they were at the end of what is visible.
-async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, cx: &RestoreContext) {
+/// Resets the plan and the files that the model has seen to their state at the end of the visible
+/// history.
+async fn finish(messages: &[Message], record: &mut Record, recorder: &Recorder, cx: &RestoreContext) {
     let end = visible(messages, &record.undone);
     record.todos = todos(messages.get(..end).unwrap_or_default()).unwrap_or_default();
     if let Some(editor) = &cx.editor {
@@ -241,13 +244,13 @@ async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, cx: 
             }
         }
     }
-    if let Err(e) = written(record, keep, cx).await {
+    if let Err(e) = store_record(record, recorder, cx).await {
         tracing::error!("what was undone is not saved: {e}");
     }
 }
 
-/// The plan as the messages' last call left it; none where no call made one. One that was cut off while it
-/// ran had told the plan, or was about to.
+/// Returns the plan of the last call that set one; `None` if there is no such call. An interrupted
+/// call counts, because its plan was shown or about to be.
 pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
     let calls = messages.iter().rev().flat_map(|m| m.calls().collect::<Vec<_>>().into_iter().rev());
     let made = |state: &CallState| match state {
@@ -259,17 +262,18 @@ pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
     plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
 }
 
-/// Makes what is ready; gives back what was done, and what was not with the reason.
+/// Makes the planned changes. Returns those that were made, and those that were not with the
+/// reason.
 async fn put_all(
     planned: RevertPlan,
     report: &mut RevertReport,
     cx: &RestoreContext,
 ) -> (Vec<FileChange>, Vec<(FileChange, String)>) {
     let mut results = Vec::new();
-    // What goes takes empty directories with it, which what comes may need.
-    let (goes, comes): (Vec<_>, Vec<_>) =
+    // Deletions also remove empty directories, which later writes may need.
+    let (deletions, writes): (Vec<_>, Vec<_>) =
         planned.ready.into_iter().enumerate().partition(|(_, change)| change.new.is_none());
-    for changes in [goes, comes] {
+    for changes in [deletions, writes] {
         let mut attempts = stream::iter(changes)
             .map(async |(place, change)| {
                 let result = put(&change, cx).await;
@@ -281,7 +285,8 @@ async fn put_all(
         }
     }
     results.sort_by_key(|(place, ..)| *place);
-    let (mut done, mut left) = (Vec::new(), planned.left);
+    let mut done = Vec::new();
+    let mut left = planned.left;
     for (_, change, result) in results {
         match result {
             Ok(()) => {
@@ -294,7 +299,7 @@ async fn put_all(
     (done, left)
 }
 
-/// What can be done, and what cannot.
+/// The changes that can be made, those already made, and those that cannot be made with the reason.
 #[derive(Default)]
 struct RevertPlan {
     ready: Vec<FileChange>,
@@ -302,8 +307,8 @@ struct RevertPlan {
     left: Vec<(FileChange, String)>,
 }
 
-/// Looks at every file. A change is ready where the file is what it begins with; by `force` whatever
-/// the file is, which is kept then.
+/// Checks every file. A change is ready if the file has its old state; with force always, and the
+/// present content is stored.
 async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) -> RevertPlan {
     let mut plan = RevertPlan::default();
     let mut verdicts = stream::iter(wanted)
@@ -324,9 +329,11 @@ async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, care: RevertCare) ->
     plan
 }
 
-/// Makes a file what a change makes of it.
+/// Applies a change to its file.
 async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
-    let (tracker, change, root) = (cx.tracker.clone(), change.clone(), cx.worktree.root.clone());
+    let tracker = cx.tracker.clone();
+    let change = change.clone();
+    let root = cx.worktree.root.clone();
     let begun = spawn_blocking(move || FileRestoration::begin(&tracker, change, root)).await;
     let file = Arc::new(begun.map_err(|e| e.to_string())??);
     let step = |work: fn(&FileRestoration) -> Result<(), disk::Error>| {
@@ -346,20 +353,20 @@ async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
     done
 }
 
-/// A file that is being set back.
+/// A file that is being restored.
 struct FileRestoration {
     path: PathBuf,
     change: FileChange,
-    /// None where there is to be no file.
+    /// The new content; `None` if the file is to be deleted.
     bytes: Option<Vec<u8>>,
     access: FileAccess,
-    /// Of the project.
+    /// The root of the project.
     root: PathBuf,
 }
 
 impl FileRestoration {
-    /// Sees to it that nobody reads what comes who may not, whoever writes it: a file is closed, or made, before
-    /// an editor hears of it.
+    /// Restricts the access to the file before any new content is written, also by the client:
+    /// an existing file is made private, a missing one is created private.
     fn begin(tracker: &Tracker, change: FileChange, root: PathBuf) -> Result<Self, String> {
         let bytes = change.new.as_ref().map(|new| tracker.content(new)).transpose().map_err(|e| e.to_string())?;
         let file = Self { path: change.path.clone().into(), access: tracker.access(&change), bytes, change, root };
@@ -371,17 +378,17 @@ impl FileRestoration {
         Ok(file)
     }
 
-    /// What an editor can write.
+    /// Returns the text that the client can write.
     fn text(&self) -> Option<&str> {
         let link = |state: &Option<FileState>| state.as_ref().is_some_and(|state| state.kind == FileKind::Link);
         let text = std::str::from_utf8(self.bytes.as_deref()?).ok()?;
-        // Editors spoil what is not plain text with plain line ends.
+        // Editors change text that is not plain text with plain line ends.
         let plain = !link(&self.change.old) && !link(&self.change.new) && !text.contains(['\r', '\0', '\u{feff}']);
         plain.then_some(text)
     }
 
-    /// Has the editor write it. A file of the project is the editor's to refuse. Whatever else it says, what counts
-    /// is what is on the disk then.
+    /// Lets the client write the file. The client may refuse to write a file of the project.
+    /// Any other answer is ignored, because only the file on the disk counts.
     async fn refused(&self, cx: &RestoreContext) -> Option<String> {
         let answer = cx.editor.as_ref()?.write_buffer(&self.path, self.text()?).await;
         let own = || iter::once(&cx.worktree.root).chain(&cx.worktree.extra).any(|root| self.path.starts_with(root));
@@ -391,14 +398,15 @@ impl FileRestoration {
         }
     }
 
-    /// Makes it what it is to be, as far as it is not.
+    /// Gives the file its new content and mode, unless it has them.
     fn finish(&self) -> Result<(), disk::Error> {
         let (Some(new), Some(bytes)) = (&self.change.new, &self.bytes) else { return self.remove() };
         let dir = self.path.parent().ok_or(disk::Error::Directory)?;
         fs::create_dir_all(dir)?;
         if new.kind == FileKind::Link {
             let target: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(bytes);
-            // A link is made beside it and takes its name: there is no moment without one of them.
+            // A link is created under a temporary name and renamed, so that there is
+            // always one of the two.
             let make = |fresh: &Path| std::os::unix::fs::symlink(target, fresh);
             let fresh = disk::fresh_name().make_in(dir, make)?;
             return fresh.persist(&self.path).map_err(|e| e.error.into());
@@ -412,11 +420,12 @@ impl FileRestoration {
         Ok(self.access.settle(&self.path)?)
     }
 
-    /// Makes a file. It is its owner's alone until it is whole.
+    /// Creates the file. Only its owner can access it until it is complete.
     fn make(&self, bytes: &[u8]) -> Result<(), disk::Error> {
         let dir = self.path.parent().ok_or(disk::Error::Directory)?;
         fs::create_dir_all(dir)?;
-        // What is written takes over the mode of what it replaces, which nobody else may read.
+        // The temporary file, which only its owner can read, gives its mode to the written
+        // one.
         let fresh = disk::fresh_name().tempfile_in(dir)?;
         disk::write(fresh.path(), bytes)?;
         self.access.settle(fresh.path())?;
@@ -433,7 +442,7 @@ impl FileRestoration {
                 Err(e) => return Err(e),
             }
         }
-        // Directories that were made for it, and are empty now, go with it.
+        // Also removes directories that were made for the file and are empty now.
         let above = self.path.ancestors().skip(1);
         for dir in above.take_while(|dir| *dir != self.root && dir.starts_with(&self.root)) {
             if fs::remove_dir(dir).is_err() {
@@ -443,7 +452,7 @@ impl FileRestoration {
         Ok(())
     }
 
-    /// Takes back what was begun.
+    /// Reverts the preparations of [`Self::begin`].
     fn give_up(&self) -> Result<(), disk::Error> {
         match self.text() {
             Some(_) if self.access.is_closed() => self.remove(),
@@ -453,13 +462,14 @@ impl FileRestoration {
 }
 
 impl RestoreContext {
-    /// How many files are looked at or written at a time: an editor is asked about one after the other.
+    /// Returns the number of files to read or write concurrently: a client is asked about one
+    /// after the other.
     fn at_once(&self) -> usize {
         let files = self.editor.as_ref().map(|editor| &editor.client.files);
-        if files.is_some_and(|files| files.read || files.write) { 1 } else { AT_ONCE }
+        if files.is_some_and(|files| files.read || files.write) { 1 } else { MAX_CONCURRENT_FILES }
     }
 
-    /// What the editor has not saved of a file.
+    /// Returns the text of the client's buffer if it differs from the saved file.
     async fn unsaved(&self, path: &Path) -> Option<String> {
         let editor = self.editor.as_ref().filter(|editor| editor.client.files.read)?;
         let saved = fs::read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;

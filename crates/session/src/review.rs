@@ -1,4 +1,4 @@
-//! What was said in a session that is open, for an editor that was not there.
+//! The history of an open session, for a client that connects later.
 
 use super::handle::Handle;
 use super::replay::Replay;
@@ -8,8 +8,8 @@ use base::id::MessageId;
 use store::{self, visible};
 
 impl Sessions {
-    /// The history of an open session as it is kept, up to a message and with it; `exposed`: with the sessions of
-    /// its subagents. The session goes on meanwhile.
+    /// Returns the stored history of an open session, up to and including a message; if
+    /// `exposed`, with the sessions of its subagents. The session continues meanwhile.
     ///
     /// # Errors
     /// The store's.
@@ -21,7 +21,8 @@ impl Sessions {
     ) -> Result<Replay, store::Error> {
         self.store.handed_over(&session.id).await;
         let stored = self.store.peek(&session.id).await?;
-        let (record, messages) = (stored.record, stored.messages);
+        let record = stored.record;
+        let messages = stored.messages;
         let known = until.and_then(|until| messages.iter().position(|message| message.id == *until));
         let end = known.map_or_else(|| visible(&messages, &record.undone), |at| at + 1);
         let project = session.project();
@@ -29,7 +30,7 @@ impl Sessions {
         let window = last.and_then(|last| project.models.find(&last).ok()).and_then(|(model, _)| model.context);
         let agents = exposed.then(|| project.agents.clone());
         let history = History { messages, undone_cost: record.undone_cost, ..History::default() };
-        // The session has a history of its own: nobody waits for this one.
+        // The session has its own history, so the receiver of this one is dropped.
         Ok(Replay::new(history, (self.store.clone(), &record), end, (window, agents)).0)
     }
 }

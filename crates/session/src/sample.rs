@@ -1,5 +1,5 @@
-//! A server or a tool asks the session's model something, which the user has agreed to: one question, no tools of ours,
-//! paid by the turn.
+//! Requests of MCP servers and tools to the session's model, approved by the user: one question,
+//! without tools, paid by the turn.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use providers::request::{BodyCache, ModelParams};
 use providers::{Delta, Request};
 use transcript::{Finish, Usage};
 
-/// Asks, and answers whoever wants to know, unless nobody does any more.
+/// Sends a request to the model and returns its answer, unless the receiver is dropped.
 pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
     let SampleRequest { system, messages, max_output, search, temperature, mut reply } = wanted;
     let question = SamplingRequest { system, messages, max_output, search, temperature };
@@ -20,7 +20,7 @@ pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
         () = reply.closed() => return,
         () = scope.cancelled.cancelled() => return,
     };
-    // Whoever asked may have gone since.
+    // The receiver may have been dropped.
     reply.send(answer).ok();
 }
 
@@ -32,29 +32,33 @@ struct SamplingRequest {
     temperature: Option<f64>,
 }
 
-/// What was counted is paid for, however it ends.
-struct Bill<'a> {
+/// The usage of a request, which is paid for however the request ends.
+struct UsageGuard<'a> {
     scope: &'a TurnContext,
     model: Arc<providers::Model>,
     usage: Usage,
 }
 
-impl Drop for Bill<'_> {
+impl Drop for UsageGuard<'_> {
     fn drop(&mut self) {
-        step::lost(self.scope, &self.model, &self.usage);
+        step::pay_unused(self.scope, &self.model, &self.usage);
     }
 }
 
 impl SamplingRequest {
     async fn ask(self, scope: &TurnContext) -> Result<Sample, String> {
-        let most = scope.project.settings.budget.cost;
-        if let Some(most) = most.filter(|_| scope.budget.is_empty(most)) {
-            return Err(budget::spent(most));
+        let limit = scope.project.settings.budget.cost;
+        if let Some(max) = limit
+            && scope.budget.is_empty(limit)
+        {
+            return Err(budget::spent(max));
         }
         let agent = frame::agent(scope).map_err(|fault| fault.message)?;
         let mut wanted = frame::model(scope, &agent);
-        // To search needs no long thoughts.
-        wanted.effort = wanted.effort.filter(|_| !self.search);
+        // A search needs no reasoning effort.
+        if self.search {
+            wanted.effort = None;
+        }
         let (model, provider) = scope.project.models.find(&wanted).map_err(|e| e.to_string())?;
         if self.search && !provider.searches(&model) {
             return Err(format!("{} does not search the web for {}", model.provider_name, model.name));
@@ -65,7 +69,7 @@ impl SamplingRequest {
             tools: Vec::new(),
             must_call: false,
             params: ModelParams {
-                temperature: self.temperature.filter(|_| model.temperature),
+                temperature: if model.temperature { self.temperature } else { None },
                 top_p: None,
                 max_output: model.max_output().min(self.max_output.max(1)),
                 options: agent.options.clone(),
@@ -76,14 +80,16 @@ impl SamplingRequest {
             body_cache: BodyCache::default(),
             model: model.clone(),
         };
-        let mut bill = Bill { scope, model: model.clone(), usage: Usage::default() };
+        let mut guard = UsageGuard { scope, model: model.clone(), usage: Usage::default() };
         let mut answer = provider.ask(Arc::new(request));
-        let (mut text, mut found, mut finish) = (String::new(), Vec::new(), None);
+        let mut text = String::new();
+        let mut found = Vec::new();
+        let mut finish = None;
         while let Some(delta) = answer.next().await {
             match delta.map_err(|e| e.to_string())? {
                 Delta::Text { text: more, .. } => text.push_str(&more),
                 Delta::Found(pages) => found.extend(pages),
-                Delta::Usage(usage) => bill.usage = usage,
+                Delta::Usage(usage) => guard.usage = usage,
                 Delta::Finish(end) => finish = Some(end),
                 _ => {}
             }
@@ -92,8 +98,8 @@ impl SamplingRequest {
             Some(Finish::Refusal) => Err("the model refused".into()),
             None => Err("the answer was cut off".into()),
             Some(finish) => {
-                let (model, cut) = (model.id.to_string(), finish == Finish::Length);
-                Ok(Sample { text, found, model, cut })
+                let model = model.id.to_string();
+                Ok(Sample { text, found, model, cut: finish == Finish::Length })
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What all sessions of a process share. Opening one is [`super::open`]'s.
+//! The state that all sessions of a process share. [`super::open`] opens sessions.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,8 +9,8 @@ use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::janitor::Janitor;
 use super::live::{HistoryGuard, LiveSessions};
+use super::maintenance::Maintenance;
 use super::models::{ModelSources, RegistrySender};
 use crate::grants::Grants;
 use crate::turn::models::Models;
@@ -26,48 +26,51 @@ use snapshot::Trackers;
 use store::Store;
 use transcript::ModelRef;
 
-/// What a serving host does for its sessions.
+/// The settings of a serving host for its sessions.
 #[derive(Debug, Clone, Default)]
 pub struct ServedPlaces {
-    /// The command that makes a directory for a session; empty: the editor says which one it is.
+    /// The command that makes a directory for a session; empty if the client chooses the
+    /// directory.
     pub workspace: Vec<String>,
-    /// What stands before each command of a session; empty: nothing does.
+    /// The prefix of each command of a session; may be empty.
     pub exec: Arc<[String]>,
-    /// Whether their user may change what all users share.
+    /// Whether the user may change state that all users share.
     pub account: AccountAccess,
 }
 
-/// What all sessions of this process share.
+/// The state that all sessions of this process share.
 pub struct Sessions {
     pub environment: Environment,
     pub store: Store,
     pub ended: CancellationToken,
-    /// Ends when turns are to end at their next step, because the process is about to.
+    /// Cancelled when turns must end at their next step, because the process is about to exit.
     pub leaving: CancellationToken,
     pub tasks: TaskTracker,
-    /// Set where this process serves editors that are elsewhere.
+    /// Set if this process serves remote clients.
     pub served: OnceLock<ServedPlaces>,
     pub(super) models: Arc<ModelSources>,
     pub(super) live: Arc<LiveSessions>,
-    pub(super) janitor: Arc<Janitor>,
+    pub(super) maintenance: Arc<Maintenance>,
     pub(super) tools: Arc<tools::registry::ToolRegistry>,
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) snapshots: Trackers,
     pub(super) language: Arc<LanguageServers>,
-    /// The directory that keeps the lists of MCP servers.
+    /// The directory of the stored lists of MCP servers.
     pub(super) catalogs: PathBuf,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
 
 impl Sessions {
-    /// Nothing is read, opened or connected before the first session needs it.
+    /// Creates the shared state. Nothing is read, opened or connected before the first session
+    /// needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
         let store = crate::user_store::store(&environment);
         Self::with_store(environment, ended, store, None)
     }
 
-    /// The same for one of the users of this process, who sees no sessions but their own.
+    /// Creates the shared state for one of the users of this process, who can access only their
+    /// own sessions.
     pub fn of_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
         let store = crate::user_store::store_of(&environment, user);
         Self::with_store(environment, ended, store, Some(user))
@@ -76,7 +79,8 @@ impl Sessions {
     fn with_store(environment: Environment, ended: CancellationToken, store: Store, user: Option<&str>) -> Arc<Self> {
         let models = Arc::new(ModelSources::new(&environment));
         let tasks = TaskTracker::new();
-        let janitor = Janitor::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());
+        let maintenance =
+            Maintenance::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());
         Arc::new(Self {
             tools: Arc::new(tools::registry::ToolRegistry::built_in()),
             sandbox: Sandbox::new(&environment),
@@ -84,7 +88,7 @@ impl Sessions {
             language: Arc::default(),
             live: Arc::default(),
             grants: Mutex::default(),
-            janitor: Arc::new(janitor),
+            maintenance: Arc::new(maintenance),
             catalogs: mcp::catalogs(&environment, user),
             environment,
             store,
@@ -96,8 +100,8 @@ impl Sessions {
         })
     }
 
-    /// Waits until the sessions' tasks have ended and let go of the store, but not for long: the
-    /// process is ending.
+    /// Waits for a limited time until the sessions' tasks have ended and released the store,
+    /// because the process is exiting.
     pub async fn finish(&self) {
         const GRACE: Duration = Duration::from_secs(2);
         self.ended.cancel();
@@ -105,30 +109,30 @@ impl Sessions {
         if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
             tracing::warn!("a session did not end in time; leaving it");
         }
-        // What commands left running in the background ends with us.
+        // Processes that commands have left in the background end with this process.
         base::task::spawn_blocking(sandbox::process::sweep).await.ok();
         if tokio::time::timeout(GRACE, self.store.stop()).await.is_err() {
             tracing::warn!("the store did not stop in time; leaving it");
         }
     }
 
-    /// Claims a session's history; none while somebody else has it.
+    /// Claims a session's history; returns `None` while it is in use.
     pub(super) fn claim(&self, id: &SessionId) -> Option<HistoryGuard> {
         self.live.claim(id)
     }
 
-    /// Whether somebody in this process has a session's history.
+    /// Whether a session's history is in use in this process.
     pub fn holds(&self, id: &SessionId) -> bool {
         self.live.holds(id)
     }
 
-    /// Stops a subagent at work, and nobody else. Says whether there is one.
+    /// Stops a running subagent, but no other session. Returns whether there is one.
     pub fn stop_subagent(&self, id: &SessionId) -> bool {
         self.live.stop_subagent(id)
     }
 
-    /// The models of a session, and the way to change them. When the settings name none, the usual
-    /// local servers are looked for in the background; the task ends when the answer is in.
+    /// Returns the models of a session, and the sender that replaces them. If the settings name
+    /// none, the usual local model servers are searched in the background by the returned task.
     pub(super) fn models(
         self: &Arc<Self>,
         settings: &Arc<Settings>,
@@ -136,14 +140,17 @@ impl Sessions {
     ) -> (Models, RegistrySender, Option<JoinHandle<()>>) {
         let configured = self.models.configured(settings);
         let bare = configured.is_bare();
-        self.janitor.refresh_catalog(&configured);
+        self.maintenance.refresh_catalog(&configured);
         let (registry, current) = watch::channel(Arc::new(configured));
         let local = bare.then(|| {
-            let (shared, settings, registry) = (self.clone(), settings.clone(), registry.clone());
+            let shared = self.clone();
+            let settings = settings.clone();
+            let registry = registry.clone();
             base::task::spawn_in(&self.tasks, async move {
                 let found = shared.models.with_local(&settings).await;
                 if let Some(found) = found {
-                    // A session that was closed meanwhile does not care.
+                    // The receiver is dropped if the session was closed
+                    // meanwhile.
                     registry.send(Arc::new(found)).ok();
                 }
             })
@@ -151,7 +158,7 @@ impl Sessions {
         (Models::new(current, settings.model.clone(), recent), registry, local)
     }
 
-    /// What was granted with "always" in a project: one for all its sessions.
+    /// Returns the permissions granted with "always" in a project, shared by all its sessions.
     pub(super) async fn grants(&self, project: &str) -> Arc<Grants> {
         let cell = {
             let mut grants = locked(&self.grants);

@@ -1,12 +1,12 @@
-//! What a session is called. At once: a few words of its first prompt. A little later: what the title agent
-//! makes of it. What the user calls it stays.
+//! Titles of sessions. At first the title is taken from the first prompt; a little later it is
+//! replaced by the title agent's. A title given by the user is never replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use super::first_words::first_words;
+use super::fallback_title::fallback_title;
 use crate::turn::{History, TurnContext, hooks};
 use base::task::JoinHandle;
 use providers::registry::Registry;
@@ -14,35 +14,35 @@ use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Request};
 use transcript::{Content, Message};
 
-/// How long a title may take. Nobody waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of the title agent. No client waits for it.
+const TITLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much of the first prompt is enough for the title agent, in bytes.
-const ENOUGH: usize = 8 << 10;
+/// The part of the first prompt for the title agent, in bytes.
+const MAX_MATERIAL_BYTES: usize = 8 << 10;
 
-/// How much of a prompt is looked at for its first words, in bytes.
-const NAMES: usize = 2 << 10;
+/// The part of a prompt in which a title is searched, in bytes.
+const MAX_SEARCHED_BYTES: usize = 2 << 10;
 
-/// Tokens for the answer; models that think first need more than a title has.
-const TOKENS: u64 = 2_000;
+/// The limit of the answer; reasoning models need more tokens than a title has.
+const MAX_OUTPUT_TOKENS: u64 = 2_000;
 
-/// A title out of the user's own words; none while a history holds none.
+/// Returns a title taken from the first prompt of a history; `None` if that has no text.
 pub fn title(history: &History) -> Option<String> {
-    words(history.messages.iter().find(|m| m.user().is_some())?)
+    from_prompt(history.messages.iter().find(|m| m.user().is_some())?)
 }
 
-/// A title out of the words of a prompt; none where it has none.
-pub(super) fn words(prompt: &Message) -> Option<String> {
-    let title = first_words(&prompt.visible_beginning(NAMES));
+/// Returns a title taken from a prompt; `None` if that has no text.
+pub(super) fn from_prompt(prompt: &Message) -> Option<String> {
+    let title = fallback_title(&prompt.visible_beginning(MAX_SEARCHED_BYTES));
     (!title.is_empty()).then_some(title)
 }
 
-/// What the title agent does for one session.
+/// The title agent's work for one session.
 #[derive(Default)]
 pub(super) struct Titling {
     task: Option<JoinHandle<Option<String>>>,
     asked: bool,
-    /// Its answer, as long as nobody has taken it.
+    /// The answer, until it is applied.
     pub(super) answered: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Titling {
         }
     }
 
-    /// Waits for its answer; for ever where nothing was asked.
+    /// Waits for the answer; for ever if there is no request.
     pub(super) async fn answer(&mut self) -> Option<String> {
         let Some(task) = &mut self.task else { return std::future::pending().await };
         let title = task.await.unwrap_or_default();
@@ -62,7 +62,7 @@ impl Titling {
         title
     }
 
-    /// Nobody wants its answer any more.
+    /// Aborts the request.
     pub(super) fn stop(&mut self) {
         if let Some(task) = self.task.take() {
             task.abort();
@@ -70,9 +70,9 @@ impl Titling {
     }
 }
 
-/// Asks the title agent, beside everything else: its own model, a small one, else the session's. None where
-/// the settings have disabled it, or nobody but the offline model is there. A failure is in the log and
-/// nowhere else.
+/// Starts the title agent in the background, with its own model, or else a small one, or else the
+/// session's. Returns `None` if titles are disabled, or only the offline model is available. A
+/// failure is only logged.
 fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
     let agent = scope.project.agents.get("title")?;
     if scope.environment.setting("DISABLE_TITLES").is_some_and(|v| !matches!(v, "0" | "false")) {
@@ -92,18 +92,18 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         }
     };
     let first = history.messages.iter().find(|m| m.user().is_some())?;
-    // What the user has chosen, plugins do not change.
+    // Plugins do not replace a model that the user has chosen.
     let open = agent.model.is_none() && scope.project.settings.small_model.is_none();
-    let (own, beside) = (scope.clone(), current);
+    let own = scope.clone();
     let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
         messages: vec![ModelMessage::User(vec![ModelInput::Text(material(first)?.into())])],
         tools: Vec::new(),
         must_call: false,
         params: ModelParams {
-            temperature: agent.temperature.filter(|_| model.temperature),
+            temperature: if model.temperature { agent.temperature } else { None },
             top_p: agent.top_p,
-            max_output: model.max_output().min(TOKENS),
+            max_output: model.max_output().min(MAX_OUTPUT_TOKENS),
             options: agent.options.clone(),
             headers: Vec::new(),
             search: false,
@@ -115,11 +115,11 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
     Some(base::task::spawn(async move {
         let mut provider = provider;
         if open
-            && let Some(small) = hooks::small_model(&own, &beside).await
+            && let Some(small) = hooks::small_model(&own, &current).await
             && let Ok(found) = own.project.models.find(&small)
         {
             (request.model, provider) = found;
-            request.params.max_output = request.model.max_output().min(TOKENS);
+            request.params.max_output = request.model.max_output().min(MAX_OUTPUT_TOKENS);
         }
         let answer = async {
             let mut answer = provider.ask(Arc::new(request));
@@ -133,23 +133,23 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
             }
             Ok(text)
         };
-        match tokio::time::timeout(PATIENCE, answer).await {
+        match tokio::time::timeout(TITLE_TIMEOUT, answer).await {
             Ok(Ok(text)) => clean(&text),
             Ok(Err(e)) => {
                 tracing::info!("no title: {e}");
                 None
             }
             Err(_) => {
-                tracing::info!("no title within {PATIENCE:?}");
+                tracing::info!("no title within {TITLE_TIMEOUT:?}");
                 None
             }
         }
     }))
 }
 
-/// The first prompt, as material.
+/// Returns the first prompt as the title agent's input.
 fn material(message: &Message) -> Option<String> {
-    let mut text = message.visible_beginning(ENOUGH);
+    let mut text = message.visible_beginning(MAX_MATERIAL_BYTES);
     for part in &message.parts {
         if let Content::File(file) = &part.content {
             let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime);
@@ -159,13 +159,13 @@ fn material(message: &Message) -> Option<String> {
     (!text.trim().is_empty()).then_some(text)
 }
 
-/// A title as it is kept: one line, not too long.
+/// Normalises a title: one line, at most 100 characters.
 pub fn tidy(title: &str) -> String {
     let words: Vec<&str> = title.split_whitespace().collect();
     base::text::cut_chars(&base::text::title(&words.join(" ")), 100)
 }
 
-/// What of an answer is the title.
+/// Extracts the title from an answer.
 fn clean(answer: &str) -> Option<String> {
     let mut text = answer;
     while let Some((_, rest)) = text.split_once("</think>") {
@@ -183,7 +183,7 @@ mod tests {
     use super::clean;
 
     #[test]
-    fn a_title_is_one_plain_line() {
+    fn title_is_one_plain_line() {
         for (answer, title) in [
             ("Wildcards in permission rules", Some("Wildcards in permission rules")),
             ("<think>\nhm\n</think>\n\n\"Fix the build.\"\nBecause it is broken.", Some("Fix the build")),

@@ -1,5 +1,5 @@
-//! Asks the user whether a project is trusted: once for exactly what its files would run or loosen.
-//! Whatever is no clear answer leaves things as they are, without them.
+//! Asks the user whether a project is trusted, once for exactly the things that its files would run
+//! or loosen. Without a clear answer, these things remain disabled.
 
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -13,15 +13,16 @@ use permission::account::AccountProperty;
 const TITLE: &str = "Trust this project?";
 
 pub(super) enum TrustOutcome {
-    /// These things are to be in force.
+    /// The things become effective.
     Trusted,
-    /// They stay off; the user should hear this.
+    /// They remain disabled; the text is for the user.
     Withheld(Option<String>),
-    /// They stay off as long as this process runs, because the user says so.
+    /// They remain disabled until this process ends, because the user has declined.
     Declined(Option<String>),
 }
 
-/// Asks if it has not been asked, and keeps the user's trust. That it is declined holds as long as the process runs.
+/// Asks unless the user was asked before, and stores the trust. A refusal applies until the process
+/// ends.
 pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome {
     if review.decision != Decision::Unasked || review.is_pure {
         return TrustOutcome::Withheld(review.notice());
@@ -38,17 +39,19 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
         }
         None => return TrustOutcome::Withheld(review.notice()),
     }
-    let (environment, root, kept) = (scope.environment.clone(), scope.project.worktree.root.clone(), review.clone());
+    let environment = scope.environment.clone();
+    let root = scope.project.worktree.root.clone();
+    let trusted = review.clone();
     let written = base::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
-        store.decide(&root, &kept, true, environment.now()).map_err(|e| e.to_string())?;
+        store.decide(&root, &trusted, true, environment.now()).map_err(|e| e.to_string())?;
         Ok(store.entry(&root).map(|entry| serde_json::to_string(entry).unwrap_or_default()))
     });
     let written = match written.await.unwrap_or_else(|e| Err(e.to_string())) {
         Ok(entry) => {
             let project = scope.project.worktree.shared_name();
-            let told = scope.record.decide(&project, entry.unwrap_or_default()).await;
-            told.map_err(|e| format!("other machines are not told of your answer: {e}"))
+            let shared = scope.record.decide(&project, entry.unwrap_or_default()).await;
+            shared.map_err(|e| format!("other machines are not told of your answer: {e}"))
         }
         Err(e) => Err(e),
     };
@@ -60,7 +63,8 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
     }
 }
 
-/// Shows the question as a call of its own, for the editors that show questions with calls only.
+/// Shows the question as a call of its own, because some clients show questions only together with
+/// calls.
 async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     let call = scope.call_id();
     let introduction = review.introduction().map(|text| format!("{text}\n\n")).unwrap_or_default();
@@ -78,14 +82,19 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
             review.list(),
         )
     };
-    let tell = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
+    let update_call = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
     let facts = json!({ "project": scope.project.worktree.root, "wants": items });
-    let (title, kind, input) = (Some(TITLE.into()), Some(ToolKind::Other), Some(facts.clone()));
-    tell(CallUpdate { title, kind, input, ..CallUpdate::of(&call) }).await;
+    let update = CallUpdate {
+        title: Some(TITLE.into()),
+        kind: Some(ToolKind::Other),
+        input: Some(facts.clone()),
+        ..CallUpdate::of(&call)
+    };
+    update_call(update).await;
     let (reply, answer) = oneshot::channel();
-    let (call_id, title) = (call.clone(), TITLE.to_owned());
-    let question = Confirmation { call: call_id, title, facts, text, yes: "Trust", no: "Not now", reply };
+    let title = TITLE.to_owned();
+    let question = Confirmation { call: call.clone(), title, facts, text, yes: "Trust", no: "Not now", reply };
     if !scope.outlet.send(TurnMessage::Confirm(Box::new(question))).await {
         return None;
     }
@@ -97,6 +106,6 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         Some(true) => (Progress::Completed, "This project is trusted"),
         _ => (Progress::Failed, "This project is not trusted"),
     };
-    tell(CallUpdate { title: Some(title.into()), progress: Some(progress), ..CallUpdate::of(&call) }).await;
+    update_call(CallUpdate { title: Some(title.into()), progress: Some(progress), ..CallUpdate::of(&call) }).await;
     answer
 }

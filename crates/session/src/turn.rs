@@ -1,27 +1,28 @@
-//! The loop: one prompt to its stop. [`run::run`] repeats steps while [`next::next`] says so; a
-//! step freezes what it sees ([`frame`]), asks the model ([`step`]) and makes the calls it was
-//! asked for ([`call`]). What the model sees of the history is a [`view`]; when that outgrows the
-//! window, [`prune`] and [`compact`] make room; what it does not see any more is [`release`]d.
+//! The turn loop: carries one prompt to its end. [`run::run`] repeats steps as long as
+//! [`next::decide_next`] decides so. A step captures its inputs ([`frame`]), requests an answer ([`step`])
+//! and makes the requested calls ([`call`]). The model sees a [`view`] of the history; when the
+//! view outgrows the window, [`prune`] and [`compact`] make room, and content that the model no
+//! longer sees is evicted by [`evict`].
 //!
-//! The history is moved in and comes home with the outcome: while a turn runs nobody else can
-//! change it. What happens is told through the outlet, what is kept goes through the recorder,
-//! and every wait ends when the turn is cancelled.
+//! The history is moved into the turn and returned with the outcome, so no other task can change it
+//! while the turn runs. Events go through the outlet, stored data goes through the recorder, and
+//! every wait ends when the turn is cancelled.
 
 mod adopt;
 pub mod budget;
 pub mod call;
-mod carry;
 pub mod change_recorder;
 pub mod compact;
+mod compaction_carryover;
 pub mod digest;
 pub mod doom;
+pub mod evict;
 pub mod frame;
 pub mod hooks;
 pub mod insert;
 pub mod jobs;
 pub mod late_changes;
 pub mod later;
-pub mod mend;
 pub mod models;
 pub mod next;
 mod note;
@@ -29,8 +30,8 @@ mod permit;
 mod pictures;
 pub mod prune;
 pub mod record;
+pub mod recover;
 pub mod refused_tools;
-pub mod release;
 pub mod remind;
 pub mod request;
 mod resolve;
@@ -74,62 +75,74 @@ use snapshot::Tracker;
 use store::{self, RecordChange};
 use transcript::{Content, Fault, Message, ModelRef, Part};
 
-/// How a turn ended. None of them is an error of the call that started it.
+/// The outcome of a turn. None of them is an error of the call that started it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Ended,
-    /// The user rejected a call without words, or one was refused again and again where nobody can be asked.
+    /// The user rejected a call without a comment, or a call was refused repeatedly because no
+    /// user is present.
     Rejected,
     Cancelled,
-    /// The model refused, or a filter did.
+    /// The model or a filter refused to answer.
     Refused,
     /// The answer hit the limit of output tokens.
     MaxTokens,
     /// The agent's step limit was reached and the model still wanted more.
     StepLimit,
-    /// The user said something meanwhile that the model should hear now: the turn of those words goes
-    /// on from here.
+    /// The user sent a message that the model should receive now: the turn of that message
+    /// continues the work.
     Steered,
     Failed(Fault),
 }
 
-/// What the user has chosen; read once per step.
+/// The user's choices; read once per step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     pub agent: String,
-    /// The model it speaks with; none: the agent's, else the default.
+    /// The chosen model; `None` for the agent's model, or else the default.
     pub model: Option<ModelRef>,
-    /// Whether what the user says while a turn runs reaches the model between two steps, instead of
-    /// after the turn; none: as the settings say.
+    /// Whether messages sent during a turn reach the model between two steps instead of after the
+    /// turn; `None` for the default of the settings.
     pub steer: Option<bool>,
-    /// What the settings say about that.
+    /// The default of `steer` from the settings.
     pub steers: bool,
-    /// How much is asked; none: as the settings say.
+    /// The approval mode; `None` for the default of the settings.
     pub approvals: Option<Approvals>,
-    /// What the settings say about that.
+    /// The default of `approvals` from the settings.
     pub approves: Approvals,
 }
 
 impl Choice {
-    /// Whether what the user says while a turn runs reaches the model between two steps.
+    /// Whether messages sent during a turn reach the model between two steps.
     pub fn steers(&self) -> bool {
         self.steer.unwrap_or(self.steers)
     }
 
-    /// Of an agent, with nothing else chosen.
+    /// Returns a choice of an agent and a model, with defaults for the rest.
     pub fn of(agent: &str, model: Option<ModelRef>) -> Self {
-        let (agent, approves) = (agent.to_owned(), Approvals::default());
-        Self { agent, model, steer: None, steers: false, approvals: None, approves }
+        Self {
+            agent: agent.to_owned(),
+            model,
+            steer: None,
+            steers: false,
+            approvals: None,
+            approves: Approvals::default(),
+        }
     }
 
-    /// As chosen in the session, else as the settings have it.
+    /// Returns the approval mode of the session, or else of the settings.
     pub fn approvals(&self) -> Approvals {
         self.approvals.unwrap_or(self.approves)
     }
 
-    pub fn kept(&self) -> RecordChange {
-        let (agent, model) = (self.agent.clone(), self.model.clone());
-        RecordChange::Choice { agent, model, steer: self.steer, approvals: self.approvals }
+    /// Returns the choice as a change of the stored record.
+    pub fn record_change(&self) -> RecordChange {
+        RecordChange::Choice {
+            agent: self.agent.clone(),
+            model: self.model.clone(),
+            steer: self.steer,
+            approvals: self.approvals,
+        }
     }
 }
 
@@ -137,14 +150,15 @@ impl Choice {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     pub messages: Vec<Message>,
-    /// What was spent on turns that are not among them any more, in US dollars.
+    /// The cost of turns that were undone and are no longer among the messages, in US dollars.
     pub undone_cost: Option<f64>,
-    /// So many at the beginning lack the results of their calls: no model sees those any more.
+    /// The number of messages at the beginning without the results of their calls, because no
+    /// model sees those any more.
     pub cold: usize,
 }
 
-/// What the system prompt says about the session, whoever speaks. Read once, so that the prompt does
-/// not change under a provider's cache.
+/// The parts of the system prompt about the session, the same for all agents. Read once, so that a
+/// change does not invalidate the provider's cache.
 #[derive(Debug, Clone)]
 pub struct Background {
     pub surroundings: Surroundings,
@@ -154,44 +168,44 @@ pub struct Background {
     pub skills: Arc<Skills>,
 }
 
-/// Everything of a session that a turn may use.
+/// The context of a turn: everything of a session that it may use.
 #[derive(Clone)]
 pub struct TurnContext {
     pub session: SessionId,
-    /// What the notes to its model carry.
+    /// The mark of notes to this session's model.
     pub mark: ReminderMark,
     pub environment: Environment,
     pub project: Workspace,
     pub permissions: Permissions,
-    /// What lives as long as it is open.
+    /// The state that lives as long as the session is open.
     pub resources: SessionResources,
     pub choice: watch::Receiver<Choice>,
-    /// The editor shows the sessions of subagents as sessions.
+    /// Whether the client shows the sessions of subagents as sessions.
     pub exposed: bool,
-    /// What the editor adds to the system prompt, as long as the session is open.
+    /// The client's addition to the system prompt, as long as the session is open.
     pub words: Option<Arc<str>>,
-    /// How many sessions have delegated on the way here: 0 for the user's own.
+    /// The number of parent sessions: 0 for the user's own.
     pub depth: u32,
     pub record: record::Recorder,
     pub cancelled: CancellationToken,
-    /// Ends when the turn is to end at its next step, because the process is about to.
+    /// Cancelled when the turn must end at its next step, because the process is about to exit.
     pub leaving: CancellationToken,
-    /// Whether the user has said something that the model should hear before its next step.
+    /// Whether the user has sent a message that the model should receive before its next step.
     pub spoken: watch::Receiver<bool>,
     pub outlet: Outlet,
-    /// What the turn asks of its session.
+    /// The sender of requests from the turn to its session.
     pub session_requests: SessionRequestSender,
-    /// What subagents have cost and no message counts yet.
+    /// The cost of subagents that no message includes yet.
     pub spent: Arc<Spent>,
-    /// What subagents have changed and no step says yet.
+    /// The file changes of subagents that no step lists yet.
     pub child_changes: Arc<late_changes::ChildChanges>,
-    /// The same of the session that this one is a subagent's of.
+    /// The same of the parent session, if this session belongs to a subagent.
     pub parent_changes: Option<Arc<late_changes::ChildChanges>>,
-    /// What the turn may cost, with everybody it sets to work.
+    /// The budget of the turn, shared with its subagents.
     pub budget: Arc<budget::TurnBudget>,
 }
 
-/// What a session works on. It changes when a file of the configuration does, between two turns.
+/// The project of a session. It changes between two turns, when one of its settings files changes.
 #[derive(Clone)]
 pub struct Workspace {
     pub cwd: PathBuf,
@@ -199,56 +213,56 @@ pub struct Workspace {
     pub worktree: Arc<Worktree>,
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
-    /// The files that say so, as they were read.
+    /// The files that the settings were read from.
     pub read: Arc<later::SettingsRead>,
     pub models: models::Models,
     pub tools: Arc<tools::registry::ToolRegistry>,
-    /// What the system prompt says about the session, whoever speaks.
+    /// The parts of the system prompt about the session, the same for all agents.
     pub background: Arc<Background>,
 }
 
-/// What a session may do, beside its agent's rules.
+/// The permissions of a session, in addition to its agent's rules.
 #[derive(Clone)]
 pub struct Permissions {
     pub grants: Arc<Grants>,
-    /// What those who delegated may not do; nor may anyone here.
+    /// The deny rules of the parent sessions, which apply here as well.
     pub inherited: Rules,
-    /// What the system can forbid commands, and whether the user was told.
+    /// The sandbox of commands, and whether the user has been notified about it.
     pub confinement: tools::confinement::Confinement,
-    /// Somebody is there to answer questions.
+    /// Whether a user is present to answer questions.
     pub attended: bool,
-    /// Whether they may change what belongs to the account.
+    /// Whether calls may change property of the user's account.
     pub account: AccountAccess,
-    /// The choice of the session the user speaks with: how much is asked, also by subagents.
+    /// The choices of the user's session: its approval mode applies to subagents as well.
     pub chosen: watch::Receiver<Choice>,
 }
 
-/// What lives as long as a session is open.
+/// The state that lives as long as a session is open.
 #[derive(Clone)]
 pub struct SessionResources {
     pub servers: Arc<McpServers>,
-    /// What users and projects hook into it.
+    /// The hooks, plugins and custom tools of the user and the project.
     pub extensions: Arc<Extensions>,
-    /// Which files the model has seen.
+    /// The files that the model has seen.
     pub seen: Arc<tools::seen::SeenFiles>,
     pub todos: Arc<tools::todos::Todos>,
     pub jobs: Arc<tools::jobs::Jobs>,
-    /// Which formatters the user was told of.
+    /// The formatters that the user has been notified about.
     pub formatters: Arc<tools::format::ToldFormatters>,
     pub language: Arc<SessionServers>,
-    /// What the editor offers for files.
+    /// The file operations that the client supports.
     pub files: tools::FileCapabilities,
-    /// What stands before each command, where a host wants that.
+    /// The prefix of every command, if the host configures one.
     pub exec: Arc<[String]>,
-    /// Keeps what becomes of the files, where the settings want it.
+    /// Records file contents, if the settings enable snapshots.
     pub snapshots: Option<Arc<Tracker>>,
-    /// What steps left running in the background, as far as it may still change files.
+    /// Background jobs of earlier steps that may still change files.
     pub late_changes: Arc<late_changes::LateChanges>,
     /// The tools that providers have refused.
     pub refused_tools: Arc<refused_tools::RefusedTools>,
 }
 
-/// US dollars on their way into a message. A std mutex: a leaf around a number.
+/// US dollars that are not yet part of a message. A std mutex is enough: it only guards a number.
 #[derive(Debug, Default)]
 pub struct Spent(Mutex<Option<f64>>);
 
@@ -263,17 +277,17 @@ impl Spent {
     }
 }
 
-/// Without the noise that sums of fractions leave: to the billionth of a dollar.
+/// Rounds to a billionth of a dollar, to remove the rounding errors of sums.
 pub(crate) fn rounded(dollars: f64) -> f64 {
     (dollars * 1e9).round() / 1e9
 }
 
-/// The sum of what is known.
+/// Returns the sum of the known values; `None` if both are unknown.
 pub fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(|a, b| a + b)
 }
 
-/// What some messages cost, in US dollars; none where no price is known.
+/// Returns the cost of messages in US dollars; `None` if no price is known.
 pub fn cost(messages: &[Message]) -> Option<f64> {
     messages.iter().filter_map(|m| m.assistant()?.cost).reduce(|a, b| a + b)
 }
@@ -285,14 +299,15 @@ impl From<Vec<Message>> for History {
 }
 
 impl History {
-    /// US dollars so far, subagents included; none where no price is known.
+    /// Returns the cost so far in US dollars, subagents included; `None` if no price is known.
     pub fn cost(&self) -> Option<f64> {
         sum(self.undone_cost, cost(&self.messages)).map(rounded)
     }
 }
 
 impl TurnContext {
-    /// Whether a turn goes on after a call was rejected without words: where the user wants that, and is there.
+    /// Whether a turn continues after a call was rejected without a comment: if a user is
+    /// present and the settings say so.
     pub fn goes_on_after_rejection(&self) -> bool {
         self.permissions.attended && self.project.settings.experimental.continue_loop_on_deny
     }
@@ -313,9 +328,9 @@ impl TurnContext {
         self.environment.now()
     }
 
-    /// Tells the user that nothing of this is kept.
+    /// Notifies the user that the conversation is not stored.
     pub async fn unsaved(&self, error: &store::Error) {
-        if !self.record.tell() {
+        if !self.record.must_notify() {
             return;
         }
         let notice = Event::Notice {

@@ -1,4 +1,5 @@
-//! The store of a user's sessions, in the place that the settings name: a project has no say in it.
+//! The store of a user's sessions, at the location that the user's settings name; a project cannot
+//! change it.
 
 use std::path::PathBuf;
 
@@ -7,22 +8,24 @@ use base::store_place::{DatabasePlace, StorePlace};
 use base::worktree::Worktree;
 use store::Store;
 
-/// The user's sessions. The settings are read by the store's own thread.
+/// Opens the store of the user's sessions. The settings are read by the store's own thread.
 pub fn store(environment: &Environment) -> Store {
     let environment = environment.clone();
     Store::open(move || place(&environment))
 }
 
-/// The sessions of one of the users of a process that serves many: nobody else's are seen in it.
+/// Opens the store of one of the users of a process that serves many; it contains only that user's
+/// sessions.
 pub fn store_of(environment: &Environment, user: &str) -> Store {
-    let (environment, user) = (environment.clone(), user.to_owned());
+    let environment = environment.clone();
+    let user = user.to_owned();
     Store::open(move || match place(&environment) {
         StorePlace::Files(dir) => StorePlace::Files(dir.join("users").join(user)),
         StorePlace::Database(place) => StorePlace::Database(DatabasePlace { user: Some(user), ..place }),
     })
 }
 
-/// Where they are. Reads files, and blocks while it does.
+/// Returns the location of the store. Reads files: blocks.
 fn place(environment: &Environment) -> StorePlace {
     let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());

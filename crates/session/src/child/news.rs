@@ -1,6 +1,7 @@
-//! What a child does, told in the parent's call: one line for each of its own calls. A question of the
-//! child's goes to the parent's editor with the call it is about, which is shown there from then on.
-//! Where the editor shows subagents' sessions, it hears of the child there, word for word.
+//! The progress of a child, shown in the parent's call with one line for each of the child's calls.
+//! A question of the child goes to the parent's client together with the call it is about, which is
+//! shown there from then on. A client that shows subagents' sessions receives all events of the
+//! child in the child's session.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -24,17 +25,17 @@ use events::{
 };
 use transcript::{FaultKind, Message};
 
-/// How often the parent's call says what the child does.
-const BEAT: Duration = Duration::from_secs(1);
+/// The minimum time between two updates of the parent's call.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many of a child's calls are shown.
-const SHOWN: usize = 20;
+/// The maximum number of a child's calls that are shown.
+const MAX_SHOWN_CALLS: usize = 20;
 
-/// A question on its way to the user and back: it ends with the call it was about.
+/// A question that has been forwarded to the user; resolves to the call it is about.
 type ForwardedQuestion = Pin<Box<dyn Future<Output = CallId> + Send>>;
 
-/// What a child does, told in the parent's call; and in a session of its own, where the editor shows
-/// those.
+/// Reports a child's progress in the parent's call, and in the child's session if the client shows
+/// it.
 pub(super) struct ChildProgress<'a> {
     parent: &'a TurnContext,
     call: &'a CallId,
@@ -42,20 +43,21 @@ pub(super) struct ChildProgress<'a> {
     agent: &'a str,
     session: &'a SessionId,
     calls: VecDeque<(CallId, ChildCall)>,
-    /// How many came before these.
+    /// The number of older calls, which are not shown.
     earlier: usize,
-    /// Calls as far as they are known, until they end: what a question is about has to be shown.
+    /// The known details of running calls, which a question about one of them must show.
     open: HashMap<CallId, CallUpdate>,
-    /// Calls that the editor sees, until they end; and all that it has seen.
+    /// The running calls that the client has seen.
     seen: Vec<CallId>,
     last: Option<Instant>,
     fresh: bool,
-    /// Ends when the child is cancelled.
+    /// Cancelled when the child is.
     cancelled: CancellationToken,
-    /// The child's calls that act, and those of its calls that wait for the user; told is, whether all
-    /// of its work waits.
+    /// The running calls of the child.
     running: HashSet<CallId>,
+    /// The calls of the child that wait for the user.
     waiting: HashSet<CallId>,
+    /// Whether all of the child's work was last reported as waiting.
     waits: bool,
     questions: FuturesUnordered<ForwardedQuestion>,
 }
@@ -94,17 +96,18 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    /// Tells that the child works, and what it was told to do.
-    pub(super) async fn begin(&mut self, about: SubagentInfo, told: &Message) {
+    /// Reports that the child works, and its prompt.
+    pub(super) async fn begin(&mut self, about: SubagentInfo, prompt: &Message) {
         if !self.parent.exposed {
             return;
         }
         self.state(Some(about), SubagentState::Working).await;
-        let (message, sender) = (told.id.clone(), self.parent.session.clone());
-        self.within(Event::Told { message, sender, text: told.visible_text() }).await;
+        let message = prompt.id.clone();
+        let sender = self.parent.session.clone();
+        self.within(Event::Told { message, sender, text: prompt.visible_text() }).await;
     }
 
-    /// Tells that the child works no more.
+    /// Reports that the child has ended.
     pub(super) async fn end(&mut self, outcome: &Outcome) {
         if !self.parent.exposed {
             return;
@@ -122,15 +125,16 @@ impl<'a> ChildProgress<'a> {
     }
 
     async fn state(&mut self, about: Option<SubagentInfo>, activity: SubagentState) {
-        let (session, call) = (self.session.clone(), self.call.clone());
+        let session = self.session.clone();
+        let call = self.call.clone();
         let subagent = Subagent { session, call, about, state: Some(activity) };
         self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
     }
 
-    /// Tells whether all of the child's work waits for the user, where that has changed.
-    async fn tell_state(&mut self) {
+    /// Reports whether all of the child's work waits for the user, if that has changed.
+    async fn update_state(&mut self) {
         let waits = !self.waiting.is_empty() && self.running.is_subset(&self.waiting);
-        // What is being stopped is told when it has stopped.
+        // A cancelled child is reported when it has ended.
         if waits != self.waits && !self.cancelled.is_cancelled() {
             self.waits = waits;
             self.state(None, if waits { SubagentState::Waiting } else { SubagentState::Working }).await;
@@ -142,21 +146,21 @@ impl<'a> ChildProgress<'a> {
         self.parent.outlet.event(event).await;
     }
 
-    /// Passes on what comes up until the child's turn has ended.
+    /// Forwards the child's messages until its turn has ended.
     pub(super) async fn follow(
         &mut self,
         mut work: TurnFuture<'_>,
         mut events: Receiver<TurnMessage>,
     ) -> (History, Outcome) {
         let done = loop {
-            let due = self.last.map_or_else(Instant::now, |last| last + BEAT);
+            let due = self.last.map_or_else(Instant::now, |last| last + UPDATE_INTERVAL);
             tokio::select! {
                 done = &mut work => break done,
                 Some(up) = events.recv() => self.take(up).await,
-                () = sleep_until(due), if self.fresh => self.tell().await,
+                                () = sleep_until(due), if self.fresh => self.send_lines().await,
                 Some(call) = self.questions.next(), if !self.questions.is_empty() => {
                     self.waiting.remove(&call);
-                    self.tell_state().await;
+                                        self.update_state().await;
                 }
             }
         };
@@ -181,10 +185,11 @@ impl<'a> ChildProgress<'a> {
                 let cause = format!("{}: {cause}", self.agent);
                 self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })).await;
             }
-            // The child's own: its words come back as the result, its plan and its context are its own.
+            // The child's texts are returned as its result; its plan and its context
+            // are its own.
             TurnMessage::Event(_) => {}
             TurnMessage::AskPermission(ask) => self.ask(*ask).await,
-            // Of the child's calls the editor knows only those that it was asked about.
+            // The client knows only those of the child's calls that it was asked about.
             TurnMessage::AskForm(mut form) => {
                 if form.call.as_ref().is_none_or(|call| !self.seen.contains(call)) {
                     form.call = Some(self.call.clone());
@@ -198,16 +203,17 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    /// Passes it on as it is, as something of the child's session.
+    /// Forwards a message as one of the child's session.
     async fn expose(&mut self, up: TurnMessage) {
         match up {
-            // Of the child's own subagents.
+            // Events of the child's own subagents.
             TurnMessage::Event(Event::Within { .. }) => drop(self.parent.outlet.send(up).await),
             TurnMessage::Event(event) => {
                 match &event {
                     Event::Call(update) => {
                         self.note(update);
-                        // Told in its own session, and once more at the end.
+                        // The child's session shows the call; the parent's
+                        // call lists it at the end.
                         self.fresh = false;
                         self.follow_call(update);
                     }
@@ -219,13 +225,13 @@ impl<'a> ChildProgress<'a> {
                     _ => {}
                 }
                 self.within(event).await;
-                self.tell_state().await;
+                self.update_state().await;
             }
             TurnMessage::AskPermission(mut ask) => {
                 if ask.session.is_none() {
                     ask.session = Some(self.session.clone());
                     ask.reply = self.accompany(&ask.call, ask.reply);
-                    self.tell_state().await;
+                    self.update_state().await;
                 }
                 ask.agent.get_or_insert_with(|| self.agent.to_owned());
                 self.parent.outlet.send(TurnMessage::AskPermission(ask)).await;
@@ -235,7 +241,7 @@ impl<'a> ChildProgress<'a> {
                     form.session = Some(self.session.clone());
                     if let Some(call) = form.call.clone() {
                         form.reply = self.accompany(&call, form.reply);
-                        self.tell_state().await;
+                        self.update_state().await;
                     }
                 }
                 self.parent.outlet.send(TurnMessage::AskForm(form)).await;
@@ -246,7 +252,7 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    /// Notes whether a call acts.
+    /// Records whether a call runs.
     fn follow_call(&mut self, update: &CallUpdate) {
         let Some(call) = &update.call else { return };
         match update.progress {
@@ -259,7 +265,7 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    /// Stays with a question until it is answered, withdrawn, or nobody will answer it.
+    /// Tracks a question until it is answered, withdrawn, or can no longer be answered.
     fn accompany<T: Send + 'static>(&mut self, call: &CallId, mut reply: oneshot::Sender<T>) -> oneshot::Sender<T> {
         let (sender, answer) = oneshot::channel();
         self.waiting.insert(call.clone());
@@ -267,7 +273,7 @@ impl<'a> ChildProgress<'a> {
         self.questions.push(Box::pin(async move {
             tokio::select! {
                 answer = answer => if let Ok(answer) = answer {
-                    // Whoever asked may have been cancelled since.
+                                        // The receiver may have been cancelled since.
                     reply.send(answer).ok();
                 },
                 () = reply.closed() => {}
@@ -277,14 +283,14 @@ impl<'a> ChildProgress<'a> {
         sender
     }
 
-    /// Notes what is new of a call in its line.
+    /// Updates the line of a call.
     fn note(&mut self, update: &CallUpdate) {
         let Some(id) = update.call.clone() else { return };
         let at = self.calls.iter().position(|(call, _)| *call == id);
         if at.is_none() && update.tool.is_some() {
             let title = update.title.clone().or_else(|| update.tool.clone()).unwrap_or_default();
             self.calls.push_back((id.clone(), ChildCall { title, progress: Progress::Pending }));
-            if self.calls.len() > SHOWN {
+            if self.calls.len() > MAX_SHOWN_CALLS {
                 self.calls.pop_front();
                 self.earlier += 1;
             }
@@ -318,7 +324,7 @@ impl<'a> ChildProgress<'a> {
         }
     }
 
-    /// Shows the call, then puts the question.
+    /// Shows the call, then asks the question.
     async fn ask(&mut self, mut ask: PermissionRequest) {
         if !self.seen.contains(&ask.call) {
             let known = self.open.get(&ask.call).cloned().unwrap_or_else(|| ask.show.clone());
@@ -334,7 +340,8 @@ impl<'a> ChildProgress<'a> {
 
     async fn pass(&mut self, mut update: CallUpdate) {
         if update.progress.is_some() {
-            // The editor is told as of the parent's session, and this is kept in the child's.
+            // The client receives this as an event of the parent's session, but it is
+            // stored in the child's.
             self.parent.record.handed_over_of(self.session).await;
         }
         update.title = update.title.map(|title| self.labelled(&title));
@@ -345,18 +352,18 @@ impl<'a> ChildProgress<'a> {
         text::title(&format!("{}: {title}", self.agent))
     }
 
-    async fn tell(&mut self) {
+    async fn send_lines(&mut self) {
         self.fresh = false;
         self.last = Some(Instant::now());
         if self.parent.cancelled.is_cancelled() {
-            // The call may have been left behind: what is over is not changed any more.
+            // The call may have been abandoned, and an ended call is not updated.
             return;
         }
         let update = CallUpdate { output: Some(self.lines()), ..CallUpdate::of(self.call) };
         self.parent.outlet.event(Event::Call(Box::new(update))).await;
     }
 
-    /// A list for people, in Markdown.
+    /// Returns a list of the calls for the user, in Markdown.
     pub(super) fn lines(&self) -> String {
         let mut out = String::new();
         if self.earlier > 0 {
@@ -376,7 +383,8 @@ impl<'a> ChildProgress<'a> {
     }
 }
 
-/// Adds what is new to what is known of a call. Output is not kept: a question comes before it.
+/// Merges an update into the known details of a call, except for its output, which a question
+/// precedes.
 fn learn(known: &mut CallUpdate, update: CallUpdate) {
     known.tool = update.tool.or(known.tool.take());
     known.title = update.title.or(known.title.take());

@@ -1,4 +1,4 @@
-//! Turns that delegate, and a cancel at every moment of one.
+//! Tests of turns with subagents, and of a cancel at every moment of one.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ async fn play(stage: &mut Stage, prompt: &str) -> Played {
     play_until(stage, prompt, usize::MAX).await.0
 }
 
-/// Plays a turn that is cancelled just before it is woken for the `moment`th time. Says how often it
-/// was woken.
+/// Plays a turn that is cancelled just before it is polled for the `moment`th time. Returns the
+/// number of polls as well.
 async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, usize) {
     let woken = Arc::new(AtomicUsize::new(0));
     let counted = woken.clone();
@@ -50,7 +50,7 @@ fn task(name: &str) -> (&'static str, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_comes_back_with_the_last_words() {
+async fn task_returns_last_text() {
     let mut stage = Stage::new([
         ScriptedAnswer::calls(&[task("general")]),
         ScriptedAnswer::calls(&[("list", json!({}))]),
@@ -62,13 +62,14 @@ async fn a_task_comes_back_with_the_last_words() {
     assert!(played.events.contains(&"done: - List .".to_owned()), "{:?}", played.events);
     let asked = stage.model.asked();
     let tools = |n: usize| asked[n].tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>();
-    assert!(tools(0).contains(&"task") && !tools(1).contains(&"task"), "the depth is 1");
-    assert!(!tools(1).contains(&"todowrite"), "general keeps no plan");
+    assert!(tools(0).contains(&"task"));
+    assert!(!tools(1).contains(&"task"), "the depth is 1");
+    assert!(!tools(1).contains(&"todowrite"), "general has no plan");
     assert_eq!(asked[1].messages.len(), 1, "a conversation of its own");
     assert_eq!(played.outcome, Outcome::Ended);
 }
 
-/// A cancel ends a child at every place where it may be waiting, and the parent with it.
+/// A cancel ends a child in each of its waits, and the parent with it.
 #[tokio::test(start_paused = true)]
 async fn cancel_ends_every_wait_of_a_child() {
     let ask = [("bash", "*", Action::Ask)];
@@ -102,7 +103,7 @@ async fn cancel_ends_every_wait_of_a_child() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_parent_may_not_do_a_child_may_not() {
+async fn child_inherits_denies_of_parent() {
     let write = ScriptedAnswer::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
     let scripts =
         [ScriptedAnswer::calls(&[task("fixer")]), write, ScriptedAnswer::text("no"), ScriptedAnswer::text("ok")];
@@ -120,13 +121,14 @@ async fn what_the_parent_may_not_do_a_child_may_not() {
     play(&mut stage, "go").await;
     let asked = stage.model.asked();
     let tools: Vec<_> = asked[1].tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert!(!tools.contains(&"write") && !tools.contains(&"edit"), "{tools:?}");
+    assert!(!tools.contains(&"write"), "{tools:?}");
+    assert!(!tools.contains(&"edit"), "{tools:?}");
     assert_eq!(asked[1].tools.iter().filter(|tool| tool.name == "webfetch").count(), 0);
 }
 
-/// A turn with everything in it that waits: an answer that breaks off and is asked for again, calls
-/// side by side, a question, an edit, two subagents with a question of their own, a full window whose
-/// summary fails at first, and a last word.
+/// Returns a turn with all kinds of waits: an answer that breaks off and is requested again,
+/// parallel calls, a question, an edit, two subagents with questions of their own, a full window
+/// whose summary fails at first, and a last text.
 fn rich() -> Stage {
     let reset = || Error::Network("reset".into());
     let write = |name: &str| ScriptedAnswer::calls(&[("write", json!({ "filePath": name, "content": "new" }))]);
@@ -152,8 +154,9 @@ fn rich() -> Stage {
     stage
 }
 
-/// A look at the tree that was told to stop ends when its thread has heard of it: this clock stands still until then.
-async fn left_alone(name: &str) {
+/// Waits until no task is left. A cancelled comparison of the project ends when its thread has
+/// noticed the cancel, and the paused clock stops until then.
+async fn no_task_is_left(name: &str) {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let none = async {
         while alive() > 0 {
@@ -163,17 +166,18 @@ async fn left_alone(name: &str) {
     assert!(timeout(Duration::from_secs(1), none).await.is_ok(), "{name}: {} tasks are left", alive());
 }
 
-/// At whatever moment the user cancels: the turn ends as cancelled, or as it would have ended; no call
-/// is left open, for the editor, in memory or in the store, the subagents' included; nobody is asked
-/// any more; no task is left; and the next request is one that a provider takes.
+/// After a cancel at any moment, the turn has ended as cancelled or as it would have ended; no call
+/// is open in the client, in memory or in the store, subagents included; no question is open; no
+/// task is left; and a provider accepts the next request.
 #[tokio::test(start_paused = true)]
-async fn a_cancel_at_any_moment_leaves_a_session_that_goes_on() {
+async fn cancel_at_any_moment_leaves_usable_session() {
     let mut stage = rich();
     let (played, all) = play_until(&mut stage, "go", usize::MAX).await;
     assert_eq!((&played.outcome, stage.model.left()), (&Outcome::Ended, 0), "{:#?}", played.events);
-    assert_eq!(played.kept.len(), 3, "two subagents");
+    assert_eq!(played.stored.len(), 3, "two subagents");
     played.is_settled("not cancelled");
-    let (mut moment, mut cancelled) = (1, 0);
+    let mut moment = 1;
+    let mut cancelled = 0;
     loop {
         let mut stage = rich();
         let (played, woken) = play_until(&mut stage, "go", moment).await;
@@ -185,8 +189,8 @@ async fn a_cancel_at_any_moment_leaves_a_session_that_goes_on() {
         assert!(matches!(played.outcome, Outcome::Cancelled | Outcome::Ended), "{name}: {:?}", played.outcome);
         cancelled += usize::from(played.outcome == Outcome::Cancelled);
         played.is_settled(&name);
-        left_alone(&name).await;
-        // Where the window is full, the first of these is a summary.
+        no_task_is_left(&name).await;
+        // If the window is full, the first of these is a summary.
         stage.cancelled = CancellationToken::new();
         stage.model = Scripted::new([ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("fine")]);
         let next = play(&mut stage, "and now?").await;

@@ -1,6 +1,6 @@
-//! Subagents' sessions of a stored history, for editors that show those: what they are is told where they
-//! were set to work, and what they did is told there once more, as far as it is kept. Nothing of it
-//! goes on, so nothing of it can be stopped.
+//! The sessions of subagents in a replay, for clients that show them: each is announced at the call
+//! that started it, and its stored events are sent there again. None of them runs, so none can be
+//! stopped.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::super::child::about;
 use super::{event, fault, finished, link, summarised};
-use crate::turn::{History, mend};
+use crate::turn::{History, recover};
 use base::id::SessionId;
 use events::{CallUpdate, Event, Progress, Subagent, SubagentInfo, SubagentState, SubagentStop};
 use project::agent::registry::Agents;
@@ -20,17 +20,17 @@ use transcript::{Call, Content, FailureCause, FaultKind, Finish, Message};
 pub(super) struct Children {
     agents: Arc<Agents>,
     store: Store,
-    /// How far each child's history has been told.
-    told: HashMap<SessionId, usize>,
+    /// The number of messages of each child that were sent.
+    sent: HashMap<SessionId, usize>,
 }
 
 impl Children {
     pub(super) fn new(agents: Arc<Agents>, store: Store) -> Self {
-        Self { agents, store, told: HashMap::new() }
+        Self { agents, store, sent: HashMap::new() }
     }
 
-    /// The children that a session has set to work, in the order of their beginning, as they are called
-    /// now.
+    /// Returns the children that a session has started, in order, with their latest
+    /// descriptions.
     pub(super) fn associations(&self, session: &SessionId, messages: &[Message]) -> Vec<Event> {
         let mut known: Vec<Subagent> = Vec::new();
         for call in messages.iter().flat_map(Message::calls) {
@@ -44,7 +44,8 @@ impl Children {
         known.into_iter().map(|one| Event::Subagent(Box::new(one))).collect()
     }
 
-    /// A call of `session` as it ended; where it set a child to work, with what the child did.
+    /// Returns the events of a finished call of `session`, with those of the child that it
+    /// started.
     pub(super) fn call<'a>(
         &'a mut self,
         session: &'a SessionId,
@@ -71,8 +72,8 @@ impl Children {
             let subagent = Subagent { about: Some(self.about(call)), ..unknown(&child, call) };
             let mut events = vec![Event::Call(Box::new(announced)), Event::Call(Box::new(begun))];
             events.push(Event::Subagent(Box::new(subagent)));
-            let (told, stop) = self.turn(session, &child, call).await;
-            events.extend(told);
+            let (child_events, stop) = self.turn(session, &child, call).await;
+            events.extend(child_events);
             if let Some(stop) = stop {
                 let subagent = Subagent { state: Some(SubagentState::Over(stop)), ..unknown(&child, call) };
                 events.push(Event::Subagent(Box::new(subagent)));
@@ -82,38 +83,42 @@ impl Children {
         })
     }
 
-    /// What the child did for a call, and how that ended, as far as it is known.
+    /// Returns the events of the child's turn for a call, and how it ended if that is known.
     async fn turn(
         &mut self,
         session: &SessionId,
         child: &SessionId,
         call: &Call,
     ) -> (Vec<Event>, Option<SubagentStop>) {
-        // What is gone is not told.
+        // A deleted session is not shown.
         let Ok(stored) = self.store.peek(child).await else { return (Vec::new(), None) };
         if stored.record.parent.as_ref() != Some(session) {
             return (Vec::new(), None);
         }
         let mut history = History::from(stored.messages);
-        // Only here: what was cut off is marked as such in its file when it goes on.
-        mend::mend(&mut history);
-        let from = self.told.get(child).copied().unwrap_or_default();
+        // Only in memory: the stored session is marked as interrupted when it continues.
+        recover::recover(&mut history);
+        let from = self.sent.get(child).copied().unwrap_or_default();
         let Some((start, end)) = find(&history.messages, from, call.input.get("prompt").and_then(Value::as_str)) else {
             return (Vec::new(), None);
         };
-        self.told.insert(child.clone(), end);
+        self.sent.insert(child.clone(), end);
         let mut events = Vec::new();
         for message in &history.messages[start..end] {
             if message.is_prompt() {
-                let (message, text) = (message.id.clone(), message.visible_text());
-                events.push(within(child, Event::Told { message, sender: session.clone(), text }));
+                let id = message.id.clone();
+                let text = message.visible_text();
+                events.push(within(child, Event::Told { message: id, sender: session.clone(), text }));
                 continue;
             }
             if message.is_summary() {
                 events.extend(summarised(&history, message).map(|event| within(child, event)));
                 continue;
             }
-            for part in message.parts.iter().filter(|_| message.assistant().is_some()) {
+            if message.assistant().is_none() {
+                continue;
+            }
+            for part in &message.parts {
                 match &part.content {
                     Content::Tool(call) => {
                         events.extend(self.call(child, call).await.into_iter().map(|event| within(child, event)));
@@ -128,16 +133,17 @@ impl Children {
     }
 
     fn about(&self, call: &Call) -> SubagentInfo {
-        // As the tool calls it: who, and what for.
-        let (who, what) = call.title.split_once(": ").unwrap_or(("", &call.title));
+        // The tool's title has the form "agent: description".
+        let (agent, description) = call.title.split_once(": ").unwrap_or(("", &call.title));
         let text = |key| call.input.get(key).and_then(Value::as_str);
-        let name = text("subagent_type").unwrap_or(who);
-        let about = about(text("description").unwrap_or(what), name, self.agents.get(name).as_deref());
+        let name = text("subagent_type").unwrap_or(agent);
+        let about = about(text("description").unwrap_or(description), name, self.agents.get(name).as_deref());
         SubagentInfo { stoppable: false, ..about }
     }
 }
 
-/// The child that a call of `session` set to work. What a fork has inherited is not its own.
+/// Returns the child that a call of `session` started. Calls that a fork has copied from another
+/// session do not count.
 fn child(session: &SessionId, call: &Call) -> Option<SessionId> {
     let child = call.state.facts()?.child.as_ref()?;
     (child.parent.as_ref() == Some(session) && child.session.is_well_formed()).then(|| child.session.clone())
@@ -154,15 +160,16 @@ fn within(session: &SessionId, event: Event) -> Event {
     }
 }
 
-/// Where a child began with some words, not before `from`, and where it was told something else.
-fn find(messages: &[Message], from: usize, words: Option<&str>) -> Option<(usize, usize)> {
-    let is = |message: &Message| message.is_prompt() && words.is_none_or(|words| message.visible_text() == words);
+/// Returns the range of a child's messages that begins with a prompt of this text, not before
+/// `from`, and ends before the next prompt.
+fn find(messages: &[Message], from: usize, text: Option<&str>) -> Option<(usize, usize)> {
+    let is = |message: &Message| message.is_prompt() && text.is_none_or(|text| message.visible_text() == text);
     let start = from + messages.get(from..)?.iter().position(is)?;
     let next = messages[start + 1..].iter().position(Message::is_prompt);
     Some((start, next.map_or(messages.len(), |next| start + 1 + next)))
 }
 
-/// How a child's turn ended. None where the process ended first, or nothing tells.
+/// Returns how a child's turn ended; `None` if the process ended first, or the end is unknown.
 fn stop(turn: &[Message]) -> Option<SubagentStop> {
     let last = turn.iter().rev().find(|message| message.assistant().is_some_and(|a| !a.summary))?;
     let assistant = last.assistant()?;
@@ -203,8 +210,8 @@ mod tests {
         Message { id: MessageId::new("m"), created: Timestamp(0), role, parts }
     }
 
-    fn prompt(words: &str) -> Message {
-        let text = Content::Text(Text { text: words.into(), ..Text::default() });
+    fn prompt(text: &str) -> Message {
+        let text = Content::Text(Text { text: text.into(), ..Text::default() });
         message(Role::User(User { agent: "general".into(), model: model() }), text)
     }
 
@@ -243,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_found_by_its_words() {
+    fn turn_is_found_by_text_of_its_prompt() {
         let messages = [prompt("a"), answer(|_| {}, words()), prompt("b"), prompt("a"), answer(|_| {}, words())];
         let table = [
             (0, Some("a"), Some((0, 2))),
@@ -254,13 +261,13 @@ mod tests {
             (5, None, None),
             (9, None, None),
         ];
-        for (from, words, expected) in table {
-            assert_eq!(find(&messages, from, words), expected, "{words:?} from {from}");
+        for (from, text, expected) in table {
+            assert_eq!(find(&messages, from, text), expected, "{text:?} from {from}");
         }
     }
 
     #[test]
-    fn how_it_ended_is_said_where_it_is_known() {
+    fn end_of_turn_is_reported_if_known() {
         let fault = |kind| {
             move |a: &mut Assistant| {
                 a.finish = None;

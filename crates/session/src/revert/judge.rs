@@ -1,29 +1,31 @@
-//! Whether a file may be set back.
+//! Decides whether a file may be restored.
 
 use std::path::PathBuf;
 
 use snapshot::Tracker;
 use transcript::{FileChange, FileState};
 
-/// How careful a restore is: the files it leaves alone.
+/// The caution of a restore, which determines the files that it leaves alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RevertCare {
-    /// Those that somebody else has changed, or may have, and those that a redo could not bring back.
+    /// Leaves files alone that others have changed, or may have changed, and those that a redo
+    /// could not restore.
     Undo,
-    /// Only those of which nothing would be left.
+    /// Leaves only those files alone whose present content would be lost.
     Force,
-    /// Those that somebody else has changed.
+    /// Leaves files alone that others have changed.
     Redo,
 }
 
-/// What is to become of a file.
+/// The decision on a file.
 pub(super) enum FileVerdict {
     Ready,
     Already,
     Left(String),
 }
 
-/// Looks at a file that is to be set back. By force, the change begins with what the file is now.
+/// Judges a file that is to be restored. With `Force`, the old state of the change becomes the
+/// present one.
 pub(super) fn judge(
     tracker: &Tracker,
     mut change: FileChange,
@@ -42,8 +44,8 @@ fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care:
         (Ok(_), Ok(as_was)) => as_was,
         (Err(e), _) | (_, Err(e)) => return FileVerdict::Left(format!("it cannot be looked at ({e})")),
     };
-    let kept = change.new.as_ref().map_or(Ok(()), |new| tracker.content(new).map(drop));
-    if let Err(e) = kept {
+    let stored = change.new.as_ref().map_or(Ok(()), |new| tracker.content(new).map(drop));
+    if let Err(e) = stored {
         return FileVerdict::Left(e.to_string());
     }
     if as_was && unsaved.is_none() {
@@ -72,7 +74,8 @@ fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care:
     }
 }
 
-/// Returns the reason to leave a file alone although it is as the session left it; `/undo force` sets it back.
+/// Returns the reason to leave a file alone although it is as the session left it; `/undo force`
+/// restores it.
 fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
     if change.compared {
         return Some("it changed while a command ran that nothing watched, so the change may be somebody else's");

@@ -1,79 +1,81 @@
-//! What was undone before the conversation went on: its messages are gone, its files can still come back. So can
-//! every version of a file that the session has kept.
+//! Past undos: turns that were undone before the conversation continued. Their messages are
+//! deleted, but their files can still be restored; so can every stored version of a file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::judge::RevertCare;
-use super::{RestoreContext, RevertError, RevertReport, cleared, is_prompt, plan, put_all, reversed, written};
+use super::{
+    RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all, remove_leftovers, reversed, store_record,
+};
 use crate::turn::record::Recorder;
-use crate::turn::{History, cost, release, sum};
+use crate::turn::{History, cost, evict, sum};
 use base::text;
 use store::{PastUndo, Record, UndoEntry, visible};
 use transcript::{Content, FileChange, FileState, Message};
 
-/// How many past undos are remembered.
-const REMEMBERED: usize = 50;
+/// The past undos that are stored.
+const MAX_PAST_UNDOS: usize = 50;
 
-/// Goes on without what is undone: its messages are forgotten.
-pub async fn settle(history: &mut History, record: &mut Record, keep: &Recorder) {
+/// Deletes the messages of undone turns, so that the conversation can continue without them.
+pub async fn settle(history: &mut History, record: &mut Record, recorder: &Recorder) {
     let Some(from) = record.undone.last().map(|last| last.from.clone()) else { return };
     let end = visible(&history.messages, &record.undone);
-    // What was spent was spent.
+    // The cost of the deleted turns still counts.
     history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
     record.undone_cost = history.undone_cost;
     remember(record, &history.messages);
     history.messages.truncate(end);
-    keep.cut(&from).await;
-    release::again(history, keep).await;
+    recorder.cut(&from).await;
+    evict::reload(history, recorder).await;
 }
 
-/// Makes past what is undone, and what it did to the files.
+/// Turns undone turns into past undos, with their file changes.
 pub fn remember(record: &mut Record, messages: &[Message]) {
     for UndoEntry { from, files, .. } in std::mem::take(&mut record.undone) {
         if !files.is_empty() {
-            let words = messages.iter().find(|message| message.id == from).map(words);
-            let words = words.unwrap_or_else(|| "an earlier turn".to_owned());
+            let title = messages.iter().find(|message| message.id == from).map(title);
+            let words = title.unwrap_or_else(|| "an earlier turn".to_owned());
             record.past_undos.push(PastUndo { words, files, redone: false });
         }
     }
-    let surplus = record.past_undos.len().saturating_sub(REMEMBERED);
+    let surplus = record.past_undos.len().saturating_sub(MAX_PAST_UNDOS);
     record.past_undos.drain(..surplus);
 }
 
-/// Brings back the files of the last past undo that was not redone.
+/// Restores the files of the last past undo that was not redone.
 pub(super) async fn redo(
     record: &mut Record,
-    keep: &Recorder,
+    recorder: &Recorder,
     cx: &RestoreContext,
 ) -> Result<RevertReport, RevertError> {
     let last = record.past_undos.iter().rposition(|past| !past.redone).ok_or(RevertError::ToRedo)?;
     let PastUndo { words, files, .. } = record.past_undos[last].clone();
-    // A redo that was killed may have left something beside them.
-    cleared(&files).await;
+    // A redo that was killed may have left temporary files.
+    remove_leftovers(&files).await;
     let back: Vec<FileChange> = files.into_iter().map(reversed).collect();
-    keep.fetch(&cx.tracker, &back).await;
+    recorder.fetch(&cx.tracker, &back).await;
     let planned = plan(back, cx, RevertCare::Redo).await;
     let mut report = RevertReport { words, files_only: true, ..RevertReport::default() };
     let (_, left) = put_all(planned, &mut report, cx).await;
     report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
     record.past_undos[last].redone = true;
-    // Where this cannot be saved, the next redo finds the files as they are to be.
-    if let Err(e) = written(record, keep, cx).await {
+    // If this cannot be saved, the next redo finds the files in their final state already.
+    if let Err(e) = store_record(record, recorder, cx).await {
         tracing::error!("that a turn's files are back is not saved: {e}");
     }
     Ok(report)
 }
 
-/// A state of a file that is kept.
+/// A stored version of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileVersion {
     pub state: FileState,
-    /// When the file was like this, in words.
+    /// The time of the version, as a text.
     pub when: String,
 }
 
-/// The files of which the session keeps versions, sorted, and how many.
+/// Returns the files of which the session has stored versions, sorted, with the number of versions.
 pub fn files(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
     let mut hashes: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
     for (_, change) in changes(messages, record) {
@@ -84,7 +86,7 @@ pub fn files(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
     counted.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The versions of a file that the session keeps, the oldest first and each once.
+/// Returns the stored versions of a file, the oldest first and each once.
 pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileVersion> {
     let mut versions: Vec<FileVersion> = Vec::new();
     let mut seen = HashSet::new();
@@ -99,14 +101,14 @@ pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileV
     versions
 }
 
-/// When a change was made.
+/// The time of a change.
 #[derive(Clone, Copy)]
 enum ChangeMoment<'a> {
-    /// While a turn was undone whose messages are gone.
+    /// The undo of a turn whose messages are deleted.
     Past(&'a PastUndo),
-    /// In the turn of a prompt; none for what came before any.
+    /// The turn of a prompt; `None` before the first prompt.
     Turn(Option<&'a Message>),
-    /// While a turn was undone that can be redone whole.
+    /// The undo of a turn that can still be redone as a whole.
     Undo,
 }
 
@@ -115,14 +117,14 @@ impl ChangeMoment<'_> {
         match self {
             Self::Past(past) if past.words.is_empty() => "it was restored".to_owned(),
             Self::Past(past) => format!("the undo of \"{}\"", past.words),
-            Self::Turn(Some(prompt)) => format!("\"{}\"", words(prompt)),
+            Self::Turn(Some(prompt)) => format!("\"{}\"", title(prompt)),
             Self::Turn(None) => "the first turn".to_owned(),
             Self::Undo => "the undo".to_owned(),
         }
     }
 }
 
-/// Every change that the session knows of.
+/// Returns all recorded changes with their times.
 fn changes<'a>(
     messages: &'a [Message],
     record: &'a Record,
@@ -145,32 +147,32 @@ fn changes<'a>(
     past.chain(made).chain(undone)
 }
 
-fn words(message: &Message) -> String {
+fn title(message: &Message) -> String {
     text::title(&message.visible_text())
 }
 
-/// Makes a file a version of it. What it is now is kept, so that a redo brings it back.
+/// Restores a version of a file. The present content is stored, so that a redo restores it.
 ///
 /// # Errors
-/// In words: the reason the file is left as it is.
+/// The reason why the file is unchanged, as a text for the user.
 pub async fn restore(
     record: &mut Record,
-    keep: &Recorder,
+    recorder: &Recorder,
     cx: &RestoreContext,
     path: PathBuf,
     version: FileVersion,
 ) -> Result<RevertReport, String> {
     let change = FileChange { path: path.display().to_string(), old: None, new: Some(version.state), compared: false };
-    keep.fetch(&cx.tracker, std::slice::from_ref(&change)).await;
+    recorder.fetch(&cx.tracker, std::slice::from_ref(&change)).await;
     let planned = plan(vec![change], cx, RevertCare::Force).await;
     if !planned.ready.is_empty() {
         record.past_undos.push(PastUndo { words: String::new(), files: planned.ready.clone(), redone: false });
-        written(record, keep, cx).await?;
+        store_record(record, recorder, cx).await?;
     }
     let mut report = RevertReport::default();
     let (_, left) = put_all(planned, &mut report, cx).await;
     let Some((_, why)) = left.into_iter().next() else { return Ok(report) };
     record.past_undos.pop_if(|past| past.words.is_empty() && !past.redone && report.set.is_empty());
-    written(record, keep, cx).await?;
+    store_record(record, recorder, cx).await?;
     Err(why)
 }

@@ -1,4 +1,4 @@
-//! What an undo or redo did, and its words.
+//! The result of an undo or redo, and its text for the user.
 
 use super::super::{changes, interrupted};
 use super::{RestoreContext, is_prompt};
@@ -6,36 +6,37 @@ use base::text;
 use base::worktree::Worktree;
 use transcript::{FileChange, Message, UnkeptReason, UnkeptWrite};
 
-/// How many files a report names one by one.
-const NAMED: usize = 50;
+/// The files that a report names one by one.
+const MAX_NAMED_FILES: usize = 50;
 
-/// How the ways on are called where the report is read.
+/// Hints on how to continue, in the terms of the client.
 pub struct RevertHints {
-    /// What to do about files that were left alone, one sentence.
+    /// A sentence on how to restore the files that were left alone.
     pub force: String,
-    /// How to redo, one sentence.
+    /// A sentence on how to redo.
     pub redo: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevertReport {
-    /// The words the turn began with.
+    /// The title of the turn's prompt.
     pub words: String,
-    /// How many messages are hidden, or back.
+    /// The number of messages that were hidden or restored.
     pub messages: usize,
-    /// The conversation went on in between, so the files alone are back.
+    /// Whether only files were restored, because the conversation has continued since.
     pub files_only: bool,
+    /// Files whose content was restored.
     /// Files that were set back, or again.
     pub set: Vec<String>,
     pub removed: Vec<String>,
     /// Files that were left alone, and why.
     pub left: Vec<(String, String)>,
-    /// Files that others changed between two changes of the session's: they have what was there
-    /// between them.
+    /// Files that others changed between two changes of the session: they now have the content
+    /// from between these.
     pub between: Vec<String>,
-    /// Commands that were cut off by the end of a process: nobody knows what they changed.
+    /// Commands that were interrupted by the end of a process: their file changes are unknown.
     pub unknown: Vec<String>,
-    /// Writes whose earlier state was not kept.
+    /// Writes whose earlier state was not stored.
     pub unkept: Vec<UnkeptWrite>,
 }
 
@@ -54,33 +55,33 @@ impl RevertReport {
         self.words = messages.iter().find(|m| is_prompt(m)).map(|m| text::title(&m.visible_text())).unwrap_or_default();
     }
 
-    /// What was undone, in words for the conversation.
+    /// Returns the text about an undo for the conversation.
     pub fn undone(&self, worktree: &Worktree, phrases: &RevertHints) -> String {
-        let mut said = match self.words.as_str() {
+        let mut text = match self.words.as_str() {
             "" => "Undone.".to_owned(),
             words => format!("Undone: \"{words}\""),
         };
-        said += &self.files();
+        text += &self.files();
         if !self.between.is_empty() {
-            said += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
+            text += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
             let name = |path: &String| format!("`{}`", text::escaped(&worktree.relative(path.as_ref())));
-            said += &listed(self.between.iter().map(name));
+            text += &listed(self.between.iter().map(name));
         }
         if !self.unknown.is_empty() {
-            said = said.trim_end().to_owned()
+            text = text.trim_end().to_owned()
                 + "\n\nWhat these changed is not known, because adjutant was ended while they ran:\n";
-            said += &listed(self.unknown.iter().map(|command| format!("`{}`", command.replace('`', "'"))));
+            text += &listed(self.unknown.iter().map(|command| format!("`{}`", command.replace('`', "'"))));
         }
         if !self.left.is_empty() {
-            said = said.trim_end().to_owned() + &format!("\n\n{}", phrases.force);
+            text = text.trim_end().to_owned() + &format!("\n\n{}", phrases.force);
         }
-        said = said.trim_end().to_owned() + &self.not_recorded(worktree);
-        format!("{}\n\n{}", said.trim_end(), phrases.redo)
+        text = text.trim_end().to_owned() + &self.not_recorded(worktree);
+        format!("{}\n\n{}", text.trim_end(), phrases.redo)
     }
 
-    /// What was brought back, in words for the conversation.
+    /// Returns the text about a redo for the conversation.
     pub fn redone(&self) -> String {
-        let said = match (self.words.as_str(), self.files_only) {
+        let text = match (self.words.as_str(), self.files_only) {
             ("", false) => "Brought back.".to_owned(),
             ("", true) => "Brought back what was replaced.".to_owned(),
             (words, false) => format!("Brought back: \"{words}\""),
@@ -88,10 +89,11 @@ impl RevertReport {
                 format!("Brought back the files of \"{words}\"; the conversation has gone on without that turn.")
             }
         };
-        (said + &self.files()).trim_end().to_owned()
+        (text + &self.files()).trim_end().to_owned()
     }
 
-    /// What an undo leaves as it is, because nobody knows what it was.
+    /// Returns the list of writes that an undo leaves alone, because the earlier content is
+    /// unknown.
     fn not_recorded(&self, worktree: &Worktree) -> String {
         let line = |UnkeptWrite { what, why }: &UnkeptWrite| {
             let (name, why) = match why {
@@ -104,37 +106,37 @@ impl RevertReport {
             format!("`{}`: {why}", text::escaped(&name))
         };
         match listed(self.unkept.iter().map(line)) {
-            said if said.is_empty() => said,
-            said => format!("\n\nNot recorded, and left as it is:\n{said}"),
+            list if list.is_empty() => list,
+            list => format!("\n\nNot recorded, and left as it is:\n{list}"),
         }
     }
 
     fn files(&self) -> String {
-        let mut said = String::new();
+        let mut text = String::new();
         if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
             let nothing = if self.unkept.is_empty() { "\n\nNo file had to be changed." } else { "" };
             return nothing.into();
         }
         if !(self.set.is_empty() && self.removed.is_empty()) {
-            said += "\n\n";
+            text += "\n\n";
             let set = self.set.iter().map(|name| format!("`{name}` is as it was"));
             let removed = self.removed.iter().map(|name| format!("`{name}` is gone"));
-            said += &listed(set.chain(removed));
+            text += &listed(set.chain(removed));
         }
         if !self.left.is_empty() {
-            said = said.trim_end().to_owned() + "\n\nLeft alone:\n";
-            said += &listed(self.left.iter().map(|(name, why)| format!("`{name}`: {why}")));
+            text = text.trim_end().to_owned() + "\n\nLeft alone:\n";
+            text += &listed(self.left.iter().map(|(name, why)| format!("`{name}`: {why}")));
         }
-        said
+        text
     }
 }
 
-/// A list in Markdown: the first entries, and the number of the rest.
+/// Returns a list in Markdown: the first entries, and the number of the rest.
 fn listed(entries: impl Iterator<Item = String>) -> String {
     let mut entries = entries.peekable();
-    let mut said: String = entries.by_ref().take(NAMED).map(|entry| format!("- {entry}\n")).collect();
+    let mut list: String = entries.by_ref().take(MAX_NAMED_FILES).map(|entry| format!("- {entry}\n")).collect();
     if entries.peek().is_some() {
-        said += &format!("- and {} more\n", entries.count());
+        list += &format!("- and {} more\n", entries.count());
     }
-    said
+    list
 }

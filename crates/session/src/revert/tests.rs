@@ -1,5 +1,5 @@
-//! Random lives of a few files: turns of the session, edits of the user's, undo and redo, with and
-//! without force, against what must come out by the rules alone.
+//! Property tests of undo and redo: random sequences of turns, edits of the user, undo and redo,
+//! with and without force, compared with a model of the rules.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,27 +21,27 @@ const FILES: usize = 4;
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// The session sets files, or removes them.
+    /// The session writes or removes files.
     Turn(Vec<(usize, Option<u8>)>),
     User(usize, Option<u8>),
     Undo(bool),
     Redo,
-    /// The process ends, and another one takes over.
+    /// The process ends, and another one continues.
     Restart,
 }
 
 type Tree = BTreeMap<usize, u8>;
 
-/// One change of one file, by content.
+/// The change of a file: its number, old and new content.
 type Step = (usize, Option<u8>, Option<u8>);
 
 #[derive(Default)]
 struct Rules {
     tree: Tree,
     turns: Vec<Vec<Step>>,
-    /// What each undo did to the files, and what it left.
+    /// The changes made by each undo, and those it left out.
     undone: Vec<(Vec<Step>, Vec<Step>)>,
-    /// The same before the conversation went on, without what was redone.
+    /// The changes of past undos that were not redone.
     past: Vec<Vec<Step>>,
 }
 
@@ -54,7 +54,7 @@ impl Rules {
     }
 
     fn turn(&mut self, changes: &[(usize, Option<u8>)]) -> Vec<Step> {
-        // The messages that were undone are gone now.
+        // The messages of undone turns are deleted.
         self.turns.truncate(self.turns.len() - self.undone.len());
         self.past.extend(self.undone.drain(..).map(|(done, _)| done).filter(|done| !done.is_empty()));
         let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
@@ -68,9 +68,10 @@ impl Rules {
         steps
     }
 
-    /// Goes from `old` to `new` where the file is `old`, or by force.
+    /// Changes files from `old` to `new` if they are `old`, or with `force`.
     fn apply(&mut self, steps: &[Step], force: bool) -> (Vec<Step>, Vec<Step>) {
-        let (mut done, mut left) = (Vec::new(), Vec::new());
+        let mut done = Vec::new();
+        let mut left = Vec::new();
         for (file, old, new) in steps {
             let now = self.tree.get(file).copied();
             if now == *new {
@@ -124,7 +125,8 @@ impl Life {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let base = fs::canonicalize(dir.path()).unwrap();
-        let (root, data) = (base.join("root"), base.join("data"));
+        let root = base.join("root");
+        let data = base.join("data");
         fs::create_dir_all(&root).unwrap();
         let restore = Self::restore(&data, &root);
         let record = Record::new(SessionId::new("ses_00000001"), root.clone(), Timestamp(1));
@@ -136,7 +138,7 @@ impl Life {
         RestoreContext { tracker, worktree: Arc::new(Worktree::find(root, &[], None)), editor: None }
     }
 
-    fn keep(&self) -> Recorder {
+    fn recorder(&self) -> Recorder {
         Recorder::new(self.store.clone(), self.record.id.clone())
     }
 
@@ -160,7 +162,7 @@ impl Life {
         (0..FILES).filter_map(read).collect()
     }
 
-    /// A turn of edits.
+    /// Makes a turn of edits.
     async fn turn(&mut self, n: usize, changes: &[(usize, Option<u8>)], steps: &[Step]) {
         let before: Vec<_> =
             steps.iter().map(|(file, ..)| self.restore.tracker.look(&self.path(*file)).unwrap()).collect();
@@ -183,29 +185,29 @@ impl Life {
         self.changed(n, files).await;
     }
 
-    /// A turn of a command.
+    /// Makes a turn of a command.
     async fn command(&mut self, n: usize, work: impl FnOnce(&Self)) {
         let go = AtomicBool::new(false);
         let mark = self.restore.tracker.mark(&go).unwrap();
         work(self);
         let mut files = self.restore.tracker.since(&mark, &go).unwrap();
-        // As if the system had reported it.
+        // As if the sandbox had reported the writes.
         files.iter_mut().for_each(|change| change.compared = false);
         self.changed(n, files).await;
     }
 
-    /// What a turn did is written down.
+    /// Stores the messages of a turn with file changes.
     async fn changed(&mut self, n: usize, files: Vec<FileChange>) {
-        let keep = self.keep();
-        settle(&mut self.history, &mut self.record, &keep).await;
+        let recorder = self.recorder();
+        settle(&mut self.history, &mut self.record, &recorder).await;
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
         let part = |name: &str, content| Part { id: PartId::new(format!("{name}{n}")), content };
-        let words = Content::Text(Text { text: format!("turn {n}").into(), ..Text::default() });
+        let text = Content::Text(Text { text: format!("turn {n}").into(), ..Text::default() });
         let prompt = Message {
             id: MessageId::new(format!("u{n}")),
             created: Timestamp(0),
             role: Role::User(User { agent: "build".into(), model: model.clone() }),
-            parts: vec![part("w", words)],
+            parts: vec![part("w", text)],
         };
         let assistant = Assistant {
             parent: prompt.id.clone(),
@@ -230,22 +232,22 @@ impl Life {
             parts,
         };
         for message in [prompt, answer] {
-            keep.whole(&message).await;
+            recorder.whole(&message).await;
             self.history.messages.push(message);
         }
-        keep.session(&self.record).await;
-        keep.flush().await.unwrap();
+        recorder.session(&self.record).await;
+        recorder.flush().await.unwrap();
     }
 
     async fn undo(&mut self) -> RevertReport {
-        let keep = self.keep();
+        let recorder = self.recorder();
         let point = RevertPoint::LastTurn;
-        undo(&self.history.messages, &mut self.record, &keep, &self.restore, &point, false).await.unwrap()
+        undo(&self.history.messages, &mut self.record, &recorder, &self.restore, &point, false).await.unwrap()
     }
 
     async fn redo(&mut self) -> RevertReport {
-        let keep = self.keep();
-        redo(&self.history.messages, &mut self.record, &keep, &self.restore).await.unwrap()
+        let recorder = self.recorder();
+        redo(&self.history.messages, &mut self.record, &recorder, &self.restore).await.unwrap()
     }
 
     fn mode(&self, file: usize) -> u32 {
@@ -270,9 +272,10 @@ impl Life {
 }
 
 async fn live(acts: &[Act]) -> Result<(), TestCaseError> {
-    let (mut life, mut rules) = (Life::new(), Rules::default());
+    let mut life = Life::new();
+    let mut rules = Rules::default();
     for (n, act) in acts.iter().enumerate() {
-        let keep = life.keep();
+        let recorder = life.recorder();
         match act {
             Act::Turn(changes) => {
                 let steps = rules.turn(changes);
@@ -284,12 +287,13 @@ async fn live(acts: &[Act]) -> Result<(), TestCaseError> {
             }
             Act::Undo(force) => {
                 let point = RevertPoint::LastTurn;
-                let done =
-                    undo(&life.history.messages, &mut life.record, &keep, &life.restore, &point, *force).await.is_ok();
+                let done = undo(&life.history.messages, &mut life.record, &recorder, &life.restore, &point, *force)
+                    .await
+                    .is_ok();
                 prop_assert_eq!(done, rules.undo(*force));
             }
             Act::Redo => {
-                let done = redo(&life.history.messages, &mut life.record, &keep, &life.restore).await.is_ok();
+                let done = redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await.is_ok();
                 prop_assert_eq!(done, rules.redo());
             }
             Act::Restart => life.restart().await,
@@ -316,14 +320,14 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn files_are_what_the_rules_say(acts in proptest::collection::vec(act(), 1..14)) {
+        fn files_equal_model_of_rules(acts in proptest::collection::vec(act(), 1..14)) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(live(&acts))?;
     }
 }
 
-/// A process that is killed between any two files leaves an undo that can be finished, or taken back.
+/// A process that is killed between any two files leaves an undo that can be finished or reversed.
 #[tokio::test]
-async fn an_interrupted_undo_is_finished_or_taken_back() {
+async fn interrupted_undo_can_be_finished_or_reversed() {
     for finish in [true, false] {
         for killed_after in 0..=FILES {
             let mut life = Life::new();
@@ -333,29 +337,30 @@ async fn an_interrupted_undo_is_finished_or_taken_back() {
             let changes: Vec<_> = (0..FILES).map(|file| (file, Some(2))).collect();
             let steps: Vec<Step> = (0..FILES).map(|file| (file, Some(1), Some(2))).collect();
             life.turn(0, &changes, &steps).await;
-            let keep = life.keep();
-            undo(&life.history.messages, &mut life.record, &keep, &life.restore, &RevertPoint::LastTurn, false)
+            let recorder = life.recorder();
+            undo(&life.history.messages, &mut life.record, &recorder, &life.restore, &RevertPoint::LastTurn, false)
                 .await
                 .unwrap();
-            // As it stood on the disk before the last word was written.
+            // The state on the disk before the end of the undo was stored.
             life.record.undone[0].done = false;
             (killed_after..FILES).for_each(|file| life.set(file, Some(2)));
-            keep.session(&life.record).await;
-            keep.flush().await.unwrap();
+            recorder.session(&life.record).await;
+            recorder.flush().await.unwrap();
             life.restart().await;
             assert!(!life.record.undone[0].done);
-            let keep = life.keep();
-            let (messages, record) = (&life.history.messages, &mut life.record);
+            let recorder = life.recorder();
+            let messages = &life.history.messages;
+            let record = &mut life.record;
             let expected = if finish {
-                undo(messages, record, &keep, &life.restore, &RevertPoint::LastTurn, false).await.unwrap();
+                undo(messages, record, &recorder, &life.restore, &RevertPoint::LastTurn, false).await.unwrap();
                 1
             } else {
-                redo(messages, record, &keep, &life.restore).await.unwrap();
+                redo(messages, record, &recorder, &life.restore).await.unwrap();
                 2
             };
             assert_eq!(life.tree(), (0..FILES).map(|file| (file, expected)).collect(), "{finish} {killed_after}");
             if finish {
-                redo(&life.history.messages, &mut life.record, &keep, &life.restore).await.unwrap();
+                redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await.unwrap();
                 assert_eq!(life.tree(), (0..FILES).map(|file| (file, 2)).collect(), "{killed_after}");
             }
         }
@@ -363,47 +368,49 @@ async fn an_interrupted_undo_is_finished_or_taken_back() {
 }
 
 #[tokio::test]
-async fn without_what_was_kept_nothing_is_touched() {
+async fn missing_contents_leave_files_unchanged() {
     let mut life = Life::new();
     life.set(0, Some(1));
     life.turn(0, &[(0, Some(2)), (1, Some(3))], &[(0, Some(1), Some(2)), (1, None, Some(3))]).await;
     fs::remove_dir_all(life.data.join("snapshots")).unwrap();
-    let keep = life.keep();
-    let report = undo(&life.history.messages, &mut life.record, &keep, &life.restore, &RevertPoint::LastTurn, true)
+    let recorder = life.recorder();
+    let report = undo(&life.history.messages, &mut life.record, &recorder, &life.restore, &RevertPoint::LastTurn, true)
         .await
         .unwrap();
     assert_eq!(report.left, [("d0/f0".to_owned(), "its content is not kept any more".to_owned())]);
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
-    let report = redo(&life.history.messages, &mut life.record, &keep, &life.restore).await.unwrap();
+    let report = redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await.unwrap();
     assert_eq!(report.left, [("d1/f1".to_owned(), "its content is not kept any more".to_owned())]);
-    let nothing = redo(&life.history.messages, &mut life.record, &keep, &life.restore).await;
+    let nothing = redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await;
     assert_eq!(nothing.unwrap_err(), RevertError::ToRedo);
 }
 
 #[tokio::test]
-async fn a_point_is_a_message_or_a_part() {
+async fn point_can_be_message_or_part() {
     let mut life = Life::new();
     for n in 0..3_u8 {
         life.turn(n.into(), &[(0, Some(n))], &[(0, n.checked_sub(1), Some(n))]).await;
     }
-    let keep = life.keep();
+    let recorder = life.recorder();
     let to = |id: &str| RevertPoint::Before(id.to_owned());
-    let (messages, record) = (&life.history.messages, &mut life.record);
-    let unknown = undo(messages, record, &keep, &life.restore, &to("nobody"), false).await;
+    let messages = &life.history.messages;
+    let record = &mut life.record;
+    let unknown = undo(messages, record, &recorder, &life.restore, &to("nobody"), false).await;
     assert_eq!(unknown.unwrap_err(), RevertError::Unknown("nobody".into()));
-    // The first answer to a prompt stands for the prompt; the patch is a part of it.
-    let report = undo(messages, record, &keep, &life.restore, &to("p1"), false).await.unwrap();
+    // The first answer to a prompt means the prompt; the patch is a part of it.
+    let report = undo(messages, record, &recorder, &life.restore, &to("p1"), false).await.unwrap();
     assert_eq!((report.messages, report.words.as_str(), life.tree()), (4, "turn 1", Tree::from([(0, 0)])));
-    let (messages, record) = (&life.history.messages, &mut life.record);
-    let hidden = undo(messages, record, &keep, &life.restore, &to("u2"), false).await;
+    let messages = &life.history.messages;
+    let record = &mut life.record;
+    let hidden = undo(messages, record, &recorder, &life.restore, &to("u2"), false).await;
     assert_eq!(hidden.unwrap_err(), RevertError::Hidden("u2".into()));
-    redo(messages, record, &keep, &life.restore).await.unwrap();
+    redo(messages, record, &recorder, &life.restore).await.unwrap();
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
 }
 
-/// By an edit and by a command, in the process that saw it and in a later one.
+/// Covers edits and commands, in the same process and in a later one.
 #[tokio::test]
-async fn a_removed_file_comes_back_with_its_mode() {
+async fn removed_file_is_restored_with_its_mode() {
     for (mode, by_command, later) in [
         (0o600, false, false),
         (0o600, true, false),
@@ -428,7 +435,7 @@ async fn a_removed_file_comes_back_with_its_mode() {
         if later {
             life.restart().await;
         }
-        // What a redo takes away, it takes away whatever the mode.
+        // A redo removes the file whatever its mode is.
         for _ in 0..2 {
             assert_eq!(life.undo().await.left, [], "{case}");
             assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 1)]), mode), "{case}");
@@ -438,9 +445,9 @@ async fn a_removed_file_comes_back_with_its_mode() {
     }
 }
 
-/// A session of an older version, or of another machine.
+/// Covers a session of an older version, or of another machine.
 #[tokio::test]
-async fn a_file_of_which_no_mode_is_known_is_its_owners_alone() {
+async fn file_with_unknown_mode_is_private() {
     for (mode, wanted) in [(0o644, 0o600), (0o755, 0o700)] {
         let mut life = Life::new();
         life.set(0, Some(1));
@@ -454,8 +461,9 @@ async fn a_file_of_which_no_mode_is_known_is_its_owners_alone() {
 }
 
 #[tokio::test]
-async fn a_replaced_file_is_closed_before_its_words_come_back() {
-    // The mode of the file at first, of the one in its place, and what the user makes of that; and in the end.
+async fn replaced_file_is_private_before_it_is_restored() {
+    // The mode of the original file, of its replacement, the mode that the user sets then, and
+    // the final mode.
     for (first, then, since, last) in [
         (0o600, 0o644, None, 0o600),
         (0o644, 0o600, None, 0o644),
@@ -483,11 +491,13 @@ async fn a_replaced_file_is_closed_before_its_words_come_back() {
     }
 }
 
-/// What is on the disk when an editor is asked to write, and after it refused.
+/// Checks the file on the disk when a client is asked to write it, and after the client has
+/// refused.
 #[tokio::test]
-async fn an_editor_writes_to_what_is_closed_already() {
+async fn client_writes_to_file_that_is_private_already() {
     let mut life = Life::new();
-    let (tracker, root) = (life.restore.tracker.clone(), life.root.clone());
+    let tracker = life.restore.tracker.clone();
+    let root = life.root.clone();
     let begin = |life: &Life| {
         let change = changes::last_runs(&life.history.messages).pop().map(reversed).unwrap();
         FileRestoration::begin(&tracker, change, root.clone()).unwrap()
@@ -519,9 +529,9 @@ async fn an_editor_writes_to_what_is_closed_already() {
     assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 2)]), 0o644));
 }
 
-/// Somebody looks at the directory all the time. Whatever is there of it, also under another name, is closed.
+/// Watches the directory during a restore: every file in it, also a temporary one, is private.
 #[test]
-fn nobody_reads_what_is_being_written() {
+fn file_is_never_readable_by_others_while_it_is_written() {
     let life = Life::new();
     let path = life.path(0);
     let dir = path.parent().unwrap();
@@ -559,7 +569,7 @@ fn nobody_reads_what_is_being_written() {
 }
 
 #[tokio::test]
-async fn a_file_is_not_made_behind_a_link() {
+async fn file_is_not_restored_through_a_link() {
     let mut life = Life::new();
     life.set(0, Some(1));
     life.command(0, |life| life.set(0, None)).await;

@@ -1,16 +1,16 @@
-//! Files that the model knows, and that a command or a hook has changed: the change is the agent's own.
+//! Changes of a command or a hook to files that the model knows: they count as the agent's own.
 
 use std::path::PathBuf;
 
 use tools::ToolContext;
 
-/// The files that are as the model knows them.
+/// Returns the files that are unchanged since the model saw them.
 pub(super) async fn known(context: &ToolContext) -> Vec<PathBuf> {
     let seen = context.session.seen.clone();
     base::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
 }
 
-/// What has changed in these files since is the agent's own change.
+/// Marks the present state of these files as known to the model.
 pub(super) async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
     if files.is_empty() {
         return;

@@ -1,43 +1,43 @@
-//! What a turn may cost. One budget for the turn and for everybody it sets to work: who asks a model
-//! pays from it, and nobody asks for more when it is spent, but for their last words.
+//! The budget of a turn, shared with its subagents: every request to a model is paid from it, and
+//! when it is spent, only one more step is made, for a final text.
 
 use std::sync::Mutex;
 
 use base::lock::locked;
 
-/// US dollars that a turn and its subagents have spent, as far as prices are known. A std mutex: a leaf
-/// around a number.
+/// The US dollars that a turn and its subagents have spent, as far as prices are known. A std mutex
+/// is enough: it only guards a number.
 #[derive(Debug, Default)]
 pub struct TurnBudget(Mutex<f64>);
 
-/// How it is with the money of a turn.
+/// The state of a turn's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Remaining {
-    /// There is some, or nobody counts it.
+    /// Some is left, or there is no limit.
     #[default]
     Left,
-    /// All of it is spent; one more step is for last words.
+    /// All of it is spent; one more step is made for a final text.
     Spent,
     Over,
 }
 
 impl TurnBudget {
-    /// Pays what an answer has cost.
+    /// Adds the cost of an answer.
     pub fn pay(&self, dollars: Option<f64>) {
         *locked(&self.0) += dollars.unwrap_or_default();
     }
 
-    /// Whether all of it is spent, where it may cost so much at `most`. Who never paid anything has no
-    /// price to count with.
-    pub fn is_empty(&self, most: Option<f64>) -> bool {
+    /// Whether the budget of `limit` US dollars is spent. Never if nothing was paid so far,
+    /// because the prices are then unknown.
+    pub fn is_empty(&self, limit: Option<f64>) -> bool {
         let spent = *locked(&self.0);
-        most.is_some_and(|most| spent > 0.0 && spent >= most)
+        limit.is_some_and(|limit| spent > 0.0 && spent >= limit)
     }
 }
 
-/// For people and models: what has ended.
-pub fn spent(most: f64) -> String {
-    format!("The turn and its subagents have reached the limit of {most} US dollars (`budget.cost`).")
+/// Returns the message for users and models about a spent budget.
+pub fn spent(limit: f64) -> String {
+    format!("The turn and its subagents have reached the limit of {limit} US dollars (`budget.cost`).")
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_paid_is_gone() {
+    fn budget_is_empty_when_limit_is_paid() {
         let table = [
             (vec![], Some(0.0), false),
             (vec![None], Some(0.0), false),
@@ -54,10 +54,10 @@ mod tests {
             (vec![Some(1.0), Some(0.5)], Some(1.5), true),
             (vec![Some(1000.0)], None, false),
         ];
-        for (paid, most, empty) in table {
+        for (paid, limit, empty) in table {
             let budget = TurnBudget::default();
             paid.iter().for_each(|dollars| budget.pay(*dollars));
-            assert_eq!(budget.is_empty(most), empty, "{paid:?} of {most:?}");
+            assert_eq!(budget.is_empty(limit), empty, "{paid:?} of {limit:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The calls of a step: doom check, find the tool, prepare, permission, run, cut, record.
+//! The calls of a step: repetition check, tool lookup, preparation, permission, execution,
+//! truncation, recording.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -15,7 +16,7 @@ use super::doom::Repeats;
 use super::frame::Frame;
 use super::resolve::{ResolvedCall, resolved};
 use super::waiting_line::{WaitingLine, order};
-use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
+use super::{History, TurnContext, compaction_carryover, doom, hooks, next, permit, pictures, tool_context, view};
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
 use config::settings::{HookPoint, OutputLimits};
@@ -28,27 +29,27 @@ use tools::{
 };
 use transcript::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
 
-/// The most bytes a call's arguments may have.
-const ARGUMENTS_LIMIT: usize = 8 << 20;
+/// The maximum size of a call's arguments.
+const MAX_ARGUMENT_BYTES: usize = 8 << 20;
 
-/// The longest path that a system takes, in bytes: no file has a longer one.
-const LONGEST_PATH: usize = 4096;
+/// The longest path that an operating system accepts.
+const MAX_PATH_BYTES: usize = 4096;
 
-/// How long a tool may take to end after a cancel.
-const GRACE: Duration = Duration::from_millis(200);
+/// The time that a tool has to end after a cancel.
+const CANCEL_GRACE: Duration = Duration::from_millis(200);
 
-/// How long a tool that computes, or waits for a disk, may take to come to an end after that.
-const SETTLES: Duration = Duration::from_secs(2);
+/// The further time for a tool that is computing or waiting for a disk.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What becomes of a call that was still waiting for its turn, or for an answer, at a cancel.
+/// The result of a call that had not started when the turn was cancelled.
 const NOT_BEGUN: &str = "The call was not made: the user cancelled the turn before it began.";
 
-/// How a call ended that ran at a cancel.
+/// The result of a call that was running when the turn was cancelled.
 const CANCELLED: &str = "The user cancelled the turn before the call ended.";
 
-/// Makes the calls of a message, side by side where the tools allow it, and puts the results into
-/// the message. After a cancel every call has ended, and is marked as failed where it did not
-/// complete.
+/// Makes the calls of a message, in parallel if the tools allow it, and stores the results in the
+/// message. After a cancel every call has ended, and those that did not complete are marked as
+/// failed.
 pub async fn make(
     history: &History,
     scope: &TurnContext,
@@ -58,22 +59,24 @@ pub async fn make(
 ) {
     let id = message.id.clone();
     let mut waiting = waiting(history, scope, frame, changes, &id, &message.parts).await;
-    let besides: Vec<bool> = waiting.iter().map(|(_, one)| one.beside).collect();
+    let concurrent: Vec<bool> = waiting.iter().map(|(_, one)| one.is_concurrent).collect();
     let mut commands = waiting.iter_mut().map(|(_, one)| one).filter(|one| one.call.kind == ToolKind::Execute);
-    let (first, second) = (commands.next(), commands.next());
+    let first = commands.next();
+    let second = commands.next();
     if let (Some(first), Some(_)) = (first, second) {
-        first.order = order(&besides);
+        first.order = order(&concurrent);
     }
-    let mut besides = VecDeque::from(besides);
+    let mut concurrent = VecDeque::from(concurrent);
     let mut running = FuturesUnordered::new();
     let mut alone = false;
     loop {
-        while let Some(beside) = besides.front().copied().filter(|_| !waiting.is_empty()) {
-            if !(running.is_empty() || (beside && !alone)) {
+        while let Some(is_concurrent) = concurrent.front().copied() {
+            let can_start = running.is_empty() || (is_concurrent && !alone);
+            if waiting.is_empty() || !can_start {
                 break;
             }
-            alone = !beside;
-            besides.pop_front();
+            alone = !is_concurrent;
+            concurrent.pop_front();
             if let Some((place, one)) = waiting.pop_front() {
                 running.push(async move { (place, one.make().await) });
             }
@@ -83,7 +86,7 @@ pub async fn make(
                 let rejected = next::rejected(&call.state) && !scope.goes_on_after_rejection();
                 message.parts[place].content = Content::Tool(call);
                 if rejected {
-                    // The turn ends here: what has not begun will not.
+                    // The turn ends, so the remaining calls are not started.
                     waiting.clear();
                 }
             }
@@ -94,7 +97,7 @@ pub async fn make(
     abandon(scope, message, "The call was not made: the user rejected another one.").await;
 }
 
-/// The calls of a message that are to be made, by their place in it.
+/// Returns the pending calls of a message with their indexes in it.
 async fn waiting<'a>(
     history: &History,
     scope: &'a TurnContext,
@@ -114,7 +117,7 @@ async fn waiting<'a>(
     let pending: Vec<(usize, PartId, Call)> = parts.iter().enumerate().filter_map(pending).collect();
     let calls: Vec<Call> = pending.iter().map(|(_, _, call)| call.clone()).collect();
     for ((place, part, _), resolved) in pending.into_iter().zip(resolved(scope, frame, calls).await) {
-        let ResolvedCall { call, tool, notes, wrong, kind, description, size, beside } = resolved;
+        let ResolvedCall { call, tool, notes, wrong, kind, description, size, is_concurrent } = resolved;
         let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
@@ -138,7 +141,7 @@ async fn waiting<'a>(
             kind,
             description,
             size,
-            beside,
+            is_concurrent,
             line: line.next(),
             instructions,
             order: None,
@@ -169,9 +172,9 @@ async fn fail(scope: &TurnContext, message: &mut Message, place: usize, why: &st
     scope.outlet.event(Event::Call(Box::new(update))).await;
 }
 
-/// Of an answer that did not come to its own end, the calls that were cut: the last one, if nothing follows it, and
-/// those whose arguments are no whole object. They are answered instead of made; what was complete before them is
-/// made. An answer is cut at the output limit, or by a filter.
+/// Fails the calls that were cut off in an incomplete answer: the last one if no content follows
+/// it, and those whose arguments are not a complete object. Complete calls before them are still
+/// made. An answer is cut off at the output limit or by a filter.
 pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finish) {
     let why = match finish {
         Finish::Length => {
@@ -192,8 +195,8 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
     }
 }
 
-/// The instruction files that the model has in front of it: in the system prompt, and in the results
-/// of earlier calls that it still sees.
+/// Returns the instruction files that the model already sees: in the system prompt, and in the
+/// visible results of earlier calls.
 fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
     let prompted = scope.project.background.instructions.iter().filter_map(|entry| entry.path.clone());
     let view::VisibleHistory { summary, messages, .. } = view::view(history);
@@ -201,7 +204,9 @@ fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
         CallState::Completed(done) if done.cleared.is_none() => Some(&done.facts.loaded),
         _ => None,
     });
-    LoadedInstructions::new(prompted.chain(carry::beside(summary)).chain(loaded.flatten().cloned()))
+    LoadedInstructions::new(
+        prompted.chain(compaction_carryover::loaded_files(summary)).chain(loaded.flatten().cloned()),
+    )
 }
 
 struct RunningCall<'a> {
@@ -217,26 +222,27 @@ struct RunningCall<'a> {
     kind: Option<ToolKind>,
     description: Option<CallDescription>,
     size: usize,
-    beside: bool,
+    is_concurrent: bool,
     line: WaitingLine,
     instructions: Arc<LoadedInstructions>,
-    /// In which order the calls of the message run, for the model.
+    /// The order in which the calls of the message run, as a text for the model.
     order: Option<String>,
     facts: LiveFacts,
     repeats: Repeats,
-    /// How often the same call was refused in this turn, because nobody could be asked.
+    /// The number of refusals of the same call in this turn because no user was present.
     refusals: u32,
 }
 
 impl RunningCall<'_> {
     async fn make(mut self) -> Call {
         let made = self.attempt().await;
-        let (mut title, mut locations) = (None, None);
+        let mut title = None;
+        let mut locations = None;
         self.call.state = match made {
             Ok(output) => {
                 let output = self.finished(output).await;
-                let told = CallFacts { details: output.metadata, ..output.facts };
-                let facts = self.facts.all().and(told);
+                let reported = CallFacts { details: output.metadata, ..output.facts };
+                let facts = self.facts.all().and(reported);
                 if !output.title.is_empty() {
                     self.call.title = base::text::title(&output.title);
                     title = Some(self.call.title.clone());
@@ -263,8 +269,9 @@ impl RunningCall<'_> {
         self.call
     }
 
-    /// A result as it is kept, shown and sent to the model: cut to size, with pictures that fit, PDFs in words for a
-    /// model that takes none, and changes in parts. Made on threads: it may be large.
+    /// Converts a result to the form that is stored, shown and sent to the model: truncated,
+    /// with pictures that fit, PDFs as text for a model that does not accept them, and changes
+    /// in parts. Runs on a thread pool, because a result can be large.
     async fn finished(&self, mut output: ToolOutput) -> ToolOutput {
         if !self.notes.is_empty() {
             output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
@@ -277,7 +284,7 @@ impl RunningCall<'_> {
             context.session.seen.show(&output.text);
             pictures::fit(&mut output, images).await;
             if !pdf {
-                pictures::pdfs_in_words(&mut output, &context).await;
+                pictures::replace_pdfs(&mut output, &context).await;
             }
             output.changes = output.changes.iter().flat_map(Change::parts).collect();
             output
@@ -285,42 +292,39 @@ impl RunningCall<'_> {
         .await
     }
 
-    /// The words of a failure as they are kept, shown and sent to the model, on a thread as well.
-    async fn words(&self, failure: String) -> String {
+    /// Truncates the text of a failure as it is stored, shown and sent to the model; also on
+    /// the thread pool.
+    async fn failure_text(&self, failure: String) -> String {
         let context = self.context();
         on_threads(async move { truncate::failure(failure, &context) }).await
     }
 
-    /// What a failure comes to: its words for the model, and what follows from it.
+    /// Converts a failure to a state: its text for the model, and its cause.
     async fn failed(&self, failure: Failure) -> CallState {
         let mut cause = FailureCause::Error;
         let error = match failure {
-            Failure::Tell(text) => self.words(text).await,
-            Failure::Denied(Denial::Unanswered(words)) if self.refusals + 1 >= doom::LIMIT => {
+            Failure::Tell(text) => self.failure_text(text).await,
+            Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= doom::LIMIT => {
                 cause = FailureCause::Rejected;
-                format!("{words} This call was refused {} times; the turn ends here.", doom::LIMIT)
+                format!("{text} This call was refused {} times; the turn ends here.", doom::LIMIT)
             }
-            Failure::Denied(Denial::Unanswered(words)) => {
+            Failure::Denied(Denial::Unanswered(text)) => {
                 cause = FailureCause::Unanswered;
-                words
+                text
             }
-            Failure::Denied(denial) => {
-                let goes_on = self.tool.as_ref().and_then(|tool| tool.rejected());
-                match goes_on.filter(|_| denial == Denial::Rejected) {
-                    Some(words) => words.to_owned(),
-                    None => {
-                        if denial == Denial::Rejected {
-                            cause = FailureCause::Rejected;
-                        }
-                        denial.to_string()
-                    }
+            Failure::Denied(Denial::Rejected) => match self.tool.as_ref().and_then(|tool| tool.rejected()) {
+                Some(text) => text.to_owned(),
+                None => {
+                    cause = FailureCause::Rejected;
+                    Denial::Rejected.to_string()
                 }
-            }
+            },
+            Failure::Denied(denial) => denial.to_string(),
             Failure::Stopped(text) => {
                 cause = FailureCause::Rejected;
                 text
             }
-            // What never ran took no effect.
+            // The call never ran and had no effect.
             Failure::Cancelled if !matches!(self.call.state, CallState::Running { .. }) => {
                 cause = FailureCause::NotBegun;
                 NOT_BEGUN.into()
@@ -331,7 +335,7 @@ impl RunningCall<'_> {
             }
             Failure::CutOff(done) => {
                 cause = FailureCause::Cancelled;
-                let done = self.words(done).await;
+                let done = self.failure_text(done).await;
                 format!("{}\n\n{CANCELLED}", done.trim_end_matches('\n'))
             }
             Failure::Further(_) => "The call did not finish.".into(),
@@ -373,7 +377,7 @@ impl RunningCall<'_> {
         }
         let description = self.description.take();
         self.describe(description);
-        if self.size > ARGUMENTS_LIMIT {
+        if self.size > MAX_ARGUMENT_BYTES {
             return Err(Failure::tell("The arguments are larger than 8 MiB. Do it in smaller pieces."));
         }
         let prepared = tokio::select! {
@@ -411,7 +415,7 @@ impl RunningCall<'_> {
         }
         let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) };
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
-        // What a command changes in files that are as the model knows them, the agent has changed.
+        // Files that the model knows and a command changes were changed by the agent.
         let sweeps = super::change_recorder::sweeps(self.call.kind, tool.name());
         let before = if sweeps { known(&context).await } else { Vec::new() };
         let done = self.further(prepared.run, &context).await;
@@ -420,8 +424,8 @@ impl RunningCall<'_> {
         done
     }
 
-    /// What hooks make of a call that is about to be judged. Arguments that one has changed are prepared,
-    /// shown, judged and kept in the place of the model's.
+    /// Applies hooks to a call before its permission is checked. Arguments that a hook has
+    /// changed are prepared, shown, checked and stored instead of the model's.
     async fn hooked(
         &mut self,
         tool: &Arc<dyn AnyTool>,
@@ -443,10 +447,10 @@ impl RunningCall<'_> {
             let wrong = |why: String| {
                 format!("The hook {} has changed the arguments so that they do not fit: {why}", advice.changed_by)
             };
-            let (description, words, input) = input.await.map_err(|why| Failure::Tell(wrong(why)))?;
+            let (description, json, input) = input.await.map_err(|why| Failure::Tell(wrong(why)))?;
             self.call.input = input;
             self.notes.push(format!(
-                "The hook {} has changed the arguments; the call was made with: {words}",
+                "The hook {} has changed the arguments; the call was made with: {json}",
                 advice.changed_by
             ));
             self.describe(description);
@@ -467,12 +471,13 @@ impl RunningCall<'_> {
         Ok(prepared)
     }
 
-    /// What hooks say to what a call has done. What they change in files, the agent has changed.
+    /// Applies hooks to a finished call. Files that they change count as changed by the agent.
     async fn followed(&self, done: Result<ToolOutput, Failure>, context: &ToolContext) -> Result<ToolOutput, Failure> {
         if !any(&self.scope.project.settings, HookPoint::ToolAfter) {
             return done;
         }
-        // What hooks do to files is looked for where a call has acted: else it would cost every call that reads.
+        // Only after a call that acts: a look for changed files would slow down every call
+        // that reads.
         let acts = self.call.kind.acts();
         let before = if acts { known(context).await } else { Vec::new() };
         if let Ok(output) = &done {
@@ -483,7 +488,7 @@ impl RunningCall<'_> {
         done
     }
 
-    /// Runs, as often as something further has to be allowed.
+    /// Runs a call again each time a further permission that it needs has been given.
     async fn further(&mut self, mut run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
         loop {
             let done = self.run(run, context).await;
@@ -498,22 +503,25 @@ impl RunningCall<'_> {
     }
 
     async fn run(&mut self, run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
-        let (scope, facts) = (self.scope, self.facts.clone());
-        // Tools watch for the cancel themselves; one that does not is left behind.
+        let scope = self.scope;
+        let facts = self.facts.clone();
+        // Tools react to the cancel themselves; one that does not is abandoned.
         let mut left_behind = std::pin::pin!(async {
             scope.cancelled.cancelled().await;
-            tokio::time::sleep(GRACE).await; // the grace a tool has to clean up
+            tokio::time::sleep(CANCEL_GRACE).await; // the grace a tool has to clean up
         });
         let mut output = on_threads(caught(run(context.clone())));
         loop {
             tokio::select! {
                 output = &mut output => return output,
-                // What it is doing at the moment is done, and told, unless that never ends.
+                                // The current operation is finished and reported, unless it never
+                                // ends.
                 () = &mut left_behind => {
-                    let settled = tokio::time::timeout(SETTLES, output.settle()).await;
+                                        let settled = tokio::time::timeout(SETTLE_TIMEOUT, output.settle()).await;
                     return settled.ok().flatten().unwrap_or(Err(Failure::Cancelled));
                 }
-                // Kept at once: whoever finds the call cut off can tell from it where to go on.
+                                // Saved immediately, so that the call can be resumed if it is
+                                // interrupted.
                 () = facts.news() => {
                     self.call.state = facts.running();
                     self.save().await;
@@ -526,11 +534,11 @@ impl RunningCall<'_> {
         if let Some(description) = description {
             self.call.title = base::text::title(&description.title);
             self.call.locations = description.locations;
-            self.call.locations.retain(|location| location.path.as_os_str().len() <= LONGEST_PATH);
+            self.call.locations.retain(|location| location.path.as_os_str().len() <= MAX_PATH_BYTES);
         }
     }
 
-    /// Tells what the call is, as far as it is known now.
+    /// Sends the present description of the call.
     async fn show(&self, changes: Option<Vec<Change>>) {
         let changes = changes.unwrap_or_default();
         let update = CallUpdate {
@@ -545,14 +553,15 @@ impl RunningCall<'_> {
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
     }
 
-    /// Judges needs, and asks where the rules say so.
+    /// Checks access requests, and asks the user if the rules require it.
     async fn permit(&self, needs: &[Need], reason: Option<&str>) -> Result<(), Failure> {
         permit::permit(self.scope, &self.frame.agent, &self.call, needs, reason, || self.line.pass()).await
     }
 
     fn context(&self) -> ToolContext {
         let context = tool_context::context(self.scope, &self.frame.agent, &self.call.call);
-        // A single result never fills a small window: a quarter of what is usable, at four bytes a token.
+        // A single result must not fill a small window: a quarter of the usable tokens, at
+        // four bytes each.
         let usable = self.frame.model.usable(self.scope.project.settings.compaction.reserved);
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
         let limits = OutputLimits { bytes, ..context.limits };
@@ -568,8 +577,8 @@ impl RunningCall<'_> {
     }
 }
 
-/// Prepares a call on threads, with the parts of its changes to be shown: what a model and a file may make large is not
-/// looked at where messages are read.
+/// Prepares a call on the thread pool, with the parts of its changes to be shown: inputs and files
+/// can be large, and must not delay the reading of messages.
 pub(super) async fn prepared(
     tool: &Arc<dyn AnyTool>,
     input: &Arc<Value>,
@@ -586,7 +595,7 @@ pub(super) async fn prepared(
     .await
 }
 
-/// A tool that panics fails its call, not the session.
+/// Converts a panic of a tool into a failure of its call.
 pub(super) async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let panicked = |_| Failure::Broken("it ended unexpectedly; the log says more".into());
     AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)?
@@ -597,7 +606,7 @@ mod tests {
     use super::order;
 
     #[test]
-    fn the_order_of_calls_is_said_if_it_is_not_as_written() {
+    fn order_is_described_if_it_differs_from_the_message() {
         let table = [
             (vec![], None),
             (vec![false; 300], None),
@@ -605,10 +614,10 @@ mod tests {
             (vec![true, true], Some("1 to 2 side by side")),
             (vec![false, true, true, true, false], Some("1, then 2 to 4 side by side, then 5")),
         ];
-        for (besides, expected) in table {
-            let said = order(&besides);
-            assert_eq!(said.is_some(), expected.is_some(), "{besides:?}");
-            assert!(said.unwrap_or_default().contains(expected.unwrap_or_default()), "{besides:?}");
+        for (concurrent, expected) in table {
+            let described = order(&concurrent);
+            assert_eq!(described.is_some(), expected.is_some(), "{concurrent:?}");
+            assert!(described.unwrap_or_default().contains(expected.unwrap_or_default()), "{concurrent:?}");
         }
     }
 }

@@ -1,12 +1,14 @@
-//! What a step does to the files, so that it can be shown and taken back.
+//! Records the file changes of a step, so that they can be shown and undone.
 //!
-//! Files that an edit names are looked at just before it and just after. What our own commands write is reported before
-//! they do (`sandbox/writes.rs`) and kept in a journal; nothing else is looked at. What a subagent changed, its own
-//! session has recorded.
+//! Files that an edit names are read just before and just after it. Commands of ours report their
+//! writes in advance (`sandbox/writes.rs`), and a journal records them; no other files are read.
+//! The changes of a subagent are recorded by its own session.
 //!
-//! Where nothing is reported (no sandbox, tools that others run), the whole project is compared, if that does not take
-//! long. That begins a moment after the model has named such a tool, while it still writes the arguments and the user
-//! still thinks; the call waits for it. What is found that way may be somebody else's work, and is marked so.
+//! If writes are not reported (no sandbox, or tools of other programs), the whole project is
+//! compared, if that does not take long. The comparison begins a moment after the model has named
+//! such a tool, while the model still writes the arguments and the user still decides; the call
+//! waits for it. Changes found by comparison may have been made by another process, and are marked
+//! accordingly.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,28 +37,29 @@ use tools::task::TaskTool;
 use tools::{Tool as _, ToolContext, format};
 use transcript::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
 
-/// How long a tool that was named may turn out to change nothing before the project is compared for it.
-const MOMENT: Duration = Duration::from_millis(20);
+/// The delay between the announcement of a tool and the comparison of the project, in case the tool
+/// turns out to change no files.
+const COMPARE_DELAY: Duration = Duration::from_millis(20);
 
-/// What a step does to the files is seen by this.
+/// Records the file changes of a step.
 pub struct ChangeRecorder {
     tracker: Option<Arc<Tracker>>,
-    /// Ends the comparison before the first call, when nobody waits for it any more.
+    /// Ends the comparison before the first call, when it is no longer needed.
     stop: Arc<AtomicBool>,
     // Leaf locks, held for a moment.
     comparing: Mutex<Option<JoinHandle<Result<Mark, Untracked>>>>,
-    /// Told when a call waits: then it begins at once.
+    /// Notified when a call waits, so that the comparison begins at once.
     awaited: Arc<Notify>,
     mark: OnceCell<Option<Mark>>,
     named: Mutex<Vec<EditedFile>>,
-    /// What commands report.
+    /// The writes that commands report.
     journal: Option<Arc<WriteJournal>>,
-    /// What calls that are over have written is being looked at.
+    /// Tasks that read the files written by finished calls.
     looking: Mutex<Vec<JoinHandle<()>>>,
-    /// The part that says what the step does to the files, written before it does it.
+    /// The part that lists the file changes of the step, stored before they are made.
     part: PartId,
     message: MessageId,
-    /// What it was about to do, edit by edit.
+    /// The intended changes of all edits so far.
     begun: Mutex<Vec<FileChange>>,
 }
 
@@ -65,10 +68,12 @@ struct EditedFile {
     /// The call that edits it.
     call: CallId,
     path: PathBuf,
+    /// The state before the edit.
     old: Option<FileState>,
-    /// The project was compared before the edit.
+    /// Whether the project was compared before the edit.
     marked: bool,
-    /// A command had touched it before the edit: the journal knows what it was.
+    /// Whether a command had written the file before the edit: the journal has its earlier
+    /// state.
     touched: bool,
 }
 
@@ -78,25 +83,26 @@ impl Drop for ChangeRecorder {
     }
 }
 
-/// Whether a call may change files it does not name. What a server says of its tools is no promise.
+/// Whether a call may change files that it does not name. The hints of MCP servers about their
+/// tools are not trusted.
 pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.sweeps);
     let acts = matches!(kind, ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other);
     own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
 }
 
-/// Whether all that a call of a tool of ours starts is reported where its sandbox reports anything: commands, and
-/// subagents, whose sessions see to that themselves.
+/// Whether all writes of a built-in tool are reported, if its sandbox reports writes: commands do,
+/// and subagents record their changes in their own sessions.
 fn reports(tool: &str) -> bool {
     [BashTool::NAME, TaskTool::NAME].contains(&tool)
 }
 
-/// Has a journal keep what a call's programs are about to write.
+/// Reports the writes of a call's programs to a journal.
 #[derive(Debug)]
 struct JournalObserver {
     journal: Arc<WriteJournal>,
     call: CallId,
-    /// The call's title, for people.
+    /// The call's title, for messages to the user.
     title: String,
 }
 
@@ -124,22 +130,22 @@ impl WriteObserver for JournalObserver {
     }
 }
 
-/// Whether a call is a command line of which every part is known to change nothing.
+/// Whether a call is a command line in which every part is known to change nothing.
 fn only_reads(needs: &[Need]) -> bool {
     let mut lines = needs.iter().filter_map(|need| need.command.as_ref()).peekable();
     lines.peek().is_some() && lines.all(|line| line.is_read_only())
 }
 
-/// Whether a command hands work to a service: what that writes, nobody reports.
+/// Whether a command delegates work to a service, whose writes are not reported.
 fn uses_a_service(needs: &[Need]) -> bool {
     let lines = needs.iter().filter_map(|need| need.command.as_ref());
     lines.flat_map(|line| &line.units).any(Unit::runs_in_container)
 }
 
 impl ChangeRecorder {
-    /// Nothing is looked at yet.
+    /// Creates a recorder. No file is read yet.
     pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
-        let tracker = scope.resources.snapshots.clone().filter(|_| scope.project.settings.snapshot);
+        let tracker = if scope.project.settings.snapshot { scope.resources.snapshots.clone() } else { None };
         Self {
             journal: tracker.clone().map(|tracker| Arc::new(WriteJournal::new(tracker))),
             tracker,
@@ -155,7 +161,8 @@ impl ChangeRecorder {
         }
     }
 
-    /// The model has named a tool.
+    /// Handles the announcement of a tool: starts the comparison if the tool's writes are not
+    /// reported.
     pub fn announced(&self, scope: &TurnContext, kind: ToolKind, tool: &str) {
         let replaced = scope.project.settings.replace_tools.iter().any(|replaced| replaced == tool);
         let reported = tool == TaskTool::NAME
@@ -167,7 +174,7 @@ impl ChangeRecorder {
         }
     }
 
-    /// What the programs of a call report to.
+    /// Returns the observer of the writes of a call's programs.
     pub fn observer(&self, call: &CallId, title: &str) -> Option<Arc<dyn WriteObserver>> {
         let journal = self.journal.clone()?;
         Some(Arc::new(JournalObserver { journal, call: call.clone(), title: title.to_owned() }))
@@ -177,31 +184,33 @@ impl ChangeRecorder {
         let Some(tracker) = self.tracker.clone() else { return };
         let mut comparing = locked(&self.comparing);
         if comparing.is_none() {
-            let (stop, awaited) = (self.stop.clone(), self.awaited.clone());
+            let stop = self.stop.clone();
+            let awaited = self.awaited.clone();
             *comparing = Some(base::task::spawn(async move {
-                timeout(MOMENT, awaited.notified()).await.ok();
+                timeout(COMPARE_DELAY, awaited.notified()).await.ok();
                 let compared = spawn_blocking(move || tracker.mark(&stop)).await;
                 compared.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string())))
             }));
         }
     }
 
-    /// A call is about to act. Returns when what it may change is known; sooner when the turn is
-    /// cancelled.
+    /// Prepares for a call that is about to act. Returns when the state of the files that it
+    /// may change is known, or when the turn is cancelled.
     pub async fn before(&self, scope: &TurnContext, call: &Call, needs: &[Need], context: &ToolContext) {
         let Some(tracker) = &self.tracker else { return };
-        let (kind, tool) = (call.kind, call.tool.as_str());
+        let kind = call.kind;
+        let tool = call.tool.as_str();
         let changes: Vec<Arc<Change>> = needs.iter().flat_map(|need| need.changes.clone()).collect();
         // A hook may change anything.
         let settings = &scope.project.settings;
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
-        // So may a custom tool in the place of one of ours.
+        // A custom tool that replaces a built-in one may also change anything.
         let replaced = settings.replace_tools.iter().any(|replaced| replaced == tool);
         let acts = replaced || kind.acts() || sweeps(kind, tool) || !changes.is_empty();
         if !acts || !hooked && only_reads(needs) {
             return;
         }
-        // What stands before each command may run it where nothing is reported.
+        // The host's command prefix may run the command without reports of its writes.
         let reported = context.session.exec.is_empty() && context.confinement.reports().await;
         let sweeping = replaced || sweeps(kind, tool) || (changes.is_empty() && kind == ToolKind::Edit);
         if sweeping {
@@ -213,18 +222,21 @@ impl ChangeRecorder {
             }
             return;
         }
-        // So may a formatter that follows what a file names to other files.
+        // A formatter may also change other files, which the edited file names.
         let formatted = changes.iter().any(|change| format::any(settings, Path::new(&change.path)));
         if !reported && (hooked || formatted) {
             self.compared(scope, &call.title).await;
         }
-        // What the edit finds is not what an earlier call is blamed for.
+        // Finish the reads for earlier calls first, so that the changes of this edit are
+        // not attributed to them.
         let looking = std::mem::take(&mut *locked(&self.looking));
         for looking in looking {
             looking.await.ok();
         }
-        let (tracker, marked) = (tracker.clone(), self.mark.get().is_some_and(Option::is_some));
-        let (journal, id) = (self.journal.clone(), call.call.clone());
+        let tracker = tracker.clone();
+        let marked = self.mark.get().is_some_and(Option::is_some);
+        let journal = self.journal.clone();
+        let id = call.call.clone();
         let look = move || -> Vec<(EditedFile, FileChange)> {
             let one = |change: Arc<Change>| {
                 let path = resolved(Path::new(&change.path));
@@ -258,7 +270,8 @@ impl ChangeRecorder {
             }
             begun.clone()
         };
-        // Before anything is done: a process that is killed meanwhile must know what it was about to do.
+        // Stored before the edit, so that the change can be undone if the process is killed
+        // meanwhile.
         if let Some(tracker) = &self.tracker {
             scope.record.contents(tracker, &files).await;
         }
@@ -267,7 +280,7 @@ impl ChangeRecorder {
         scope.record.handed_over().await;
     }
 
-    /// A call is over. What it wrote is looked at before the user saves anything else, as far as that can be done.
+    /// Records the writes of a finished call, before the user saves other files if possible.
     pub async fn after(&self, scope: &TurnContext, call: &CallId) {
         let Some(journal) = self.journal.clone() else { return };
         journal.add(scope.child_changes.take());
@@ -276,7 +289,8 @@ impl ChangeRecorder {
         if edited.is_empty() && journal.is_empty() {
             return;
         }
-        let (id, waits) = (call.clone(), !edited.is_empty());
+        let id = call.clone();
+        let waits = !edited.is_empty();
         let looking = spawn_blocking(move || {
             for EditedFile { path, old, touched, .. } in edited {
                 if let Err(e) = journal.finish_edit(&id, &path, old, touched) {
@@ -286,7 +300,8 @@ impl ChangeRecorder {
             }
             journal.finish(&id);
         });
-        // An edit is looked at in a moment; a command may have written very many files, and nobody waits for those.
+        // An edit takes a moment; a command may have written very many files, so its
+        // changes are recorded in the background.
         if waits {
             looking.await.ok();
         } else {
@@ -294,7 +309,7 @@ impl ChangeRecorder {
         }
     }
 
-    /// Has the project been compared before a call, unless the turn is cancelled.
+    /// Waits for the comparison of the project before a call, or until the turn is cancelled.
     async fn compared(&self, scope: &TurnContext, title: &str) {
         tokio::select! {
             () = self.marked(scope) => {}
@@ -313,7 +328,7 @@ impl ChangeRecorder {
             match comparing?.await.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string()))) {
                 Ok(mark) => Some(mark),
                 Err(off) => {
-                    self.tell(scope, &off).await;
+                    self.report(scope, &off).await;
                     None
                 }
             }
@@ -321,8 +336,8 @@ impl ChangeRecorder {
         self.mark.get_or_init(mark).await;
     }
 
-    /// Says once what cannot be undone later.
-    async fn tell(&self, scope: &TurnContext, off: &Untracked) {
+    /// Notifies the user, once, that changes of commands cannot be undone.
+    async fn report(&self, scope: &TurnContext, off: &Untracked) {
         tracing::warn!("the project is not compared: {off}");
         if *off != Untracked::Stopped && self.tracker.as_ref().is_some_and(|tracker| tracker.tell()) {
             let title = "What commands change in the files cannot be undone here; edits can.".into();
@@ -331,15 +346,17 @@ impl ChangeRecorder {
         }
     }
 
-    /// The step is over: what it changed is looked for from now on, while others go on. Nothing may act
-    /// until [`StepChanges::kept`] has returned. None where it cannot have changed anything.
+    /// Starts to determine the changes of the finished step in the background. No call may act
+    /// until [`StepChanges::into_part`] has returned. Returns `None` if the step cannot have
+    /// changed any file.
     pub fn finish(mut self, scope: &TurnContext) -> Option<StepChanges> {
-        let (tracker, journal) = (self.tracker.clone()?, self.journal.clone()?);
+        let tracker = self.tracker.clone()?;
+        let journal = self.journal.clone()?;
         let mark = self.mark.take().flatten();
         let named = std::mem::take(&mut *locked(&self.named));
         let mut done = scope.child_changes.take();
         if journal.is_open() {
-            // What goes on in the background may write until it ends.
+            // A background job may write until it ends.
             scope.resources.late_changes.expect(&self.message, &self.part, &journal);
         }
         if mark.is_none() && named.is_empty() && journal.is_empty() && done.files.is_empty() && done.unkept.is_empty() {
@@ -362,21 +379,22 @@ impl ChangeRecorder {
     }
 }
 
-/// What a step changed, which is being found out.
+/// The changes of a step while they are being determined.
 pub struct StepChanges {
     looked: JoinHandle<Result<(JournalEntries, Option<Untracked>), JoinError>>,
     recorder: ChangeRecorder,
 }
 
 impl StepChanges {
-    /// The part that says so, and its message. It is kept by then. None where nothing was changed.
-    pub async fn kept(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
+    /// Returns the part that lists the changes, and the id of its message, after storing it.
+    /// Returns `None` if no file was changed.
+    pub async fn into_part(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
         let looked = self.looked.await.flatten();
         let recorder = self.recorder;
         let failed = |e: JoinError| (JournalEntries::default(), Some(Untracked::Failed(e.to_string())));
         let (JournalEntries { files, unkept }, off) = looked.unwrap_or_else(failed);
         if let Some(off) = off {
-            recorder.tell(scope, &off).await;
+            recorder.report(scope, &off).await;
         }
         let unwritten = locked(&recorder.begun).is_empty();
         let nothing = files.is_empty() && unkept.is_empty();
@@ -395,8 +413,8 @@ impl StepChanges {
     }
 }
 
-/// What a file was before an edit. Where the editor held changes that were not saved, the edit was
-/// made to those, and they are what has to come back.
+/// Returns the state of a file before an edit. If the editor had unsaved changes, the edit was made
+/// to those, and an undo must restore them.
 fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Option<FileState>> {
     let saved = tracker.look(path)?;
     let Some(text) = &change.old else { return Ok(saved) };
@@ -412,7 +430,8 @@ fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Op
     Ok(Some(FileState { kind, ..tracker.keep(text.as_bytes())? }))
 }
 
-/// What a file is meant to be after an edit. An empty text is no file, or an empty one.
+/// Returns the intended state of a file after an edit. An empty text means a deleted file if the
+/// file existed, or else an empty one.
 fn after_edit(tracker: &Tracker, old: Option<&FileState>, change: &Change) -> std::io::Result<Option<FileState>> {
     const MARK: &str = "\u{feff}";
     if change.new.is_empty() && old.is_some() {
@@ -440,7 +459,7 @@ fn after(
     if off.is_some() {
         unkept.push(UnkeptWrite { what: "the calls of a step".into(), why: UnkeptReason::Unreported });
     }
-    // What is reported is known better than what was found by comparing.
+    // Reported changes are more precise than those found by comparison.
     let mut files: BTreeMap<String, Vec<FileChange>> = BTreeMap::new();
     for change in &reported {
         files.entry(change.path.clone()).or_default().push(change.clone());
@@ -449,13 +468,14 @@ fn after(
         let known = files.entry(change.path.clone()).or_default();
         match known.last() {
             Some(last) if last.new == change.new => {}
-            // What was found goes beyond what was reported.
+            // The found change goes beyond the reported one.
             Some(last) => known.push(FileChange { old: last.new.clone(), ..change }),
             None => known.push(change),
         }
     }
     for file in named {
-        // What was compared before the edit is known from the comparison, changed or not.
+        // The comparison already has the result for a file whose edit came after its start,
+        // changed or not.
         let compared = file.marked && off.is_none() && tracker.knows(&file.path);
         let Some(name) = file.path.to_str().map(str::to_owned) else { continue };
         let known = files.entry(name).or_default();
@@ -464,7 +484,7 @@ fn after(
         if compared {
             continue;
         }
-        // The edit was cut off: what the file is now is the best that is known.
+        // The edit was cut off, so its result is the present state of the file.
         let old = known.last().map(|known| known.new.clone());
         let change = changed(tracker, EditedFile { old: old.unwrap_or(file.old.clone()), ..file });
         known.extend(change);
@@ -473,7 +493,7 @@ fn after(
     (JournalEntries { files, unkept }, off)
 }
 
-/// What became of a file that an edit has named.
+/// Returns the change of a file that an edit has named.
 fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
     let EditedFile { path, old, .. } = file;
     let name = path.to_str()?.to_owned();
@@ -486,7 +506,7 @@ fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
     }
 }
 
-/// A path with the symlinks on its way resolved, as far as it exists.
+/// Resolves the symlinks of a path, as far as the path exists.
 fn resolved(path: &Path) -> PathBuf {
     let exists = path.ancestors().find_map(|dir| Some((dir, std::fs::canonicalize(dir).ok()?)));
     match exists {
@@ -504,7 +524,7 @@ mod tests {
     use permission::{PermissionContext, command_need};
 
     #[test]
-    fn commands_that_only_read_or_use_a_service_are_known() {
+    fn commands_that_only_read_or_use_a_service_are_recognised() {
         let dir = tempfile::tempdir().unwrap();
         let place =
             PermissionContext { root: dir.path().into(), cwd: dir.path().into(), ..PermissionContext::default() };
@@ -528,7 +548,8 @@ mod tests {
         ] {
             assert_eq!(uses_a_service(&of(&[line])), wanted, "{line}");
         }
-        // What is no command says nothing of what it changes.
-        assert!(!only_reads(&[]) && !only_reads(&[read]));
+        // Needs without a command do not prove that a call only reads.
+        assert!(!only_reads(&[]));
+        assert!(!only_reads(&[read]));
     }
 }

@@ -1,6 +1,6 @@
-//! Makes room: the history is summarised by the compaction agent, and from then on the model sees
-//! the summary and the latest messages ([`super::view`]). Nothing is put into the history before the
-//! summary is there and good, so that a failure leaves it as it was.
+//! Compaction: the compaction agent summarises the history, and from then on the model sees the
+//! summary and the latest messages ([`super::view`]). The history changes only after a usable
+//! summary has been received, so a failure leaves it unchanged.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::frame::Frame;
 use super::next::CompactionTrigger;
 use super::view::{self, VisibleHistory, view};
-use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
+use super::{History, Outcome, TurnContext, compaction_carryover, digest, hooks, remind, request, retry, size, step};
 use base::environment::Timestamp;
 use base::id::PartId;
 use base::text::thousands;
@@ -19,20 +19,20 @@ use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Error, Model, Provider, Request};
 use transcript::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
 
-/// How often a summary is asked for that does not come out right.
-const ATTEMPTS: usize = 3;
+/// Attempts to get a usable summary.
+const MAX_ATTEMPTS: usize = 3;
 
-/// Bytes of a transcript for each token that is free: fewer than a token usually has, because what
-/// does not fit fails.
-const BYTES: u64 = 3;
+/// Bytes of a transcript for each free token. Fewer than a token usually has, because a transcript
+/// that is too long makes the request fail.
+const BYTES_PER_TOKEN: u64 = 3;
 
-/// The room that is thought to be left beside the prompt, in tokens, where a provider has refused a request
-/// that should have fitted by far.
-const LEAST: u64 = 2_000;
+/// Tokens assumed to be free in addition to the prompt, if a provider has refused a request that
+/// was far below its limit.
+const MIN_ROOM_TOKENS: u64 = 2_000;
 
-/// A summary that was asked for may have so many tokens however little there was to summarise: its headings
+/// Tokens that a requested summary may always have, however short the history is: its headings
 /// alone take some.
-const OWN: u64 = 2_000;
+const MIN_SUMMARY_TOKENS: u64 = 2_000;
 
 struct Summarizer {
     model: Arc<Model>,
@@ -41,7 +41,7 @@ struct Summarizer {
     params: ModelParams,
 }
 
-/// A summary, and what it took.
+/// A summary and its token usage.
 struct Summary {
     text: String,
     notes: Vec<String>,
@@ -51,15 +51,15 @@ struct Summary {
 enum SummaryError {
     Cancelled,
     Overflow(String),
-    /// It came, and cannot be used.
+    /// The answer is complete but unusable, for this reason.
     Bad(&'static str),
     Fault(Fault),
 }
 
-/// Summarises the history, which is as long as it was when this fails.
+/// Summarises the history. On failure the history keeps its messages.
 ///
 /// # Errors
-/// The outcome of the turn, which cannot go on.
+/// The outcome of the turn, which cannot continue.
 pub async fn compact(
     history: &mut History,
     scope: &TurnContext,
@@ -71,53 +71,54 @@ pub async fn compact(
     let CompactionPlan { tail, prompt, estimated, usable } =
         plan(history, scope, frame, why, focus.clone()).map_err(Outcome::Failed)?;
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
-    let tell = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
+    let report = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
     scope.outlet.event(Event::Status(Status::Compacting)).await;
-    tell(CompactionState::InProgress).await;
-    let kept = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
-    let prompt = SummarySource { kept, ..prompt };
+    report(CompactionState::InProgress).await;
+    let hook_texts = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
+    let prompt = SummarySource { hook_texts, ..prompt };
     let writer = writer(scope, frame);
-    let written = write(scope, &writer, usable, &prompt).await;
+    let summary = write(scope, &writer, usable, &prompt).await;
     scope.outlet.event(Event::Status(Status::Busy)).await;
-    let written = match written {
-        Ok(written) => written,
+    let summary = match summary {
+        Ok(summary) => summary,
         Err(SummaryError::Cancelled) => {
-            tell(CompactionState::Cancelled).await;
+            report(CompactionState::Cancelled).await;
             return Err(Outcome::Cancelled);
         }
         Err(failed) => {
             let fault = fault(failed);
-            tell(CompactionState::Failed(fault.message.clone())).await;
+            report(CompactionState::Failed(fault.message.clone())).await;
             return Err(Outcome::Failed(fault));
         }
     };
     let counted = size::load(history);
-    // Where the provider is at its limit and the estimate is nowhere near, the estimate is wrong: no summary
-    // is refused because of it. Whether room was made, the next step shows.
-    let says = frame.model.usable(scope.project.settings.compaction.reserved);
-    let trusted = why == CompactionTrigger::Asked || estimated >= says / 2;
+    // If the provider refuses although the estimate is far below its limit, the estimate is
+    // wrong and must not reject a summary. The next step shows whether there is enough room.
+    let limit = frame.model.usable(scope.project.settings.compaction.reserved);
+    let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
     let before = if counted > 0 && trusted { counted } else { counted.max(estimated) };
     let overflow = why == CompactionTrigger::Refused;
     let compaction = Compaction { auto, tail, overflow, before, focus, ..Compaction::default() };
-    let text = written.text.clone();
+    let text = summary.text.clone();
     let messages = history.messages.len();
-    let mut carried = carry::carried(&prompt.history, scope, usable).await;
+    let mut carried = compaction_carryover::carried(&prompt.history, scope, usable).await;
     let compaction = carried.in_compaction(compaction);
-    let written = Summary { notes: carried.notes(scope, &frame.agent.name), ..written };
-    // Whether a summary makes room only the request that has it can tell; it is taken out again where it does not,
-    // and nothing of it is kept before that is known.
-    let at = put(history, scope, frame, &writer, compaction, id.clone(), written);
-    // As the provider would count it: an estimate errs before and after in the same way.
+    let summary = Summary { notes: carried.notes(scope, &frame.agent.name), ..summary };
+    // Only a request that contains the summary shows whether it makes room. Until then nothing
+    // is stored, and a summary that makes no room is removed again.
+    let at = put(history, scope, frame, &writer, compaction, id.clone(), summary);
+    // Scaled as the provider would count it: the error of the estimate is the same before and
+    // after.
     let left = size::request(&request::request(history, frame, scope.session.as_str()));
     let after = before.saturating_mul(left) / estimated.max(1);
     let after = if trusted || after < before { after } else { left.min(before) };
-    let allowed = why == CompactionTrigger::Asked && size::tokens(text.len()) <= OWN;
+    let allowed = why == CompactionTrigger::Asked && size::tokens(text.len()) <= MIN_SUMMARY_TOKENS;
     if after >= before && trusted && !allowed {
         let paid = history.messages[messages..].iter().filter_map(|m| m.assistant()?.cost).sum();
         scope.spent.add(paid);
         history.messages.truncate(messages);
         let fault = fault(SummaryError::Bad("the summary would take no less room than what it replaces"));
-        tell(CompactionState::Failed(fault.message.clone())).await;
+        report(CompactionState::Failed(fault.message.clone())).await;
         return Err(Outcome::Failed(fault));
     }
     set_after(&mut history.messages[at], after);
@@ -125,30 +126,30 @@ pub async fn compact(
         scope.record.whole(message).await;
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
-    tell(CompactionState::Completed { before, after, summary: text }).await;
+    report(CompactionState::Completed { before, after, summary: text }).await;
     hooks::compacted(scope).await;
     step::usage(history, scope, &frame.model).await;
     Ok(())
 }
 
 struct CompactionPlan {
-    /// The first message that stays.
+    /// The first message that is not summarised.
     tail: Option<base::id::MessageId>,
     prompt: SummarySource,
-    /// What the next request would have taken, about.
+    /// The estimated tokens of the next request without a compaction.
     estimated: u64,
     usable: u64,
 }
 
-/// What the summary is written from.
+/// The input of a summary.
 struct SummarySource {
-    /// Owned: the history is not to be held while the model writes.
+    /// A copy, because the history must not be borrowed while the model writes.
     history: History,
     messages: usize,
     focus: Option<String>,
-    /// What hooks want kept in it.
-    kept: Vec<String>,
-    /// The most tokens the summary may have.
+    /// Texts that hooks want in the summary.
+    hook_texts: Vec<String>,
+    /// The maximum of the summary, in tokens.
     limit: u64,
 }
 
@@ -162,40 +163,44 @@ fn plan(
     let settings = &scope.project.settings.compaction;
     let auto = why != CompactionTrigger::Asked;
     let next = request::request(history, frame, scope.session.as_str());
-    let (estimated, fixed) = (size::request(&next), size::fixed(&next));
+    let estimated = size::request(&next);
+    let fixed = size::fixed(&next);
     let usable = frame.model.usable(settings.reserved);
     let seen = view(history);
     let refused = |m: &&Message| why == CompactionTrigger::Refused && m.assistant().is_some_and(|a| a.fault.is_some());
     let end = seen.messages.len();
     let end = end - seen.messages[..end].iter().rev().take_while(|m| refused(m)).count();
-    // A prompt that has no answer yet is no part of what is summarised.
+    // A prompt without an answer is not summarised.
     let unanswered = seen.messages[..end].last().filter(|last| auto && last.is_prompt());
     let waiting = unanswered.map_or(0, |prompt| match why {
-        CompactionTrigger::Refused => size::words(prompt),
+        CompactionTrigger::Refused => size::without_attachments(prompt),
         CompactionTrigger::Full | CompactionTrigger::Asked => size::message(prompt),
     });
     let end = end - usize::from(unanswered.is_some());
     if auto && (end == 0 || fixed + waiting >= usable) {
         let mut small = too_small(&frame.model, fixed, waiting);
-        // What the provider said is the better half of the explanation.
-        if let Some(said) = history.messages.last().and_then(|m| m.assistant()?.fault.as_ref()) {
-            small.message = format!("{} {}", said.message, small.message);
+        // The provider's message explains more than the estimate.
+        if let Some(fault) = history.messages.last().and_then(|m| m.assistant()?.fault.as_ref()) {
+            small.message = format!("{} {}", fault.message, small.message);
         }
         return Err(small);
     }
-    // Whoever was refused has a smaller window than it seemed; how much smaller is a guess.
+    // After a refusal, the real window is smaller than the documented one, by an unknown
+    // amount.
     let refused_with = estimated.max(size::load(history));
-    let guess = (refused_with / 4 * 3).max(fixed + waiting + LEAST);
+    let guess = (refused_with / 4 * 3).max(fixed + waiting + MIN_ROOM_TOKENS);
     let usable = if why == CompactionTrigger::Refused { usable.min(guess) } else { usable };
     let room = usable.saturating_sub(fixed + waiting);
-    // The other half is the summary's, and what the step that follows needs.
+    // The other half is for the summary and the next step.
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
     let candidates = VisibleHistory { messages: seen.messages[..end].to_vec(), ..seen.clone() };
-    // Where all would stay, nothing would be gained.
-    let from = Some(digest::tail(&candidates, budget, settings.tail_turns)).filter(|from| *from > seen.kept);
-    let from = from.unwrap_or(end);
-    let first = seen.messages.get(from).filter(|_| from < end || unanswered.is_some());
-    let tail = first.map(|first| first.id.clone());
+    // If the tail contained all messages, nothing would be summarised.
+    let from = match digest::tail(&candidates, budget, settings.tail_turns) {
+        from if from > seen.before_compaction => from,
+        _ => end,
+    };
+    let tail =
+        if from < end || unanswered.is_some() { seen.messages.get(from).map(|first| first.id.clone()) } else { None };
     let mut messages: Vec<Message> = seen.messages[..from].iter().map(|m| (*m).clone()).collect();
     let count = messages.len();
     if let Some((compaction, summary)) = seen.summary {
@@ -205,7 +210,7 @@ fn plan(
         history: History::from(messages),
         messages: count,
         focus,
-        kept: Vec::new(),
+        hook_texts: Vec::new(),
         limit: (room / 2).max(256),
     };
     Ok(CompactionPlan { tail, prompt, estimated, usable })
@@ -219,13 +224,13 @@ fn set_after(message: &mut Message, tokens: u64) {
     }
 }
 
-/// Whether anything was said since the last summary.
+/// Whether there are messages after the last summary.
 pub fn has_news(history: &History) -> bool {
     let seen = view(history);
-    seen.messages.len() > seen.kept
+    seen.messages.len() > seen.before_compaction
 }
 
-/// What is to be said when not even a summary would make room.
+/// Returns the fault for a window that not even a summary would make large enough.
 pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
         Some(window) => format!("the window of {} has {} tokens", model.id, thousands(window)),
@@ -240,7 +245,8 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     Fault { kind: FaultKind::ContextOverflow, message, advice }
 }
 
-/// Who summarises: the compaction agent, with its own model if it has one.
+/// Returns the model and parameters of the compaction agent, with the session's model unless the
+/// agent has its own.
 fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
     let agent = scope.project.agents.get("compaction");
     let own = agent.as_ref().and_then(|agent| agent.model.clone());
@@ -251,7 +257,7 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
     });
     let system = agent.as_ref().and_then(|agent| agent.prompt.as_deref()).unwrap_or(prompts::agent::COMPACTION);
     let params = ModelParams {
-        temperature: agent.as_ref().and_then(|agent| agent.temperature).filter(|_| model.temperature),
+        temperature: if model.temperature { agent.as_ref().and_then(|agent| agent.temperature) } else { None },
         top_p: agent.as_ref().and_then(|agent| agent.top_p),
         max_output: model.max_output(),
         options: agent.as_ref().map(|agent| agent.options.clone()).unwrap_or_default(),
@@ -268,14 +274,14 @@ async fn write(
     prompt: &SummarySource,
 ) -> Result<Summary, SummaryError> {
     let room = usable.min(writer.model.usable(scope.project.settings.compaction.reserved));
-    let mut room = usize::try_from(room * BYTES).unwrap_or(usize::MAX);
+    let mut room = usize::try_from(room * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
     let mut failed = SummaryError::Bad("it did not come");
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let request = Arc::new(question(scope, writer, prompt, room));
         failed = match ask(scope, writer, &request, prompt.limit).await {
             Ok(summary) => return Ok(summary),
             Err(SummaryError::Overflow(why)) => {
-                // The count of bytes to a token was too generous for this text; by how much, nobody says.
+                // BYTES_PER_TOKEN was too high for this text, by an unknown factor.
                 room /= 2;
                 SummaryError::Overflow(why)
             }
@@ -301,8 +307,8 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     if let Some(focus) = &prompt.focus {
         text += &format!("\n\nThe user asked for this summary, and wants this kept above all: {focus}");
     }
-    for kept in &prompt.kept {
-        text += &format!("\n\n{kept}");
+    for hook_text in &prompt.hook_texts {
+        text += &format!("\n\n{hook_text}");
     }
     Request {
         model: writer.model.clone(),
@@ -311,13 +317,13 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
         tools: Vec::new(),
         must_call: false,
         params: writer.params.clone(),
-        // A conversation of its own, as far as a provider's cache is concerned.
+        // A session of its own, so that it does not disturb the provider's cache.
         session: format!("{}-summary", scope.session),
         body_cache: BodyCache::default(),
     }
 }
 
-/// Asks, and asks again where that may help.
+/// Requests a summary. Retries after a transient error.
 async fn ask(
     scope: &TurnContext,
     writer: &Summarizer,
@@ -334,7 +340,7 @@ async fn ask(
             answer = read(writer, request, limit, &mut usage) => Some(answer),
         };
         if !matches!(answer, Some(Ok(Ok(_)))) {
-            step::lost(scope, &writer.model, &usage);
+            step::pay_unused(scope, &writer.model, &usage);
         }
         let error = match answer.ok_or(SummaryError::Cancelled)? {
             Ok(good_or_bad) => return good_or_bad.map_err(SummaryError::Bad),
@@ -357,7 +363,7 @@ async fn ask(
     }
 }
 
-/// Reads one answer to its end: a summary, or why it is none.
+/// Reads one answer to its end. Returns the summary, or the reason why it is unusable.
 async fn read(
     writer: &Summarizer,
     request: &Arc<Request>,
@@ -365,7 +371,8 @@ async fn read(
     usage: &mut Usage,
 ) -> Result<Result<Summary, &'static str>, Error> {
     let mut answer = writer.provider.ask(request.clone());
-    let (mut text, mut finish) = (String::new(), None);
+    let mut text = String::new();
+    let mut finish = None;
     while let Some(delta) = answer.next().await {
         match delta? {
             Delta::Text { text: more, .. } => text += &more,
@@ -374,7 +381,7 @@ async fn read(
             Delta::Finish(reason) => finish = Some(reason),
             Delta::Reasoning { .. } | Delta::Arguments { .. } | Delta::Provider { .. } | Delta::Found(_) => {}
         }
-        // An endless one is not read to its end.
+        // An endless answer is not read to its end.
         if size::tokens(text.len()) > limit {
             return Ok(Err("the summary is too long"));
         }
@@ -400,8 +407,8 @@ fn fault(failed: SummaryError) -> Fault {
     Fault { kind, message, advice: Some(advice) }
 }
 
-/// Puts the compaction and its summary into the history, and a word to go on where a turn runs.
-/// Returns where the compaction stands.
+/// Appends the compaction and its summary to the history, followed by a note to continue if a turn
+/// is running. Returns the index of the compaction.
 fn put(
     history: &mut History,
     scope: &TurnContext,
@@ -409,7 +416,7 @@ fn put(
     writer: &Summarizer,
     compaction: Compaction,
     id: PartId,
-    written: Summary,
+    summary: Summary,
 ) -> usize {
     let auto = compaction.auto;
     let broken_off = |m: &&Message| m.assistant().is_some_and(|a| a.fault.is_some());
@@ -421,8 +428,8 @@ fn put(
         parts,
     };
     let mut asked = user(vec![transcript::Part { id, content: Content::Compaction(compaction) }]);
-    asked.parts.extend(written.notes.iter().map(|note| scope.part(remind::note(note))));
-    let cost = step::cost(&writer.model, &written.usage);
+    asked.parts.extend(summary.notes.iter().map(|note| scope.part(remind::note(note))));
+    let cost = step::cost(&writer.model, &summary.usage);
     scope.budget.pay(cost);
     let assistant = Assistant {
         parent: asked.id.clone(),
@@ -431,13 +438,13 @@ fn put(
         finish: Some(Finish::Stop),
         fault: None,
         summary: true,
-        usage: written.usage,
+        usage: summary.usage,
         cost,
         completed: Some(scope.now()),
     };
     let at = history.messages.len();
     history.messages.push(asked);
-    let text = Content::Text(Text { text: written.text.into(), ..Text::default() });
+    let text = Content::Text(Text { text: summary.text.into(), ..Text::default() });
     history.messages.push(Message {
         id: scope.message_id(),
         created: scope.now(),

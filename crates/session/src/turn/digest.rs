@@ -1,4 +1,4 @@
-//! What a summary is made of: which messages go and which stay, and those that go as a transcript.
+//! The input of a summary: the choice of the messages that are summarised, and their transcript.
 //! Pure.
 
 use super::view::VisibleHistory;
@@ -6,24 +6,27 @@ use super::{request, size};
 use base::text;
 use transcript::{CallState, Content, Message, Role};
 
-/// How much of a call's arguments and of its result goes into the transcript, in bytes: less where
-/// that is not enough to make it fit.
-const RESULT: [usize; 3] = [2_000, 400, 80];
+/// The bytes of a call's arguments and of its result in the transcript; the later values are used
+/// if the transcript does not fit otherwise.
+const CALL_BYTES: [usize; 3] = [2_000, 400, 80];
 
-/// The most tokens that are kept verbatim, and the fewest where the window allows for them.
-const TAIL: (u64, u64) = (2_000, 8_000);
+/// The minimum and maximum of tokens that are not summarised, if the window allows it.
+const TAIL_TOKENS: (u64, u64) = (2_000, 8_000);
 
-/// How much may be kept verbatim, in tokens: what the user says, else a quarter of what is usable.
+/// Returns the tokens that may remain without a summary: as set by the user, or else a quarter of
+/// the usable ones.
 pub fn budget(usable: u64, wanted: Option<u64>) -> u64 {
-    wanted.unwrap_or((usable / 4).clamp(TAIL.0, TAIL.1)).min(usable / 3)
+    wanted.unwrap_or((usable / 4).clamp(TAIL_TOKENS.0, TAIL_TOKENS.1)).min(usable / 3)
 }
 
-/// Where the tail begins among the messages of a view: the latest ones that fit the budget, of
-/// `turns` turns at most, and none from before the last compaction. As many as there are messages
-/// where nothing is kept.
+/// Returns the index in a view at which the tail begins: the latest messages that fit the budget,
+/// from at most `turns` turns, and none from before the last compaction. Returns the number of
+/// messages if the tail is empty.
 pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
-    let (mut from, mut taken, mut prompts) = (view.messages.len(), 0, 0);
-    for (place, message) in view.messages.iter().enumerate().skip(view.kept).rev() {
+    let mut from = view.messages.len();
+    let mut taken = 0;
+    let mut prompts = 0;
+    for (place, message) in view.messages.iter().enumerate().skip(view.before_compaction).rev() {
         taken += size::message(message);
         if taken > budget || prompts >= turns {
             break;
@@ -34,10 +37,11 @@ pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
     from
 }
 
-/// Messages as plain text, in at most `room` bytes: results are cut first, then the middle goes.
+/// Renders messages as plain text of at most `room` bytes: first results are cut, then the middle
+/// is left out.
 pub fn transcript(messages: &[&Message], room: usize) -> String {
     let mut whole = String::new();
-    for limit in RESULT {
+    for limit in CALL_BYTES {
         whole = messages.iter().map(|message| one(message, limit)).collect();
         if whole.len() <= room {
             return whole;
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_the_latest_that_fits() {
+    fn tail_is_the_latest_that_fits() {
         let hi = || user("hi", false);
         let table: Vec<(&str, Vec<Message>, u64, u32, usize)> = vec![
             ("all of it", vec![hi(), printed(40), hi(), printed(40)], 1_000, 2, 0),
@@ -129,17 +133,18 @@ mod tests {
             let history = History::from(messages);
             let mut view = view(&history);
             if view.summary.is_some() {
-                // The prompt and the kept message, which the next summary takes in.
-                assert_eq!((view.kept, view.messages.len()), (2, 3));
+                // The prompt and the message before the compaction, which the next
+                // summary includes.
+                assert_eq!((view.before_compaction, view.messages.len()), (2, 3));
                 view.messages.remove(0);
-                view.kept = 1;
+                view.before_compaction = 1;
             }
             assert_eq!(tail(&view, budget, turns), expected, "{name}");
         }
     }
 
     #[test]
-    fn a_transcript_is_cut_to_its_room() {
+    fn transcript_is_cut_to_its_size() {
         let messages = [user("fix it", false), printed(9_000), assistant(Some(Finish::Stop), vec![])];
         let messages: Vec<&Message> = messages.iter().collect();
         let whole = transcript(&messages, 100_000);

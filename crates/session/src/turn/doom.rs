@@ -1,24 +1,24 @@
-//! Notices a model that repeats itself: the same tool with the same arguments, one call after the
-//! other, across the steps of a turn. Calls that might have changed something, and failed, count double.
+//! Detects a model that repeats itself: the same tool with the same arguments, call after call,
+//! across the steps of a turn. Failed calls that might have changed something count double.
 
 use serde_json::Value;
 
 use super::{History, next};
 use transcript::{Call, CallState, FailureCause};
 
-/// How much repetition makes a loop.
+/// The repetitions that make a loop.
 pub const LIMIT: u32 = 3;
 
-/// How often a call was made directly before, in this turn.
+/// The number of times that a call was made directly before, in this turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Repeats {
     pub calls: u32,
-    /// How many of them failed, of those that act.
+    /// The number of failed ones among them, of calls that act.
     pub failed: u32,
 }
 
 impl Repeats {
-    /// Whether to make it once more is a loop.
+    /// Whether one more call would be a loop.
     pub fn is_loop(self) -> bool {
         self.calls + self.failed + 1 >= LIMIT
     }
@@ -33,7 +33,7 @@ impl Repeats {
     }
 }
 
-/// How often `tool` was called with `input` directly before, in this turn.
+/// Counts the calls of `tool` with `input` directly before, in this turn.
 pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
     let calls: Vec<&Call> = next::turn(history).iter().flat_map(|m| m.calls()).collect();
     let finished = calls.iter().rev().filter(|call| !matches!(call.state, CallState::Pending));
@@ -44,7 +44,7 @@ pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
     })
 }
 
-/// How often this turn's calls of `tool` with `input` were refused, because nobody could be asked.
+/// Counts this turn's calls of `tool` with `input` that were refused because no user was present.
 pub fn refusals(history: &History, tool: &str, input: &Value) -> u32 {
     let calls = next::turn(history).iter().flat_map(|m| m.calls());
     let refused = |call: &&Call| call.state.cause() == Some(FailureCause::Unanswered);
@@ -52,12 +52,12 @@ pub fn refusals(history: &History, tool: &str, input: &Value) -> u32 {
     u32::try_from(same.count()).unwrap_or(u32::MAX)
 }
 
-/// Whether it was made and failed: what was refused has done nothing.
+/// Whether the call ran and failed: a refused call has had no effect.
 fn has_failed(call: &Call) -> bool {
     call.state.cause().is_some_and(|cause| cause != FailureCause::Unanswered)
 }
 
-/// To look again at what goes on, and to see something new there, is no loop.
+/// Whether the call returned new information: repeated looks at running work are not a loop.
 fn brought_news(call: &Call) -> bool {
     match &call.state {
         CallState::Completed(done) => done.facts.news == Some(true),

@@ -1,5 +1,5 @@
-//! What one step sees, immutable: agent, model, rules, tools, system prompt. The user may switch
-//! mode or model at any time; it takes effect here, at the next step.
+//! The immutable inputs of one step: agent, model, rules, tools, system prompt. The user may switch
+//! the mode or the model at any time; the change takes effect here, at the next step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,20 +28,20 @@ pub struct Frame {
     pub agent: Arc<Agent>,
     pub model: Arc<Model>,
     pub provider: Arc<dyn Provider>,
-    /// What the model may call, sorted by name; empty on the last step.
+    /// The tools that the model may call, sorted by name; empty on the last step.
     pub tools: Vec<Arc<dyn AnyTool>>,
     /// The system prompt in blocks.
     pub system: Vec<String>,
-    /// What notes to the model carry.
+    /// The mark of notes to the model.
     pub mark: ReminderMark,
 }
 
 impl Frame {
-    /// The same with the tool that takes the result, where the prompt asks for one: on the last step as
-    /// well.
+    /// Adds the tool that accepts the structured result, if the prompt requests one: on the
+    /// last step as well.
     ///
     /// # Errors
-    /// A fault for the user when the shape that is asked for is not a JSON Schema.
+    /// A fault for the user if the requested format is not a JSON Schema.
     pub fn with_format(mut self, history: &History) -> Result<Self, Fault> {
         let Some(schema) = next::turn(history).first().and_then(Message::format) else {
             return Ok(self);
@@ -57,10 +57,10 @@ impl Frame {
     }
 }
 
-/// The agent that the user's choice means now.
+/// Returns the agent of the user's present choice.
 ///
 /// # Errors
-/// A fault for the user when there is no such agent.
+/// A fault for the user if there is no such agent.
 pub fn agent(scope: &TurnContext) -> Result<Arc<Agent>, Fault> {
     let chosen = scope.choice.borrow().agent.clone();
     let agent = scope.project.agents.get(&chosen).ok_or_else(|| Fault {
@@ -75,7 +75,7 @@ pub fn agent(scope: &TurnContext) -> Result<Arc<Agent>, Fault> {
     Ok(Arc::new(Agent { rules, ..Agent::clone(&agent) }))
 }
 
-/// Who the agent may hand work to; none where that is not offered.
+/// Returns the tool that delegates work to subagents; `None` if it is not offered.
 fn delegates(scope: &TurnContext, agent: &Arc<Agent>, model: &ModelRef, named: &[String]) -> Option<TaskTool> {
     if scope.depth >= scope.project.settings.subagent_depth {
         return None;
@@ -85,13 +85,13 @@ fn delegates(scope: &TurnContext, agent: &Arc<Agent>, model: &ModelRef, named: &
     task.offers_something().then_some(task)
 }
 
-/// The model that the user's choice means now.
+/// Returns the model of the user's present choice.
 pub fn model(scope: &TurnContext, agent: &Agent) -> ModelRef {
     resolve_model(&scope.choice.borrow(), Some(agent), &scope.project.models)
 }
 
-/// The model that a choice means: chosen, else the agent's with the effort it wants, where the model
-/// has it, else the default.
+/// Returns the model of a choice: the chosen one, or else the agent's with the agent's effort if
+/// the model supports it, or else the default.
 pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) -> ModelRef {
     if let Some(chosen) = &choice.model {
         return chosen.clone();
@@ -104,38 +104,39 @@ pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) ->
     ModelRef { effort, ..own }
 }
 
-/// Whether a prompt leaves a tool in place. A name decides before a wildcard, and the longer wildcard before
-/// the shorter one.
-fn keeps(options: &PromptOptions, tool: &str, permission: &str) -> bool {
+/// Whether a prompt leaves a tool enabled. An exact name takes precedence over a wildcard, and a
+/// longer wildcard over a shorter one.
+fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
     let speaks = |key: &&String| wildcard::matches(key, tool) || wildcard::matches(key, permission);
     let rank = |key: &&String| (key.as_str() == tool, key.as_str() == permission, key.len());
     options.tools.keys().filter(speaks).max_by_key(rank).is_none_or(|key| options.tools[key])
 }
 
-/// The agent for a prompt that takes tools away: what they would do is denied, to subagents and commands of
-/// the prompt as well.
+/// Returns the agent for a prompt that disables tools: their permissions are denied, to subagents
+/// and commands of the prompt as well.
 fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> Arc<Agent> {
     let built_in = PROPERTIES.iter().map(|tool| (tool.name.to_owned(), tool.permission.to_owned()));
     let custom = scope.resources.extensions.scripts.tools(&agent.rules);
     let servers = scope.resources.servers.tools(&agent.rules).into_iter().chain(custom);
     let servers = servers.map(|tool| (tool.name().to_owned(), tool.permission().to_owned()));
-    let (kept, gone): (Vec<_>, Vec<_>) = built_in.chain(servers).partition(|(name, key)| keeps(options, name, key));
-    let denied: BTreeSet<String> = gone.into_iter().map(|(_, key)| key).collect();
+    let (enabled, disabled): (Vec<_>, Vec<_>) =
+        built_in.chain(servers).partition(|(name, key)| is_enabled(options, name, key));
+    let denied: BTreeSet<String> = disabled.into_iter().map(|(_, key)| key).collect();
     let rule = |permission: String| Rule {
         permission,
         pattern: "*".into(),
         action: Action::Deny,
         source: "this prompt".into(),
     };
-    let denied = denied.into_iter().filter(|key| !kept.iter().any(|(_, kept)| kept == key));
+    let denied = denied.into_iter().filter(|key| !enabled.iter().any(|(_, enabled)| enabled == key));
     let rules = agent.rules.clone().then(&denied.map(rule).collect());
     Arc::new(Agent { rules, ..Agent::clone(agent) })
 }
 
-/// Freezes the present, for the prompt that the history ends with.
+/// Captures the inputs of a step for the prompt of the running turn.
 ///
 /// # Errors
-/// A fault for the user when the agent or the model is not available.
+/// A fault for the user if the agent or the model is not available.
 pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Frame, Fault> {
     let options = next::turn(history).first().and_then(Message::options);
     let agent = match options {
@@ -160,15 +161,16 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         let made = task.into_iter().chain(skill).chain(lsp).chain(search).chain(servers).collect();
         let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
         for tool in custom {
-            // One of ours has its name only where the settings let it.
+            // A custom tool has the name of a built-in one only if the settings allow
+            // it.
             tools.retain(|other| other.name() != tool.name());
             let at = tools.partition_point(|other| other.name() < tool.name());
             tools.insert(at, tool);
         }
-        // A subagent's questions are for whoever sent it.
+        // The parent agent answers a subagent's questions.
         let asks = scope.permissions.attended && scope.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
-        tools.retain(|tool| options.is_none_or(|options| keeps(options, tool.name(), tool.permission())));
+        tools.retain(|tool| options.is_none_or(|options| is_enabled(options, tool.name(), tool.permission())));
         tools.retain(|tool| !scope.resources.refused_tools.has(&model.id.provider, tool.name()));
         search::within(tools, scope.project.settings.experimental.mcp_budget)
     } else {
@@ -196,7 +198,8 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         skills: &skills,
         extra: (!extra.is_empty()).then_some(&*extra),
     });
-    // The last step offers no tools; its system prompt stays as it was, for the provider's cache.
+    // The last step offers no tools; its system prompt remains unchanged, for the
+    // provider's cache.
     let tools = if last { Vec::new() } else { tools };
     Ok(Frame { agent, model, provider, tools, system, mark: scope.mark.clone() })
 }

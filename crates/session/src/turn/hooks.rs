@@ -1,5 +1,5 @@
-//! Where hooks hook into a turn: what each is told, and what its advice does. Where nothing hangs, each of
-//! these is a look at an empty list.
+//! The hooks of a turn: the input of each hook event, and the effect of its outcome. Without hooks,
+//! each of these functions only checks an empty list.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use providers::Request;
 use tools::{Failure, ToolContext, ToolOutput};
 use transcript::{Call, Change, Content, Message, ModelRef, Text};
 
-/// How often a hook may send a turn on that the model thinks is over.
-const SENT_ON: u32 = 5;
+/// The maximum number of times that hooks may continue a turn that the model considers finished.
+const MAX_CONTINUATIONS: u32 = 5;
 
-/// How long the hooks of a session's end may take together.
-const LAST: std::time::Duration = std::time::Duration::from_secs(3);
+/// The time limit of all hooks at a session's end together.
+const SESSION_END_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// A call as hooks are told of it.
-fn moment(on: HookPoint, agent: &str, call: &Call, needs: &[Need], context: &ToolContext) -> Moment {
+/// Returns the hook event of a call.
+fn call_event(on: HookPoint, agent: &str, call: &Call, needs: &[Need], context: &ToolContext) -> Moment {
     let mut moment = Moment::new(on, agent)
         .with("call", call.call.as_str())
         .with("title", call.title.as_str())
@@ -48,10 +48,10 @@ fn moment(on: HookPoint, agent: &str, call: &Call, needs: &[Need], context: &Too
     moment
 }
 
-/// Before a call is judged.
+/// Runs the hooks before a call's permission is checked.
 ///
 /// # Errors
-/// To the model, where a hook refuses it; when the user cancels.
+/// To the model, if a hook refuses the call; if the user cancels.
 pub(super) async fn before(
     scope: &TurnContext,
     agent: &Agent,
@@ -59,15 +59,15 @@ pub(super) async fn before(
     needs: &[Need],
     context: &ToolContext,
 ) -> Result<Advice, Failure> {
-    let moment = moment(HookPoint::ToolBefore, &agent.name, call, needs, context);
+    let moment = call_event(HookPoint::ToolBefore, &agent.name, call, needs, context);
     let advice = scope.resources.extensions.ask(moment, context).await?;
     match advice.deny {
-        Some(words) => Err(Failure::Tell(words)),
+        Some(why) => Err(Failure::Tell(why)),
         None => Ok(advice),
     }
 }
 
-/// After a call; what hooks say to it goes to the model with the result.
+/// Runs the hooks after a call; their notes go to the model with the result.
 pub(super) async fn after(
     scope: &TurnContext,
     agent: &Agent,
@@ -75,9 +75,9 @@ pub(super) async fn after(
     done: Result<ToolOutput, Failure>,
     context: &ToolContext,
 ) -> Result<ToolOutput, Failure> {
-    let (ok, words, changes) = match &done {
+    let (ok, text, changes) = match &done {
         Ok(output) => (true, output.text.as_str(), output.changes.as_slice()),
-        Err(Failure::Tell(words)) => (false, words.as_str(), &[][..]),
+        Err(Failure::Tell(text)) => (false, text.as_str(), &[][..]),
         Err(_) => return done,
     };
     let named = |change: &Change| {
@@ -85,15 +85,16 @@ pub(super) async fn after(
         Arc::new(Change { path: path.clone(), old: None, new: String::new(), deleted: *deleted, part: *part })
     };
     let need = Need { changes: changes.iter().map(named).collect(), patterns: call_subjects(call), ..Need::default() };
-    let moment = moment(HookPoint::ToolAfter, &agent.name, call, &[need], context);
-    let moment = moment.with("ok", ok).with("output", words);
+    let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[need], context);
+    let moment = moment.with("ok", ok).with("output", text);
     let advice = scope.resources.extensions.ask(moment, context).await?;
     let notes = advice.deny.into_iter().chain(advice.context).collect::<Vec<_>>().join("\n");
     Ok(match done {
         _ if notes.is_empty() && advice.output.is_none() => return done,
         Ok(mut output) => {
             if let Some(text) = advice.output {
-                (output.display, output.cut) = (Some(text.clone()), false);
+                output.display = Some(text.clone());
+                output.cut = false;
                 output.text = text;
             }
             let apart = if output.note.is_empty() { "" } else { "\n" };
@@ -107,17 +108,18 @@ pub(super) async fn after(
     })
 }
 
-/// What a call's own arguments say it is about, where its needs are forgotten.
+/// Returns the subjects of a call according to its arguments, because its access requests are no
+/// longer available.
 fn call_subjects(call: &Call) -> Vec<String> {
     let texts = ["command", "url", "pattern", "filePath", "path"];
     texts.iter().filter_map(|key| call.input.get(key)?.as_str()).map(str::to_owned).collect()
 }
 
-/// What hooks make of a verdict: they may make it stricter, and the user's own may answer a question that
-/// rules ask, never one that stands above the rules.
+/// Applies hooks to a verdict. They may make it stricter, and hooks of the user may answer a
+/// question that only rules ask, never one that is above the rules.
 ///
 /// # Errors
-/// To the model, where a hook refuses it; when the user cancels.
+/// To the model, if a hook refuses the call; if the user cancels.
 pub(super) async fn judged(
     scope: &TurnContext,
     agent: &Agent,
@@ -130,23 +132,25 @@ pub(super) async fn judged(
     }
     let context = tool_context::context(scope, agent, &call.call);
     let word = if verdict.action == Action::Ask { "ask" } else { "allow" };
-    let moment = moment(HookPoint::Permission, &agent.name, call, std::slice::from_ref(need), &context)
+    let moment = call_event(HookPoint::Permission, &agent.name, call, std::slice::from_ref(need), &context)
         .with("permission", need.permission.as_str())
         .with("patterns", need.patterns.clone())
         .with("verdict", word);
     let advice = scope.resources.extensions.ask(moment, &context).await?;
-    if let Some(words) = advice.deny {
-        return Err(Failure::Tell(words));
+    if let Some(why) = advice.deny {
+        return Err(Failure::Tell(why));
     }
     if let Some(why) = advice.ask {
-        (verdict.action, verdict.reason, verdict.rule) = (Action::Ask, Some(why), None);
+        verdict.action = Action::Ask;
+        verdict.reason = Some(why);
+        verdict.rule = None;
     } else if advice.allow && asked_by_rules(need, &verdict) {
         verdict.action = Action::Allow;
     }
     Ok(verdict)
 }
 
-/// Whether nothing but rules, or that there is none, makes this a question.
+/// Whether only rules, or the lack of one, make this a question.
 fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
     let units = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
     need.floor.is_none()
@@ -156,7 +160,7 @@ fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
         && units.clone().all(|unit| unit.reason.is_none())
 }
 
-/// Makes plugins ready for a prompt, and gives what they add to the settings.
+/// Prepares plugins for a prompt, and returns their contributions to the settings.
 pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
     let scripts = &scope.resources.extensions.scripts;
     if scope.project.settings.scripts.is_empty() {
@@ -164,34 +168,35 @@ pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
     }
     let Ok(agent) = frame::agent(scope) else { return Vec::new() };
     let context = tool_context::context(scope, &agent, &scope.call_id());
-    // A cancel is found out by who comes next.
+    // The next wait of the turn notices a cancel.
     scripts.greet(&context).await.ok();
     scripts.added()
 }
 
-/// A prompt is about to reach the model; the first one of an opened session begins it. What hooks add to it is
-/// put behind it. None: one of them refuses it, and the user was told.
+/// Runs the hooks of a prompt before it reaches the model, and those of the session start before
+/// the first prompt of an opened session. Their notes are appended to the prompt. Returns `None` if
+/// a hook refuses the prompt; the user has been notified.
 pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content>) -> Option<Vec<Content>> {
     let settings = &scope.project.settings;
     let scripts = &scope.resources.extensions.scripts;
     let first = scope.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
     if !first && !any(settings, HookPoint::Prompt) {
-        // What is gone from the settings is ended.
+        // Plugins that were removed from the settings are stopped.
         scripts.end().await;
         return Some(content);
     }
-    // Without an agent the turn says what is wrong.
+    // If there is no agent, the turn reports the error.
     let Ok(agent) = frame::agent(scope) else { return Some(content) };
     let context = tool_context::context(scope, &agent, &scope.call_id());
-    // A cancel is found out by who comes next.
+    // The next wait of the turn notices a cancel.
     scripts.greet(&context).await.ok();
-    let mut words = Vec::new();
+    let mut notes = Vec::new();
     if first {
         let kind = if resumed { "session.updated" } else { "session.created" };
         scripts.event(kind, json!({ "info": info(scope), "sessionID": scope.session.as_str() })).await;
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
         let advice = scope.resources.extensions.ask(start, &context).await.unwrap_or_default();
-        words.extend(advice.context);
+        notes.extend(advice.context);
     }
     let typed = content.iter().filter_map(|content| match content {
         Content::Text(text) if !text.synthetic => Some(text.text.as_str()),
@@ -202,41 +207,45 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
     moment.subjects.push(typed);
     let advice = scope.resources.extensions.ask(moment, &context).await.unwrap_or_default();
     if let Some(why) = advice.deny {
-        let (title, details) = (text::title(&why), Some("The prompt was not sent to the model.".to_owned()));
+        let title = text::title(&why);
+        let details = Some("The prompt was not sent to the model.".to_owned());
         scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
         return None;
     }
-    words.extend(advice.context);
-    words.extend(scripts.take_notes());
-    words.extend(plugin_words(scope).await);
-    content = rewritten(content, async |said| {
+    notes.extend(advice.context);
+    notes.extend(scripts.take_notes());
+    notes.extend(plugin_prompts(scope).await);
+    content = rewritten(content, async |texts| {
         let model = frame::model(scope, &agent);
-        scope.resources.extensions.prompt(&model, said, &context).await.ok().flatten()
+        scope.resources.extensions.prompt(&model, texts, &context).await.ok().flatten()
     })
     .await;
     let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
     scripts.event("session.status", busy).await;
-    content.extend(words.iter().map(|words| remind::note(words)));
+    content.extend(notes.iter().map(|note| remind::note(note)));
     Some(content)
 }
 
-/// Keeps what plugins may ask of the conversation.
+/// Stores the conversation for requests of plugins.
 pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
     if scope.depth == 0 {
         scope.resources.extensions.scripts.remember(scope.session.as_str(), &history.messages, busy);
     }
 }
 
-/// Lends plugins what they may use of this step: the way to the subagents that whoever speaks may use unasked.
+/// Gives plugins access to this step: to the subagents that the current agent may start without a
+/// question.
 pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
     if scope.depth > 0 {
         return;
     }
     scope.resources.extensions.scripts.lend(|| {
         let rules = &frame.agent.rules;
-        let (settings, speaker) = (&scope.project.settings, frame.agent.name.as_str());
+        let settings = &scope.project.settings;
+        let speaker = frame.agent.name.as_str();
         let doubt = settings.doubt();
-        let (grants, approvals) = (scope.permissions.grants.of(speaker), scope.permissions.chosen.borrow().approvals());
+        let grants = scope.permissions.grants.of(speaker);
+        let approvals = scope.permissions.chosen.borrow().approvals();
         let allowed = |name: &str| {
             judge_in_doubt(doubt.as_deref(), approvals, rules, &grants, &Need::new("task", name)).action
                 == Action::Allow
@@ -253,20 +262,20 @@ pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
     });
 }
 
-/// What plugins want the model to go on with, which the user is told.
-async fn plugin_words(scope: &TurnContext) -> Vec<String> {
-    let mut words = Vec::new();
+/// Returns the prompts of plugins for the model, and shows their first lines to the user.
+async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
+    let mut prompts = Vec::new();
     for prompt in scope.resources.extensions.scripts.take_prompts() {
-        let said = text::title(prompt.words.lines().find(|line| !line.trim().is_empty()).unwrap_or_default());
-        let title = format!("The plugin {} tells the model: {said}", prompt.plugin);
+        let first_line = prompt.words.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        let title = format!("The plugin {} tells the model: {}", prompt.plugin, text::title(first_line));
         scope.outlet.event(Event::Notice { severity: Severity::Info, title, details: None }).await;
-        words.push(prompt.words);
+        prompts.push(prompt.words);
     }
-    words
+    prompts
 }
 
-/// A turn has ended; `sent_on` times a hook has sent it on. Words of a hook that does so again are what is left
-/// to do.
+/// Runs the hooks at the end of a turn, which hooks have continued `sent_on` times. Returns the
+/// prompt of a hook that continues the turn again.
 pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outcome, sent_on: u32) -> Option<String> {
     let scripts = &scope.resources.extensions.scripts;
     if scope.depth == 0 {
@@ -283,7 +292,7 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     if scope.depth > 0 || !any(&scope.project.settings, HookPoint::TurnEnd) {
         return None;
     }
-    told(scope, outcome).await;
+    report_end(scope, outcome).await;
     let agent = frame::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
     let last = next::turn(history).iter().rev().find(|message| message.assistant().is_some());
@@ -299,18 +308,19 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     if advice.goes_on.is_none() && !more {
         return None;
     }
-    if sent_on >= SENT_ON {
-        let title = format!("A hook or plugin wants the turn to go on once more; it ends after {SENT_ON} times.");
+    if sent_on >= MAX_CONTINUATIONS {
+        let title =
+            format!("A hook or plugin wants the turn to go on once more; it ends after {MAX_CONTINUATIONS} times.");
         scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
         return None;
     }
-    let words: Vec<String> = advice.goes_on.into_iter().chain(plugin_words(scope).await).collect();
+    let prompts: Vec<String> = advice.goes_on.into_iter().chain(plugin_prompts(scope).await).collect();
     let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
     scripts.event("session.status", busy).await;
-    Some(words.join("\n\n"))
+    Some(prompts.join("\n\n"))
 }
 
-/// The history is about to be summarised; what hooks want kept in it.
+/// Runs the hooks before a compaction. Returns the texts that they want in the summary.
 pub(super) async fn compaction(scope: &TurnContext, agent: &Agent, auto: bool, focus: Option<&str>) -> Vec<String> {
     if !any(&scope.project.settings, HookPoint::Compaction) {
         return Vec::new();
@@ -321,7 +331,7 @@ pub(super) async fn compaction(scope: &TurnContext, agent: &Agent, auto: bool, f
     scope.resources.extensions.ask(moment, &context).await.unwrap_or_default().context
 }
 
-/// Whether a turn goes on by itself once its history was summarised: plugins may end it there.
+/// Whether a turn continues after an automatic compaction: plugins may end it there.
 pub(super) async fn goes_on(scope: &TurnContext, frame: &Frame, overflow: bool) -> bool {
     let extensions = &scope.resources.extensions;
     if !extensions.scripts.hangs_into("experimental.compaction.autocontinue") {
@@ -331,18 +341,18 @@ pub(super) async fn goes_on(scope: &TurnContext, frame: &Frame, overflow: bool) 
     extensions.goes_on(&frame.model, overflow, &context).await.unwrap_or(true)
 }
 
-/// The model that plugins want for small work beside this one.
-pub async fn small_model(scope: &TurnContext, beside: &ModelRef) -> Option<ModelRef> {
+/// Returns the model that plugins choose for small tasks, given the current model.
+pub async fn small_model(scope: &TurnContext, current: &ModelRef) -> Option<ModelRef> {
     let extensions = &scope.resources.extensions;
     if !extensions.scripts.hangs_into("experimental.provider.small_model") {
         return None;
     }
     let agent = frame::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
-    extensions.small_model(beside, &context).await.ok()?
+    extensions.small_model(current, &context).await.ok()?
 }
 
-/// A session is closed. Nobody listens any more, and nobody waits for long.
+/// Runs the hooks of a closing session. Events have no receiver any more, and the time is limited.
 pub async fn session_end(scope: &TurnContext) {
     if !scope.resources.extensions.has_begun() || !any(&scope.project.settings, HookPoint::SessionEnd) {
         return;
@@ -352,12 +362,12 @@ pub async fn session_end(scope: &TurnContext) {
     let context = tool_context::context(&scope, &agent, &scope.call_id());
     let moment = Moment::new(HookPoint::SessionEnd, &agent.name);
     let asked = scope.resources.extensions.ask(moment, &context);
-    if tokio::time::timeout(LAST, asked).await.is_err() {
-        tracing::warn!("the hooks of the session's end took longer than {LAST:?} and were ended");
+    if tokio::time::timeout(SESSION_END_TIMEOUT, asked).await.is_err() {
+        tracing::warn!("the hooks of the session's end took longer than {SESSION_END_TIMEOUT:?} and were ended");
     }
 }
 
-/// The session, as OpenCode's events have it.
+/// Returns the session in the format of OpenCode's events.
 fn info(scope: &TurnContext) -> Value {
     let created = scope.now().0;
     json!({
@@ -366,9 +376,10 @@ fn info(scope: &TurnContext) -> Value {
     })
 }
 
-/// Tells plugins how a turn has ended.
-async fn told(scope: &TurnContext, outcome: &Outcome) {
-    let (scripts, session) = (&scope.resources.extensions.scripts, scope.session.as_str());
+/// Notifies plugins of the end of a turn.
+async fn report_end(scope: &TurnContext, outcome: &Outcome) {
+    let scripts = &scope.resources.extensions.scripts;
+    let session = scope.session.as_str();
     if let Outcome::Failed(fault) = outcome {
         let error = json!({ "name": "UnknownError", "data": { "message": fault.message } });
         scripts.event("session.error", json!({ "sessionID": session, "error": error })).await;
@@ -377,7 +388,7 @@ async fn told(scope: &TurnContext, outcome: &Outcome) {
     scripts.event("session.idle", json!({ "sessionID": session })).await;
 }
 
-/// Tells plugins that the user is asked.
+/// Notifies plugins of a permission question.
 pub(super) async fn asked(scope: &TurnContext, call: &Call, need: &Need) {
     let asked = json!({
         "id": call.call.as_str(), "sessionID": scope.session.as_str(), "type": need.permission, "permission": need.permission,
@@ -388,20 +399,20 @@ pub(super) async fn asked(scope: &TurnContext, call: &Call, need: &Need) {
     }
 }
 
-/// Tells plugins which files a call has changed.
+/// Notifies plugins of the files that a call has changed.
 pub(super) async fn edited(scope: &TurnContext, output: &ToolOutput) {
     for change in &output.changes {
         scope.resources.extensions.scripts.event("file.edited", json!({ "file": change.path })).await;
     }
 }
 
-/// Tells plugins that the history was summarised.
+/// Notifies plugins of a compaction.
 pub(super) async fn compacted(scope: &TurnContext) {
     let session = json!({ "sessionID": scope.session.as_str() });
     scope.resources.extensions.scripts.event("session.compacted", session).await;
 }
 
-/// What plugins make of the texts of a prompt; what they add is put behind it.
+/// Replaces the texts of a prompt by those of plugins; further texts are appended.
 async fn rewritten(
     mut content: Vec<Content>,
     made: impl AsyncFnOnce(&[String]) -> Option<Vec<(String, bool)>>,
@@ -417,18 +428,17 @@ async fn rewritten(
     let Some(made) = made(&texts).await else { return content };
     let mut made = made.into_iter();
     for part in content.iter_mut().filter(is_text) {
-        if let (Content::Text(text), Some((words, _))) = (part, made.next()) {
-            text.text = words.into();
+        if let (Content::Text(text), Some((replacement, _))) = (part, made.next()) {
+            text.text = replacement.into();
         }
     }
-    content.extend(made.map(|(words, synthetic)| match synthetic {
-        true => remind::note(&words),
-        false => Content::Text(Text { text: words.into(), ..Text::default() }),
+    content.extend(made.map(|(text, synthetic)| {
+        if synthetic { remind::note(&text) } else { Content::Text(Text { text: text.into(), ..Text::default() }) }
     }));
     content
 }
 
-/// What plugins make of a command's texts.
+/// Returns the texts of a command as plugins have rewritten them.
 pub async fn command(scope: &TurnContext, (name, arguments): (&str, &str), content: Vec<Content>) -> Vec<Content> {
     let extensions = &scope.resources.extensions;
     let Ok(agent) = frame::agent(scope) else { return content };
@@ -436,20 +446,20 @@ pub async fn command(scope: &TurnContext, (name, arguments): (&str, &str), conte
         return content;
     }
     let context = tool_context::context(scope, &agent, &scope.call_id());
-    rewritten(content, async |said| extensions.command((name, arguments), said, &context).await.ok().flatten()).await
+    rewritten(content, async |texts| extensions.command((name, arguments), texts, &context).await.ok().flatten()).await
 }
 
-/// A step's request as plugins want it.
+/// Lets plugins change a step's request.
 pub(super) async fn request(scope: &TurnContext, frame: &Frame, request: &mut Request) {
     if scope.project.settings.scripts.is_empty() {
         return;
     }
     let context = tool_context::context(scope, &frame.agent, &scope.call_id());
-    // A cancel is found out by who comes next.
+    // The next wait of the turn notices a cancel.
     scope.resources.extensions.request(request, &context).await.ok();
 }
 
-/// An answer's words as plugins want them kept.
+/// Lets plugins rewrite the texts of a complete answer.
 pub(super) async fn complete(scope: &TurnContext, frame: &Frame, message: &mut Message) {
     let extensions = &scope.resources.extensions;
     if !extensions.scripts.hangs_into("experimental.text.complete") {
@@ -463,8 +473,8 @@ pub(super) async fn complete(scope: &TurnContext, frame: &Frame, message: &mut M
             continue;
         }
         let at = (id.as_str(), part.id.as_str());
-        if let Ok(Some(words)) = extensions.complete(at, &text.text, &context).await {
-            text.text = words.into();
+        if let Ok(Some(replacement)) = extensions.complete(at, &text.text, &context).await {
+            text.text = replacement.into();
             scope.record.part(&id, part).await;
         }
     }

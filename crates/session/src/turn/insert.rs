@@ -1,6 +1,6 @@
-//! What a prompt takes in before it goes to the model: files, @like/this, and for a command the output of a
-//! shell insert, !`like this`. Each is a call like the model's own, judged by the same rules, shown to the
-//! user, and kept before that, as a part of the prompt.
+//! Content that is inserted into a prompt before it goes to the model: files, @like/this, and for a
+//! command the output of a shell insert, !`like this`. Each is a call like the model's own: subject
+//! to the same rules, stored as a part of the prompt, and then shown to the user.
 
 use std::sync::Arc;
 
@@ -15,29 +15,31 @@ use store::Record;
 use tools::{AnyTool, Failure, ToolOutput};
 use transcript::{Call, CallFacts, CallState, Completed, Content, Message, Part};
 
-/// A prompt that is on its way to the model: nothing of it is kept until something is run for it.
+/// A prompt in preparation. It is not stored until a call is made for it.
 pub struct PromptDraft {
-    /// What the user typed, and what was run for it so far.
+    /// The user's text, and the calls that were made for it so far.
     message: Message,
-    /// What is known of the session, for a file that has nothing in it yet.
+    /// The record of the session, for a session whose file is still empty.
     record: Record,
-    kept: bool,
+    is_stored: bool,
 }
 
 impl PromptDraft {
-    /// A prompt with nothing in it but its head.
+    /// Creates a draft without content.
     pub fn new(message: Message, record: &Record) -> Self {
-        Self { message, record: record.clone(), kept: false }
+        Self { message, record: record.clone(), is_stored: false }
     }
 
-    /// It begins with this: what the user typed. Said once; a call needs it to stand behind.
+    /// Sets the user's text, once. Calls are stored after it, so it must be set before the
+    /// first of them.
     pub fn begin(&mut self, scope: &TurnContext, content: &[Content]) {
         if self.message.parts.is_empty() {
             self.message.parts = content.iter().map(|content| scope.part(content.clone())).collect();
         }
     }
 
-    /// The whole prompt: the content, and behind its first piece the calls.
+    /// Returns the complete prompt: the first part of the content, the calls, and the rest of
+    /// the content.
     pub fn end(self, scope: &TurnContext, content: Vec<Content>) -> Message {
         let Self { mut message, .. } = self;
         let mut pieces = content.into_iter();
@@ -50,9 +52,9 @@ impl PromptDraft {
         message
     }
 
-    /// Keeps a call as it is now.
-    async fn keep(&mut self, scope: &TurnContext, part: &Part) {
-        if !std::mem::replace(&mut self.kept, true) {
+    /// Stores the present state of a call.
+    async fn store(&mut self, scope: &TurnContext, part: &Part) {
+        if !std::mem::replace(&mut self.is_stored, true) {
             scope.record.session(&self.record).await;
             scope.record.whole(&self.message).await;
         }
@@ -64,14 +66,14 @@ impl PromptDraft {
     }
 }
 
-/// Runs a command line and gives what it printed, or why it was not run.
+/// Runs a command line. Returns its output, or the reason why it was not run.
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
 pub async fn run(draft: &mut PromptDraft, scope: &TurnContext, agent: &Agent, command: &str) -> Result<String, String> {
     let output = make(draft, scope, agent, "bash", json!({ "command": command })).await?;
     let printed = output.display.unwrap_or(output.text);
-    // What it printed is what was asked for; that it failed must not be lost.
+    // The output is inserted even if the command failed, so the failure must be part of it.
     match output.facts.exit.and_then(|exit| exit.code) {
         Some(0) => Ok(printed),
         Some(code) => Ok(format!("{}\n(exit code {code})", printed.trim_end())),
@@ -79,7 +81,7 @@ pub async fn run(draft: &mut PromptDraft, scope: &TurnContext, agent: &Agent, co
     }
 }
 
-/// Reads a file, or these lines of it, or lists a directory, as the model would.
+/// Reads a file or a range of its lines, or lists a directory, with the model's tool.
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
@@ -136,7 +138,7 @@ pub async fn call(
         one.call.title = base::text::title(&description.title);
         one.call.locations = description.locations;
     }
-    one.tell(CallUpdate {
+    one.update(CallUpdate {
         tool: Some(one.call.tool.clone()),
         title: Some(one.call.title.clone()),
         kind: Some(one.call.kind),
@@ -171,7 +173,7 @@ pub async fn call(
             Err(why)
         }
     };
-    one.tell(CallUpdate::from(&one.call)).await;
+    one.update(CallUpdate::from(&one.call)).await;
     made
 }
 
@@ -184,10 +186,10 @@ struct InsertCall<'a> {
 }
 
 impl InsertCall<'_> {
-    /// Keeps the call as it is now, then tells of it.
-    async fn tell(&mut self, update: CallUpdate) {
+    /// Stores the present state of the call, then sends the update.
+    async fn update(&mut self, update: CallUpdate) {
         self.part.content = Content::Tool(self.call.clone());
-        self.draft.keep(self.scope, &self.part).await;
+        self.draft.store(self.scope, &self.part).await;
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
     }
 
@@ -197,17 +199,18 @@ impl InsertCall<'_> {
         permit::permit(self.scope, self.agent, &self.call, &prepared.needs, None, || {}).await?;
         let facts = context.call.facts.clone();
         self.call.state = facts.running();
-        self.tell(CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) }).await;
-        // No tool that a command runs comes to more than it said.
+        self.update(CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) }).await;
+        // These tools never need a further permission while they run.
         let mut done = on_threads(call::caught((prepared.run)(context)));
         loop {
             tokio::select! {
                 done = &mut done => return done,
-                // Kept, and not told of: the editor hears it from the command.
+                                // Stored without an update: the client receives the output from the
+                                // command itself.
                 () = facts.news() => {
                     self.call.state = facts.running();
                     self.part.content = Content::Tool(self.call.clone());
-                    self.draft.keep(self.scope, &self.part).await;
+                                        self.draft.store(self.scope, &self.part).await;
                 }
             }
         }

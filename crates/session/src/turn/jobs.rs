@@ -1,5 +1,5 @@
-//! Commands in the background, as the history knows them: the call that started one says how it ended,
-//! and whether the model was told. What runs is [`tools::jobs`]'s.
+//! Background jobs in the history: the call that started a job records how it ended, and whether
+//! the model was notified. [`tools::jobs`] runs the jobs.
 
 use serde_json::Value;
 
@@ -9,16 +9,16 @@ use events::{CallUpdate, Event, Progress, Severity, ToolKind};
 use tools::jobs::{EndedJob, Jobs};
 use transcript::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
 
-/// What is said of a command that was running when the process ended.
+/// The end of a job that was running when the process ended.
 const UNKNOWN: &str = "outcome unknown: adjutant ended, or the session was copied, while it ran";
 
-/// The number of the last command that was left in the background.
+/// Returns the number of the last background job.
 pub fn last(history: &History) -> u32 {
     let calls = history.messages.iter().flat_map(Message::calls);
     calls.filter_map(|call| Jobs::number(id(&call.state)?)).max().unwrap_or_default()
 }
 
-/// The command that a call left in the background.
+/// Returns the id of the background job that a call started.
 pub(super) fn id(state: &CallState) -> Option<&str> {
     match state {
         CallState::Completed(done) => Some(&done.facts.job.as_ref()?.id),
@@ -26,7 +26,7 @@ pub(super) fn id(state: &CallState) -> Option<&str> {
     }
 }
 
-/// Marks what was running when an earlier process ended. Says whether there was something.
+/// Marks a job that was running when an earlier process ended. Returns whether there was one.
 pub(super) fn lost(state: &mut CallState) -> bool {
     let CallState::Completed(done) = state else { return false };
     let Some(job) = done.facts.job.as_mut().filter(|job| job.state == JobState::Running) else { return false };
@@ -40,10 +40,10 @@ fn shown(printed: &str, how: &str) -> String {
     if printed.is_empty() { format!("({how})") } else { format!("{printed}\n\n({how})") }
 }
 
-/// Keeps in the history how commands have ended.
+/// Records in the history how jobs have ended.
 pub async fn settle(history: &mut History, scope: &TurnContext) {
     for ended in scope.resources.jobs.unsettled() {
-        // What was undone meanwhile is not there.
+        // The call is missing if it was undone meanwhile.
         let Some((message, place)) = place(history, &ended.call) else { continue };
         let Message { id, parts, .. } = &mut history.messages[message];
         let part = &mut parts[place];
@@ -58,7 +58,7 @@ pub async fn settle(history: &mut History, scope: &TurnContext) {
     }
 }
 
-/// Where a call stands: which message, which part.
+/// Returns the indexes of the message and the part of a call.
 fn place(history: &History, wanted: &CallId) -> Option<(usize, usize)> {
     let is = |part: &Part| matches!(&part.content, Content::Tool(call) if call.call == *wanted);
     let place = |(at, message): (usize, &Message)| Some((at, message.parts.iter().position(is)?));
@@ -74,7 +74,7 @@ fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
     }
 }
 
-/// What the model is to be told of commands that have ended; it counts as told.
+/// Returns the note for the model about ended jobs, and marks them as reported.
 pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<String> {
     settle(history, scope).await;
     if !scope.resources.jobs.untold() {
@@ -99,26 +99,26 @@ pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<S
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::BACKGROUND, lines.join("\n")))
 }
 
-/// What these messages have left in the background and still runs: ids and command lines.
+/// Returns the running jobs that these messages have started: ids and command lines.
 pub fn left_by(messages: &[Message], scope: &TurnContext) -> Vec<(String, String)> {
     let started: Vec<&str> = messages.iter().flat_map(Message::calls).filter_map(|call| id(&call.state)).collect();
     scope.resources.jobs.running().into_iter().filter(|(id, _)| started.contains(&id.as_str())).collect()
 }
 
-/// What runs, for a model that no longer sees where it was started.
+/// Returns the list of running jobs, for a model that no longer sees the calls that started them.
 pub(super) fn running(scope: &TurnContext) -> Option<String> {
     let running = scope.resources.jobs.running();
     let lines: Vec<String> = running.iter().map(|(id, command)| format!("- {id}: {command}")).collect();
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::RUNNING, lines.join("\n")))
 }
 
-/// Shows in their calls how commands have ended. Between two turns nothing may be shown there: it is
-/// done when the next one begins.
+/// Shows the end of jobs in the calls that started them. Nothing may be shown in a call between two
+/// turns, so this runs when the next turn begins.
 pub async fn show(scope: &TurnContext) {
     for ended in scope.resources.jobs.unshown() {
         let update = CallUpdate {
             kind: Some(ToolKind::Execute),
-            progress: ended.code.filter(|code| *code != 0).map(|_| Progress::Failed),
+            progress: if ended.code.is_some_and(|code| code != 0) { Some(Progress::Failed) } else { None },
             output: Some(shown(&ended.tail, &ended.how)),
             metadata: Some(known(&ended, JobState::Ended).to_json()),
             earlier: true,
@@ -128,7 +128,7 @@ pub async fn show(scope: &TurnContext) {
     }
 }
 
-/// What the user hears between two turns of commands that have ended.
+/// Returns the notices between two turns about ended jobs.
 pub fn notices(scope: &TurnContext) -> Vec<Event> {
     let one = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,

@@ -1,5 +1,5 @@
-//! Changes that reach a step from elsewhere: from what it left running in the background, once the step is over, and
-//! from the sessions of its subagents.
+//! File changes that reach a step from elsewhere: from its background jobs, after the step has
+//! ended, and from the sessions of its subagents.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,8 @@ use base::task::spawn_blocking;
 use snapshot::{JournalEntries, WriteJournal};
 use transcript::{Content, FileChange, Part, UnkeptWrite};
 
-/// What subagents have changed since their parent's step was asked last. A std mutex: a leaf around two lists.
+/// The changes of subagents that the parent's step has not taken yet. A std mutex is enough: it
+/// only guards two lists.
 #[derive(Debug, Default)]
 pub struct ChildChanges(Mutex<JournalEntries>);
 
@@ -26,7 +27,8 @@ impl ChildChanges {
     }
 }
 
-/// The journals of a session's steps that programs still report to. A std mutex: a leaf around a list.
+/// The journals of a session's steps to which programs still report. A std mutex is enough: it only
+/// guards a list.
 #[derive(Debug, Default)]
 pub struct LateChanges(Mutex<Vec<LateJournal>>);
 
@@ -38,13 +40,14 @@ struct LateJournal {
 }
 
 impl LateChanges {
-    /// What a journal says later belongs to this part of this message, which need not exist yet.
+    /// Registers a journal, whose later entries belong to this part of this message. The part
+    /// need not exist yet.
     pub fn expect(&self, message: &MessageId, part: &PartId, journal: &Arc<WriteJournal>) {
         let late = LateJournal { message: message.clone(), part: part.clone(), journal: journal.clone() };
         locked(&self.0).push(late);
     }
 
-    /// Those that are known, without those that will say nothing more after this.
+    /// Returns all journals, and forgets those that are closed.
     fn all(&self) -> Vec<LateJournal> {
         let mut journals = locked(&self.0);
         let all = journals.clone();
@@ -53,7 +56,7 @@ impl LateChanges {
     }
 }
 
-/// Adds what programs in the background have written by now to the steps that started them.
+/// Adds the writes of background jobs so far to the steps that started them.
 pub async fn collect(history: &mut History, scope: &TurnContext) {
     for LateJournal { message, part, journal } in scope.resources.late_changes.all() {
         let taken = spawn_blocking(move || journal.take()).await;

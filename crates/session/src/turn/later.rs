@@ -1,7 +1,8 @@
-//! What the settings forbid by now, though the turn began before. Settings hold from the next prompt on; what the user
-//! denies holds from the next call on, and for the call that a question was open about.
+//! Deny rules that are written while a turn runs. Settings apply from the next prompt on, but the
+//! user's denies apply from the next call on, and to a call whose permission question is open.
 //!
-//! Files that break meanwhile lift nothing: what they denied when they were last whole stays denied, and so does what
+//! Files that become invalid meanwhile lift no rule: the denies of their last valid version remain,
+//! and those that can be read from the invalid version are added.
 //! can be read of them now.
 
 use std::path::PathBuf;
@@ -20,8 +21,8 @@ use permission::{Action, Denial, Need, Rules, evaluate};
 use project::agent::{Agent, Agents};
 use tools::{Failure, refusal};
 
-/// How often the files are looked at while no question is open.
-const EVERY: Duration = Duration::from_secs(1);
+/// The interval of checks for changed files while no question is open.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 struct SettingsSource {
     environment: Environment,
@@ -29,25 +30,25 @@ struct SettingsSource {
     cwd: PathBuf,
 }
 
-/// The files of the settings as they were read for a turn, and what they say since.
+/// The settings files as they were read for a turn, and their changes since.
 #[derive(Debug)]
 pub struct SettingsRead {
     known: Arc<[Problem]>,
-    later: Mutex<Later>,
+    later: Mutex<LaterSettings>,
 }
 
 #[derive(Debug)]
-struct Later {
-    looked: Instant,
+struct LaterSettings {
+    checked: Instant,
     fingerprint: Arc<ConfigFingerprint>,
-    /// The agents whose denies hold besides those that the turn began with.
+    /// The agents whose denies apply in addition to those of the turn's beginning.
     forbidding: Vec<Arc<Agents>>,
 }
 
-/// How many readings of broken files are told apart.
+/// The number of different versions of invalid files that are stored separately.
 const MAX_READINGS: usize = 16;
 
-/// Adds what could be read of broken files to what forbids already.
+/// Adds the agents of an invalid version to those whose denies apply.
 pub fn forbid(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
     if forbidding.contains(&partial) {
         return;
@@ -60,27 +61,27 @@ pub fn forbid(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
 }
 
 impl SettingsRead {
-    /// As they looked when they were read. `known` is what was wrong with them, `forbidding` what could be read of files
-    /// that are broken and in whose place the earlier settings are kept.
+    /// Records the files as they were read. `known` are their problems, `forbidding` the
+    /// readable agents of invalid files whose earlier version is in force.
     pub fn new(fingerprint: Arc<ConfigFingerprint>, known: Arc<[Problem]>, forbidding: Vec<Arc<Agents>>) -> Self {
-        Self { known, later: Mutex::new(Later { looked: Instant::now(), fingerprint, forbidding }) }
+        Self { known, later: Mutex::new(LaterSettings { checked: Instant::now(), fingerprint, forbidding }) }
     }
 
-    /// The agents whose denies hold besides those that the turn began with.
+    /// Returns the agents whose denies apply in addition to those of the turn's beginning.
     pub fn forbidding(&self) -> Vec<Arc<Agents>> {
         locked(&self.later).forbidding.clone()
     }
 
     fn is_due(&self) -> bool {
         let mut later = locked(&self.later);
-        let due = later.looked.elapsed() >= EVERY;
+        let due = later.checked.elapsed() >= CHECK_INTERVAL;
         if due {
-            later.looked = Instant::now();
+            later.checked = Instant::now();
         }
         due
     }
 
-    /// Returns whose denies hold by now. Reads files if one has changed.
+    /// Returns the agents whose denies apply now. Reads the files if one has changed.
     fn look(&self, place: &SettingsSource) -> Vec<Arc<Agents>> {
         let (fingerprint, mut forbidding) = {
             let later = locked(&self.later);
@@ -97,17 +98,22 @@ impl SettingsRead {
             forbidding = vec![agents];
         }
         let mut later = locked(&self.later);
-        (later.fingerprint, later.forbidding) = (Arc::new(loaded.fingerprint), forbidding.clone());
+        later.fingerprint = Arc::new(loaded.fingerprint);
+        later.forbidding = forbidding.clone();
         forbidding
     }
 }
 
-/// Refuses what the settings deny by now. `at_once`: looks at the files whenever that was last done.
+/// Refuses an access that the settings deny by now. With `at_once`, checks the files even if the
+/// interval has not passed.
 pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, at_once: bool) -> Result<(), Failure> {
     let read = scope.project.read.clone();
     let forbidding = if at_once || read.is_due() {
-        let (worktree, cwd) = (scope.project.worktree.clone(), scope.project.cwd.clone());
-        let place = SettingsSource { environment: scope.environment.clone(), worktree, cwd };
+        let place = SettingsSource {
+            environment: scope.environment.clone(),
+            worktree: scope.project.worktree.clone(),
+            cwd: scope.project.cwd.clone(),
+        };
         base::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
     } else {
         read.forbidding()
@@ -115,7 +121,7 @@ pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, a
     for agents in forbidding {
         let Some(now) = agents.get(&agent.name) else { continue };
         let verdict = evaluate(&now.rules, &Rules::default(), need);
-        // What the file that is broken would lift of the program's own rules is not known.
+        // The unreadable part of an invalid file might lift a built-in rule.
         let by_user = verdict.rule.as_ref().is_none_or(|rule| rule.source != BUILT_IN);
         if verdict.action == Action::Deny && by_user {
             return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &now.rules))));

@@ -1,4 +1,4 @@
-//! Who can be asked, as a session sees it: the present registry and the user's own default.
+//! The models that are available to a session: the present registry and the user's default.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use providers::registry::{NotFound, Registry};
 use providers::{Model, Provider};
 use transcript::ModelRef;
 
-/// The models of a session. The registry behind it may be replaced: a server on this machine is
-/// found some time after the session was opened.
+/// The models of a session. The registry may be replaced: a model server on this machine is found
+/// some time after the session was opened.
 #[derive(Clone)]
 pub struct Models {
     registry: watch::Receiver<Arc<Registry>>,
@@ -18,18 +18,18 @@ pub struct Models {
 }
 
 impl Models {
-    /// Models from a registry, with the default the settings name and what was chosen in this
-    /// project before, the newest first.
+    /// Combines a registry with the default model of the settings, and the models chosen in
+    /// this project before, the newest first.
     pub fn new(registry: watch::Receiver<Arc<Registry>>, preferred: Option<ModelRef>, recent: Arc<[ModelRef]>) -> Self {
         Self { registry, preferred, recent }
     }
 
-    /// What was chosen in this project before, the newest first.
+    /// Returns the models chosen in this project before, the newest first.
     pub fn recent(&self) -> &Arc<[ModelRef]> {
         &self.recent
     }
 
-    /// A model and how to ask it.
+    /// Returns a model and its provider.
     ///
     /// # Errors
     /// [`NotFound`], with the nearest names.
@@ -41,24 +41,24 @@ impl Models {
         self.registry.borrow().models()
     }
 
-    /// Whether somebody may be asked besides the offline model.
+    /// Whether there may be a model in addition to the offline one.
     pub fn is_anybody_there(&self) -> bool {
         let registry = self.registry.borrow();
         registry.may_lend() || registry.models().iter().any(|model| model.id.provider != Registry::OFFLINE)
     }
 
-    /// Waits until there are others than before. False when there will be none any more.
+    /// Waits until the models change. Returns `false` if they cannot change any more.
     pub async fn changed(&mut self) -> bool {
         self.registry.changed().await.is_ok()
     }
 
-    /// A small model beside this one, if one is known.
-    pub fn small(&self, beside: &ModelRef) -> Option<ModelRef> {
-        self.registry.borrow().small_model(beside)
+    /// Returns a small model for tasks next to the current one, if one is known.
+    pub fn small(&self, current: &ModelRef) -> Option<ModelRef> {
+        self.registry.borrow().small_model(current)
     }
 
-    /// The model for those who did not choose: the settings', else the one chosen last in this
-    /// project that is still there, else the best there is.
+    /// Returns the default model: that of the settings, or else the available one that was
+    /// chosen last in this project, or else the best one.
     pub fn default_model(&self) -> ModelRef {
         let chosen = || self.recent.iter().find(|model| self.find(model).is_ok()).cloned();
         let best = || self.registry.borrow().default_model().id.clone();

@@ -1,4 +1,4 @@
-//! What a turn does next. Pure: the history says it all.
+//! The next action of a turn, decided from the history alone.
 
 use serde_json::Value;
 
@@ -11,22 +11,22 @@ use tools::{Tool, structured_output};
 use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Next {
+pub enum NextAction {
     Step {
-        /// How many steps the turn has made already.
+        /// The number of steps that the turn has made.
         made: u32,
-        /// It is the last one allowed: no tools are offered.
+        /// Whether it is the last allowed step: no tools are offered.
         last: bool,
     },
-    /// Do what the user gave to subagents.
+    /// Run the subagents that the user requested.
     Subtask,
-    /// Ask the model for the result it owes, and go on.
+    /// Ask the model for the structured result that it has not given yet.
     Insist,
-    /// Ask the model to go on with words that were cut off at the output limit.
+    /// Ask the model to continue a text that was cut off at the output limit.
     Resume,
-    /// Ask the model to go on: its provider did not say why it stopped.
+    /// Ask the model to continue: its provider gave no reason for the end of the answer.
     GoOn,
-    /// Leave out pictures that the provider would not take.
+    /// Leave out pictures that the provider rejects.
     LeaveOut,
     Compact(CompactionTrigger),
     Finish(Outcome),
@@ -42,113 +42,116 @@ pub enum CompactionTrigger {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
-    /// Steps at most; none: as many as it takes.
+    /// The maximum of steps; `None` for no limit.
     pub steps: Option<u32>,
     /// Whether the turn may cost more.
     pub money: Remaining,
-    /// Go on after the user rejected a call without words.
+    /// Whether the turn continues after the user rejected a call without a comment.
     pub continue_on_deny: bool,
-    /// How many tokens fit before the history must be summarised; none: it never is by itself.
+    /// The tokens that fit before the history must be summarised; `None` if it is never
+    /// summarised automatically.
     pub usable: Option<u64>,
 }
 
-/// Decides. The turn begins after the last user message that is not synthetic.
-pub fn next(history: &History, limits: &Limits) -> Next {
+/// Returns the next action. The turn begins at the last user message that is not synthetic.
+pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     let answered = |m: &&Message| m.assistant().is_some_and(|a| !a.summary);
     let made = u32::try_from(turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
     let step = || match limits.steps {
-        Some(most) if made >= most => Next::Finish(Outcome::StepLimit),
-        _ if limits.money == Remaining::Over => Next::Finish(Outcome::StepLimit),
-        _ if full(history, limits) => make_room(history, limits),
-        Some(most) if made + 1 >= most => Next::Step { made, last: true },
-        _ => Next::Step { made, last: limits.money == Remaining::Spent },
+        Some(most) if made >= most => NextAction::Finish(Outcome::StepLimit),
+        _ if limits.money == Remaining::Over => NextAction::Finish(Outcome::StepLimit),
+        _ if full(history, limits) => compact_if_useful(history, limits),
+        Some(most) if made + 1 >= most => NextAction::Step { made, last: true },
+        _ => NextAction::Step { made, last: limits.money == Remaining::Spent },
     };
     let Some(last) = history.messages.last() else {
-        return Next::Finish(Outcome::Ended);
+        return NextAction::Finish(Outcome::Ended);
     };
     let Role::Assistant(assistant) = &last.role else {
         let work = |part: &Part| matches!(part.content, Content::Subtask { .. });
-        return if last.parts.iter().any(work) { Next::Subtask } else { step() };
+        return if last.parts.iter().any(work) { NextAction::Subtask } else { step() };
     };
     if let Some(fault) = &assistant.fault {
         let refused = fault.kind == FaultKind::ContextOverflow && limits.usable.is_some();
         if fault.kind == FaultKind::Picture && pictures::any(history) {
-            return Next::LeaveOut;
+            return NextAction::LeaveOut;
         }
         return if refused && !in_vain(history) {
-            Next::Compact(CompactionTrigger::Refused)
+            NextAction::Compact(CompactionTrigger::Refused)
         } else {
-            Next::Finish(Outcome::Failed(fault.clone()))
+            NextAction::Finish(Outcome::Failed(fault.clone()))
         };
     }
     if last.is_summary() {
         return step();
     }
     if !limits.continue_on_deny && last.calls().any(|call| rejected(&call.state)) {
-        return Next::Finish(Outcome::Rejected);
+        return NextAction::Finish(Outcome::Rejected);
     }
     let owes = turn(history).first().is_some_and(|prompt| prompt.format().is_some());
     if owes && last.calls().any(|call| result(call).is_some()) {
-        return Next::Finish(Outcome::Ended);
+        return NextAction::Finish(Outcome::Ended);
     }
-    if owes && in_words(history) + refused(history) >= PATIENCE {
-        return Next::Finish(Outcome::Failed(Fault {
+    if owes && text_answers(history) + invalid_results(history) >= MAX_MISSED_RESULTS {
+        return NextAction::Finish(Outcome::Failed(Fault {
             kind: FaultKind::Provider,
             message: "The model did not give a result that fits the schema.".into(),
             advice: Some("Try again, choose another model, or make the schema simpler.".into()),
         }));
     }
-    // Some providers say "stop" although they called something. What was cut off in a call is answered, and goes on.
-    if last.calls().next().is_some() && cut_off(history) < CUT_OFF_AT_MOST {
+    // Some providers report "stop" although the answer contains calls. A call that was cut off
+    // has been answered, and the turn continues.
+    if last.calls().next().is_some() && cut_off(history) < MAX_CUT_OFF {
         return step();
     }
-    Next::Finish(match assistant.finish {
-        Some(Finish::Length) if cut_off(history) < CUT_OFF_AT_MOST => return Next::Resume,
+    NextAction::Finish(match assistant.finish {
+        Some(Finish::Length) if cut_off(history) < MAX_CUT_OFF => return NextAction::Resume,
         Some(Finish::Length) => Outcome::MaxTokens,
         Some(Finish::Refusal) => Outcome::Refused,
-        _ if owes => return Next::Insist,
-        Some(Finish::Other) if unexplained(history) < UNEXPLAINED_AT_MOST => return Next::GoOn,
+        _ if owes => return NextAction::Insist,
+        Some(Finish::Other) if unexplained(history) < MAX_UNEXPLAINED => return NextAction::GoOn,
         _ => Outcome::Ended,
     })
 }
 
-/// How the last turn has ended; none where it has not: its process was lost, or gave it up.
+/// Returns the outcome of the last turn; `None` if it did not end because its process was lost or
+/// gave it up.
 pub fn ended(history: &History) -> Option<Outcome> {
-    match next(history, &Limits::default()) {
-        Next::Finish(Outcome::Failed(fault)) if fault.kind == FaultKind::Interrupted => None,
-        Next::Finish(outcome) => Some(outcome),
+    match decide_next(history, &Limits::default()) {
+        NextAction::Finish(Outcome::Failed(fault)) if fault.kind == FaultKind::Interrupted => None,
+        NextAction::Finish(outcome) => Some(outcome),
         _ => None,
     }
 }
 
-/// How many steps the turn has made, for the user it has ended for.
+/// Returns the notice for a turn that has reached its step limit.
 pub fn steps(history: &History) -> String {
     let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
     format!("The turn has reached its limit of {}.", base::text::count(made, "step"))
 }
 
-/// How many answers in a row may be cut off before the turn ends.
-const CUT_OFF_AT_MOST: usize = 3;
+/// The cut-off answers in a row after which the turn ends.
+const MAX_CUT_OFF: usize = 3;
 
-/// How many of the turn's last answers were cut off, in a row.
+/// Counts the answers at the end of the turn that were cut off.
 fn cut_off(history: &History) -> usize {
     let answers = turn(history).iter().rev().filter_map(Message::assistant).filter(|answer| !answer.summary);
     answers.take_while(|answer| matches!(answer.finish, Some(Finish::Length | Finish::Refusal))).count()
 }
 
-/// How many answers in a row may stop without a reason before the turn ends.
-const UNEXPLAINED_AT_MOST: usize = 2;
+/// The answers without a finish reason in a row after which the turn ends.
+const MAX_UNEXPLAINED: usize = 2;
 
-/// How many of the turn's last answers stopped for a reason that nobody knows, in a row.
+/// Counts the answers at the end of the turn that stopped for an unknown reason.
 fn unexplained(history: &History) -> usize {
     let answers = turn(history).iter().rev().filter_map(Message::assistant).filter(|answer| !answer.summary);
     answers.take_while(|answer| answer.finish == Some(Finish::Other)).count()
 }
 
-/// How often a model that owes a result may give none, or one that does not fit.
-const PATIENCE: usize = 4;
+/// The missing or invalid results after which the turn fails.
+const MAX_MISSED_RESULTS: usize = 4;
 
-/// The result that a call handed over, if it was accepted.
+/// Returns the accepted structured result of a call.
 pub fn result(call: &Call) -> Option<&Value> {
     match &call.state {
         CallState::Completed(done) if call.tool == structured_output::NAME => done.facts.result.as_ref(),
@@ -156,7 +159,7 @@ pub fn result(call: &Call) -> Option<&Value> {
     }
 }
 
-/// The subagents the user has named with `@` in the running turn.
+/// Returns the subagents that the user has named with `@` in the running turn.
 pub fn named(history: &History) -> Vec<String> {
     let parts = turn(history).iter().filter(|m| m.user().is_some()).flat_map(|m| &m.parts);
     let name = |part: &Part| match &part.content {
@@ -166,14 +169,14 @@ pub fn named(history: &History) -> Vec<String> {
     parts.filter_map(name).collect()
 }
 
-/// The answers of this turn that were words alone.
-fn in_words(history: &History) -> usize {
+/// Counts the answers of this turn without a call.
+fn text_answers(history: &History) -> usize {
     let words = |m: &&Message| m.assistant().is_some_and(|a| !a.summary) && m.calls().next().is_none();
     turn(history).iter().filter(words).count()
 }
 
-/// The results of this turn that did not fit.
-fn refused(history: &History) -> usize {
+/// Counts the structured results of this turn that did not fit the schema.
+fn invalid_results(history: &History) -> usize {
     let failed = |call: &&Call| call.tool == structured_output::NAME && matches!(call.state, CallState::Failed { .. });
     turn(history).iter().flat_map(Message::calls).filter(failed).count()
 }
@@ -182,17 +185,17 @@ fn full(history: &History, limits: &Limits) -> bool {
     limits.usable.is_some_and(|usable| size::load(history) >= usable)
 }
 
-/// A full window is summarised, unless it has just been and that did not help.
-fn make_room(history: &History, limits: &Limits) -> Next {
+/// Decides on a full window: it is summarised, unless a summary has just been made without success.
+fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
     let usable = limits.usable.unwrap_or(u64::MAX);
     let since = since_compaction(history);
-    // What the first step after the summary was asked with, as the provider counted it.
+    // The size of the first request after the summary, as counted by the provider.
     let asked_with = since.and_then(|since| since.iter().find_map(Message::assistant)).map(|first| {
         let usage = first.usage;
         usage.input + usage.cache_read + usage.cache_write
     });
     match asked_with {
-        Some(tokens) if tokens >= usable => Next::Finish(Outcome::Failed(Fault {
+        Some(tokens) if tokens >= usable => NextAction::Finish(Outcome::Failed(Fault {
             kind: FaultKind::ContextOverflow,
             message: format!(
                 "The conversation was summarised and still takes {} tokens; {} fit.",
@@ -201,30 +204,32 @@ fn make_room(history: &History, limits: &Limits) -> Next {
             ),
             advice: Some("Choose a model with a larger context, or start a new session.".into()),
         })),
-        _ => Next::Compact(CompactionTrigger::Full),
+        _ => NextAction::Compact(CompactionTrigger::Full),
     }
 }
 
-/// Whether what the model sees is too much as far as can be guessed, where its provider has counted nothing:
-/// `fixed` tokens are in every request. Never where a summary would not help, or has just been made.
+/// Whether the visible history is estimated to be too large, for providers that report no usage.
+/// Every request has `fixed` further tokens. Always `false` if a summary would not help or has just
+/// been made.
 pub fn overfull(history: &History, limits: &Limits, fixed: u64) -> bool {
-    let Some(usable) = limits.usable.filter(|_| size::load(history) == 0 && !in_vain(history)) else {
+    let Some(usable) = limits.usable else { return false };
+    if size::load(history) != 0 || in_vain(history) {
         return false;
-    };
+    }
     let seen = view::view(history);
-    let answered = seen.messages.iter().skip(seen.kept).any(|m| m.assistant().is_some());
+    let answered = seen.messages.iter().skip(seen.before_compaction).any(|m| m.assistant().is_some());
     let waiting = seen.messages.last().filter(|last| last.is_prompt()).map_or(0, |prompt| size::message(prompt));
     let taken: u64 = seen.messages.iter().map(|message| size::message(message)).sum();
     let summary = seen.summary.map_or(0, |(asked, summary)| size::message(asked) + size::message(summary));
     answered && fixed + waiting < usable && fixed + summary + taken >= usable
 }
 
-/// How many summaries in a row may make no progress before the turn ends.
-const FUTILE_AT_MOST: usize = 3;
+/// The summaries in a row without progress after which the turn ends.
+const MAX_FUTILE_SUMMARIES: usize = 3;
 
-/// Why this turn is not summarised again: its last summaries made no progress, which is to say that the window was
-/// full again after one step at the most, or that a summary freed less than a tenth. Each of them is a paid request,
-/// and a turn that goes on like this would never end.
+/// Returns the reason why this turn is not summarised again: its last summaries made no progress. A
+/// summary makes no progress if the window is full again after at most one step, or if the summary
+/// frees less than a tenth. Each summary is a paid request, and such a turn would never end.
 pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
     let turn = turn(history);
     let summaries: Vec<usize> = (0..turn.len()).filter(|at| turn[*at].is_summary()).collect();
@@ -236,12 +241,13 @@ pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
         steps <= 1 || sizes.is_some_and(|sizes| sizes.after > sizes.before / 10 * 9)
     };
     let in_a_row = summaries.iter().zip(&ends).rev().take_while(|summary| futile(*summary)).count();
-    if in_a_row < FUTILE_AT_MOST {
+    if in_a_row < MAX_FUTILE_SUMMARIES {
         return None;
     }
     let sizes = summaries.last().and_then(|at| turn[at.checked_sub(1)?].compaction());
     let sizes = sizes.map(|sizes| {
-        let (before, after) = (thousands(sizes.before), thousands(sizes.after));
+        let before = thousands(sizes.before);
+        let after = thousands(sizes.after);
         format!(" The last one took it from about {before} to {after} tokens.")
     });
     let fit = limits.usable.map(|usable| format!(" {} fit.", thousands(usable)));
@@ -256,42 +262,43 @@ pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
     })
 }
 
-/// Whether this turn's history was summarised and no step was answered since.
+/// Whether this turn's history was summarised and no later step succeeded.
 fn in_vain(history: &History) -> bool {
     let answered = |m: &Message| m.assistant().is_some_and(|a| a.fault.is_none());
     since_compaction(history).is_some_and(|since| !since.iter().any(answered))
 }
 
-/// What came after the compaction in this turn, if there was one.
+/// Returns the messages after the last compaction of this turn.
 fn since_compaction(history: &History) -> Option<&[Message]> {
     let turn = turn(history);
     let summary = turn.iter().rposition(Message::is_summary)?;
     Some(&turn[summary + 1..])
 }
 
-/// The messages of the running turn, its prompt included.
+/// Returns the messages of the running turn, starting with its prompt.
 pub fn turn(history: &History) -> &[Message] {
     let start = history.messages.iter().rposition(Message::is_prompt).unwrap_or(0);
     &history.messages[start..]
 }
 
-/// What a turn says at its end whose last calls were rejected. `attended`: somebody could have allowed them.
+/// Returns the final text of a turn whose last calls were rejected. `attended`: a user is present
+/// who could have allowed them.
 pub(super) fn rejection(message: &Message, attended: bool) -> String {
     let calls: Vec<&Call> = message.calls().filter(|call| rejected(&call.state)).collect();
     let titles = calls.iter().map(|call| call.title.as_str()).collect::<Vec<_>>().join("; ");
-    let is = |tool: &str| calls.iter().all(|call| call.tool == tool);
-    match attended {
-        false => format!("This was refused too often, because nobody can be asked: {titles}. The turn ends here."),
-        true if is(QuestionTool::NAME) => {
-            "You have not answered. I stopped here, and wait for what you say.".to_owned()
-        }
-        true if is(TaskTool::NAME) => {
-            format!(
-                "You rejected what a subagent wanted to do ({titles}). I stopped here, and wait for what you want instead."
-            )
-        }
-        true => format!("You rejected this: {titles}. I stopped here, and wait for what you want instead."),
+    if !attended {
+        return format!("This was refused too often, because nobody can be asked: {titles}. The turn ends here.");
     }
+    let all_of = |tool: &str| calls.iter().all(|call| call.tool == tool);
+    if all_of(QuestionTool::NAME) {
+        return "You have not answered. I stopped here, and wait for what you say.".to_owned();
+    }
+    if all_of(TaskTool::NAME) {
+        return format!(
+            "You rejected what a subagent wanted to do ({titles}). I stopped here, and wait for what you want instead."
+        );
+    }
+    format!("You rejected this: {titles}. I stopped here, and wait for what you want instead.")
 }
 
 pub(super) fn rejected(state: &CallState) -> bool {
@@ -366,7 +373,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_history_decides() {
+    fn history_determines_next_action() {
         let stop = || assistant(Some(Finish::Stop), vec![]);
         let called = || assistant(Some(Finish::ToolCalls), vec![done()]);
         let mut faulty = stop();
@@ -377,71 +384,79 @@ pub(super) mod tests {
         let cut = || assistant(Some(Finish::Length), vec![]);
         let other = || assistant(Some(Finish::Other), vec![]);
         let table = [
-            (vec![], None, Next::Finish(Outcome::Ended)),
-            (vec![user("hi", false)], None, Next::Step { made: 0, last: false }),
-            (vec![user("hi", false), stop()], None, Next::Finish(Outcome::Ended)),
-            (vec![user("hi", false), called()], None, Next::Step { made: 1, last: false }),
-            (vec![user("hi", false), called()], Some(2), Next::Step { made: 1, last: true }),
-            (vec![user("hi", false), called(), called()], Some(2), Next::Finish(Outcome::StepLimit)),
-            (vec![user("hi", false), called(), user("go on", true)], Some(5), Next::Step { made: 1, last: false }),
-            (vec![user("hi", false), stop(), user("again", false)], Some(1), Next::Step { made: 0, last: true }),
+            (vec![], None, NextAction::Finish(Outcome::Ended)),
+            (vec![user("hi", false)], None, NextAction::Step { made: 0, last: false }),
+            (vec![user("hi", false), stop()], None, NextAction::Finish(Outcome::Ended)),
+            (vec![user("hi", false), called()], None, NextAction::Step { made: 1, last: false }),
+            (vec![user("hi", false), called()], Some(2), NextAction::Step { made: 1, last: true }),
+            (vec![user("hi", false), called(), called()], Some(2), NextAction::Finish(Outcome::StepLimit)),
+            (
+                vec![user("hi", false), called(), user("go on", true)],
+                Some(5),
+                NextAction::Step { made: 1, last: false },
+            ),
+            (vec![user("hi", false), stop(), user("again", false)], Some(1), NextAction::Step { made: 0, last: true }),
             (
                 vec![user("hi", false), assistant(Some(Finish::Stop), vec![done()])],
                 None,
-                Next::Step { made: 1, last: false },
+                NextAction::Step { made: 1, last: false },
             ),
-            (vec![user("hi", false), cut()], None, Next::Resume),
-            (vec![user("hi", false), cut(), user("go on", true), cut()], None, Next::Resume),
+            (vec![user("hi", false), cut()], None, NextAction::Resume),
+            (vec![user("hi", false), cut(), user("go on", true), cut()], None, NextAction::Resume),
             (
                 vec![user("hi", false), cut(), user("go on", true), cut(), user("go on", true), cut()],
                 None,
-                Next::Finish(Outcome::MaxTokens),
+                NextAction::Finish(Outcome::MaxTokens),
             ),
-            (vec![user("hi", false), cut(), user("go on", true)], Some(1), Next::Finish(Outcome::StepLimit)),
-            (vec![user("hi", false), cut(), user("go on", true), called(), cut()], None, Next::Resume),
-            (vec![user("hi", false), assistant(Some(Finish::Refusal), vec![])], None, Next::Finish(Outcome::Refused)),
-            (vec![user("hi", false), other()], None, Next::GoOn),
-            (vec![user("hi", false), other(), user("go on", true), other()], None, Next::Finish(Outcome::Ended)),
-            (vec![user("hi", false), other(), user("go on", true), called(), other()], None, Next::GoOn),
+            (vec![user("hi", false), cut(), user("go on", true)], Some(1), NextAction::Finish(Outcome::StepLimit)),
+            (vec![user("hi", false), cut(), user("go on", true), called(), cut()], None, NextAction::Resume),
+            (
+                vec![user("hi", false), assistant(Some(Finish::Refusal), vec![])],
+                None,
+                NextAction::Finish(Outcome::Refused),
+            ),
+            (vec![user("hi", false), other()], None, NextAction::GoOn),
+            (vec![user("hi", false), other(), user("go on", true), other()], None, NextAction::Finish(Outcome::Ended)),
+            (vec![user("hi", false), other(), user("go on", true), called(), other()], None, NextAction::GoOn),
             (
                 vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Rejected)])],
                 None,
-                Next::Finish(Outcome::Rejected),
+                NextAction::Finish(Outcome::Rejected),
             ),
             (
                 vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Unanswered)])],
                 None,
-                Next::Step { made: 1, last: false },
+                NextAction::Step { made: 1, last: false },
             ),
             (
                 vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Error)])],
                 None,
-                Next::Step { made: 1, last: false },
+                NextAction::Step { made: 1, last: false },
             ),
-            (vec![user("hi", false), faulty], None, Next::Finish(Outcome::Failed(fault))),
+            (vec![user("hi", false), faulty], None, NextAction::Finish(Outcome::Failed(fault))),
         ];
         for (n, (messages, steps, expected)) in table.into_iter().enumerate() {
             let limits = Limits { steps, ..Limits::default() };
-            assert_eq!(next(&History::from(messages), &limits), expected, "row {n}");
+            assert_eq!(decide_next(&History::from(messages), &limits), expected, "row {n}");
         }
     }
 
     #[test]
-    fn what_is_spent_ends_a_turn_after_last_words() {
+    fn spent_budget_allows_one_last_step() {
         let step = || assistant(Some(Finish::ToolCalls), vec![done()]);
-        let go = |made, last| Next::Step { made, last };
+        let go = |made, last| NextAction::Step { made, last };
         let table = [
             (vec![], Remaining::Left, go(0, false)),
             (vec![], Remaining::Spent, go(0, true)),
             (vec![step(), step()], Remaining::Left, go(2, false)),
             (vec![step(), step()], Remaining::Spent, go(2, true)),
             (vec![step(), summary()], Remaining::Spent, go(1, true)),
-            (vec![step()], Remaining::Over, Next::Finish(Outcome::StepLimit)),
+            (vec![step()], Remaining::Over, NextAction::Finish(Outcome::StepLimit)),
         ];
         for (n, (steps, money, expected)) in table.into_iter().enumerate() {
             let messages = std::iter::once(user("hi", false)).chain(steps).collect::<Vec<_>>();
             let limits = Limits { money, ..Limits::default() };
-            assert_eq!(next(&History::from(messages), &limits), expected, "row {n}");
+            assert_eq!(decide_next(&History::from(messages), &limits), expected, "row {n}");
         }
     }
 
@@ -482,7 +497,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_full_window_is_summarised_but_not_in_vain() {
+    fn full_window_is_summarised_unless_that_was_futile() {
         let called = |input| counted(input, assistant(Some(Finish::ToolCalls), vec![done()]));
         let printed = |input, bytes: usize| {
             let done = Completed { output: "x".repeat(bytes).into(), ..Completed::default() };
@@ -493,19 +508,19 @@ pub(super) mod tests {
         };
         let hi = || user("hi", false);
         let go_on = || user("go on", true);
-        let step = |made| Some(Next::Step { made, last: false });
-        let table: Vec<(&str, Vec<Message>, Option<Next>)> = vec![
+        let step = |made| Some(NextAction::Step { made, last: false });
+        let table: Vec<(&str, Vec<Message>, Option<NextAction>)> = vec![
             ("room", vec![hi(), called(99)], step(1)),
-            ("none", vec![hi(), called(100)], Some(Next::Compact(CompactionTrigger::Full))),
+            ("none", vec![hi(), called(100)], Some(NextAction::Compact(CompactionTrigger::Full))),
             (
                 "what was printed since counts",
                 vec![hi(), printed(90, 40)],
-                Some(Next::Compact(CompactionTrigger::Full)),
+                Some(NextAction::Compact(CompactionTrigger::Full)),
             ),
             (
                 "before the turn's first step",
                 vec![hi(), called(100), hi()],
-                Some(Next::Compact(CompactionTrigger::Full)),
+                Some(NextAction::Compact(CompactionTrigger::Full)),
             ),
             (
                 "after one that was asked for",
@@ -517,39 +532,39 @@ pub(super) mod tests {
             (
                 "with progress, again",
                 vec![hi(), compaction(true, None), summary(), go_on(), called(50), called(100)],
-                Some(Next::Compact(CompactionTrigger::Full)),
+                Some(NextAction::Compact(CompactionTrigger::Full)),
             ),
             ("in vain", vec![hi(), compaction(true, None), summary(), go_on(), called(100)], None),
-            ("refused", vec![hi(), called(9), overflown()], Some(Next::Compact(CompactionTrigger::Refused))),
+            ("refused", vec![hi(), called(9), overflown()], Some(NextAction::Compact(CompactionTrigger::Refused))),
             (
                 "refused again, with progress",
                 vec![hi(), compaction(true, None), summary(), called(9), overflown()],
-                Some(Next::Compact(CompactionTrigger::Refused)),
+                Some(NextAction::Compact(CompactionTrigger::Refused)),
             ),
             ("refused in vain", vec![hi(), called(9), compaction(true, None), summary(), overflown()], None),
             (
                 "a later turn may try again",
                 vec![hi(), compaction(true, None), summary(), called(100), hi(), overflown()],
-                Some(Next::Compact(CompactionTrigger::Refused)),
+                Some(NextAction::Compact(CompactionTrigger::Refused)),
             ),
         ];
         let limits = Limits { usable: Some(100), ..Limits::default() };
         for (name, messages, expected) in table {
-            let found = next(&History::from(messages.clone()), &limits);
+            let found = decide_next(&History::from(messages.clone()), &limits);
             match expected {
                 Some(expected) => assert_eq!(found, expected, "{name}"),
-                None => assert!(matches!(found, Next::Finish(Outcome::Failed(_))), "{name}: {found:?}"),
+                None => assert!(matches!(found, NextAction::Finish(Outcome::Failed(_))), "{name}: {found:?}"),
             }
-            let never = next(&History::from(messages), &Limits::default());
+            let never = decide_next(&History::from(messages), &Limits::default());
             assert!(
-                !matches!(never, Next::Compact(CompactionTrigger::Full | CompactionTrigger::Refused)),
+                !matches!(never, NextAction::Compact(CompactionTrigger::Full | CompactionTrigger::Refused)),
                 "{name}: never by itself"
             );
         }
     }
 
     #[test]
-    fn summaries_that_make_no_way_end_the_turn() {
+    fn futile_summaries_end_turn() {
         let sized = |before, after| {
             let mut asked = compaction(true, None);
             if let Some(Content::Compaction(sizes)) = asked.parts.first_mut().map(|part| &mut part.content) {
@@ -567,7 +582,8 @@ pub(super) mod tests {
             let rounds = rounds.iter().flat_map(|(before, after, steps)| round(*before, *after, *steps));
             History::from([user("hi", false), step()].into_iter().chain(rounds).collect::<Vec<_>>())
         };
-        // What each summary took and left, and the steps after it; whether the turn ends.
+        // Tokens before and after each summary and the steps that follow; whether the turn
+        // ends.
         type Row = (&'static [(u64, u64, usize)], bool);
         let table: &[Row] = &[
             (&[], false),
@@ -586,7 +602,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_result_that_is_owed_is_insisted_on() {
+    fn missing_result_is_insisted_on() {
         let asks = || {
             let mut asks = user("hi", false);
             let content = Content::Format { schema: json!({ "type": "object" }) };
@@ -602,20 +618,20 @@ pub(super) mod tests {
             given(CallState::Completed(Completed { facts, ..Completed::default() }))
         };
         let wrong = || given(CallState::failed("no"));
-        let table: Vec<(Vec<Message>, Option<Next>)> = vec![
-            (vec![asks(), words()], Some(Next::Insist)),
-            (vec![asks(), words(), again(), words()], Some(Next::Insist)),
-            (vec![asks(), fits()], Some(Next::Finish(Outcome::Ended))),
-            (vec![asks(), wrong()], Some(Next::Step { made: 1, last: false })),
+        let table: Vec<(Vec<Message>, Option<NextAction>)> = vec![
+            (vec![asks(), words()], Some(NextAction::Insist)),
+            (vec![asks(), words(), again(), words()], Some(NextAction::Insist)),
+            (vec![asks(), fits()], Some(NextAction::Finish(Outcome::Ended))),
+            (vec![asks(), wrong()], Some(NextAction::Step { made: 1, last: false })),
             (vec![asks(), wrong(), wrong(), wrong(), wrong()], None),
             (vec![asks(), words(), again(), wrong(), words(), again(), wrong()], None),
-            (vec![asks(), fits(), user("hi", false), words()], Some(Next::Finish(Outcome::Ended))),
+            (vec![asks(), fits(), user("hi", false), words()], Some(NextAction::Finish(Outcome::Ended))),
         ];
         for (n, (messages, expected)) in table.into_iter().enumerate() {
-            let found = next(&History::from(messages), &Limits::default());
+            let found = decide_next(&History::from(messages), &Limits::default());
             match expected {
                 Some(expected) => assert_eq!(found, expected, "row {n}"),
-                None => assert!(matches!(found, Next::Finish(Outcome::Failed(_))), "row {n}: {found:?}"),
+                None => assert!(matches!(found, NextAction::Finish(Outcome::Failed(_))), "row {n}: {found:?}"),
             }
         }
     }

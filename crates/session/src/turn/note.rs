@@ -1,15 +1,15 @@
-//! Notes to the model, put into the history and kept there.
+//! Notes to the model, which are stored in the history.
 
 use super::frame::Frame;
 use super::{History, TurnContext, remind};
 use transcript::{Content, Message, Role, User};
 
-/// Adds a note: to the prompt where it is the last message, else as a message of its own.
-pub(super) async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, words: &str) {
-    put(history, scope, frame, remind::note(words)).await;
+/// Adds a note: to the last message if that is the user's, or else as a message of its own.
+pub(super) async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, text: &str) {
+    put(history, scope, frame, remind::note(text)).await;
 }
 
-/// The same for any content.
+/// Adds any content in the same way.
 pub(super) async fn put(history: &mut History, scope: &TurnContext, frame: &Frame, content: Content) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
         Some(prompt) => {

@@ -1,4 +1,5 @@
-//! May a call go on? The rules decide, and where they say so the user is asked: here and nowhere else.
+//! Authorization of calls. The rules decide, and if they require it the user is asked; permission
+//! questions are asked only here.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use transcript::{Call, Change};
 struct AskedNeed<'n> {
     need: Cow<'n, Need>,
     verdict: Verdict,
-    /// A hook asks, or the verdict was another without one: no grant answers it.
+    /// Whether a hook asks or has changed the verdict: no grant answers the question.
     hooked: bool,
 }
 
@@ -33,9 +34,10 @@ impl AskedNeed<'_> {
     }
 }
 
-/// Judges what a call needs, and asks where the rules say so: after all of it was judged, so that nothing is asked
-/// that another need forbids, and once for each file. `reason` is why the needs arise, where they do not say it; `asks` is told
-/// of each question that is on its way.
+/// Authorizes the access requests of a call, and asks the user if the rules require it. All
+/// requests are evaluated first, so that no question is asked about a call that another request
+/// forbids; there is one question per file. `reason` explains requests that have no explanation of
+/// their own; `asks` is called for each question that is sent.
 pub(super) async fn permit(
     scope: &TurnContext,
     agent: &Agent,
@@ -57,7 +59,7 @@ pub(super) async fn permit(
     if asked.is_empty() {
         return Ok(());
     }
-    // What the user is asked about is kept first: the process may not live to hear the answer.
+    // Stored before the question, because the process may end before the answer arrives.
     if let Err(e) = scope.record.flush().await {
         tracing::warn!("asking although the call could not be recorded: {e}");
     }
@@ -71,7 +73,7 @@ fn is_one_question(one: &Need, other: &Need) -> bool {
     matches!((&one.file, &other.file), (Some(one), Some(other)) if one.is_same(other))
 }
 
-/// Judges a need. None: it is allowed.
+/// Evaluates an access request. Returns `None` if it is allowed.
 async fn judged<'n>(
     scope: &TurnContext,
     agent: &Agent,
@@ -98,25 +100,26 @@ fn approvals(scope: &TurnContext) -> Approvals {
     scope.permissions.chosen.borrow().approvals()
 }
 
-/// Judges a need by what is granted by now: a command on a thread, for it may be of very many.
+/// Evaluates an access request with the present grants: a command on the thread pool, because it
+/// can be very long.
 async fn judge(scope: &TurnContext, agent: &Agent, need: &Need) -> Verdict {
-    let bench = Bench::of(scope, agent);
+    let evaluation = EvaluationContext::of(scope, agent);
     if need.command.is_none() {
-        return bench.judge(need);
+        return evaluation.judge(need);
     }
     let need = need.clone();
-    on_threads(async move { bench.judge(&need) }).await
+    on_threads(async move { evaluation.judge(&need) }).await
 }
 
-/// All that a need is judged by, as it is now.
-struct Bench {
+/// The present inputs of an evaluation.
+struct EvaluationContext {
     doubt: Option<String>,
     approvals: Approvals,
     rules: Rules,
     grants: Rules,
 }
 
-impl Bench {
+impl EvaluationContext {
     fn of(scope: &TurnContext, agent: &Agent) -> Self {
         Self {
             doubt: scope.project.settings.doubt(),
@@ -134,30 +137,30 @@ impl Bench {
         approve::judge_in_doubt(self.doubt.as_deref(), self.approvals, rules, &self.grants, need)
     }
 
-    /// Whether "always" would settle it.
+    /// Whether the answer "always" would allow it in the future.
     fn settles(&self, need: &Need) -> bool {
         settles(self.doubt.as_deref(), self.approvals, &self.rules, &self.grants, need)
     }
 }
 
 /// The text of a question, and the effect of an answer.
-struct QuestionWords {
+struct QuestionText {
     wording: Wording,
     details: Vec<String>,
-    /// What would allow it, where nobody is there to answer.
+    /// The setting that would allow it, if no user is present to answer.
     unattended: Option<Option<Value>>,
     always: Option<String>,
 }
 
-impl QuestionWords {
-    fn of(asked: &[AskedNeed<'_>], bench: &Bench, attended: bool, reason: Option<&str>) -> Self {
+impl QuestionText {
+    fn of(asked: &[AskedNeed<'_>], evaluation: &EvaluationContext, attended: bool, reason: Option<&str>) -> Self {
         let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
         let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
-        let lasting = asked.iter().all(|one| !one.hooked && bench.settles(&one.need));
+        let lasting = asked.iter().all(|one| !one.hooked && evaluation.settles(&one.need));
         let wording = Wording::new(&pairs, reason);
         let allows = |need: &Need, rules: &[Rule]| {
-            let rules = bench.rules.clone().then(&Rules::from(rules.to_vec()));
-            !asked.iter().any(|one| one.hooked) && bench.judge_by(&rules, need).action == Action::Allow
+            let rules = evaluation.rules.clone().then(&Rules::from(rules.to_vec()));
+            !asked.iter().any(|one| one.hooked) && evaluation.judge_by(&rules, need).action == Action::Allow
         };
         let unattended = (!attended).then(|| wording::allowing(&needs, allows));
         let details = details(&pairs, &wording, lasting);
@@ -166,7 +169,7 @@ impl QuestionWords {
     }
 }
 
-/// Whether all that is asked was granted meanwhile.
+/// Whether all requests have been granted in the meantime.
 async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> bool {
     for one in asked {
         if one.hooked || judge(scope, agent, &one.need).await.action != Action::Allow {
@@ -176,7 +179,7 @@ async fn granted(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) ->
     true
 }
 
-/// Asks one question about needs that belong together.
+/// Asks one question about access requests that belong together.
 async fn ask(
     scope: &TurnContext,
     agent: &Agent,
@@ -185,18 +188,18 @@ async fn ask(
     reason: Option<&str>,
     asks: &impl Fn(),
 ) -> Result<(), Failure> {
-    // Subscribed before judging: a grant given in between is not missed.
+    // Subscribed before the evaluation, so that a grant given in between is not missed.
     let mut changes = scope.permissions.grants.changes();
     if granted(scope, agent, asked).await {
         return Ok(());
     }
     let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
     let attended = scope.permissions.attended;
-    let bench = Bench::of(scope, agent);
+    let evaluation = EvaluationContext::of(scope, agent);
     let reason = reason.map(str::to_owned);
     let owned: Vec<AskedNeed<'static>> = asked.iter().map(AskedNeed::owned).collect();
-    let words = async move { QuestionWords::of(&owned, &bench, attended, reason.as_deref()) };
-    let QuestionWords { wording, details, unattended, always } = on_threads(words).await;
+    let text = async move { QuestionText::of(&owned, &evaluation, attended, reason.as_deref()) };
+    let QuestionText { wording, details, unattended, always } = on_threads(text).await;
     let (reply, mut answer) = oneshot::channel();
     let request = PermissionRequest {
         call: call.call.clone(),
@@ -232,7 +235,8 @@ async fn ask(
                 }
                 Ok(PermissionReply::No(Denial::Rejected)) if !attended => Err(refusal::unanswered(&pairs, &wording)),
                 Ok(PermissionReply::No(denial)) => Err(Failure::Denied(denial)),
-                // The editor went away, or answered with an error: that is no approval.
+                                // The client disconnected or answered with an error, which is not
+                                // an approval.
                 Err(_) => Err(Failure::Denied(Denial::Rejected)),
             },
             Ok(()) = changes.changed() => {
@@ -244,7 +248,7 @@ async fn ask(
     }
 }
 
-/// Refuses what was allowed just now where the settings have come to deny it meanwhile.
+/// Refuses a call that the user has just allowed, if the settings have come to deny it meanwhile.
 async fn still_allowed(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> Result<(), Failure> {
     for one in asked {
         later::forbidden(scope, agent, &one.need, true).await?;
@@ -252,8 +256,9 @@ async fn still_allowed(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_
     Ok(())
 }
 
-/// The use of a file that a command could make as well: of a short-lived one, or a change where the user wants no
-/// question about what the sandbox holds. Commands say themselves what holds them.
+/// Returns a file access with the guarantees of the sandbox that a command would have: for
+/// temporary files, and for changes if the user wants no question about sandboxed ones. Commands
+/// contain their guarantees already.
 async fn as_held<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need, approvals: Approvals) -> Cow<'n, Need> {
     let changes = approvals == Approvals::Sandboxed && need.within;
     if need.command.is_some() || !(changes || need.temporary) {
@@ -270,14 +275,15 @@ async fn as_held<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need, approva
     Cow::Owned(held)
 }
 
-/// The call as the question shows it: complete, because some editors show nothing else.
+/// Returns the call as the question shows it: complete, because some clients show only the
+/// question.
 async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
     let needs = || asked.iter().map(|(need, _)| *need);
     let mut facts = serde_json::Map::new();
     for need in needs() {
         facts.extend(need.metadata.clone());
-        let words = [("sandbox", &need.sandbox), ("from", &need.origin)];
-        facts.extend(words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
+        let texts = [("sandbox", &need.sandbox), ("from", &need.origin)];
+        facts.extend(texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
     }
     let changes: Vec<Arc<Change>> = needs().flat_map(|need| need.changes.iter().cloned()).collect();
     let parts = async move { changes.iter().flat_map(|change| change.parts()).collect() };
@@ -295,7 +301,8 @@ async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
     }
 }
 
-/// Where a page leads from, what holds a command, why it cannot be allowed for good.
+/// Returns the details of a question: the page that links to an address, the sandbox of a command,
+/// and why "always" is not offered.
 fn details(asked: &[(&Need, &Verdict)], wording: &Wording, lasting: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for (need, _) in asked {
@@ -303,13 +310,13 @@ fn details(asked: &[(&Need, &Verdict)], wording: &Wording, lasting: bool) -> Vec
         lines.extend(need.sandbox.as_ref().map(|sandbox| format!("Sandbox: {sandbox}.")));
     }
     if !lasting && wording.whole.is_none() {
-        lines.push(format!("No \"always\": {}.", once(asked)));
+        lines.push(format!("No \"always\": {}.", why_not_always(asked)));
     }
     lines
 }
 
-/// Why nothing can be allowed for good.
-fn once(asked: &[(&Need, &Verdict)]) -> String {
+/// Returns the reason why "always" is not offered.
+fn why_not_always(asked: &[(&Need, &Verdict)]) -> String {
     if let Some(why) = asked.iter().find_map(|(need, _)| need.once.clone()) {
         return why;
     }

@@ -1,5 +1,6 @@
-//! PDFs of results for models that take none, and pictures that a provider would not take: they are kept, and left out of every later request, so that one of them
-//! never blocks a session.
+//! Attachments that a model or provider does not accept: PDFs of results are replaced by their
+//! text, and rejected pictures are stored but left out of every later request, so that they never
+//! block a session.
 
 use super::{History, TurnContext, view};
 use base::text;
@@ -9,35 +10,36 @@ use pictures::{self, is_picture};
 use tools::{ToolContext, ToolOutput, pdf};
 use transcript::{CallState, Content, File, Message, Part};
 
-/// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
+/// Scales the pictures of a result to fit. A picture that cannot be sent is replaced by the reason.
 pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
-    let mut kept = Vec::with_capacity(output.attachments.len());
+    let mut fitting = Vec::with_capacity(output.attachments.len());
     for file in std::mem::take(&mut output.attachments) {
         match pictures::fitting(file, limits).await {
-            Ok(file) => kept.push(file),
+            Ok(file) => fitting.push(file),
             Err(why) => output.text = format!("{}\n{why}", output.text),
         }
     }
-    output.attachments = kept;
+    output.attachments = fitting;
 }
 
-/// Puts the text of PDFs in their place, where it can be had.
-pub(super) async fn pdfs_in_words(output: &mut ToolOutput, context: &ToolContext) {
+/// Replaces PDFs by their text, if it can be extracted.
+pub(super) async fn replace_pdfs(output: &mut ToolOutput, context: &ToolContext) {
     for file in std::mem::take(&mut output.attachments) {
         match pdf::words(&file, context).await {
-            Some(words) => output.text = format!("{}\n{words}", output.text),
+            Some(text) => output.text = format!("{}\n{text}", output.text),
             None => output.attachments.push(file),
         }
     }
 }
 
-/// Whether the model is sent a picture that was not refused yet.
+/// Whether the request contains a picture that was not rejected yet.
 pub(super) fn any(history: &History) -> bool {
     !newest(history).is_empty()
 }
 
-/// Leaves out the pictures that were sent for the first time with the request that was refused; where there were
-/// none, all of them: another model may see less. The user is told; what comes back is for the model.
+/// Leaves out the pictures that were sent for the first time with the rejected request; if there
+/// were none, all of them, because the model may have been switched. Notifies the user, and returns
+/// a text for the model.
 pub(super) async fn leave_out(history: &mut History, scope: &TurnContext, model: &str, why: &str) -> String {
     let mut names = Vec::new();
     for at in newest(history) {
@@ -63,7 +65,7 @@ pub(super) async fn leave_out(history: &mut History, scope: &TurnContext, model:
     format!("{title} It said: {}. Tell the user, and go on without.", text::title(why.trim_end_matches('.')))
 }
 
-/// The messages with the pictures that are to go, by their places.
+/// Returns the indexes of the messages with the pictures to leave out.
 fn newest(history: &History) -> Vec<usize> {
     let visible = view::visible(history);
     let shows = |message: &Message| message.parts.iter().any(|part| of(part).iter().any(is_sent));
@@ -74,7 +76,7 @@ fn newest(history: &History) -> Vec<usize> {
         .filter(|(at, message)| visible.has(*at) && shows(message))
         .map(|(at, _)| at)
         .collect();
-    // What the last answer called for came after it.
+    // The results of the last answer's calls follow it.
     let answered = |message: &Message| message.assistant().is_some_and(|answer| answer.fault.is_none());
     let since = history.messages.iter().rposition(answered).unwrap_or(0);
     let fresh: Vec<usize> = all.iter().copied().filter(|at| *at >= since).collect();

@@ -1,21 +1,23 @@
-//! Old tool output is taken out of the model's view: at the end of a turn, where it is worth the
-//! loss of the provider's cache; inside one only where the window overflows. The history and the
-//! editor keep it.
+//! Removal of old tool output from the model's view: at the end of a turn if the gain is worth a
+//! miss of the provider's cache; within a turn only if the window is full. The history and the
+//! client still have the output.
 
 use super::{History, TurnContext, size};
 use tools::registry::find_properties;
 use transcript::{CallState, Content, Message};
 
-/// The newest output that stays, in tokens.
-const PROTECTED: u64 = 40_000;
-/// Less than this is not worth it.
-const MINIMUM: u64 = 20_000;
-/// How many of the latest turns are left alone.
-const TURNS: usize = 2;
+/// The newest output that is never removed, in tokens.
+const PROTECTED_TOKENS: u64 = 40_000;
+/// The minimum gain, in tokens.
+const MIN_FREED_TOKENS: u64 = 20_000;
+/// The number of latest turns whose output is never removed.
+const PROTECTED_TURNS: usize = 2;
 
-/// Which outputs may go: places of messages and parts. Empty where it is not worth it.
+/// Returns the outputs to remove, as indexes of messages and parts; empty if the gain is too small.
 pub fn old(history: &History) -> Vec<(usize, usize)> {
-    let (mut turns, mut kept, mut freed) = (0, 0, 0);
+    let mut turns = 0;
+    let mut total = 0;
+    let mut freed = 0;
     let mut old = Vec::new();
     'all: for (at, message) in history.messages.iter().enumerate().rev() {
         if message.is_summary() {
@@ -25,7 +27,7 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
             turns += 1;
             continue;
         }
-        if turns < TURNS {
+        if turns < PROTECTED_TURNS {
             continue;
         }
         for (place, part) in message.parts.iter().enumerate().rev() {
@@ -38,17 +40,17 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
                 continue;
             }
             let tokens = size::output(done);
-            kept += tokens;
-            if kept > PROTECTED {
+            total += tokens;
+            if total > PROTECTED_TOKENS {
                 freed += tokens;
                 old.push((at, place));
             }
         }
     }
-    if freed < MINIMUM { Vec::new() } else { old }
+    if freed < MIN_FREED_TOKENS { Vec::new() } else { old }
 }
 
-/// Takes old output out of view. Says whether there was any.
+/// Removes old output from view. Returns whether there was any.
 pub async fn prune(history: &mut History, scope: &TurnContext) -> bool {
     if !scope.project.settings.compaction.prune {
         return false;
@@ -81,7 +83,7 @@ mod tests {
     use transcript::{Completed, Finish, Role};
 
     #[test]
-    fn only_what_is_old_large_and_worth_it() {
+    fn only_old_and_large_output_is_removed() {
         let used = |tool: &str, tokens: usize, cleared: bool| {
             let cleared = cleared.then_some(Timestamp(1));
             let done = Completed { output: "x".repeat(tokens * 4).into(), cleared, ..Completed::default() };

@@ -1,4 +1,4 @@
-//! Keeps what happens in a turn, as it happens.
+//! Stores the messages of a turn as they arise.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,13 +14,13 @@ use snapshot::Tracker;
 use store::{Error, Record, Store, StoredSession};
 use transcript::{CallState, Content, FileChange, FileState, Message, Part};
 
-/// The largest whole result of a tool that other machines get, in bytes.
-const LARGEST_OUTPUT: u64 = 32 << 20;
+/// The largest full result of a tool that is shared with other machines.
+const MAX_OUTPUT_BYTES: u64 = 32 << 20;
 
-/// How many contents are fetched at a time.
-const FETCHED: usize = 32;
+/// The number of file contents that are fetched at once.
+const FETCH_BATCH: usize = 32;
 
-/// What the whole result of a tool is called in the store.
+/// Returns the name of a tool's full result in the store.
 pub fn output_name(path: &Path) -> Option<String> {
     Some(format!("output/{}", path.file_name()?.to_str()?))
 }
@@ -34,29 +34,30 @@ fn states(files: &[FileChange]) -> impl Iterator<Item = &FileState> {
 pub struct Recorder {
     store: Store,
     session: SessionId,
-    /// The user was told that nothing is kept.
-    told: Arc<AtomicBool>,
-    /// More is unsaved than may be.
+    /// Whether the user was notified that the session is not stored.
+    notified: Arc<AtomicBool>,
+    /// Whether more changes are unsaved than allowed.
     unsaved: Arc<AtomicBool>,
-    // A std mutex around a set, a leaf: what other machines have by now.
+    /// The names of contents that were shared with other machines. The lock is never held
+    /// across an await.
     sent: Arc<Mutex<HashSet<String>>>,
-    /// What is chosen now; none for a session in which nothing can be.
+    /// The present choice; `None` for a session without choices.
     choice: Option<watch::Receiver<Choice>>,
 }
 
 impl Recorder {
     pub fn new(store: Store, session: SessionId) -> Self {
-        Self { store, session, told: Arc::default(), unsaved: Arc::default(), sent: Arc::default(), choice: None }
+        Self { store, session, notified: Arc::default(), unsaved: Arc::default(), sent: Arc::default(), choice: None }
     }
 
-    /// One that keeps what is chosen at the time, whatever a record says about that: the user may choose
-    /// while a turn works with its own.
+    /// Returns a recorder that stores the present choice instead of a record's, because the
+    /// user may change it while a turn works with its own copy.
     #[must_use]
     pub fn choosing(self, choice: watch::Receiver<Choice>) -> Self {
         Self { choice: Some(choice), ..self }
     }
 
-    /// Keeps a message, without its parts.
+    /// Stores a message without its parts.
     pub async fn message(&self, message: &Message) {
         self.store.message(&self.session, message).await;
     }
@@ -72,22 +73,25 @@ impl Recorder {
         self.store.part(&self.session, message, part).await;
     }
 
-    /// Keeps the whole result of a tool for other machines.
+    /// Shares the full result of a tool with other machines.
     async fn output(&self, path: &Path) {
         let Some(name) = output_name(path) else { return };
         let file = path.to_owned();
         let read = base::task::spawn_blocking(move || {
             let length = std::fs::metadata(&file).map(|data| data.len()).unwrap_or_default();
-            (length <= LARGEST_OUTPUT).then(|| std::fs::read(&file).ok()).flatten()
+            if length > MAX_OUTPUT_BYTES {
+                return None;
+            }
+            std::fs::read(&file).ok()
         });
         let Some(bytes) = read.await.ok().flatten() else { return };
-        // One that grew is kept again.
+        // A result that has grown is stored again.
         if locked(&self.sent).insert(format!("{name} {}", bytes.len())) {
             self.store.content(&self.session, name, bytes).await;
         }
     }
 
-    /// Keeps for other machines what these files held before and after.
+    /// Shares the contents of these files before and after with other machines.
     pub async fn contents(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
         if !self.store.is_known_shared() {
             return;
@@ -97,7 +101,8 @@ impl Recorder {
             states(files).filter(|state| !state.large && sent.insert(state.hash.clone())).cloned().collect()
         };
         for state in fresh {
-            let (tracker, hash) = (tracker.clone(), state.hash.clone());
+            let tracker = tracker.clone();
+            let hash = state.hash.clone();
             match base::task::spawn_blocking(move || tracker.packed(&state)).await {
                 Ok(Some(bytes)) => self.store.content(&self.session, hash, bytes).await,
                 Ok(None) => tracing::debug!("the content {hash} is not kept here"),
@@ -106,37 +111,37 @@ impl Recorder {
         }
     }
 
-    /// Fetches what these files held, where another machine has kept it.
+    /// Fetches missing contents of these files from other machines.
     pub async fn fetch(&self, tracker: &Arc<Tracker>, files: &[FileChange]) {
         if !self.store.is_known_shared() {
             return;
         }
         let wanted: Vec<FileState> = states(files).cloned().collect();
-        let there = tracker.clone();
+        let tracker_here = tracker.clone();
         let lacking = base::task::spawn_blocking(move || {
-            wanted.into_iter().filter(|state| there.lacks(state)).map(|state| state.hash).collect::<Vec<_>>()
+            wanted.into_iter().filter(|state| tracker_here.lacks(state)).map(|state| state.hash).collect::<Vec<_>>()
         });
         let lacking = lacking.await.unwrap_or_default();
-        for names in lacking.chunks(FETCHED) {
+        for names in lacking.chunks(FETCH_BATCH) {
             let found = match self.store.contents(&self.session, names.to_vec()).await {
                 Ok(found) => found,
                 Err(e) => return tracing::warn!("what other machines have kept cannot be had: {e}"),
             };
             let tracker = tracker.clone();
-            let kept = base::task::spawn_blocking(move || {
+            let unpacked = base::task::spawn_blocking(move || {
                 for (hash, packed) in found {
                     if let Err(e) = tracker.unpack(&hash, &packed) {
                         tracing::warn!("the content {hash} could not be kept: {e}");
                     }
                 }
             });
-            if let Err(e) = kept.await {
+            if let Err(e) = unpacked.await {
                 tracing::warn!("contents could not be kept: {e}");
             }
         }
     }
 
-    /// Keeps a message with all its parts.
+    /// Stores a message with all its parts.
     pub async fn whole(&self, message: &Message) {
         self.message(message).await;
         for part in &message.parts {
@@ -144,67 +149,68 @@ impl Recorder {
         }
     }
 
-    /// Keeps what was said about a project's own settings for all machines.
+    /// Shares a decision about a project's trust with other machines.
     ///
     /// # Errors
     /// The store's.
     pub async fn decide(&self, project: &str, entry: String) -> Result<(), Error> {
-        match self.store.is_known_shared() {
-            true => self.store.decide(project, entry).await,
-            false => Ok(()),
+        if !self.store.is_known_shared() {
+            return Ok(());
         }
+        self.store.decide(project, entry).await
     }
 
-    /// Whether the user is to be told now that nothing is kept: once in a session.
-    pub fn tell(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+    /// Whether the user must be notified now that the session is not stored: `true` once per
+    /// session.
+    pub fn must_notify(&self) -> bool {
+        !self.notified.swap(true, Ordering::Relaxed)
     }
 
-    /// Keeps what is known about the session.
+    /// Stores the record of the session.
     pub async fn session(&self, record: &Record) {
         let mut record = record.clone();
         if let Some(choice) = &self.choice {
-            choice.borrow().kept().apply(&mut record);
+            choice.borrow().record_change().apply(&mut record);
         }
         self.store.record(&record).await;
     }
 
-    /// Removes a message and all that came after it.
+    /// Deletes a message and all later ones.
     pub async fn cut(&self, from: &MessageId) {
         self.store.cut(&self.session, from).await;
     }
 
-    /// Waits until everything so far survives the end of the process.
+    /// Waits until all changes so far survive the end of this process.
     pub async fn handed_over(&self) {
         self.store.handed_over(&self.session).await;
     }
 
-    /// The same for another session, a subagent's.
+    /// Waits in the same way for another session, that of a subagent.
     pub async fn handed_over_of(&self, session: &SessionId) {
         self.store.handed_over(session).await;
     }
 
-    /// The session as it is kept now.
+    /// Returns the stored session.
     ///
     /// # Errors
     /// The store's.
-    pub async fn kept(&self) -> Result<StoredSession, Error> {
+    pub async fn stored(&self) -> Result<StoredSession, Error> {
         self.store.peek(&self.session).await
     }
 
-    /// Waits until everything so far is on the disk.
+    /// Waits until all changes so far are on the disk.
     ///
     /// # Errors
-    /// The store's, since the last flush.
+    /// The store's errors since the last flush.
     pub async fn flush(&self) -> Result<(), Error> {
         let flushed = self.store.flush(&self.session).await;
         self.unsaved.store(matches!(flushed, Err(Error::AwayTooLong(_))), Ordering::Relaxed);
         flushed
     }
 
-    /// Whether so much of the session is unsaved that a turn may not go on.
+    /// Whether so many changes are unsaved that a turn must not continue.
     pub async fn is_exhausted(&self) -> bool {
-        // Where it was so, it may have become better since.
+        // The flush finds out if the store is available again.
         self.unsaved.load(Ordering::Relaxed) && matches!(self.flush().await, Err(Error::AwayTooLong(_)))
     }
 }

@@ -1,7 +1,8 @@
-//! Tools that a provider refuses: it names one in its refusal of a whole request, or its place in the list. The request
-//! is made again without it, and if it is taken then, the tool is set aside for the rest of the session.
+//! Tools that a provider rejects: its error for a whole request names one, or its index in the
+//! list. The request is repeated without that tool, and if it is accepted then, the tool is
+//! disabled for the rest of the session.
 //!
-//! Only tools of MCP servers and of plugins are set aside; the schemas of the others are ours.
+//! Only tools of MCP servers and of plugins are disabled; the schemas of the others are built in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -14,13 +15,14 @@ use events::{Event, Severity};
 use providers::Error;
 use providers::request::{Request, ToolSpec};
 
-/// How many tools of one server are set aside one by one. With the next one, all of them go.
+/// The tools of one server that are disabled one by one. With the next one, all tools of the server
+/// are disabled.
 const MAX_ONE_BY_ONE: usize = 3;
 
-/// How often one request is made again without a tool.
-const MAX_TIMES: usize = 12;
+/// The number of times that one request is repeated without a tool.
+const MAX_REPETITIONS: usize = 12;
 
-/// The tools that a session goes without: by the provider that refused each and its name.
+/// The disabled tools of a session: pairs of a provider that rejects a tool, and the tool's name.
 #[derive(Debug, Default)]
 pub struct RefusedTools(Mutex<BTreeSet<(String, String)>>);
 
@@ -30,31 +32,32 @@ impl RefusedTools {
     }
 }
 
-/// The refusals of one request.
+/// The rejected tools of one request.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     all: Vec<RefusedTool>,
-    /// How many were refused one by one, by server.
+    /// The number of tools that were rejected one by one, by server.
     by_server: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
 struct RefusedTool {
-    /// More than one where all of a server go.
+    /// The names of the tools; more than one if all tools of a server are disabled.
     names: Vec<String>,
-    /// The title of what the user is told.
+    /// The title of the notice to the user.
     title: String,
-    /// The provider's words.
+    /// The provider's message.
     reason: String,
 }
 
 impl Refusals {
-    /// Returns the request without the tool that an error refuses; `None` when it is about something else.
+    /// Returns the request without the tool that an error rejects; `None` if the error is about
+    /// something else.
     pub(super) fn without(&mut self, frame: &Frame, request: &Request, error: &Error) -> Option<Request> {
         let Error::BadRequest(reason) = error else { return None };
         let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
         let spec = find_refused(reason, &request.tools)?;
-        let tool = find(&spec.name).filter(|tool| tool.is_foreign() && self.all.len() < MAX_TIMES)?;
+        let tool = find(&spec.name).filter(|tool| tool.is_foreign() && self.all.len() < MAX_REPETITIONS)?;
         let name = tool.name();
         let provider = &frame.model.id.provider;
         let mut refused = RefusedTool { names: vec![name.to_owned()], title: String::new(), reason: reason.clone() };
@@ -78,7 +81,7 @@ impl Refusals {
         Some(fewer)
     }
 
-    /// The request was taken: the tools stay away, and the user is told.
+    /// Disables the rejected tools after the request was accepted, and notifies the user.
     pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &Frame) {
         let provider = &frame.model.id.provider;
         for RefusedTool { names, title, reason } in self.all.drain(..) {
@@ -89,7 +92,7 @@ impl Refusals {
     }
 }
 
-/// Words of refusals that are about the declaration of a tool.
+/// Parts of error messages that are about the declaration of a tool.
 const DECLARATION: [&str; 6] = [
     "invalid schema for function",
     "input_schema",
@@ -99,12 +102,14 @@ const DECLARATION: [&str; 6] = [
     "invalid_function_parameters",
 ];
 
-/// Words of refusals that are about calls of tools in the conversation, or about what the model wrote.
+/// Parts of error messages that are about tool calls in the conversation, or about the model's
+/// output.
 const CALL: [&str; 6] =
     ["did not match schema", "tool call validation", "thought_signature", "tool_calls", "messages[", "messages."];
 
-/// Finds the tool whose declaration is refused: by its place in the list (`tools.3.custom.input_schema`,
-/// `tools[3].function`, `tools[0].function_declarations[3]`), else the first that is named as a word of its own.
+/// Returns the tool whose declaration is rejected: by its index in the list
+/// (`tools.3.custom.input_schema`, `tools[3].function`, `tools[0].function_declarations[3]`), or
+/// else the first whose name occurs as a separate word.
 fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
     let folded = why.to_ascii_lowercase();
     let place_after = |before: &str| {
@@ -145,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tool_that_a_provider_names_is_found() {
+    fn rejected_tool_is_found_in_error() {
         let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), schema: json!({}).into() };
         let tools = ["bash", "db_query", "db_query_all", "deploy"].map(spec);
         let table = [
@@ -163,7 +168,7 @@ mod tests {
             ("The model `deploy` does not exist.", None),
             ("Unknown parameter: 'reasoning'; the tool deploy is fine", None),
             ("tools.9.custom: no", None),
-            // About what the model wrote, and about the conversation.
+            // Errors about the model's output, and about the conversation.
             (
                 "tool call validation failed: parameters for tool db_query did not match schema: errors: [/domain: no]",
                 None,

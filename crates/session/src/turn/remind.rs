@@ -1,11 +1,12 @@
-//! Notes to the model in the user's place: synthetic parts the editor never shows. They are kept in
-//! the history like everything else, so that a later request still begins with the same bytes.
+//! Notes to the model in messages of the user: synthetic parts that the client never shows. They
+//! are stored in the history like other parts, so that a later request still begins with the same
+//! bytes.
 
 use super::{History, next};
 use base::text::mark::tagged;
 use transcript::{Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind};
 
-/// What is to be said when `agent` answers next: once per switch, not on later turns.
+/// Returns the note for the next answer of `agent`, if the mode has switched: once per switch.
 pub fn switched(history: &History, agent: &str) -> Option<String> {
     let last = history.messages.iter().rev().find_map(|m| match &m.role {
         Role::Assistant(assistant) if !assistant.summary => Some(assistant.agent.as_str()),
@@ -22,12 +23,12 @@ pub fn switched(history: &History, agent: &str) -> Option<String> {
     }
 }
 
-/// What holds for an agent as long as it speaks.
+/// Returns the note about the mode of an agent.
 pub fn mode(agent: &str) -> Option<&'static str> {
     (agent == "plan").then_some(prompts::mode::PLAN)
 }
 
-/// The file that the plan was last written to.
+/// Returns the file that the plan was last written to.
 fn plan(history: &History) -> Option<String> {
     let calls = history.messages.iter().rev().flat_map(Message::calls);
     let mut written = calls.filter(|call| call.kind == ToolKind::Edit && matches!(call.state, CallState::Completed(_)));
@@ -37,29 +38,31 @@ fn plan(history: &History) -> Option<String> {
     })
 }
 
-/// Folders that plans are written to.
+/// The directories of plans.
 const PLANS: [&str; 4] = ["/.opencode/plans/", "/.opencode/plan/", "/.adjutant/plans/", "/adjutant/plans/"];
-/// What is to be said with the prompt when what was before it did not run to its end: the process
-/// died, or the user cancelled. The calls it happened to are named; each has a result that says so.
+
+/// Returns the note for a prompt whose previous turn did not run to its end, because the process
+/// died or the user cancelled. It names the interrupted calls; each of them has a result that
+/// explains it.
 pub fn interrupted(history: &History) -> Option<String> {
-    const NAMED: usize = 10;
+    const MAX_NAMED_CALLS: usize = 10;
     let (prompt, before) = history.messages.split_last()?;
     let last = before.iter().rev().find(|m| !m.is_summary() && m.compaction().is_none())?;
     let cut = last.calls().filter(|call| call.state.cause().is_some_and(FailureCause::is_interruption));
-    let calls: Vec<String> = cut.take(NAMED).map(one).collect();
-    // What was said on the way goes on where the turn before it stopped for it.
+    let calls: Vec<String> = cut.take(MAX_NAMED_CALLS).map(one).collect();
+    // A message sent during a turn continues the turn that stopped for it.
     let steered = prompt.parts.iter().any(|part| matches!(&part.content, Content::Text(text) if text.ignored));
     if !prompt.is_prompt() || steered {
         return None;
     }
     let why = match &last.role {
-        // It never began to answer, or to go on.
+        // The model never began to answer or to continue.
         Role::User(_) => String::new(),
         Role::Assistant(a) => match &a.fault {
             Some(fault) if fault.kind == FaultKind::Interrupted => fault.message.clone(),
             Some(_) => return None,
             None if !calls.is_empty() => String::new(),
-            // The results are there, and nothing came of them.
+            // The calls have results, but the model has not received them.
             None => waits(last).then(String::new)?,
         },
     };
@@ -73,7 +76,8 @@ pub fn interrupted(history: &History) -> Option<String> {
     Some(note)
 }
 
-/// An interrupted call as a line: one of a subagent with the id by which that can go on.
+/// Describes an interrupted call in a line; for a subagent with the id by which it can be
+/// continued.
 fn one(call: &Call) -> String {
     let title = Some(&call.title).filter(|title| **title != call.tool);
     let title = title.map(|title| format!(": {title}")).unwrap_or_default();
@@ -82,38 +86,39 @@ fn one(call: &Call) -> String {
     format!("- {}{title}{task}", call.tool)
 }
 
-/// Whether the model has not been asked again although its calls were made: the turn was cancelled or ended
-/// before that. What the user rejected, or what was the result that was owed, ends a turn by itself.
+/// Whether the model was not asked again after the calls of this message, because the turn was
+/// cancelled or ended before that. A rejected call or an accepted structured result ends a turn
+/// regularly.
 fn waits(message: &Message) -> bool {
     let ends = |call: &Call| next::rejected(&call.state) || next::result(call).is_some();
     let length = message.assistant().is_some_and(|a| a.finish == Some(Finish::Length));
     message.calls().next().is_some() && !length && !message.calls().any(ends)
 }
 
-/// What the user said while a turn ran, as the model hears it: the words themselves stay in the
-/// history as they were said, for the user alone.
+/// Adds a note with the user's message that was sent during a turn. The original texts remain in
+/// the history, for the user only.
 pub fn spoken_meanwhile(content: &mut Vec<Content>) {
-    let mut words = Vec::new();
+    let mut texts = Vec::new();
     for content in content.iter_mut() {
         if let Content::Text(text) = content
             && !text.ignored
         {
-            words.push(text.text.trim().to_owned());
+            texts.push(text.text.trim().to_owned());
             text.ignored = true;
         }
     }
-    // Words of a command, which stand for what was typed, are heard once.
+    // The expansion of a command is already in the note.
     content.retain(|content| !matches!(content, Content::Text(text) if text.synthetic && text.ignored));
-    let words = words.join("\n\n");
-    content.push(note(&format!("{}\n\n{words}", prompts::reminder::USER_SPOKE)));
+    let texts = texts.join("\n\n");
+    content.push(note(&format!("{}\n\n{texts}", prompts::reminder::USER_SPOKE)));
 }
 
-/// A synthetic text as a part's content, in the tags that models know system notes by.
+/// Returns a synthetic text with the tags by which models recognise system notes.
 pub fn note(text: &str) -> Content {
     Content::Text(Text { text: tagged(text).into(), synthetic: true, ..Text::default() })
 }
 
-/// What stands in the place of the messages that were summarised.
+/// Returns the replacement of the messages that were summarised.
 pub fn summary(text: &str) -> String {
     tagged(&format!("{}\n\n<summary>\n{}\n</summary>", prompts::reminder::SUMMARY, text.trim()))
 }
@@ -124,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_said_once() {
+    fn switch_is_announced_once() {
         let spoke = |agent: &str| {
             let mut message = assistant(None, vec![]);
             if let Role::Assistant(a) = &mut message.role {
@@ -146,8 +151,8 @@ mod tests {
             (&["plan", "build"][..], "build", false),
             (&["build"][..], "build", false),
         ];
-        for (agents, next, said) in table {
-            assert_eq!(switched(&history(agents), next).is_some(), said, "{agents:?} then {next}");
+        for (agents, next, announced) in table {
+            assert_eq!(switched(&history(agents), next).is_some(), announced, "{agents:?} then {next}");
         }
     }
 }

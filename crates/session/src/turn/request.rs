@@ -1,6 +1,6 @@
-//! A history as a model request. Two promises: every call is followed by exactly one result, even
-//! one that was interrupted in an earlier process; and the same history always gives the same
-//! messages, so that each request begins with the bytes of the one before.
+//! Conversion of a history to a model request. Two invariants: every call is followed by exactly
+//! one result, even one that was interrupted in an earlier process; and the same history always
+//! gives the same messages, so that each request begins with the bytes of the previous one.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use tools::Tool as _;
 use tools::invalid::InvalidTool;
 use transcript::{Assistant, Call, CallState, Content, File, Message, Role};
 
-/// What the model is told about a call that never came to an end.
+/// The result of a call that never ended, for the model.
 pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";
 
-/// What a model is told of a call that was cut off, with what it had `printed`.
+/// Returns the result of an interrupted call for the model, with its output so far.
 pub fn interrupted(printed: Option<&str>) -> String {
     match printed.map(str::trim_end).filter(|printed| !printed.is_empty()) {
         Some(printed) => format!("{printed}\n\n{INTERRUPTED}"),
@@ -30,7 +30,7 @@ pub fn interrupted(printed: Option<&str>) -> String {
     }
 }
 
-/// What stands in the place of an output that was taken out of view.
+/// The replacement of an output that was cleared.
 const CLEARED: &str = "[Old tool result content cleared]";
 
 pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
@@ -46,7 +46,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
         tools: tools.collect(),
         must_call: false,
         params: ModelParams {
-            temperature: frame.agent.temperature.filter(|_| frame.model.temperature),
+            temperature: if frame.model.temperature { frame.agent.temperature } else { None },
             top_p: frame.agent.top_p,
             max_output: frame.model.max_output(),
             options: frame.agent.options.clone(),
@@ -67,7 +67,7 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
         let mut inputs = vec![ModelInput::Text(frame.mark.kept(&summary).unwrap_or(summary).into())];
         inputs.extend(self::inputs(compaction, frame, false));
         out.push(ModelMessage::User(inputs));
-        bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.kept } else { 0 };
+        bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.before_compaction } else { 0 };
     }
     for (place, message) in view.messages.into_iter().enumerate() {
         match &message.role {
@@ -91,7 +91,7 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
     out
 }
 
-/// What a user message says; `bare` leaves out what is attached.
+/// Converts a user message; `bare` leaves out its attachments.
 fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<ModelInput> {
     let one = |content: &Content| match content {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
@@ -109,16 +109,16 @@ fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<ModelInput> {
     message.parts.iter().filter_map(|part| one(&part.content)).collect()
 }
 
-/// What stands in the place of an attachment for which there is no room.
+/// Returns the replacement of an attachment that was taken out to make room.
 pub(super) fn left_out(file: &File) -> String {
     let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
     format!("[{name} ({}) was attached here; it was taken out to make room]", file.mime)
 }
 
-/// An attachment the model can take, or words about one it cannot.
+/// Converts an attachment, or describes it if the model does not accept it.
 fn attached(file: &File, frame: &Frame) -> ModelInput {
     let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
-    let words = match (&file.data, attachment(file, frame)) {
+    let text = match (&file.data, attachment(file, frame)) {
         (_, Some(attachment)) => return ModelInput::File(attachment),
         (Some(_), None) if file.refused => {
             format!("[{name} ({}) was attached; it was refused and is not sent any more]", file.mime)
@@ -131,7 +131,7 @@ fn attached(file: &File, frame: &Frame) -> ModelInput {
             None => format!("[The user refers to {name}]"),
         },
     };
-    ModelInput::Text(words.into())
+    ModelInput::Text(text.into())
 }
 
 fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
@@ -141,19 +141,22 @@ fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
             mime.starts_with("image/") && frame.model.images.get() || mime.starts_with("audio/") && frame.model.audio
         }
     };
-    let data = file.data.as_ref().filter(|_| able && !file.refused)?;
+    if !able || file.refused {
+        return None;
+    }
+    let data = file.data.as_ref()?;
     Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })
 }
 
 fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<ModelOutput>, Vec<CallResult>) {
     let same = assistant.model.provider == frame.model.id.provider && assistant.model.model == frame.model.id.model;
-    let kept = |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
+    let own_metadata = |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
     let mut outputs = Vec::new();
     let mut results = Vec::new();
     for part in message.answer() {
         match &part.content {
             Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => {
-                outputs.push(ModelOutput::Text { text: text.text.to_string(), provider: kept(&text.provider) });
+                outputs.push(ModelOutput::Text { text: text.text.to_string(), provider: own_metadata(&text.provider) });
             }
             Content::Reasoning(reasoning) if same => {
                 outputs.push(ModelOutput::Reasoning {
@@ -166,29 +169,29 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Mode
                 outputs.push(ModelOutput::Call {
                     id: call.call.share(),
                     provider_id: call.provider_id.clone(),
-                    name: named(&call.tool),
+                    name: valid_name(&call.tool),
                     arguments,
-                    provider: kept(&call.provider),
+                    provider: own_metadata(&call.provider),
                 });
                 results.push(result(call, frame));
             }
             _ => {}
         }
     }
-    // Reasoning alone is not an answer: providers refuse it.
+    // Providers reject an answer that consists of reasoning only.
     if outputs.iter().all(|output| matches!(output, ModelOutput::Reasoning { .. })) {
         outputs.clear();
     }
     (outputs, results)
 }
 
-/// A tool's name as every provider takes it. A model may call anything; a history with a name that no tool
-/// can have would be refused as a whole, and with every request that follows.
-fn named(tool: &str) -> String {
-    /// What providers take, and what the names of servers' tools are cut to.
-    const LONGEST: usize = 64;
+/// Returns a tool's name in a form that every provider accepts. A model may call any name, and a
+/// history with an invalid name would be rejected as a whole, with every request that follows.
+fn valid_name(tool: &str) -> String {
+    /// The limit of providers, to which the names of MCP tools are cut as well.
+    const MAX_NAME_BYTES: usize = 64;
     let mut name = text::plain(tool).into_owned();
-    name.truncate(LONGEST);
+    name.truncate(MAX_NAME_BYTES);
     if name.is_empty() { InvalidTool::NAME.to_owned() } else { name }
 }
 
@@ -200,17 +203,20 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
         CallState::Completed(done) => (done.output.clone(), false, &done.attachments),
         CallState::Failed { error, .. } => (error.as_str().into(), true, &[]),
     };
-    let blind = files.iter().filter(|file| attachment(file, frame).is_none());
-    let words = |file: &File| match file.refused {
-        true => format!("\n[{} was refused by the provider, so it is not here]", file.mime),
-        false => format!("\n[{} cannot look at {}, so it is not here]", frame.model.name, file.mime),
+    let unreadable = files.iter().filter(|file| attachment(file, frame).is_none());
+    let replacement = |file: &File| {
+        if file.refused {
+            format!("\n[{} was refused by the provider, so it is not here]", file.mime)
+        } else {
+            format!("\n[{} cannot look at {}, so it is not here]", frame.model.name, file.mime)
+        }
     };
-    let blind: String = blind.map(words).collect();
+    let replacements: String = unreadable.map(replacement).collect();
     CallResult {
         id: call.call.share(),
         provider_id: call.provider_id.clone(),
-        name: named(&call.tool),
-        text: if blind.is_empty() { text } else { format!("{text}{blind}").into() },
+        name: valid_name(&call.tool),
+        text: if replacements.is_empty() { text } else { format!("{text}{replacements}").into() },
         failed,
         attachments: files.iter().filter_map(|file| attachment(file, frame)).collect(),
     }

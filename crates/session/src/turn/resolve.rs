@@ -1,4 +1,4 @@
-//! Calls as they are meant: by the names that tools and arguments have elsewhere.
+//! Resolution of calls that use other agents' names for tools and arguments.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use events::ToolKind;
 use tools::{AnyTool, CallDescription, ToolContext, accept};
 use transcript::Call;
 
-/// A call as it is meant.
+/// A call with the names of this program.
 pub(super) struct ResolvedCall {
     pub(super) call: Call,
-    /// None where the model was offered no such tool.
+    /// The tool; `None` if the model was not offered one with this name.
     pub(super) tool: Option<Arc<dyn AnyTool>>,
-    /// What the model should know about that.
+    /// Notes for the model about corrected names.
     pub(super) notes: Vec<String>,
-    /// Why the arguments are none.
+    /// The reason why the arguments are invalid.
     pub(super) wrong: Option<String>,
-    /// Its kind of work, where another one was announced.
+    /// The kind of the call, if another one was announced.
     pub(super) kind: Option<ToolKind>,
     pub(super) description: Option<CallDescription>,
-    /// The bytes of its arguments.
+    /// The size of the arguments, in bytes.
     pub(super) size: usize,
-    /// Whether it may run beside others.
-    pub(super) beside: bool,
+    /// Whether the call may run in parallel with others.
+    pub(super) is_concurrent: bool,
 }
 
-/// Takes the calls of a message as they are meant, on a thread: their arguments may be large.
+/// Resolves the calls of a message on the thread pool, because their arguments may be large.
 pub(super) async fn resolved(scope: &TurnContext, frame: &Frame, calls: Vec<Call>) -> Vec<ResolvedCall> {
     let tools = frame.tools.clone();
     let several = calls.len() > 1;
@@ -40,7 +40,7 @@ pub(super) async fn resolved(scope: &TurnContext, frame: &Frame, calls: Vec<Call
             let mut resolved = resolve(&tools, call);
             if let Some(tool) = &resolved.tool {
                 let input = &resolved.call.input;
-                resolved.beside = if several { tool.beside(input, &context) } else { tool.concurrent() };
+                resolved.is_concurrent = if several { tool.beside(input, &context) } else { tool.concurrent() };
                 resolved.description = tool.describe(input, &context);
             }
             resolved
@@ -50,8 +50,8 @@ pub(super) async fn resolved(scope: &TurnContext, frame: &Frame, calls: Vec<Call
     .await
 }
 
-/// Takes a call as it is meant: by the names that tools and arguments have elsewhere. From here on it is
-/// that call: what is judged, shown, run and kept is one.
+/// Resolves a call that uses other agents' names for the tool or its arguments. The resolved call
+/// is the one that is checked, shown, run and stored.
 fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
     let mut notes = Vec::new();
     let mut wrong = None;
@@ -82,5 +82,5 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
     }
     let kind = Some(call.kind).filter(|kind| *kind != announced);
     let size = call.input.to_string().len();
-    ResolvedCall { call, tool, notes, wrong, kind, description: None, size, beside: true }
+    ResolvedCall { call, tool, notes, wrong, kind, description: None, size, is_concurrent: true }
 }

@@ -1,4 +1,4 @@
-//! When a failed request is repeated, and how long to wait before.
+//! Decides whether a failed request is repeated, and after which delay.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 
 use providers::Error;
 
-/// How often a request is repeated at most.
+/// The maximum number of repetitions of a request.
 pub const LIMIT: u32 = 5;
 
-/// The longest wait a provider may ask for. Longer ones end the turn with the time it named.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest delay that a provider may request. A longer one ends the turn with the requested
+/// time in the error.
+const MAX_REQUESTED_DELAY: Duration = Duration::from_secs(60);
 
-/// The waits between attempts: 2 s, doubling, with jitter, at most 30 s each.
+/// The delays between attempts: 2 s, doubling, with jitter, at most 30 s each.
 pub struct Backoff {
     waits: backon::ExponentialBackoff,
 }
@@ -29,14 +30,15 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long to wait before asking again; none: give up. The provider's own wish wins over ours.
+    /// Returns the delay before the next attempt; `None` to give up. A delay requested by the
+    /// provider takes precedence.
     pub fn after(&mut self, error: &Error) -> Option<Duration> {
         if !error.is_transient() {
             return None;
         }
         let ours = self.waits.next()?;
         match error.after() {
-            Some(theirs) if theirs > PATIENCE => None,
+            Some(theirs) if theirs > MAX_REQUESTED_DELAY => None,
             Some(theirs) => Some(theirs),
             None => Some(ours),
         }
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_providers_wish_is_honoured_up_to_a_limit() {
+    fn requested_delay_is_respected_up_to_limit() {
         let limited = |after| Error::RateLimited { message: "x".into(), after };
         let mut waits = Backoff::default();
         assert_eq!(waits.after(&limited(Some(Duration::from_secs(7)))), Some(Duration::from_secs(7)));
@@ -56,9 +58,9 @@ mod tests {
         assert_eq!(waits.after(&Error::Auth("x".into())), None);
     }
 
-    /// Processes that failed together must not all come back together.
+    /// Processes that failed at the same time must not all retry at the same time.
     #[test]
-    fn no_two_wait_alike() {
+    fn delays_are_random() {
         let times = || {
             let mut waits = Backoff::default();
             std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect::<Vec<_>>()
@@ -67,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn it_gives_up_after_five() {
+    fn backoff_gives_up_after_five_attempts() {
         let mut waits = Backoff::default();
         let times: Vec<_> = std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect();
         assert_eq!(times.len(), LIMIT as usize);

@@ -1,12 +1,12 @@
-//! One prompt to its stop.
+//! The loop of a turn, from its prompt to its end.
 
 use super::budget::{self, Remaining};
 use super::change_recorder::StepChanges;
 use super::frame::{self, Frame};
-use super::next::{self, CompactionTrigger, Limits, Next};
+use super::next::{self, CompactionTrigger, Limits, NextAction};
 use super::note::{add, note, put};
 use super::{
-    History, Outcome, TurnContext, compact, hooks, jobs, pictures, prune, release, remind, request, size, step, subtask,
+    History, Outcome, TurnContext, compact, evict, hooks, jobs, pictures, prune, remind, request, size, step, subtask,
 };
 use base::text;
 use events::{Event, Severity, Status};
@@ -15,46 +15,45 @@ use project::agent::Agent;
 use prompts::CONTENTS_OF;
 use transcript::{Content, Fault, FaultKind, Message, Text};
 
-/// Runs the turn whose prompt is the history's last message. Everything that happens is told and
-/// kept as it happens; the history comes back with it.
+/// Runs the turn whose prompt is the history's last message. Events are sent and messages are
+/// stored as they arise; the history is returned with the outcome.
 pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let mut outcome = make_steps(&mut history, &scope).await;
     let mut sent_on = 0;
-    while let Some(words) = hooks::ended(&history, &scope, &outcome, sent_on).await {
+    while let Some(prompt) = hooks::ended(&history, &scope, &outcome, sent_on).await {
         let Ok(frame) = frame::freeze(&scope, false, &history) else { break };
-        add(&mut history, &scope, &frame, remind::note(&words)).await;
+        add(&mut history, &scope, &frame, remind::note(&prompt)).await;
         sent_on += 1;
         outcome = make_steps(&mut history, &scope).await;
     }
     prune::prune(&mut history, &scope).await;
-    release::let_go(&mut history, &scope).await;
+    evict::evict(&mut history, &scope).await;
     scope.outlet.event(Event::Status(Status::Idle)).await;
     (history, outcome)
 }
 
-/// Summarises the history because the user wants it, keeping above all what they say.
+/// Summarises the history at the user's request, with an optional focus.
 pub async fn summarise(history: &mut History, scope: &TurnContext, focus: Option<String>) -> Outcome {
     let made = match frame::freeze(scope, false, history) {
         Ok(frame) => compact::compact(history, scope, &frame, CompactionTrigger::Asked, focus).await,
         Err(fault) => Err(Outcome::Failed(fault)),
     };
-    release::let_go(history, scope).await;
+    evict::evict(history, scope).await;
     made.map_or_else(|outcome| outcome, |()| Outcome::Ended)
 }
 
-/// Which limit has ended the turn, for the user.
+/// Returns the notice about the limit that has ended the turn.
 pub fn limit(history: &History, scope: &TurnContext) -> Event {
-    let most = scope.project.settings.budget.cost;
-    let title = match most.filter(|_| scope.budget.is_empty(most)) {
-        Some(most) => budget::spent(most),
-        None => next::steps(history),
+    let title = match scope.project.settings.budget.cost {
+        Some(max) if scope.budget.is_empty(Some(max)) => budget::spent(max),
+        _ => next::steps(history),
     };
     let details = Some("Say \"go on\" to let it continue.".to_owned());
     Event::Notice { severity: Severity::Warning, title, details }
 }
 
-/// Makes steps until there are no more to make. What they changed is entered by then.
+/// Makes steps until the turn ends. Their file changes are in the history afterwards.
 async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
     let mut changed = None;
     let outcome = steps(history, scope, &mut changed).await;
@@ -65,7 +64,7 @@ async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
     outcome
 }
 
-/// Says with the prompt what was interrupted before it.
+/// Adds a note about interrupted work to the prompt that follows it.
 async fn interrupted(history: &mut History, scope: &TurnContext) {
     if let Some(note) = remind::interrupted(history)
         && let Some(prompt) = history.messages.last_mut()
@@ -76,12 +75,13 @@ async fn interrupted(history: &mut History, scope: &TurnContext) {
     }
 }
 
-/// `changed` is what the last step changed, as long as that is not entered.
+/// Makes steps until the turn ends. `changed` contains the file changes of the last step until they
+/// are entered.
 async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<StepChanges>) -> Outcome {
     let mut asked = None;
-    // A step was made for the last words, because all the money is spent.
+    // Whether the last step without budget has been made, for the model's final text.
     let mut spoken_last = false;
-    // Before anything is summarised or handed on: it is about what came before the prompt.
+    // Before a compaction or a subtask, because the note is about the work before the prompt.
     interrupted(history, scope).await;
     loop {
         if scope.cancelled.is_cancelled() || scope.leaving.is_cancelled() {
@@ -95,26 +95,28 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
             Err(fault) => return Outcome::Failed(fault),
         };
         let limits = limits(scope, &agent, spoken_last);
-        let next = next::next(history, &limits);
-        if !matches!(next, Next::Step { .. }) {
+        let next = next::decide_next(history, &limits);
+        if !matches!(next, NextAction::Step { .. }) {
             step::enter(history, scope, changed.take()).await;
         }
         let (made, last) = match next {
-            Next::Finish(outcome) => return outcome,
-            work @ (Next::Subtask | Next::LeaveOut | Next::Insist | Next::Resume | Next::GoOn) => {
-                match aside(&work, history, scope).await {
-                    Ok(()) => continue,
-                    Err(fault) => return Outcome::Failed(fault),
-                }
-            }
-            // What the user said meanwhile comes with the turn it belongs to.
-            Next::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
-            Next::Step { made, last } => (made, last),
-            // What is old goes first; where that is enough, nothing needs to be summarised.
-            Next::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
-            Next::Compact(why) => {
+            NextAction::Finish(outcome) => return outcome,
+            work @ (NextAction::Subtask
+            | NextAction::LeaveOut
+            | NextAction::Insist
+            | NextAction::Resume
+            | NextAction::GoOn) => match aside(&work, history, scope).await {
+                Ok(()) => continue,
+                Err(fault) => return Outcome::Failed(fault),
+            },
+            // A message sent meanwhile comes with its own turn.
+            NextAction::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
+            NextAction::Step { made, last } => (made, last),
+            // Old results are cleared first; if that is enough, no summary is needed.
+            NextAction::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
+            NextAction::Compact(why) => {
                 asked = None;
-                match make_room(history, scope, &limits, why).await {
+                match compact_to_continue(history, scope, &limits, why).await {
                     Ok(()) => continue,
                     Err(outcome) => return outcome,
                 }
@@ -130,7 +132,7 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
             asked = None;
             step::enter(history, scope, changed.take()).await;
             if !prune::prune(history, scope).await
-                && let Err(outcome) = make_room(history, scope, &limits, CompactionTrigger::Full).await
+                && let Err(outcome) = compact_to_continue(history, scope, &limits, CompactionTrigger::Full).await
             {
                 return outcome;
             }
@@ -145,7 +147,7 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
     }
 }
 
-/// Why a turn ends whose conversation cannot be saved.
+/// Returns the fault of a turn whose conversation cannot be saved.
 fn exhausted() -> Fault {
     Fault {
         kind: FaultKind::Store,
@@ -154,32 +156,32 @@ fn exhausted() -> Fault {
     }
 }
 
-/// Does what stands between two steps and asks no model itself.
-async fn aside(work: &Next, history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
-    let words = match work {
-        Next::LeaveOut => return leave_out(history, scope).await,
-        Next::Insist => prompts::reminder::STRUCTURED,
-        Next::Resume => prompts::reminder::CUT_OFF,
-        Next::GoOn => prompts::reminder::GO_ON,
+/// Performs an action between two steps that does not need the model itself.
+async fn aside(work: &NextAction, history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
+    let text = match work {
+        NextAction::LeaveOut => return leave_out(history, scope).await,
+        NextAction::Insist => prompts::reminder::STRUCTURED,
+        NextAction::Resume => prompts::reminder::CUT_OFF,
+        NextAction::GoOn => prompts::reminder::GO_ON,
         _ => return subtask::subtasks(history, scope).await,
     };
     let frame = frame::freeze(scope, false, history)?;
-    add(history, scope, &frame, remind::note(words)).await;
+    add(history, scope, &frame, remind::note(text)).await;
     Ok(())
 }
 
-/// Leaves out the pictures that the provider has just refused, so that the turn can go on.
+/// Leaves out the pictures that the provider has just rejected, so that the turn can continue.
 async fn leave_out(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
     let frame = frame::freeze(scope, false, history)?;
     let fault = history.messages.last().and_then(Message::assistant).and_then(|answer| answer.fault.clone());
     let why = fault.map(|fault| fault.message).unwrap_or_default();
-    let words = pictures::leave_out(history, scope, &frame.model.name, &why).await;
-    add(history, scope, &frame, remind::note(&words)).await;
+    let text = pictures::leave_out(history, scope, &frame.model.name, &why).await;
+    add(history, scope, &frame, remind::note(&text)).await;
     Ok(())
 }
 
-/// Summarises the history, so that the turn can go on.
-async fn make_room(
+/// Summarises the history, so that the turn can continue.
+async fn compact_to_continue(
     history: &mut History,
     scope: &TurnContext,
     limits: &Limits,
@@ -189,39 +191,42 @@ async fn make_room(
         return Err(Outcome::Failed(fault));
     }
     let frame = frame::freeze(scope, false, history).map_err(Outcome::Failed)?;
-    // As before a turn's first step: what was said is on the disk before anything comes of it.
+    // As before a turn's first step: the prompt is stored before it has any effect.
     if let Err(e) = scope.record.flush().await {
         tracing::error!("the conversation is not saved: {e}");
         scope.unsaved(&e).await;
     }
     compact::compact(history, scope, &frame, why, None).await?;
-    release::let_go(history, scope).await;
+    evict::evict(history, scope).await;
     let overflow = why == CompactionTrigger::Refused;
     if hooks::goes_on(scope, &frame, overflow).await { Ok(()) } else { Err(Outcome::Ended) }
 }
 
 fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
     let settings = &scope.project.settings.compaction;
-    // Without a model the step says what is wrong.
-    let model = scope.project.models.find(&frame::model(scope, agent)).ok().filter(|_| settings.auto);
+    // If there is no model, the step reports the error.
+    let model = if settings.auto { scope.project.models.find(&frame::model(scope, agent)).ok() } else { None };
     let budget = scope.project.settings.budget;
+    let money = if !scope.budget.is_empty(budget.cost) {
+        Remaining::Left
+    } else if spoken_last {
+        Remaining::Over
+    } else {
+        Remaining::Spent
+    };
     Limits {
         steps: Some(agent.steps.map_or(budget.steps, |steps| steps.min(budget.steps))),
-        money: match scope.budget.is_empty(budget.cost) {
-            false => Remaining::Left,
-            true if spoken_last => Remaining::Over,
-            true => Remaining::Spent,
-        },
+        money,
         continue_on_deny: scope.goes_on_after_rejection(),
         usable: model.map(|(model, _)| model.usable(settings.reserved)),
     }
 }
 
-/// A frame that leaves room for words in the model's window.
+/// Returns the frame if it leaves room for messages in the model's window.
 fn fitting(frame: Frame) -> Result<Frame, Fault> {
-    /// No larger window was ever filled by a system prompt.
-    const SMALL: u64 = 64_000;
-    if let Some(window) = frame.model.context.filter(|window| *window < SMALL) {
+    /// The window size from which the system prompt is assumed to fit.
+    const SMALL_WINDOW_TOKENS: u64 = 64_000;
+    if let Some(window) = frame.model.context.filter(|window| *window < SMALL_WINDOW_TOKENS) {
         let fixed = fixed(&frame);
         if fixed >= window {
             return Err(compact::too_small(&frame.model, fixed, 0));
@@ -230,15 +235,15 @@ fn fitting(frame: Frame) -> Result<Frame, Fault> {
     Ok(frame)
 }
 
-/// What every request of this frame takes, in tokens.
+/// Returns the size of the system prompt and the tools, in tokens.
 fn fixed(frame: &Frame) -> u64 {
     size::fixed(&request::request(&History::default(), frame, ""))
 }
 
 /// Adds the notes that belong before this step.
 async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, made: u32, last: bool) {
-    if let Some(words) = remind::switched(history, &frame.agent.name) {
-        note(history, scope, frame, &words).await;
+    if let Some(text) = remind::switched(history, &frame.agent.name) {
+        note(history, scope, frame, &text).await;
     }
     match made {
         _ if !last => {}
@@ -248,15 +253,15 @@ async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, ma
     resources(history, scope, frame).await;
 }
 
-/// Tells of resources of servers that have changed since they were read: what they hold now is data, and stands
-/// beside the note.
+/// Notifies the model of MCP resources that have changed since they were read. Their contents are
+/// data, and are added as a part of their own after the note.
 async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
     let servers = &scope.resources.servers;
     for changed in servers.changed_resources(&frame.agent.rules, &scope.cancelled).await {
         let ChangedResource { server, uri, now } = changed;
-        let words = prompts::reminder::RESOURCE_CHANGED;
-        let words = words.replace("{uri}", &text::title(&uri)).replace("{server}", &text::title(&server));
-        note(history, scope, frame, &words).await;
+        let text = prompts::reminder::RESOURCE_CHANGED;
+        let text = text.replace("{uri}", &text::title(&uri)).replace("{server}", &text::title(&server));
+        note(history, scope, frame, &text).await;
         if let Some(now) = now {
             let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
             let text = Text { text: text.into(), synthetic: true, ..Text::default() };

@@ -1,5 +1,5 @@
-//! How large things are, in tokens, before a provider has counted them: four bytes each. Used to
-//! decide, and wherever a person sees such a number it says "about".
+//! Estimated sizes in tokens, at four bytes each, for content that no provider has counted. Used
+//! for decisions; texts for users call such a number approximate.
 
 use super::History;
 use super::view;
@@ -7,22 +7,22 @@ use providers::Request;
 use providers::request::{ModelInput, ModelMessage, ModelOutput};
 use transcript::{Call, CallState, Content, Message, Usage};
 
-/// What an image or a document takes, roughly; its bytes say nothing about it.
-const ATTACHMENT: u64 = 1_500;
+/// The estimated size of an image or a document, in tokens; its bytes are no measure of it.
+const ATTACHMENT_TOKENS: u64 = 1_500;
 
 pub fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
-/// A message with the results of its calls.
+/// Returns the size of a message with the results of its calls.
 pub fn message(message: &Message) -> u64 {
     message.answer().iter().map(|part| content(&part.content)).sum()
 }
 
-/// A message without what is attached to it.
-pub fn words(message: &Message) -> u64 {
-    let word = |content: &&Content| !matches!(content, Content::File(_));
-    message.answer().iter().map(|part| &part.content).filter(word).map(content).sum()
+/// Returns the size of a message without its attachments.
+pub fn without_attachments(message: &Message) -> u64 {
+    let is_inline = |content: &&Content| !matches!(content, Content::File(_));
+    message.answer().iter().map(|part| &part.content).filter(is_inline).map(content).sum()
 }
 
 fn content(content: &Content) -> u64 {
@@ -30,13 +30,13 @@ fn content(content: &Content) -> u64 {
         Content::Text(text) if text.ignored => 0,
         Content::Text(text) => tokens(text.text.len()),
         Content::Reasoning(reasoning) => tokens(reasoning.text.len()),
-        Content::File(file) => file.data.as_ref().map_or(0, |_| ATTACHMENT),
+        Content::File(file) => file.data.as_ref().map_or(0, |_| ATTACHMENT_TOKENS),
         Content::Tool(call) => tokens(call.tool.len() + call.input.to_string().len()) + result(call),
         _ => 0,
     }
 }
 
-/// The result of a call, as long as it is in view.
+/// Returns the size of a call's result that is in view.
 pub fn result(call: &Call) -> u64 {
     match &call.state {
         CallState::Completed(done) if done.cleared.is_some() => 0,
@@ -46,16 +46,16 @@ pub fn result(call: &Call) -> u64 {
     }
 }
 
-/// What a finished call's output takes.
+/// Returns the size of a completed call's output.
 pub fn output(done: &transcript::Completed) -> u64 {
-    tokens(done.output.len()) + ATTACHMENT * done.attachments.len() as u64
+    tokens(done.output.len()) + ATTACHMENT_TOKENS * done.attachments.len() as u64
 }
 
 pub fn request(request: &Request) -> u64 {
     fixed(request) + request.messages.iter().map(asked).sum::<u64>()
 }
 
-/// What every request of a session takes, whatever was said: system prompt and tools.
+/// Returns the size of the system prompt and the tools, which every request contains.
 pub fn fixed(request: &Request) -> u64 {
     let tools = request.tools.iter().map(|tool| tool.description.len() + tool.schema.to_string().len());
     tokens(request.system.iter().map(String::len).sum::<usize>() + tools.sum::<usize>())
@@ -72,7 +72,7 @@ fn asked(message: &ModelMessage) -> u64 {
             })
             .sum(),
         ModelMessage::Results(results) => {
-            results.iter().map(|r| tokens(r.text.len()) + ATTACHMENT * r.attachments.len() as u64).sum()
+            results.iter().map(|r| tokens(r.text.len()) + ATTACHMENT_TOKENS * r.attachments.len() as u64).sum()
         }
     }
 }
@@ -80,12 +80,12 @@ fn asked(message: &ModelMessage) -> u64 {
 fn input(input: &ModelInput) -> u64 {
     match input {
         ModelInput::Text(text) => tokens(text.len()),
-        ModelInput::File(_) => ATTACHMENT,
+        ModelInput::File(_) => ATTACHMENT_TOKENS,
     }
 }
 
-/// How much of the window the next request takes: what the provider counted last, and an estimate of
-/// what came, and went, since. 0 as long as it has counted nothing.
+/// Returns the size of the next request: the last count of the provider, corrected by an estimate
+/// of later additions and removals. 0 if the provider has not reported usage.
 pub fn load(history: &History) -> u64 {
     let since = view::compacted(history).map_or(0, |(_, summary)| summary + 1);
     let messages = &history.messages[since..];
@@ -104,8 +104,8 @@ pub fn load(history: &History) -> u64 {
     (counted.usage.context() + results + later).saturating_sub(gone.sum())
 }
 
-/// How full the context is, for people: what the provider counted last, or what a compaction left
-/// since. None before the first answer.
+/// Returns the size of the context for display: the last count of the provider, or the estimate
+/// after a later compaction. `None` before the first answer.
 pub fn used(history: &History) -> Option<u64> {
     let compacted = view::compacted(history);
     let since = compacted.map_or(0, |(_, summary)| summary + 1);

@@ -1,7 +1,7 @@
-//! One step: ask the model, fold what comes into parts, make the calls it asked for.
+//! One step: requests an answer, collects its deltas into message parts, and makes its calls.
 //!
-//! Calls start when the answer is complete, not while it streams: an answer that breaks off half-way
-//! is asked for again, and a tool must not have run for an answer that never was.
+//! Calls start when the answer is complete, not while it streams: an answer that breaks off is
+//! requested again, and no tool may run for an answer that never became complete.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -28,30 +28,34 @@ use transcript::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };
 
-/// How long a growing part may stay unwritten in the store: a short one, and any.
-const SAVE_EVERY: Duration = Duration::from_millis(100);
-const SAVE_AT_LAST: Duration = Duration::from_secs(1);
+/// The minimum time between two saves of a growing part, while it is short.
+const SAVE_INTERVAL: Duration = Duration::from_millis(100);
+/// The maximum time that a growing part stays unsaved.
+const MAX_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many bytes of a growing part may stay unwritten in the store, whatever the time; of a very long one,
-/// which share of it. They are lost where the process is killed.
-const UNSAVED: usize = 64 << 10;
-const SHARE: usize = 16;
+/// Bytes of a growing part that may be unsaved, whatever the time. They are lost if the process is
+/// killed.
+const MAX_UNSAVED_BYTES: usize = 64 << 10;
+/// The divisor of a very long part's length that gives the bytes that may be unsaved.
+const UNSAVED_SHARE: usize = 16;
 
-/// How long nothing may come before what came is written, whatever its length: what the editor shows
-/// survives the end of the process, also where the model has fallen silent. Longer than the pause between two pieces of
-/// a slow answer, each of which would be written by itself otherwise.
-const SILENCE: Duration = Duration::from_millis(500);
+/// The pause in an answer after which it is saved, whatever its length, so that the text on the
+/// screen survives the process even if the model stalls. Longer than the pause between two deltas
+/// of a slow answer, which would be saved one by one otherwise.
+const SAVE_PAUSE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Words are sent on in pieces of at most this many bytes, so that no line grows large.
-const PIECE: usize = 16 << 10;
+/// The size from which collected text is sent without waiting for more, so that no line becomes
+/// large.
+const MAX_DELTA_BYTES: usize = 16 << 10;
 
-/// What becomes of the calls of an answer that never became complete.
+/// The result of calls in an incomplete answer.
 const BROKEN_OFF: &str = "The call was not made: the answer broke off.";
 
 /// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
-/// shown before the prompt is on the disk. `asked` is the request of the step before it, and of this
-/// one afterwards: what was written of it need not be written again. `changed` is what the step before it changed,
-/// which is found out while the model thinks, and afterwards what this one did.
+/// shown before the prompt is stored. `asked` is the request of the step before, and is set to the
+/// request of this one: the encoded part of it is used again. `changed` contains the file changes
+/// of the step before, which are determined while the model answers; it is set to those of this
+/// step.
 pub async fn step(
     history: &mut History,
     scope: &TurnContext,
@@ -87,7 +91,7 @@ pub async fn step(
     let (answered, ()) = tokio::join!(answered, enter(history, scope, changed.take()));
     *asked = Arc::into_inner(request);
     let paid = answered.as_ref().ok().and_then(|end| cost(&frame.model, &end.usage));
-    // Before the calls are made: they may be work for others, who share what is left.
+    // Before the calls are made: they may start subagents, which share the rest of the budget.
     scope.budget.pay(paid);
     if let Ok(end) = &answered {
         hooks::complete(scope, frame, &mut message).await;
@@ -107,7 +111,7 @@ pub async fn step(
             }
             Err(fault) => assistant.fault = Some(fault),
         }
-        // What it set others to do was done for this step.
+        // The cost of its subagents belongs to this step.
         assistant.cost = super::sum(assistant.cost, scope.spent.take());
     }
     scope.record.message(&message).await;
@@ -115,10 +119,11 @@ pub async fn step(
     usage(history, scope, &frame.model).await;
 }
 
-/// Adds what a step changed to its message, and what earlier ones have changed in the background to theirs.
+/// Adds the file changes of a step to its message, and late changes of background jobs to earlier
+/// messages.
 pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<StepChanges>) {
     if let Some(changed) = changed
-        && let Some((message, part)) = changed.kept(scope).await
+        && let Some((message, part)) = changed.into_part(scope).await
         && let Some(message) = history.messages.iter_mut().rev().find(|known| known.id == message)
     {
         message.parts.push(part);
@@ -131,7 +136,7 @@ struct AnswerEnd {
     usage: Usage,
 }
 
-/// Asks until an answer is complete, or it makes no sense to ask again.
+/// Requests an answer until one is complete or another attempt would not help.
 async fn ask(
     scope: &TurnContext,
     frame: &Frame,
@@ -148,13 +153,13 @@ async fn ask(
     loop {
         let mut answer = frame.provider.ask(request.clone()).peekable();
         if first && attempt == 0 && empty == 0 {
-            // The disk and the model work side by side.
+            // The store and the model work in parallel.
             let begun = async { Pin::new(&mut answer).peek().await.is_some() };
             let both = async { tokio::join!(scope.record.flush(), begun) };
             tokio::select! {
                 biased;
                 () = scope.cancelled.cancelled() => {}
-                (flushed, _) = both => kept(scope, flushed).await,
+                                (flushed, _) = both => report_unsaved(scope, flushed).await,
             }
         }
         let first = message.parts.len();
@@ -163,23 +168,24 @@ async fn ask(
             None => return Err(cancelled()),
             Some(Ok(end)) => {
                 refusals.settle(scope, frame).await;
-                let said = message.parts[first..].iter().any(|part| !matches!(part.content, Content::Reasoning(_)));
+                let has_content =
+                    message.parts[first..].iter().any(|part| !matches!(part.content, Content::Reasoning(_)));
                 empty += 1;
-                if said || end.finish == Finish::Refusal || end.finish == Finish::Length || empty > 1 {
+                if has_content || end.finish == Finish::Refusal || end.finish == Finish::Length || empty > 1 {
                     match end.finish {
-                        Finish::Stop if !said => remark(scope, message, EMPTY).await,
-                        Finish::Refusal if !said => remark(scope, message, REFUSED).await,
+                        Finish::Stop if !has_content => remark(scope, message, EMPTY).await,
+                        Finish::Refusal if !has_content => remark(scope, message, REFUSED).await,
                         _ => {}
                     }
                     return Ok(end);
                 }
-                lost(scope, &frame.model, &end.usage);
+                pay_unused(scope, &frame.model, &end.usage);
                 Error::Garbled("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
         };
         tracing::warn!("asking {} failed: {error}", frame.model.id);
-        // Nothing of the answer was there yet.
+        // No part of the answer had arrived.
         if message.parts.len() == first
             && let Some(fewer) = refusals.without(frame, request, &error)
         {
@@ -207,15 +213,15 @@ async fn ask(
 const EMPTY: &str = "(The model gave an empty answer.)";
 const REFUSED: &str = "(The model, or a filter at its provider, refused to answer.)";
 
-/// Says what was rejected, and that the turn ends with it: a client that shows nothing but the answer has one. The
-/// model knows it from the call.
+/// Adds a text that lists the rejected calls and announces the end of the turn, for clients that
+/// show only the answer. The model knows it from the calls.
 pub async fn say_rejected(history: &mut History, scope: &TurnContext) {
     let Some(message) = history.messages.last_mut() else { return };
     let text = next::rejection(message, scope.permissions.attended);
     add_text(scope, message, Text { text: text.into(), ignored: true, ..Text::default() }).await;
 }
 
-/// A turn never ends without a word: an answer without any is said to be so.
+/// Adds a text to an answer without one, because a turn must not end without any text.
 async fn remark(scope: &TurnContext, message: &mut Message, text: &str) {
     add_text(scope, message, Text { text: text.into(), ..Text::default() }).await;
 }
@@ -237,35 +243,37 @@ struct AnswerBuilder<'a> {
     frame: &'a Frame,
     message: &'a mut Message,
     changes: &'a ChangeRecorder,
-    /// The provider's block number → place in `message.parts`.
+    /// Maps the provider's block number to an index of `message.parts`.
     places: HashMap<usize, usize>,
-    /// Arguments of calls, as text so far.
+    /// The arguments of calls received so far, as JSON text.
     arguments: HashMap<usize, String>,
-    /// Words to be sent on: place, and from which byte of the text.
+    /// Unsent text: an index of `message.parts`, and the offset of its first unsent byte.
     fresh: Vec<(usize, usize)>,
-    /// Parts that have changed since they were written.
+    /// Parts that have changed since they were saved.
     unsaved: Vec<usize>,
-    /// When parts were written last, and how long their words were then.
+    /// The time of the last save.
     saved: Instant,
+    /// The length of the saved parts at the last save, in bytes.
     length: usize,
-    /// Words are held back until there are more of them than this, in bytes.
+    /// Text is held back until there is more of it than this, in bytes.
     held: usize,
-    /// Bytes of words that were sent on.
+    /// Bytes of text that were sent.
     sent: usize,
     usage: Usage,
     finish: Option<Finish>,
 }
 
-/// Says so when the prompt could not be kept; the turn goes on in memory.
-async fn kept(scope: &TurnContext, flushed: Result<(), store::Error>) {
+/// Reports that the prompt could not be stored; the turn continues in memory.
+async fn report_unsaved(scope: &TurnContext, flushed: Result<(), store::Error>) {
     if let Err(e) = flushed {
         tracing::error!("the prompt is not saved: {e}");
         scope.unsaved(&e).await;
     }
 }
 
-/// Reads one answer to its end. None when the user cancelled. Of an answer that follows one that broke off nothing is
-/// shown until it has come further than the `shown` bytes of words before it: half an answer is not shown twice.
+/// Reads one answer to its end. Returns `None` if the user cancelled. After an answer that broke
+/// off, the next one is shown only when it is longer than the `shown` bytes of text already sent,
+/// so that half an answer is not shown twice.
 async fn fold(
     scope: &TurnContext,
     frame: &Frame,
@@ -295,11 +303,11 @@ async fn fold(
             biased;
             () = scope.cancelled.cancelled() => {
                 folded.save(true).await;
-                lost(scope, &frame.model, &folded.usage);
+                pay_unused(scope, &frame.model, &folded.usage);
                 return None;
             }
             delta = answer.next() => delta,
-            () = tokio::time::sleep(SILENCE), if !folded.unsaved.is_empty() => {
+                        () = tokio::time::sleep(SAVE_PAUSE_INTERVAL), if !folded.unsaved.is_empty() => {
                 folded.save(true).await;
                 continue;
             }
@@ -312,9 +320,9 @@ async fn fold(
                 None
             }
         };
-        // What is already waiting is merged into the same piece; nothing waits for more to come.
+        // Merges deltas that have already arrived, without waiting for more.
         while ended.is_none()
-            && folded.waiting() < PIECE
+            && folded.waiting() < MAX_DELTA_BYTES
             && let Some(next) = answer.next().now_or_never()
         {
             match next {
@@ -328,14 +336,15 @@ async fn fold(
         if let Some(error) = ended {
             break error;
         }
-        // A flood of words is not the only thing that happens.
+        // Lets other tasks run during a long burst of deltas.
         tokio::task::yield_now().await;
     };
     folded.close(failed.is_none() && folded.finish.is_some()).await;
     *shown = folded.sent.max(*shown);
-    let (usage, finish) = (folded.usage, folded.finish);
+    let usage = folded.usage;
+    let finish = folded.finish;
     if failed.is_some() || finish.is_none() {
-        lost(scope, &frame.model, &usage);
+        pay_unused(scope, &frame.model, &usage);
     }
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
@@ -375,7 +384,7 @@ impl AnswerBuilder<'_> {
                 }
                 self.changed(place);
             }
-            // They stand in the words, too.
+            // The text of the answer contains them, too.
             Delta::Found(_) => {}
             Delta::Usage(usage) => self.usage = usage,
             Delta::Finish(finish) => self.finish = Some(finish),
@@ -384,7 +393,7 @@ impl AnswerBuilder<'_> {
 
     async fn call(&mut self, index: usize, id: Option<String>, name: String) {
         if let Some(place) = self.places.get(&index) {
-            // Some dialects repeat the name with every piece, or send the id later.
+            // Some wire formats repeat the name with every delta, or send the id later.
             if let Content::Tool(call) = &mut self.message.parts[*place].content
                 && call.provider_id.is_none()
             {
@@ -445,12 +454,12 @@ impl AnswerBuilder<'_> {
         }
     }
 
-    /// Bytes that have not been sent on.
+    /// Returns the number of unsent bytes.
     fn waiting(&self) -> usize {
-        self.fresh.iter().map(|(place, from)| words(&self.message.parts[*place]).len() - from).sum()
+        self.fresh.iter().map(|(place, from)| text_of(&self.message.parts[*place]).len() - from).sum()
     }
 
-    /// Sends on what is fresh.
+    /// Sends the unsent text, unless it is held back.
     async fn send(&mut self) {
         if self.held > 0 && self.waiting() <= self.held {
             return;
@@ -458,7 +467,7 @@ impl AnswerBuilder<'_> {
         self.held = 0;
         for (place, from) in std::mem::take(&mut self.fresh) {
             let part = &self.message.parts[place];
-            let delta = words(part)[from..].to_owned();
+            let delta = text_of(part)[from..].to_owned();
             if delta.is_empty() {
                 continue;
             }
@@ -471,16 +480,17 @@ impl AnswerBuilder<'_> {
         }
     }
 
-    /// Writes what has changed, now and then; at the end at once. A part is written whole, so a long
-    /// one is written again when it has grown by an eighth or by 64 KiB, or a second has passed.
+    /// Saves changed parts from time to time, or immediately if `now`. A part is saved as a
+    /// whole, so a long one is saved again only when it has grown by an eighth, by more than
+    /// [`MAX_UNSAVED_BYTES`], or when a second has passed.
     async fn save(&mut self, now: bool) {
-        let length: usize = self.unsaved.iter().map(|place| words(&self.message.parts[*place]).len()).sum();
+        let length: usize = self.unsaved.iter().map(|place| text_of(&self.message.parts[*place]).len()).sum();
         let due = || {
             let waited = self.saved.elapsed();
             let fresh = length.saturating_sub(self.length);
-            fresh >= UNSAVED.max(length / SHARE)
-                || waited >= SAVE_AT_LAST
-                || (waited >= SAVE_EVERY && length >= self.length + self.length / 8)
+            fresh >= MAX_UNSAVED_BYTES.max(length / UNSAVED_SHARE)
+                || waited >= MAX_SAVE_INTERVAL
+                || (waited >= SAVE_INTERVAL && length >= self.length + self.length / 8)
         };
         if self.unsaved.is_empty() || !(now || due()) {
             return;
@@ -492,14 +502,14 @@ impl AnswerBuilder<'_> {
         self.saved = Instant::now();
     }
 
-    /// Gives the calls their arguments. Text that is not a JSON object stays text, and the call fails
-    /// with a reason when it is made.
+    /// Sets the arguments of the calls. Text that is not a JSON object remains a string, and
+    /// the call fails with a reason when it is made.
     async fn close(&mut self, whole: bool) {
         if whole {
             self.held = 0;
             self.send().await;
         }
-        // What nobody has seen is not shown later either.
+        // Text that was never shown is dropped.
         for (place, from) in std::mem::take(&mut self.fresh) {
             match &mut self.message.parts[place].content {
                 Content::Text(Text { text, .. }) => text.to_mut().truncate(from),
@@ -527,7 +537,7 @@ impl AnswerBuilder<'_> {
     }
 }
 
-/// The arguments of a call as they were written.
+/// Parses the arguments of a call; text that is not a JSON object is returned as a string.
 fn arguments(json: String) -> Value {
     match serde_json::from_str::<Value>(&json) {
         Ok(value) if value.is_object() => value,
@@ -536,7 +546,7 @@ fn arguments(json: String) -> Value {
     }
 }
 
-fn words(part: &Part) -> &str {
+fn text_of(part: &Part) -> &str {
     match &part.content {
         Content::Text(text) => &text.text,
         Content::Reasoning(reasoning) => &reasoning.text,
@@ -556,16 +566,16 @@ pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
     ))
 }
 
-/// What was asked for and came to nothing is paid for all the same, as far as the provider has counted it: the
-/// next message to be complete has it in its cost.
-pub fn lost(scope: &TurnContext, model: &Model, usage: &Usage) {
+/// Counts the cost of an answer that is not used, as far as its provider reported usage. The next
+/// complete message includes it in its cost.
+pub fn pay_unused(scope: &TurnContext, model: &Model, usage: &Usage) {
     if let Some(dollars) = cost(model, usage).filter(|dollars| *dollars > 0.0) {
         scope.budget.pay(Some(dollars));
         scope.spent.add(dollars);
     }
 }
 
-/// Tells how full the context is now, and what was spent so far.
+/// Sends the current size of the context and the cost so far.
 pub(super) async fn usage(history: &History, scope: &TurnContext, model: &Model) {
     let cost = history.cost();
     let Some(used) = size::used(history) else {

@@ -1,5 +1,5 @@
-//! Work the user gave to a subagent directly, by a command: done before the model is asked, as if the
-//! model had called `task`.
+//! Subtasks: work that a command gives to a subagent directly. It is done before the model is
+//! asked, as if the model had called `task`.
 
 use std::sync::Arc;
 
@@ -19,14 +19,15 @@ struct SubtaskInput {
     model: Option<ModelRef>,
 }
 
-/// Does what the last message, the user's, gives to subagents.
+/// Runs the subtasks of the last message, a prompt.
 ///
 /// # Errors
-/// A fault for the user when the agent or the model that should go on is not available.
+/// A fault for the user if the agent or the model of the turn is not available.
 pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
     let Some(prompt) = history.messages.last() else { return Ok(()) };
     let parent = prompt.id.clone();
-    let (mut work, mut files): (Vec<SubtaskInput>, Vec<File>) = (Vec::new(), Vec::new());
+    let mut work: Vec<SubtaskInput> = Vec::new();
+    let mut files: Vec<File> = Vec::new();
     for part in &prompt.parts {
         match &part.content {
             Content::Subtask { agent, description, prompt, model } => work.push(SubtaskInput {

@@ -1,4 +1,4 @@
-//! Whole turns with a scripted model, a temporary store and a clock that does not wait. The
+//! Tests of whole turns with a scripted model, a temporary store and a paused clock. The
 //! expectation is the list of events as text.
 
 mod compaction;
@@ -22,7 +22,7 @@ use transcript::{CallState, Fault, FaultKind, Finish, Message};
 pub(crate) use stage::{Played, Stage, full, paired};
 
 #[tokio::test(start_paused = true)]
-async fn words_are_told_as_they_come() {
+async fn answer_is_sent_as_text() {
     let mut stage = Stage::new([ScriptedAnswer::text("hello")]);
     let played = stage.play("hi").await;
     assert_eq!(played.events, ["text: hello"]);
@@ -30,7 +30,7 @@ async fn words_are_told_as_they_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_announced_shown_run_and_answered() {
+async fn call_is_announced_shown_run_and_answered() {
     let mut stage = Stage::new([ScriptedAnswer::calls(&[("list", json!({}))]), ScriptedAnswer::text("empty")]);
     let played = stage.play("look").await;
     let expected = ["call: list", "shown: List .", "running"];
@@ -41,7 +41,7 @@ async fn a_call_is_announced_shown_run_and_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
+async fn request_begins_with_previous_one_and_pairs_its_calls() {
     let mut stage = Stage::new([
         ScriptedAnswer::calls(&[("list", json!({})), ("nosuch", json!({})), ("read", json!({"filePath": "missing"}))]),
         ScriptedAnswer::text("done"),
@@ -52,17 +52,17 @@ async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
     let asked = stage.model.asked();
     for pair in asked.windows(2) {
         assert_eq!(pair[1].messages[..pair[0].messages.len()], pair[0].messages[..]);
-        // Each turn of a stage has a session of its own, and so another scratch directory.
+        // Each turn of a fixture has its own session, and so another scratch directory.
         let system = |n: usize| pair[n].system.iter().map(|block| block.split("/scratch/").next()).collect::<Vec<_>>();
         assert_eq!(system(1), system(0));
         assert_eq!(pair[1].tools, pair[0].tools);
     }
     paired(&asked);
-    assert_eq!(stage.model.follows(), [false, true, false], "what was written is kept from step to step, not longer");
+    assert_eq!(stage.model.follows(), [false, true, false], "the encoded body is reused within a turn only");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_model_got_wrong_it_is_told() {
+async fn mistakes_are_reported_to_model() {
     let broken = ScriptedAnswer::from_iter([
         Delta::Call { index: 0, id: None, name: "read".into() },
         Delta::Arguments { index: 0, json: "{\"filePath\":".into() },
@@ -70,14 +70,15 @@ async fn what_the_model_got_wrong_it_is_told() {
     ]);
     let mut stage = Stage::new([broken, ScriptedAnswer::calls(&[("fly", json!({}))]), ScriptedAnswer::text("sorry")]);
     let played = stage.play("go").await;
-    let told: Vec<_> = played.events.iter().filter(|e| e.starts_with("failed")).collect();
-    assert!(told[0].contains("not a JSON object"), "{told:?}");
-    assert!(told[1].contains("no tool named \"fly\"") && told[1].contains("bash"), "{told:?}");
+    let failures: Vec<_> = played.events.iter().filter(|e| e.starts_with("failed")).collect();
+    assert!(failures[0].contains("not a JSON object"), "{failures:?}");
+    assert!(failures[1].contains("no tool named \"fly\""), "{failures:?}");
+    assert!(failures[1].contains("bash"), "{failures:?}");
     assert_eq!(played.outcome, Outcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_attempt_is_repeated_and_left_out_of_the_next_request() {
+async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
     let limited = Error::RateLimited { message: "slow down".into(), after: Some(Duration::from_secs(12)) };
     let mut stage = Stage::new([
         ScriptedAnswer::text("half an ans").then_fails(limited),
@@ -89,19 +90,19 @@ async fn a_failed_attempt_is_repeated_and_left_out_of_the_next_request() {
     assert_eq!(before.elapsed().as_secs(), 12);
     assert_eq!(played.events, ["text: half an ans", "retry 1: slow down", "text: whole answer"]);
     stage.play("sure?").await;
-    let request::ModelMessage::Assistant(said) = &stage.model.asked()[2].messages[1] else { panic!("an answer") };
-    assert_eq!(said.len(), 1, "{said:?}");
+    let request::ModelMessage::Assistant(outputs) = &stage.model.asked()[2].messages[1] else { panic!("an answer") };
+    assert_eq!(outputs.len(), 1, "{outputs:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_remains_is_a_fault_with_advice() {
+async fn permanent_failure_is_a_fault_with_advice() {
     let mut stage = Stage::new([ScriptedAnswer::fails(Error::Auth("the key is wrong".into()))]);
     let Outcome::Failed(fault) = stage.play("hi").await.outcome else { panic!("a fault") };
     assert_eq!(fault.kind, FaultKind::Auth);
     assert!(fault.advice.is_some());
     let mut stage = Stage::new((0..6).map(|_| ScriptedAnswer::fails(Error::Network("reset".into()))));
     let played = stage.play("hi").await;
-    assert_eq!(played.events.len(), 5, "five repetitions are told: {:?}", played.events);
+    assert_eq!(played.events.len(), 5, "five repetitions are shown: {:?}", played.events);
     assert!(matches!(played.outcome, Outcome::Failed(_)));
     assert_eq!(stage.model.left(), 0);
     // The session can be used afterwards, and the model sees a valid conversation.
@@ -110,7 +111,7 @@ async fn a_failure_that_remains_is_a_fault_with_advice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_tool_runs_for_an_answer_that_broke_off() {
+async fn calls_of_interrupted_answer_are_not_run() {
     let cut =
         ScriptedAnswer::calls(&[("bash", json!({"command": "touch ran"}))]).then_fails(Error::Network("reset".into()));
     let mut stage = Stage::new([cut, ScriptedAnswer::text("never mind")]);
@@ -152,9 +153,9 @@ async fn cancel_ends_every_wait() {
     }
 }
 
-// Real time: a paused clock runs ahead of a real process, into its time limit.
+// Real time: a paused clock would advance to the time limit of a real process.
 #[tokio::test]
-async fn answers_to_questions_decide() {
+async fn answers_to_questions_are_applied() {
     let ask = [("bash", "*", Action::Ask)];
     let scripts = || [ScriptedAnswer::calls(&[("bash", json!({"command": "echo hi"}))]), ScriptedAnswer::text("ok")];
     let mut once = Stage::new(scripts()).rules(&ask).answering([PermissionReply::Once]);
@@ -162,10 +163,10 @@ async fn answers_to_questions_decide() {
     let mut no = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(Denial::Rejected)]);
     let played = no.play("go").await;
     assert_eq!((played.outcome, no.model.left()), (Outcome::Rejected, 1), "a rejection ends the turn");
-    let words = Denial::Corrected("use ls".into());
-    let mut corrected = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(words)]);
+    let reply = Denial::Corrected("use ls".into());
+    let mut corrected = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(reply)]);
     let played = corrected.play("go").await;
-    assert_eq!((played.outcome, corrected.model.left()), (Outcome::Ended, 0), "words go to the model");
+    assert_eq!((played.outcome, corrected.model.left()), (Outcome::Ended, 0), "the comment goes to the model");
     assert!(played.events.iter().any(|e| e.contains("use ls")), "{:?}", played.events);
     let mut denied = Stage::new(scripts()).rules(&[("bash", "*", Action::Allow), ("bash", "echo *", Action::Deny)]);
     let played = denied.play("go").await;
@@ -174,22 +175,23 @@ async fn answers_to_questions_decide() {
 }
 
 #[tokio::test]
-async fn a_rejection_without_words_says_what_was_rejected() {
+async fn rejection_without_comment_ends_with_list_of_rejected_calls() {
     let call = ScriptedAnswer::calls(&[("bash", json!({"command": "touch x"}))]);
     let mut stage = Stage::new([call, ScriptedAnswer::text("I see.")])
         .rules(&[("bash", "*", Action::Ask)])
         .answering([PermissionReply::No(Denial::Rejected)]);
     let played = stage.play("go").await;
-    let words = "text: You rejected this: touch x. I stopped here, and wait for what you want instead.";
-    assert_eq!(played.events.last().map(String::as_str), Some(words), "{:?}", played.events);
-    played.is_settled("the words are kept");
+    let text = "text: You rejected this: touch x. I stopped here, and wait for what you want instead.";
+    assert_eq!(played.events.last().map(String::as_str), Some(text), "{:?}", played.events);
+    played.is_settled("the text is stored");
     stage.play("why?").await;
     let asked = format!("{:?}", stage.model.asked().last().unwrap().messages);
-    assert!(asked.contains("The user rejected") && !asked.contains("I stopped here"), "{asked}");
+    assert!(asked.contains("The user rejected"), "{asked}");
+    assert!(!asked.contains("I stopped here"), "{asked}");
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_can_answer_is_refused_to_the_model() {
+async fn question_without_user_is_refused_to_model() {
     let no = || std::iter::repeat_n(PermissionReply::No(Denial::Rejected), 9);
     let bash = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
     let ask = [("bash", "touch *", Action::Ask)];
@@ -202,16 +204,16 @@ async fn a_question_that_nobody_can_answer_is_refused_to_the_model() {
     let mut stage = unattended(vec![bash("touch x"), ScriptedAnswer::text("I left it out.")]);
     let played = stage.play("go").await;
     assert_eq!((played.outcome.clone(), stage.model.left()), (Outcome::Ended, 0), "the turn goes on");
-    let told = "failed: Not allowed: the user would be asked first (this is asked unless your settings say otherwise), and nobody can be asked here.";
-    assert!(played.events.iter().any(|event| event.starts_with(told)), "{:?}", played.events);
+    let failure = "failed: Not allowed: the user would be asked first (this is asked unless your settings say otherwise), and nobody can be asked here.";
+    assert!(played.events.iter().any(|event| event.starts_with(failure)), "{:?}", played.events);
     played.is_settled("unanswered");
-    // The same call for the third time, whatever came between.
+    // The same call for the third time, with other calls in between.
     let mut stage = unattended(vec![bash("touch x"), bash("echo a"), bash("touch x"), bash("echo b"), bash("touch x")]);
     let played = stage.play("go").await;
     assert_eq!((played.outcome.clone(), stage.model.left()), (Outcome::Rejected, 0), "{:?}", played.events);
     let end = "text: This was refused too often, because nobody can be asked: touch x. The turn ends here.";
     assert_eq!(played.events.last().map(String::as_str), Some(end));
-    // A model that goes round in circles.
+    // A model that repeats itself.
     let list = || ScriptedAnswer::calls(&[("list", json!({}))]);
     let mut stage = unattended(vec![list(), list(), list(), ScriptedAnswer::text("never said")]);
     let played = stage.play("go").await;
@@ -229,7 +231,7 @@ async fn one_file_is_asked_about_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_third_identical_call_asks() {
+async fn third_identical_call_asks() {
     let call = || ScriptedAnswer::calls(&[("list", json!({}))]);
     let mut stage =
         Stage::new([call(), call(), call(), ScriptedAnswer::text("enough")]).answering([PermissionReply::Once]);
@@ -239,7 +241,7 @@ async fn the_third_identical_call_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_step_limit_is_hard() {
+async fn step_limit_is_hard() {
     let call = |n: u32| ScriptedAnswer::calls(&[("list", json!({ "path": format!("{n}") }))]);
     let mut stage = Stage::new([call(0), ScriptedAnswer::text("had to stop")]);
     stage.settings.agents =
@@ -252,7 +254,7 @@ async fn the_step_limit_is_hard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_model_is_asked_once_more_and_never_ends_in_silence() {
+async fn empty_answer_is_requested_again_and_replaced_by_text() {
     let nothing = || ScriptedAnswer::from_iter([Delta::Finish(Finish::Stop)]);
     let mut stage = Stage::new([nothing(), nothing()]);
     let played = stage.play("hi").await;
@@ -263,7 +265,7 @@ async fn a_silent_model_is_asked_once_more_and_never_ends_in_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_reasons() {
+async fn finish_reason_determines_outcome() {
     let ends = |finish| ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
     for (finish, outcome) in [
         (Finish::Length, Outcome::MaxTokens),
@@ -271,7 +273,8 @@ async fn stop_reasons() {
         (Finish::Other, Outcome::Ended),
         (Finish::Stop, Outcome::Ended),
     ] {
-        // What is cut off at the output limit goes on at first, and so does what stops for no known reason.
+        // An answer that is cut off at the output limit, or stops for an unknown reason, is
+        // continued at first.
         let answers = match finish {
             Finish::Length => 3,
             Finish::Other => 2,
@@ -282,16 +285,17 @@ async fn stop_reasons() {
     }
 }
 
-/// What a limit or a filter cut off is answered and not run, what was complete before it runs, and the turn goes on.
+/// A call that was cut off by a limit or a filter is answered but not run; complete calls before it
+/// run, and the turn continues.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_cut_off_is_not_run() {
+async fn call_that_was_cut_off_is_not_run() {
     let list = |path: &str| ("list", json!({ "path": path }));
-    let words = Delta::Text { index: 9, text: "and so on".into() };
-    // Whether the first and the second call have run.
+    let text = Delta::Text { index: 9, text: "and so on".into() };
+    // Whether each call has run.
     let table = [
         (ScriptedAnswer::calls(&[list(".")]), vec![false]),
         (ScriptedAnswer::calls(&[list("."), list("src")]), vec![true, false]),
-        (ScriptedAnswer::calls(&[list(".")]).then(words), vec![true]),
+        (ScriptedAnswer::calls(&[list(".")]).then(text), vec![true]),
     ];
     for finish in [Finish::Length, Finish::Refusal] {
         for (script, ran) in table.clone() {
@@ -313,7 +317,7 @@ async fn a_call_that_was_cut_off_is_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_meanwhile_are_heard_between_two_steps() {
+async fn message_during_turn_is_received_between_steps() {
     let look = || ScriptedAnswer::calls(&[("list", json!({}))]);
     let mut stage = Stage::new([look(), ScriptedAnswer::text("done")]);
     stage.spoken = watch::channel(true).1;
@@ -325,7 +329,7 @@ async fn words_meanwhile_are_heard_between_two_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_interrupted_is_said_once() {
+async fn interrupted_call_is_reported_once() {
     let mut stage = Stage::new([ScriptedAnswer::calls(&[("bash", json!({"command": "sleep 600"}))])]);
     stage.cancel_at = Some("running");
     stage.play("wait").await;
@@ -336,30 +340,32 @@ async fn what_was_interrupted_is_said_once() {
     stage.play("and then?").await;
     let asked = stage.model.asked();
     let last = |n: usize| format!("{:?}", asked[n].messages.last());
-    assert!(last(0).contains("was interrupted") && last(0).contains("sleep 600"), "{}", last(0));
+    assert!(last(0).contains("was interrupted"), "{}", last(0));
+    assert!(last(0).contains("sleep 600"), "{}", last(0));
     assert!(!last(1).contains("was interrupted"), "{}", last(1));
 }
 
-/// In real time: the disk is waited for.
+/// Runs in real time, because it waits for the disk.
 #[tokio::test]
-async fn what_was_shown_is_kept_although_the_model_falls_silent() {
+async fn shown_text_is_stored_when_model_stalls() {
     let mut stage = Stage::new([ScriptedAnswer::text("half an answer").then_hangs()]);
     let played = stage.play_with("go", |environment, history, scope| {
         Box::pin(async move {
-            let (store, session) = (Store::start(&environment.dirs.data), scope.session.clone());
-            let kept = async {
-                let says = |stored: &StoredSession| {
+            let store = Store::start(&environment.dirs.data);
+            let session = scope.session.clone();
+            let stored = async {
+                let has_text = |stored: &StoredSession| {
                     stored.messages.last().is_some_and(|m| m.visible_text() == "half an answer")
                 };
-                while !store.peek(&session).await.is_ok_and(|stored| says(&stored)) {
+                while !store.peek(&session).await.is_ok_and(|stored| has_text(&stored)) {
                     tokio::time::sleep(Duration::from_millis(10)).await; // looks again
                 }
             };
-            // As if the process had been killed then.
+            // As if the process had been killed at this point.
             let done = tokio::select! {
                 done = run::run(history, scope) => done,
-                kept = tokio::time::timeout(Duration::from_secs(20), kept) => {
-                    let outcome = if kept.is_ok() { Outcome::Cancelled } else { Outcome::Ended };
+                                stored = tokio::time::timeout(Duration::from_secs(20), stored) => {
+                                    let outcome = if stored.is_ok() { Outcome::Cancelled } else { Outcome::Ended };
                     (History::default(), outcome)
                 }
             };
@@ -370,17 +376,17 @@ async fn what_was_shown_is_kept_although_the_model_falls_silent() {
     assert_eq!(played.await.outcome, Outcome::Cancelled);
 }
 
-/// However a turn ends, nothing of it is left open, and the next one works.
+/// However a turn ends, it leaves no open state, and the next one works.
 #[tokio::test(start_paused = true)]
-async fn every_exit_leaves_a_session_that_goes_on() {
+async fn every_outcome_leaves_usable_session() {
     let call = || ScriptedAnswer::calls(&[("list", json!({})), ("nosuch", json!({}))]);
     let end = |finish| ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
     let fails = |error: Error| ScriptedAnswer::fails(error);
     let network = || fails(Error::Network("reset".into()));
     let overflow = || fails(Error::ContextOverflow("too long".into()));
-    let steps = |stage: Stage, most: u32| {
+    let steps = |stage: Stage, max: u32| {
         let mut stage = stage;
-        let entry = config::settings::AgentEntry { name: "build".into(), steps: Some(most), ..Default::default() };
+        let entry = config::settings::AgentEntry { name: "build".into(), steps: Some(max), ..Default::default() };
         stage.settings.agents = vec![entry];
         stage
     };
@@ -441,7 +447,7 @@ async fn every_exit_leaves_a_session_that_goes_on() {
         played.is_settled(name);
         stage.cancelled = CancellationToken::new();
         stage.spoken = watch::channel(false).1;
-        // Where the window is full, the first of these is a summary.
+        // If the window is full, the first of these is a summary.
         stage.model = Scripted::new([ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("fine")]);
         let played = stage.play("and now?").await;
         assert_eq!(played.outcome, Outcome::Ended, "{name}");

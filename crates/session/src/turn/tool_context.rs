@@ -1,4 +1,4 @@
-//! What the tools of an agent may use, for one call or for what is asked beside the calls.
+//! The context of an agent's tools, for calls and for other uses of tools.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use permission::{PermissionContext, Policy, SandboxGuarantee};
 use project::agent::Agent;
 use tools::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, scratch};
 
-/// What an agent's tools and commands are judged by.
+/// Returns the policy for an agent's tools and commands.
 fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     let scratch = Some(scratch::directory(&scope.environment, scope.session.as_str()));
     let trusted = scope.project.settings.trusted;
@@ -29,7 +29,7 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     }
 }
 
-/// What the tool of a call may use.
+/// Returns the context of a call.
 pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
     ToolContext {
         call: CallContext {

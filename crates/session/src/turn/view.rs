@@ -1,24 +1,24 @@
-//! What of a history the model sees: after a compaction the summary, the prompt that is being
-//! answered, the messages that were kept, and what came since. Nothing is taken out of the history
-//! itself: the user sees all of it, and whoever goes back to a point before the compaction is there.
+//! The part of a history that the model sees: after a compaction the summary, the prompt that is
+//! being answered, the messages that were not summarised, and the later ones. The history itself
+//! keeps all messages, for the user, and for an undo to a point before the compaction.
 
 use std::ops::Range;
 
 use super::History;
 use transcript::{Compaction, Message};
 
-/// What of a history the model sees.
+/// The messages of a history that the model sees.
 #[derive(Debug, Clone)]
 pub struct VisibleHistory<'a> {
-    /// The compaction, and the summary it made.
+    /// The compaction, and its summary.
     pub summary: Option<(&'a Message, &'a Message)>,
     /// The messages, oldest first.
     pub messages: Vec<&'a Message>,
-    /// How many of them are from before the compaction.
-    pub kept: usize,
+    /// The number of messages from before the compaction.
+    pub before_compaction: usize,
 }
 
-/// The newest compaction that has its summary: where it stands, and where the summary does.
+/// Returns the indexes of the newest compaction that has a summary, and of that summary.
 pub fn compacted(history: &History) -> Option<(usize, usize)> {
     let summary = history.messages.iter().rposition(Message::is_summary)?;
     let parent = &history.messages[summary].assistant()?.parent;
@@ -26,19 +26,19 @@ pub fn compacted(history: &History) -> Option<(usize, usize)> {
     Some((history.messages[..summary].iter().rposition(asked)?, summary))
 }
 
-/// What of a history the model sees.
+/// Returns the messages of a history that the model sees.
 pub fn view(history: &History) -> VisibleHistory<'_> {
     let all = &history.messages;
     let visible = visible(history);
     let mut messages: Vec<&Message> = visible.prompt.iter().map(|at| &all[*at]).collect();
     messages.extend(&all[visible.tail]);
-    let kept = messages.len();
+    let before_compaction = messages.len();
     messages.extend(&all[visible.since..]);
     let summary = visible.summary.map(|(at, summary)| (&all[at], &all[summary]));
-    VisibleHistory { summary, messages, kept: if summary.is_some() { kept } else { 0 } }
+    VisibleHistory { summary, messages, before_compaction: if summary.is_some() { before_compaction } else { 0 } }
 }
 
-/// Where the messages stand that the model sees.
+/// The indexes of the messages that the model sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisibleMessages {
     /// The compaction, and its summary.
@@ -46,18 +46,18 @@ pub struct VisibleMessages {
     /// The prompt that was being answered.
     pub prompt: Option<usize>,
     pub tail: Range<usize>,
-    /// The first of those that came since.
+    /// The index of the first message after the summary.
     pub since: usize,
 }
 
 impl VisibleMessages {
-    /// Whether the model sees the message that stands there, or the words of it.
+    /// Whether the model sees the message at an index, or its text.
     pub fn has(&self, at: usize) -> bool {
         self.prompt == Some(at) || self.tail.contains(&at) || at >= self.summary.map_or(0, |(compaction, _)| compaction)
     }
 }
 
-/// Where the messages stand that the model sees.
+/// Returns the indexes of the messages that the model sees.
 pub fn visible(history: &History) -> VisibleMessages {
     let all = &history.messages;
     let Some((at, summary)) = compacted(history) else {
@@ -65,13 +65,14 @@ pub fn visible(history: &History) -> VisibleMessages {
     };
     let asked = all[at].compaction().cloned().unwrap_or_default();
     let from = tail(history, at, &asked);
-    // In the middle of a turn the prompt stands, word for word, whatever became of its steps.
-    let prompt = all[..from].iter().rposition(Message::is_prompt);
-    let prompt = prompt.filter(|_| asked.auto && !all[from..at].iter().any(Message::is_prompt));
+    // During a turn its prompt remains visible verbatim, whether its steps were summarised or
+    // not.
+    let within_turn = asked.auto && !all[from..at].iter().any(Message::is_prompt);
+    let prompt = if within_turn { all[..from].iter().rposition(Message::is_prompt) } else { None };
     VisibleMessages { summary: Some((at, summary)), prompt, tail: from..at, since: summary + 1 }
 }
 
-/// Where the messages begin that a compaction kept.
+/// Returns the index of the first message that a compaction did not summarise.
 fn tail(history: &History, at: usize, asked: &Compaction) -> usize {
     let Some(tail) = &asked.tail else { return at };
     history.messages[..at].iter().rposition(|m| m.id == *tail).unwrap_or(at)

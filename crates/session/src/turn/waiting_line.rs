@@ -1,4 +1,4 @@
-//! The order of calls that run side by side.
+//! The order of calls that run in parallel.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,52 +8,53 @@ use tokio_util::sync::CancellationToken;
 
 use base::lock::locked;
 
-/// How long a call waits for the one before it to be shown.
-const ORDERLY: Duration = Duration::from_millis(100);
+/// The time that a call waits until the previous one is shown.
+const SHOW_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The place of a call among those that run beside it: they are looked at by several threads, and are shown, and the user
-/// is asked about them, in the order in which they were written.
+/// The place of a call among parallel ones. Several threads prepare them, but they are shown, and
+/// the user is asked about them, in the order of the message.
 #[derive(Default)]
 pub(super) struct WaitingLine {
-    /// Ends when the one before has been shown, and asked about.
+    /// Completes when the previous call has been shown, and its question asked.
     before: Option<oneshot::Receiver<()>>,
-    // A leaf around what is dropped to let the next one go on.
+    // Dropped to let the next call continue.
     next: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl WaitingLine {
-    /// The place behind this one.
+    /// Returns the place after this one.
     pub(super) fn next(&mut self) -> Self {
         let (next, behind) = oneshot::channel();
         Self { before: self.before.replace(behind), next: Mutex::new(Some(next)) }
     }
 
-    /// Waits for the one before. One that takes long to be looked at does not hold up the others.
+    /// Waits for the previous call. A call with a long preparation does not delay the others.
     pub(super) async fn come(&mut self, cancelled: &CancellationToken) {
         if let Some(before) = self.before.take() {
             tokio::select! {
                 () = cancelled.cancelled() => {}
-                _ = tokio::time::timeout(ORDERLY, before) => {}
+                                _ = tokio::time::timeout(SHOW_TIMEOUT, before) => {}
             }
         }
     }
 
-    /// Lets the next one go on.
+    /// Lets the next call continue.
     pub(super) fn pass(&self) {
         locked(&self.next).take();
     }
 }
 
-/// In which order calls run, by whether each may run beside its neighbours. `None` if that is as they were written.
-pub(super) fn order(besides: &[bool]) -> Option<String> {
-    if !besides.windows(2).any(|pair| pair == [true, true]) {
+/// Describes the order in which calls run, given whether each may run in parallel with its
+/// neighbours. Returns `None` if that is the order of the message.
+pub(super) fn order(concurrent: &[bool]) -> Option<String> {
+    if !concurrent.windows(2).any(|pair| pair == [true, true]) {
         return None;
     }
     let mut groups: Vec<(bool, Vec<String>)> = Vec::new();
-    for (n, beside) in (1..).zip(besides) {
-        match groups.last_mut().filter(|(open, _)| *open && *beside) {
-            Some((_, group)) => group.push(n.to_string()),
-            None => groups.push((*beside, vec![n.to_string()])),
+    for (n, is_concurrent) in (1..).zip(concurrent) {
+        match groups.last_mut() {
+            Some((true, group)) if *is_concurrent => group.push(n.to_string()),
+            _ => groups.push((*is_concurrent, vec![n.to_string()])),
         }
     }
     let one = |(_, group): (bool, Vec<String>)| match &group[..] {

@@ -1,4 +1,4 @@
-//! What makes room, and when: summaries that are asked for, and old output that goes.
+//! Tests of compaction: summaries that are requested, and old output that is removed.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use providers::scripted::{Scripted, ScriptedAnswer};
 use providers::{Delta, Error};
 use transcript::{CallState, FaultKind, Finish, Message, Usage};
 
-/// A step that lists the directory, and fills the window as far as `tokens`.
+/// Returns a step that lists a directory, and reports a usage of `tokens`.
 fn filling(tokens: u64, path: &str) -> ScriptedAnswer {
     ScriptedAnswer::from_iter([
         Delta::Call { index: 0, id: None, name: "list".into() },
@@ -19,7 +19,7 @@ fn filling(tokens: u64, path: &str) -> ScriptedAnswer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_is_asked_for_again_and_then_the_turn_fails_with_the_history_as_it_was() {
+async fn summary_is_requested_again_and_failure_leaves_history_unchanged() {
     let bad = [
         ScriptedAnswer::text(" "),
         ScriptedAnswer::calls(&[("bash", json!({}))]),
@@ -41,18 +41,18 @@ async fn a_summary_is_asked_for_again_and_then_the_turn_fails_with_the_history_a
     }
 }
 
-/// It would be too late to say that there was little to summarise; but it must not be a burden.
+/// A requested summary of a short history may be longer than the history, but not by much.
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_was_asked_for_may_be_longer_than_what_it_replaces_but_not_long() {
-    for (words, good) in
+async fn requested_summary_may_be_longer_than_history_but_not_long() {
+    for (text, good) in
         [("## Objective\n\n- to say hello, and nothing else that anybody knows of", true), (LONG, false)]
     {
-        let words = words.repeat(if good { 1 } else { 1_000 });
-        let mut stage = Stage::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&words)]);
+        let text = text.repeat(if good { 1 } else { 1_000 });
+        let mut stage = Stage::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&text)]);
         let before = stage.play("hi").await.history;
         let played = stage.play_with("/compact", |_, mut history, scope| {
             Box::pin(async move {
-                // The order itself is not a message.
+                // The command itself is not a message.
                 history.messages.pop();
                 let outcome = run::summarise(&mut history, &scope, None).await;
                 (history, outcome)
@@ -67,7 +67,7 @@ async fn a_summary_that_was_asked_for_may_be_longer_than_what_it_replaces_but_no
 const LONG: &str = "and so on and on ";
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_does_not_fit_is_asked_for_with_less() {
+async fn summary_request_that_does_not_fit_is_shortened() {
     let overflow = || ScriptedAnswer::fails(Error::ContextOverflow("too long".into()));
     let long = ScriptedAnswer::text(&"long story ".repeat(40_000));
     let mut stage =
@@ -91,7 +91,7 @@ async fn a_summary_that_does_not_fit_is_asked_for_with_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_output_goes_before_anything_is_summarised() {
+async fn old_output_is_removed_before_compaction() {
     let large = |n: u32| ScriptedAnswer::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))]);
     let mut stage = Stage::new((0..8).map(large).chain([ScriptedAnswer::text("printed")]));
     tokio::time::resume();
@@ -112,7 +112,7 @@ async fn old_output_goes_before_anything_is_summarised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_no_compaction_gets_none() {
+async fn disabled_compaction_never_happens() {
     let mut stage = Stage::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
     stage.settings.compaction.auto = false;
     assert_eq!(stage.play("go").await.outcome, Outcome::Ended);

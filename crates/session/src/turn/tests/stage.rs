@@ -1,4 +1,4 @@
-//! Where turns are played: a scripted model, a temporary store, and what came of the turn.
+//! The fixture of turn tests: a scripted model, a temporary store, and the results of a turn.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, mend, run,
+    Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, recover, run,
 };
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
@@ -35,7 +35,7 @@ use snapshot::Tracker;
 use store::{Record, Store, StoredSession};
 use transcript::{CallState, Content, Finish, Message, ModelRef, Role, Text, Usage, User};
 
-/// Read once: it is large.
+/// The bundled catalogue, read once because it is large.
 static CATALOG: OnceLock<Arc<Catalog>> = OnceLock::new();
 
 /// A session with a scripted model in a directory of its own.
@@ -48,65 +48,67 @@ pub(crate) struct Stage {
     answers: Vec<PermissionReply>,
     pub(super) spoken: watch::Receiver<bool>,
     mark: ReminderMark,
-    /// Cancel when an event with this text comes.
+    /// Cancels the turn at the first event that contains this text.
     pub(crate) cancel_at: Option<&'static str>,
-    /// What becomes of the files is recorded.
+    /// Whether file changes are recorded.
     pub(crate) tracked: bool,
-    /// Somebody is there to answer questions.
+    /// Whether a user is present to answer questions.
     pub(crate) attended: bool,
 }
 
-/// Where a flush waits for no disk, if there is such a place: many turns are played.
-fn fast() -> std::path::PathBuf {
+/// Returns a directory in memory if there is one, because flushes are slow on a disk and many turns
+/// are played.
+fn fast_directory() -> std::path::PathBuf {
     let memory = Path::new("/dev/shm");
     let usable = tempfile::tempfile_in(memory).is_ok();
     if usable { memory.into() } else { std::env::temp_dir() }
 }
 
-/// What a turn came to.
+/// The results of a turn.
 pub(crate) struct Played {
     pub(crate) events: Vec<String>,
     pub(crate) outcome: Outcome,
     pub(crate) history: History,
-    /// Calls that were announced, and whose end was never told.
+    /// Calls that were announced but did not end.
     pub(crate) open: Vec<CallId>,
-    /// Questions that still wait for an answer.
+    /// The number of unanswered questions.
     pub(crate) asking: usize,
-    /// What is kept of the turn, and of its subagents'.
-    pub(crate) kept: Vec<StoredSession>,
+    /// The stored sessions of the turn and of its subagents.
+    pub(crate) stored: Vec<StoredSession>,
 }
 
 impl Played {
-    /// Whatever happened, nothing is left open: every call has ended, for the editor, in memory and in
-    /// the store, which has what is in memory; nobody is asked any more.
+    /// Asserts that no state is open: every call has ended, in the client, in memory and in the
+    /// store, which has the same history as the memory; no question is open.
     pub(crate) fn is_settled(&self, name: &str) {
         assert_eq!((&self.open, self.asking), (&vec![], 0), "{name}: {:#?}", self.events);
         let over = |state: &CallState| matches!(state, CallState::Completed(_) | CallState::Failed { .. });
         for call in self.history.messages.iter().flat_map(Message::calls) {
             assert!(over(&call.state), "{name}: {call:?}");
         }
-        for (n, stored) in self.kept.iter().enumerate() {
-            let mut kept = History::from(stored.messages.clone());
-            assert_eq!(mend::mend(&mut kept), vec![], "{name}: session {n}");
+        for (n, stored) in self.stored.iter().enumerate() {
+            let mut history = History::from(stored.messages.clone());
+            assert_eq!(recover::recover(&mut history), vec![], "{name}: session {n}");
             assert_eq!(stored.damage, Vec::<String>::new(), "{name}: session {n}");
-            for summary in kept.messages.iter().filter(|m| m.compaction().is_some()) {
-                let made = |m: &Message| m.is_summary() && m.assistant().is_some_and(|a| a.parent == summary.id);
-                assert!(kept.messages.iter().any(made), "{name}: a summary without words");
+            for compaction in history.messages.iter().filter(|m| m.compaction().is_some()) {
+                let is_its_summary =
+                    |m: &Message| m.is_summary() && m.assistant().is_some_and(|a| a.parent == compaction.id);
+                assert!(history.messages.iter().any(is_its_summary), "{name}: a compaction without a summary");
             }
         }
-        let mut kept = History::from(self.kept[0].messages.clone());
-        crate::turn::release::release(&mut kept);
-        for message in &mut kept.messages {
-            // An edit that was announced and changed nothing.
+        let mut stored = History::from(self.stored[0].messages.clone());
+        crate::turn::evict::evict_stored(&mut stored);
+        for message in &mut stored.messages {
+            // An edit that was announced but changed no file.
             message.parts.retain(|part| !matches!(&part.content, Content::Patch { files, .. } if files.is_empty()));
         }
         let mut here = History::from(self.history.messages.clone());
-        here.messages.drain(..here.messages.len() - kept.messages.len());
-        assert_eq!(kept, here, "{name}");
+        here.messages.drain(..here.messages.len() - stored.messages.len());
+        assert_eq!(stored, here, "{name}");
     }
 }
 
-/// Every call of every request is followed by exactly one result.
+/// Asserts that every call of every request is followed by exactly one result.
 pub(crate) fn paired(asked: &[Arc<request::Request>]) {
     for request in asked {
         for (n, message) in request.messages.iter().enumerate() {
@@ -132,7 +134,7 @@ pub(crate) fn paired(asked: &[Arc<request::Request>]) {
 impl Stage {
     pub(crate) fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Self {
         Self {
-            dir: tempfile::tempdir_in(fast()).unwrap(),
+            dir: tempfile::tempdir_in(fast_directory()).unwrap(),
             model: Scripted::new(scripts),
             settings: Settings::default(),
             history: History::default(),
@@ -146,7 +148,7 @@ impl Stage {
         }
     }
 
-    /// With rules after the built-in ones.
+    /// Adds rules after the built-in ones.
     pub(crate) fn rules(mut self, rules: &[(&str, &str, Action)]) -> Self {
         self.settings.permission = Rules::built_in(rules);
         self
@@ -161,7 +163,7 @@ impl Stage {
         self.play_with(prompt, |_, history, scope| Box::pin(run::run(history, scope))).await
     }
 
-    /// What the turn may use: everything there is, but for MCP servers, skills and instructions.
+    /// Returns the context of a turn, without MCP servers, skills and instructions.
     async fn context(&self, environment: Environment, cwd: &Path, store: &Store, outlet: Outlet) -> TurnContext {
         let worktree = Worktree { root: cwd.to_owned(), git: false, extra: vec![] };
         let session = SessionId::new(environment.fresh(SessionId::PREFIX));
@@ -247,7 +249,7 @@ impl Stage {
         }
     }
 
-    /// Plays a turn that is run this way.
+    /// Plays a turn with the function `run`.
     pub(crate) async fn play_with(
         &mut self,
         prompt: &str,
@@ -280,14 +282,14 @@ impl Stage {
         self.history = history.clone();
         let Watched { events, open, asking } = watched;
         let asking = asking.iter().filter(|reply| !reply.is_closed()).count();
-        let mut kept = Vec::new();
+        let mut stored = Vec::new();
         let mut sessions = vec![session];
         while let Some(session) = sessions.pop() {
             sessions.extend(store.children(&session).await.unwrap());
-            kept.push(store.peek(&session).await.unwrap());
+            stored.push(store.peek(&session).await.unwrap());
         }
         store.stop().await;
-        Played { events, outcome, history, open, asking, kept }
+        Played { events, outcome, history, open, asking, stored }
     }
 }
 
@@ -321,7 +323,7 @@ async fn watch(
                 let line = format!("ask: {}", ask.show.title.clone().unwrap_or_default());
                 match answers.next() {
                     Some(answer) => drop(ask.reply.send(answer)),
-                    // Held open: the user is thinking.
+                    // Never answered, as by a user who has not decided.
                     None => seen.asking.push(ask.reply),
                 }
                 Some(line)
@@ -330,13 +332,14 @@ async fn watch(
         };
         let Some(line) = line else { continue };
         if cancel_at.is_some_and(|text| line.contains(text)) {
-            // What follows the event has begun.
+            // Gives the turn time to begin the work that follows the event.
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
-            // Where the model is asked after it, as for a summary, the store's own thread is waited for first.
-            let patience = Instant::now() + Duration::from_secs(20);
-            while model.left() > 0 && Instant::now() < patience {
+            // If the model is asked next, as for a summary, the store's own thread must
+            // have finished first.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while model.left() > 0 && Instant::now() < deadline {
                 tokio::task::yield_now().await;
             }
             cancelled.cancel();
@@ -364,7 +367,7 @@ fn show(event: &Event) -> Option<String> {
     })
 }
 
-/// A step with a story and a call, after which the window is full.
+/// Returns a step with a long text and a call, which reports a full window.
 pub(crate) fn full() -> ScriptedAnswer {
     ScriptedAnswer::from_iter([
         Delta::Text { index: 1, text: "Once upon a time. ".repeat(200) },

@@ -1,28 +1,29 @@
-//! Lets go of what a session no longer needs in memory: the results of calls that the model does not
-//! see any more, because they were summarised or pruned. The editor has shown them, and the store has
-//! them. Who said what, what was called and what became of the files stays; where an undo brings old
-//! messages back into view, the history is read again ([`again`]).
+//! Eviction of data that a session no longer needs in memory: results of calls that the model does
+//! not see any more, because they were summarised or pruned. The client has shown them, and the
+//! store has them. The texts of the messages, the calls and the file changes remain; if an undo
+//! brings old messages back into view, the history is read again ([`reload`]).
 //!
-//! What was let go of must never be written again: it would be lost.
+//! Evicted data must never be stored again, because it would be lost.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::mend::mend;
+use super::recover::recover;
 use super::view::visible;
 use super::{History, TurnContext, jobs};
 use base::text::shared::SharedText;
 use tools::registry::find_properties;
 use transcript::{Call, CallState, Content, Message, Usage};
 
-/// What is no larger than this stays, in bytes.
-const SMALL: usize = 256;
+/// Data up to this size is not evicted.
+const MIN_EVICTED_BYTES: usize = 256;
 
-/// Keeps everything, and lets go of what is not needed. Where it could not be kept, nothing goes.
-pub async fn let_go(history: &mut History, scope: &TurnContext) {
+/// Stores the history, and evicts data that is not needed. If it cannot be stored, no data is
+/// evicted.
+pub async fn evict(history: &mut History, scope: &TurnContext) {
     match scope.record.flush().await {
-        Ok(()) => release(history),
+        Ok(()) => evict_stored(history),
         Err(e) => {
             tracing::error!("the turn is not saved: {e}");
             scope.unsaved(&e).await;
@@ -30,10 +31,10 @@ pub async fn let_go(history: &mut History, scope: &TurnContext) {
     }
 }
 
-/// Lets go of what is not needed; the store has it.
-pub fn release(history: &mut History) {
+/// Evicts data that is not needed. The caller ensures that it is stored.
+pub fn evict_stored(history: &mut History) {
     let visible = visible(history);
-    // What was pruned after this still counts when it is asked how full the window is.
+    // Outputs that were pruned after this answer still count for the size of the context.
     let counted = history.messages.iter().rev().filter_map(Message::assistant);
     let counted = counted.filter(|a| a.usage != Usage::default() && !a.summary).find_map(|a| a.completed);
     for (at, message) in history.messages.iter_mut().enumerate() {
@@ -47,7 +48,7 @@ pub fn release(history: &mut History) {
                 }
                 Content::File(file) if gone => file.data = None,
                 Content::Text(text) if gone && user && text.synthetic => text.text = SharedText::default(),
-                // It is written again when the command ends.
+                // Stored again when the background job ends.
                 Content::Tool(call) if jobs::id(&call.state).is_some() => {}
                 Content::Tool(call) => {
                     let pruned = |call: &Call| match &call.state {
@@ -82,7 +83,7 @@ fn result(call: &mut Call) {
             }
             done.facts.result = None;
         }
-        CallState::Failed { error, .. } if error.len() > SMALL => *error = String::new(),
+        CallState::Failed { error, .. } if error.len() > MIN_EVICTED_BYTES => *error = String::new(),
         _ => {}
     }
 }
@@ -101,21 +102,21 @@ fn large(members: &serde_json::Map<String, Value>) -> bool {
         Value::Array(_) | Value::Object(_) => value.to_string().len(),
         _ => 8,
     };
-    members.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>() > SMALL
+    members.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>() > MIN_EVICTED_BYTES
 }
 
-/// Reads the history again as it is kept, after messages were taken off its end: what it summarised
-/// may be in view now. Where that fails, the model is told less.
-pub async fn again(history: &mut History, keep: &super::record::Recorder) {
+/// Reads the stored history again after messages were removed from its end, because older messages
+/// may be in view now. If that fails, the model lacks their results.
+pub async fn reload(history: &mut History, recorder: &super::record::Recorder) {
     let known = |messages: &[Message]| messages.len() == history.messages.len();
-    match keep.kept().await {
+    match recorder.stored().await {
         Ok(stored) if known(&stored.messages) => {
             history.messages = stored.messages;
             history.cold = 0;
-            mend(history);
+            recover(history);
         }
         Ok(stored) => tracing::error!("{} messages are kept, not {}", stored.messages.len(), history.messages.len()),
-        // It has never been kept: nothing was let go.
+        // The session was never stored, so no data was evicted.
         Err(store::Error::NotFound(_)) => {}
         Err(e) => tracing::error!("the history cannot be read again: {e}"),
     }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_sees_stays_and_the_rest_shrinks() {
+    fn visible_messages_stay_and_others_shrink() {
         let hi = |id: &str| named(id, user("hi", false));
         let messages = vec![
             hi("a"),
@@ -177,24 +178,26 @@ mod tests {
         ];
         let mut history = History::from(messages);
         let before = history.clone();
-        release(&mut history);
+        evict_stored(&mut history);
         let sizes = bytes(&history);
-        assert!(sizes[1] < 600 && sizes[3] < 600, "{sizes:?}");
+        assert!(sizes[1] < 600, "{sizes:?}");
+        assert!(sizes[3] < 600, "{sizes:?}");
         for at in [0, 2, 4, 5, 6, 7] {
             assert_eq!(history.messages[at], before.messages[at], "{at}");
         }
         let text = |history: &History| digest::transcript(&view::view(history).messages, 1 << 20);
         assert_eq!(text(&history), text(&before));
-        assert_eq!((size::load(&history), size::used(&history)), (size::load(&before), size::used(&before)));
+        assert_eq!(size::load(&history), size::load(&before));
+        assert_eq!(size::used(&history), size::used(&before));
         let done = |at: usize| match &history.messages[at].calls().next().unwrap().state {
             CallState::Completed(done) => done.clone(),
             state => panic!("{state:?}"),
         };
-        assert_eq!(done(1).facts.details["count"], 0, "what is small stays");
+        assert_eq!(done(1).facts.details["count"], 0, "small details stay");
     }
 
     #[test]
-    fn a_call_that_will_be_written_again_stays() {
+    fn call_with_background_job_stays() {
         let mut background = printed("b", None, 1);
         if let Content::Tool(call) = &mut background.parts[1].content
             && let CallState::Completed(done) = &mut call.state
@@ -204,18 +207,18 @@ mod tests {
         let call = background.parts[1].clone();
         let messages = vec![user("hi", false), background, compaction(true, None), summary()];
         let mut history = History::from(messages);
-        release(&mut history);
+        evict_stored(&mut history);
         assert_eq!(history.messages[1].parts[1], call);
     }
 
     #[test]
-    fn what_was_pruned_goes_once_it_counts_no_more() {
+    fn pruned_output_is_evicted_when_it_no_longer_counts() {
         let table = [(None, false), (Some(5), true), (Some(10), false), (Some(11), false)];
         for (cleared, gone) in table {
             let messages = vec![user("hi", false), printed("b", cleared, 1), user("on", false), printed("d", None, 10)];
             let mut history = History::from(messages);
             let load = size::load(&history);
-            release(&mut history);
+            evict_stored(&mut history);
             assert_eq!(bytes(&history)[1] < 3_000, gone, "{cleared:?}");
             assert_eq!(size::load(&history), load, "{cleared:?}");
         }

@@ -1,18 +1,18 @@
-//! A title out of a prompt's own words.
+//! Titles taken from a prompt.
 
 use base::text::mark::without_notes;
 
-/// Words that a title which was cut does not end in.
-const LITTLE: &str = "a all also am an and any are as at be been both but by can did do does each few for from had has \
+/// Words that a shortened title must not end with.
+const FUNCTION_WORDS: &str = "a all also am an and any are as at be been both but by can did do does each few for from had has \
     have he her him his how i if in into is it its just let like me more most much must my no nor not now of off on \
     once one only onto or our out over own same say see she show so some such than that the them then they this to too \
     up upon us very via was we were what when who whom why will with yet you your";
 
-/// The longest title, in characters.
-const LONGEST_TITLE: usize = 50;
+/// The maximum length of a title, in characters.
+const MAX_TITLE_CHARS: usize = 50;
 
-/// How a request may begin without saying anything.
-const POLITE: &[&str] = &[
+/// Beginnings of a request that carry no information.
+const POLITE_BEGINNINGS: &[&str] = &[
     "please ",
     "can you ",
     "could you ",
@@ -35,13 +35,13 @@ const POLITE: &[&str] = &[
     "so ",
 ];
 
-/// A title from a prompt's own words: at most 50 characters, one line, no Markdown; empty
-/// when there is no word in it. Pure.
-pub(super) fn first_words(prompt: &str) -> String {
+/// Returns a title taken from a prompt: at most 50 characters, one line, no Markdown; empty if the
+/// prompt has no word. Pure.
+pub(super) fn fallback_title(prompt: &str) -> String {
     let prompt = without_notes(prompt);
-    let line = says(&prompt);
+    let line = subject_line(&prompt);
     let in_code = is_code(line);
-    // What Markdown adds to words is part of code.
+    // In code, the other characters of Markdown have a meaning.
     let signs = if in_code { "`" } else { "`*\"#<>[]" };
     let plain: String = line.chars().filter(|c| !signs.contains(*c) && !c.is_control()).collect();
     let mut text = plain.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -52,7 +52,7 @@ pub(super) fn first_words(prompt: &str) -> String {
     let mut title = String::new();
     for word in sentence.split(' ') {
         let more = if title.is_empty() { 0 } else { 1 };
-        if title.chars().count() + more + word.chars().count() > LONGEST_TITLE {
+        if title.chars().count() + more + word.chars().count() > MAX_TITLE_CHARS {
             break;
         }
         if more == 1 {
@@ -61,17 +61,17 @@ pub(super) fn first_words(prompt: &str) -> String {
         title.push_str(word);
     }
     if title.is_empty() {
-        title = base::text::cut_chars(sentence, LONGEST_TITLE);
+        title = base::text::cut_chars(sentence, MAX_TITLE_CHARS);
     }
     let cut = title.len() < sentence.len();
     let title = title.trim_end_matches(['.', ',', ';', ':', '?', '!', ' ', '-']);
-    // A title that was cut should not end in "the".
+    // A shortened title should not end in "the".
     let mut words: Vec<&str> = title.split(' ').collect();
     while cut
         && words.len() > 2
-        && words
-            .last()
-            .is_some_and(|word| word.len() <= 4 && LITTLE.split(' ').any(|little| word.eq_ignore_ascii_case(little)))
+        && words.last().is_some_and(|word| {
+            word.len() <= 4 && FUNCTION_WORDS.split(' ').any(|little| word.eq_ignore_ascii_case(little))
+        })
     {
         words.pop();
     }
@@ -83,7 +83,7 @@ pub(super) fn first_words(prompt: &str) -> String {
     match chars.next() {
         Some(first) if title.chars().any(char::is_alphanumeric) => {
             let mut raised: String = first.to_uppercase().collect();
-            // A name in code keeps its spelling.
+            // A name from code keeps its spelling.
             let first_word = title.split(' ').next().unwrap_or_default();
             let is_name =
                 first_word.contains(['_', '.', '/', ':']) || first_word.chars().skip(1).any(char::is_uppercase);
@@ -97,8 +97,9 @@ pub(super) fn first_words(prompt: &str) -> String {
     }
 }
 
-/// The line that says what a prompt is about: the first in words, outside of fences; else the first of code.
-fn says(prompt: &str) -> &str {
+/// Returns the line that states the subject of a prompt: the first line of prose outside of code
+/// fences, or else the first line of code.
+fn subject_line(prompt: &str) -> &str {
     let mut fence = false;
     let mut code = "";
     for line in prompt.lines() {
@@ -116,10 +117,10 @@ fn says(prompt: &str) -> &str {
     code
 }
 
-/// Without marks of lists and commands, and what only greets or asks.
+/// Removes the marks of lists and commands, and polite beginnings.
 fn bare(text: &str) -> String {
     let mut text = text.trim_start_matches(['-', '>', ' ', '/', '@']);
-    while let Some(rest) = POLITE.iter().find_map(|start| {
+    while let Some(rest) = POLITE_BEGINNINGS.iter().find_map(|start| {
         let head = text.get(..start.len())?;
         (head.eq_ignore_ascii_case(start) && text.len() > start.len()).then(|| text[start.len()..].trim_start())
     }) {
@@ -128,10 +129,10 @@ fn bare(text: &str) -> String {
     text.to_owned()
 }
 
-/// Whether a line was pasted out of a program rather than written to somebody.
+/// Whether a line looks like code or program output rather than prose.
 fn is_code(line: &str) -> bool {
     let line = line.trim();
-    // `name(` or `name.name(`, before any blank, is a call.
+    // `name(` or `name.name(` before any blank is a function call.
     let first = line.split_whitespace().next().unwrap_or_default();
     let called = first
         .split_once('(')
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_gives_its_first_words() {
+    fn prompt_gives_expected_title() {
         let table = [
             ("where are session ids made?", "Where are session ids made"),
             ("Please, could you fix the bug?", "Please, could you fix the bug"),
@@ -176,16 +177,16 @@ mod tests {
             ),
         ];
         for (prompt, expected) in table {
-            assert_eq!(first_words(prompt), expected, "{prompt}");
+            assert_eq!(fallback_title(prompt), expected, "{prompt}");
         }
-        assert_eq!(first_words(&"x".repeat(200)).chars().count(), 50);
+        assert_eq!(fallback_title(&"x".repeat(200)).chars().count(), 50);
     }
 
     proptest! {
         #[test]
         fn any_title_is_short(prompt in any::<String>()) {
-            let title = first_words(&prompt);
-            prop_assert!(title.chars().count() <= LONGEST_TITLE && !title.contains('\n'), "{title}");
+            let title = fallback_title(&prompt);
+                        prop_assert!(title.chars().count() <= MAX_TITLE_CHARS && !title.contains('\n'), "{title}");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What a summary must not lose: that the model plans, its todo list, the skills and the instruction files it
-//! has loaded, what runs in the background. It stands beside the summary, in the message that asked for that.
+//! State that a summary must not lose: the plan mode, the todo list, the loaded skills and
+//! instruction files, the background jobs. It is stored next to the summary, in the message that
+//! requested the summary.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,9 @@ use tools::Tool as _;
 use tools::skill::SkillTool;
 use transcript::{CallState, Compaction, Message};
 
-/// What skills and instruction files may take together, in bytes. What does not fit is named.
-const LARGEST: usize = 64 << 10;
+/// The size of skills and instruction files together, in bytes. Those that do not fit are only
+/// named.
+const MAX_CARRIED_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Carried {
@@ -20,9 +22,10 @@ pub(super) struct Carried {
     texts: Vec<String>,
 }
 
-/// What of these messages, which are summarised, holds on. A request may take `usable` tokens.
+/// Collects the state from messages that are summarised. A request may have `usable` tokens.
 pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64) -> Carried {
-    let (mut skills, mut loaded) = (Vec::new(), Vec::new());
+    let mut skills = Vec::new();
+    let mut loaded = Vec::new();
     for message in &messages.messages {
         if let Some(Compaction { skills: before, loaded: files, .. }) = message.compaction() {
             skills.extend(before.iter().cloned());
@@ -39,8 +42,8 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
         }
     }
     let known = scope.project.background.skills.clone();
-    // A token is two bytes at the least.
-    let room = usize::try_from(usable / 2).unwrap_or(usize::MAX).min(LARGEST);
+    // A token has at least two bytes.
+    let room = usize::try_from(usable / 2).unwrap_or(usize::MAX).min(MAX_CARRIED_BYTES);
     let read = move || texts(once(skills), once(loaded), |name| known.get(name).map(Skill::loaded), room);
     let mut carried = base::task::spawn_blocking(read).await.unwrap_or_default();
     for text in &mut carried.texts {
@@ -49,22 +52,24 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
     carried
 }
 
-/// Each one once, in the order of its last mention.
+/// Removes duplicates, and sorts by the last occurrence.
 fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
+    let mut unique: Vec<T> = Vec::new();
     for one in all.into_iter().rev() {
-        if !kept.contains(&one) {
-            kept.push(one);
+        if !unique.contains(&one) {
+            unique.push(one);
         }
     }
-    kept.reverse();
-    kept
+    unique.reverse();
+    unique
 }
 
-/// What was loaded, as it is now: the latest first, as far as there is room.
+/// Reads the present texts of skills and instruction files, the latest first, as far as there is
+/// room.
 fn texts(skills: Vec<String>, loaded: Vec<PathBuf>, skill: impl Fn(&str) -> Option<String>, room: usize) -> Carried {
     let mut carried = Carried::default();
-    let (mut left, mut named) = (room, Vec::new());
+    let mut left = room;
+    let mut named = Vec::new();
     let mut take = |text: String, name: String| {
         if text.len() <= left {
             left -= text.len();
@@ -76,7 +81,7 @@ fn texts(skills: Vec<String>, loaded: Vec<PathBuf>, skill: impl Fn(&str) -> Opti
         }
     };
     for path in loaded.into_iter().rev() {
-        // What is gone by now does not hold any more.
+        // A deleted file no longer applies.
         if instructions(&path).is_some_and(|text| take(text, path.display().to_string())) {
             carried.loaded.push(path);
         }
@@ -99,13 +104,14 @@ fn instructions(path: &Path) -> Option<String> {
 }
 
 impl Carried {
-    /// The compaction that says what is carried on.
+    /// Adds the names of the carried skills and files to a compaction.
     pub(super) fn in_compaction(&mut self, compaction: Compaction) -> Compaction {
-        let (skills, loaded) = (std::mem::take(&mut self.skills), std::mem::take(&mut self.loaded));
+        let skills = std::mem::take(&mut self.skills);
+        let loaded = std::mem::take(&mut self.loaded);
         Compaction { skills, loaded, ..compaction }
     }
 
-    /// The notes that stand beside the summary.
+    /// Returns the notes that follow the compaction.
     pub(super) fn notes(self, scope: &TurnContext, agent: &str) -> Vec<String> {
         let mut notes: Vec<String> = remind::mode(agent).map(str::to_owned).into_iter().collect();
         let todos = scope.resources.todos.get();
@@ -122,8 +128,8 @@ impl Carried {
     }
 }
 
-/// The instruction files that stand beside the summary a model sees.
-pub(super) fn beside(summary: Option<(&Message, &Message)>) -> impl Iterator<Item = PathBuf> {
+/// Returns the instruction files that were carried over with the summary that the model sees.
+pub(super) fn loaded_files(summary: Option<(&Message, &Message)>) -> impl Iterator<Item = PathBuf> {
     let compaction = summary.and_then(|(asked, _)| asked.compaction());
     compaction.into_iter().flat_map(|compaction| compaction.loaded.iter().cloned())
 }
@@ -133,21 +139,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_is_carried_on_as_far_as_there_is_room() {
+    fn latest_texts_are_carried_as_far_as_they_fit() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, bytes: usize| {
             let path = dir.path().join(name);
             std::fs::write(&path, "x".repeat(bytes)).unwrap();
             path
         };
-        let (old, new, gone) = (file("old", 9_000), file("new", 500), dir.path().join("gone"));
+        let old = file("old", 9_000);
+        let new = file("new", 500);
+        let gone = dir.path().join("gone");
         let skill = |name: &str| (name != "removed").then(|| format!("<skill_content name=\"{name}\">"));
         let skills = once(vec!["a".to_owned(), "b".to_owned(), "a".to_owned(), "removed".to_owned()]);
         assert_eq!(skills, ["b", "a", "removed"]);
         let carried = texts(skills, vec![old.clone(), new.clone(), gone], skill, 2_000);
-        assert_eq!((&carried.loaded, &carried.skills), (&vec![new], &vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(carried.loaded, vec![new]);
+        assert_eq!(carried.skills, vec!["a".to_owned(), "b".to_owned()]);
         let all = carried.texts.join("\n");
-        assert!(all.contains("Instructions from: ") && all.contains("<skill_content name=\"a\">"), "{all}");
+        assert!(all.contains("Instructions from: "), "{all}");
+        assert!(all.contains("<skill_content name=\"a\">"), "{all}");
         assert!(all.ends_with(&format!("There is no room for {}. Load it again where you need it.", old.display())));
     }
 }

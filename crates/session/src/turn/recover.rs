@@ -1,11 +1,11 @@
-//! What was running when the process ended, as the next one finds it.
+//! Recovery of a history whose process ended while a turn was running.
 
 use super::{History, jobs, request};
 use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Message, Role};
 
-/// A history as it was found on disk, made fit to go on: calls that were running when the process
-/// ended are marked, with the outcome unknown. Returns the messages that changed.
-pub fn mend(history: &mut History) -> Vec<Message> {
+/// Repairs a loaded history: marks calls that were running when the process ended, with an unknown
+/// outcome. Returns the messages that changed.
+pub fn recover(history: &mut History) -> Vec<Message> {
     let mut changed = Vec::new();
     for message in &mut history.messages {
         let mut touched = false;
@@ -35,7 +35,7 @@ pub fn mend(history: &mut History) -> Vec<Message> {
     changed
 }
 
-/// What becomes of a call that was found unfinished on disk.
+/// Returns the new state of a call that was stored unfinished.
 fn interrupted(call: &Call) -> Option<CallState> {
     let error = match &call.state {
         CallState::Pending => "The call was interrupted before it began.".to_owned(),

@@ -1,5 +1,5 @@
-//! What plugins may have done in the session they hook into. It keeps no address of the session alive: one that nobody
-//! else wants any more ends.
+//! The operations that a plugin may perform on its session. It holds only weak references, so that
+//! it does not keep the session open.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,15 +11,15 @@ use super::live::LiveSessions;
 use base::id::SessionId;
 use extensions::subagents::SessionDoor;
 
-pub(super) struct PluginDoor {
+pub(super) struct PluginSessionControl {
     mailbox: mpsc::WeakSender<MailboxMessage>,
     cancels: mpsc::WeakUnboundedSender<CancelScope>,
     prompts: Arc<AtomicU64>,
     live: Arc<LiveSessions>,
 }
 
-impl PluginDoor {
-    /// Holds nothing of the handle that would keep the session open.
+impl PluginSessionControl {
+    /// Returns the control of a session, with weak references to the handle's channels.
     pub(super) fn new(handle: &Handle, live: Arc<LiveSessions>) -> Self {
         Self {
             mailbox: handle.mailbox.downgrade(),
@@ -30,23 +30,24 @@ impl PluginDoor {
     }
 }
 
-impl std::fmt::Debug for PluginDoor {
+impl std::fmt::Debug for PluginSessionControl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PluginDoor").finish_non_exhaustive()
+        f.debug_struct("PluginSessionControl").finish_non_exhaustive()
     }
 }
 
-impl SessionDoor for PluginDoor {
+impl SessionDoor for PluginSessionControl {
     fn cancel(&self) {
         if let Some(cancels) = self.cancels.upgrade() {
-            // A session that is closed has nothing to cancel.
+            // Fails only if the session is closed, and then there is no turn to cancel.
             cancels.send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
         }
     }
 
     fn rename(&self, title: &str) {
         if let Some(mailbox) = self.mailbox.upgrade() {
-            // Nobody waits until it is kept; a session with a full mailbox keeps its title.
+            // Does not wait until the title is stored. If the mailbox is full, the
+            // session keeps its title.
             mailbox.try_send(MailboxMessage::Title(title.to_owned(), oneshot::channel().0)).ok();
         }
     }

@@ -1,6 +1,6 @@
-//! What a process does beside its sessions, once or now and then: old results and sessions go; a newer
-//! catalogue, the organisations' defaults and instruction pages come. The end of the process waits for
-//! none of it.
+//! Background maintenance of a process, once or periodically: deletes old results and sessions, and
+//! fetches a newer model catalogue, the organisations' defaults and instruction pages. The end of
+//! the process does not wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use providers::registry::Registry;
 use store::Store;
 use tools::truncate;
 
-/// How long after the first session of a process what nobody waits for is cleaned up.
-const LATER: Duration = Duration::from_secs(60);
+/// The delay of cleaning without urgency after the first session of a process.
+const CLEANING_DELAY: Duration = Duration::from_secs(60);
 
-/// How long a process may take to open its first session, before it is looked what there is to clean up.
-const OPENING: Duration = Duration::from_millis(250);
+/// The time to open the first session, before the search for files to clean begins.
+const OPENING_GRACE: Duration = Duration::from_millis(250);
 
-pub(super) struct Janitor {
+pub(super) struct Maintenance {
     environment: Environment,
     store: Store,
     models: Arc<ModelSources>,
@@ -33,11 +33,11 @@ pub(super) struct Janitor {
     ended: CancellationToken,
     cleaning: AtomicBool,
     refreshed: AtomicBool,
-    /// When the organisations' defaults were last asked for, in milliseconds.
+    /// The time of the last request for the organisations' defaults, in milliseconds.
     defaulted: AtomicU64,
 }
 
-impl Janitor {
+impl Maintenance {
     pub(super) fn new(
         environment: Environment,
         store: Store,
@@ -45,18 +45,27 @@ impl Janitor {
         tasks: TaskTracker,
         ended: CancellationToken,
     ) -> Self {
-        let (cleaning, refreshed, defaulted) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
-        Self { environment, store, models, tasks, ended, cleaning, refreshed, defaulted }
+        Self {
+            environment,
+            store,
+            models,
+            tasks,
+            ended,
+            cleaning: AtomicBool::new(false),
+            refreshed: AtomicBool::new(false),
+            defaulted: AtomicU64::new(0),
+        }
     }
 
-    /// Starts looking for old results and old sessions, with the first session of the process.
+    /// Starts to delete old results and old sessions, at the first session of the process.
     pub(super) fn start_cleaning(self: &Arc<Self>) {
         if !self.cleaning.swap(true, Ordering::Relaxed) {
             let this = self.clone();
             base::task::spawn_in(&self.tasks, async move {
                 tokio::select! {
-                    () = tokio::time::sleep(OPENING) => {} // the session is open
-                    // Processes that all end before that have to do it as well.
+                                        () = tokio::time::sleep(OPENING_GRACE) => {} // the session is open
+                                        // Processes that always end before that must clean up as
+                                        // well.
                     () = this.ended.cancelled() => {}
                 }
                 base::task::spawn_in(&this.tasks, this.clone().prune_sessions());
@@ -65,7 +74,7 @@ impl Janitor {
         }
     }
 
-    /// Removes old results of tools as often as they are due.
+    /// Deletes old results of tools at regular intervals.
     async fn clean_results(self: Arc<Self>) {
         loop {
             let environment = self.environment.clone();
@@ -79,15 +88,16 @@ impl Janitor {
         }
     }
 
-    /// Once per process: old sessions go, where the user wants it, and what killed processes left of empty ones.
+    /// Deletes old sessions once per process, if the settings say so, and empty sessions that
+    /// killed processes have left.
     async fn prune_sessions(self: Arc<Self>) {
         let environment = self.environment.clone();
         let read = base::task::spawn_blocking(move || prune::keep_days(&environment));
         let Ok(keep_days) = read.await else { return };
         if keep_days.is_none() {
-            // It is in no hurry, and reads the whole index: not while the first session opens.
+            // Not urgent, and reads the whole index: not while the first session opens.
             tokio::select! {
-                () = tokio::time::sleep(LATER) => {} // the start is over
+                                () = tokio::time::sleep(CLEANING_DELAY) => {} // the start is over
                 () = self.ended.cancelled() => return,
             }
         }
@@ -108,14 +118,15 @@ impl Janitor {
         }
     }
 
-    /// Looks for a newer catalogue beside everything else, once per process, and only where a provider of
-    /// the catalogue is used: who talks to a server of their own talks to nobody else.
+    /// Looks for a newer catalogue in the background, once per process, and only if a provider
+    /// of the catalogue is used: a user with a private server only must not contact any other.
     pub(super) fn refresh_catalog(&self, registry: &Registry) {
-        let strangers = registry.providers().iter().all(|provider| !provider.known);
-        if strangers || self.refreshed.swap(true, Ordering::Relaxed) {
+        let all_private = registry.providers().iter().all(|provider| !provider.known);
+        if all_private || self.refreshed.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (models, ended) = (self.models.clone(), self.ended.clone());
+        let models = self.models.clone();
+        let ended = self.ended.clone();
         base::task::spawn_in(&self.tasks, async move {
             tokio::select! {
                 () = models.refresh_when_due() => {}
@@ -124,8 +135,8 @@ impl Janitor {
         });
     }
 
-    /// Has the defaults of the user's organisations fetched, if that is some time ago: an hour, or where they were never
-    /// fetched a minute.
+    /// Fetches the defaults of the user's organisations if the last attempt is an hour old, or
+    /// a minute if they were never fetched.
     pub(super) fn fetch_defaults(&self) -> Option<JoinHandle<Vec<String>>> {
         const MINUTE: u64 = 60 * 1000;
         let now = self.environment.now().0;
@@ -137,18 +148,18 @@ impl Janitor {
         Some(self.spawn(fetch::defaults(self.models.client(), self.environment.clone())))
     }
 
-    /// Has an instruction page fetched.
+    /// Fetches an instruction page.
     pub(super) fn fetch_page(&self, address: String) -> JoinHandle<Vec<String>> {
         let page = fetch::page(self.models.client(), self.environment.clone(), address);
         self.spawn(async move { page.await.into_iter().collect() })
     }
 
-    /// Has an index of skills fetched, and what of it is new.
+    /// Fetches an index of skills, and the new skills in it.
     pub(super) fn fetch_skills(&self, address: String) -> JoinHandle<Vec<String>> {
         self.spawn(fetch::skills(self.models.client(), self.environment.clone(), address))
     }
 
-    /// Has a repository that the settings refer to cloned, or brought up to date.
+    /// Clones or updates a repository that the settings refer to.
     pub(super) fn fetch_repository(&self, clone: RepositoryClone) -> JoinHandle<Vec<String>> {
         let environment = self.environment.clone();
         self.spawn(async move { fetch::repository(&clone, &environment).await.into_iter().collect() })
