@@ -1,8 +1,8 @@
-//! How often a user is asked while a model works: the command lines that a frontier model ran while it solved real
-//! tasks, judged under a few sets of rules. No question about them buys safety. They come from the published runs of
-//! mini-swe-agent on SWE-bench Verified (MIT); `/testbed` is the project.
+//! Counts of the permission questions that a user gets while a model works: the command lines that a frontier model ran
+//! while it solved real tasks, judged under a few sets of rules. None of these questions improves safety. The lines come
+//! from the published runs of mini-swe-agent on SWE-bench Verified (MIT); `/testbed` is the project.
 //!
-//! The suite counts them, so that the figures can only fall; `cargo bench --bench bench -- asked` prints them all.
+//! The suite compares the counts with limits that may only fall; `cargo bench --bench bench -- asked` prints them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -40,10 +40,10 @@ pub const RULE_SETS: [RuleSet; 5] = [
     RuleSet { name: "edits are asked", agent: "build", settings: r#"{"permission": {"edit": "ask"}}"# },
 ];
 
-/// What is found on a machine: nothing, bubblewrap, Landlock on a kernel that holds no signals.
+/// Mechanisms that a machine may have: none, bubblewrap, or Landlock on a kernel that does not restrict signals.
 pub const MACHINES: [&str; 3] = ["none", "bubblewrap", "Landlock"];
 
-/// What the sandbox of a machine guarantees the commands of an agent.
+/// Returns the guarantee of a machine's sandbox for the commands of an agent.
 fn guarantee(machine: &str, agent: &str) -> SandboxGuarantee {
     match (machine, agent) {
         ("none", _) => SandboxGuarantee::None,
@@ -119,7 +119,7 @@ impl Rows {
     }
 }
 
-/// How many tasks meet at least one of these questions.
+/// Returns the number of tasks with at least one of these questions.
 pub fn tasks(questions: &[Question<'_>]) -> usize {
     questions.iter().map(|question| question.row.task()).collect::<BTreeSet<_>>().len()
 }
@@ -132,7 +132,7 @@ fn lines(root: &Path) -> Vec<(String, String)> {
         let (id, line): (String, String) = serde_json::from_str(line).unwrap();
         (id, line.replace("/testbed", &root))
     };
-    // The first line says where they are from.
+    // The first line states their source.
     text.lines().skip(1).map(read).collect()
 }
 
@@ -153,8 +153,8 @@ fn policy(top: &Path, set: &RuleSet) -> (Rules, PermissionContext) {
     (rules, PermissionContext::new(&environment, &worktree, &worktree.root))
 }
 
-/// What is asked about at most: the rules, the machine, how many commands, how many tasks. Whoever makes it less writes
-/// the new figures here.
+/// Limits: agent, machine, commands asked about, tasks with a question. A change that lowers a count lowers its limit
+/// here too.
 const MOST: [(&str, &str, usize, usize); 5] = [
     ("build", "none", 330, 125),
     ("build", "bubblewrap", 4, 2),
@@ -175,7 +175,8 @@ pub fn questions_only_fall() {
             .iter()
             .map(|question| format!("{}: {}: {}", question.row.id, question.reason, question.row.line))
             .collect();
-        let (found, tasks) = (questions.len(), tasks(&questions));
+        let found = questions.len();
+        let tasks = tasks(&questions);
         assert!(
             found <= most && tasks <= most_tasks,
             "{set}, {machine}: {found} commands in {tasks} tasks\n{}",

@@ -1,5 +1,5 @@
-//! Conversations that need more than a page: an editor that does not read, a session with ten
-//! thousand messages. Each names the row of `data/jsonrpc_cases.csv` it is about.
+//! Conversations that a page cannot express: a client that does not read, a session with ten thousand messages.
+//! Each names its row of `data/jsonrpc_cases.csv`.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use store::Store;
 use transcript::{Content, Message, ModelRef, Part, Role, Text, User};
 
-use crate::editor::Hearing;
+use crate::client::Client;
+use crate::editor::ReadPace;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::talk::Talk;
 use crate::wire::memory;
 
-/// A name, beginning with the row's id, and what to do.
+/// Names, which begin with the row's id, and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
     ("S18 an editor that never reads", never_reads),
     ("S19 an editor that reads slowly", reads_slowly),
@@ -22,44 +22,44 @@ pub const ALL: [(&str, fn()); 3] = [
 ];
 
 fn never_reads() {
-    flood(Hearing::Nothing);
+    flood(ReadPace::Nothing);
 }
 
 fn reads_slowly() {
-    flood(Hearing::Slow);
+    flood(ReadPace::Slow);
 }
 
-/// The model says 40 MiB while the editor does not read them. The agent must stop listening to the
-/// model rather than keep it all, and must still hear the cancel.
-fn flood(hearing: Hearing) {
+/// Streams 40 MiB from the model while the client does not read. The agent must stop reading from the model rather than
+/// buffer all of it, and must still receive the cancel.
+fn flood(hearing: ReadPace) {
     let words = "the same words over and over again, ".repeat(28);
     let script = format!("text: {words}\n").repeat(40 << 10) + "\n---\ntext: Here I am.\n";
     let model = Model::start(model::script(&script).unwrap());
     let project = Project::new();
     project.provider(&model.base(), &Value::Null);
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    let before = memory(talk.editor.pid());
-    talk.editor.hearing(hearing);
-    talk.prompt(2, &session, "Tell me everything.");
+    let mut client = Client::new(project);
+    let session = client.open();
+    let before = memory(client.editor.pid());
+    client.editor.set_read_pace(hearing);
+    client.prompt(2, &session, "Tell me everything.");
     let mut most = 0;
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(2) {
         // A measurement, not a synchronisation: whatever happens in these two seconds must be bounded.
         std::thread::sleep(Duration::from_millis(50));
-        most = most.max(memory(talk.editor.pid()));
+        most = most.max(memory(client.editor.pid()));
     }
-    // The words wait in a queue; beside it stand the history and what is being written of it.
+    // The text waits in a queue, in addition to the history and its part that is being written.
     assert!(most - before < 160 << 20, "{} MiB were kept for an editor that does not read", (most - before) >> 20);
-    talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
-    talk.editor.hearing(Hearing::All);
-    let (answer, updates) = talk.answer(2);
+    client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+    client.editor.set_read_pace(ReadPace::All);
+    let (answer, updates) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "cancelled", "after {} updates", updates.len());
     let kept: usize = updates.iter().filter_map(|update| update["content"]["text"].as_str()).map(str::len).sum();
     assert!(kept < 24 << 20, "{} MiB of words waited to be read", kept >> 20);
-    talk.prompt(3, &session, "Are you there?");
-    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
-    talk.leave();
+    client.prompt(3, &session, "Are you there?");
+    assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -68,11 +68,11 @@ fn ten_thousand_messages() {
     let model = Model::start(model::script("text: One.").unwrap());
     let project = Project::new();
     project.provider(&model.base(), &Value::Null);
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "The first of many.");
-    assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
-    let project = talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "The first of many.");
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
+    let project = client.leave();
 
     let data = project.path("~/.local/share/adjutant");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -90,24 +90,24 @@ fn ten_thousand_messages() {
         store.flush(&id).await.unwrap();
     });
 
-    let mut talk = Talk::new(project);
-    let before = memory(talk.editor.pid());
-    let cwd = talk.project.cwd();
+    let mut client = Client::new(project);
+    let before = memory(client.editor.pid());
+    let cwd = client.project.cwd();
     let start = Instant::now();
-    talk.request(3, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
-    talk.hear();
+    client.request(3, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    client.receive();
     // Unoptimised and on a busy machine; a release build is ten times faster.
     let first = start.elapsed();
-    let (answer, updates) = talk.answer(3);
+    let (answer, updates) = client.answer(3);
     assert!(answer.get("result").is_some(), "{answer}");
     let texts = updates.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk");
     let numbers: Vec<usize> =
         texts.filter_map(|update| update["content"]["text"].as_str()?.strip_prefix("number ")?.parse().ok()).collect();
     assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>(), "in order, and all of them");
     assert!(first < Duration::from_secs(2), "the first update came after {first:?}");
-    let kept = memory(talk.editor.pid()).saturating_sub(before);
+    let kept = memory(client.editor.pid()).saturating_sub(before);
     assert!(kept < 64 << 20, "{} MiB", kept >> 20);
-    talk.leave();
+    client.leave();
 }
 
 fn user_message(number: usize) -> Message {

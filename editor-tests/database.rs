@@ -19,7 +19,7 @@ pub(crate) struct Database {
     pub(crate) url: String,
     pub(crate) dir: Option<PathBuf>,
     bin: PathBuf,
-    // Its input is what keeps the server alive.
+    // The server lives as long as its input.
     _watch: Option<Child>,
 }
 
@@ -28,7 +28,7 @@ const VARIABLE: &str = "ADJUTANT_TEST_STORE";
 /// The value of [`VARIABLE`] for no database at all.
 const NONE: &str = "none";
 
-/// Whether everything is to be tried with a database.
+/// Whether all tests use a database.
 pub(crate) fn wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty() && url != NONE)
 }
@@ -55,7 +55,7 @@ done
 rm -rf "$dir"
 "#;
 
-/// Where the server's programs are.
+/// Returns the directory of the server's programs.
 fn programs() -> Option<PathBuf> {
     if std::env::var_os(VARIABLE).is_some_and(|url| url == NONE) {
         return None;
@@ -67,7 +67,7 @@ fn programs() -> Option<PathBuf> {
 }
 
 impl Database {
-    /// The server of this process; none where there is no PostgreSQL, which is said once.
+    /// Returns the server of this process; `None`, reported once, without PostgreSQL.
     pub(crate) fn get() -> Option<&'static Self> {
         static SERVER: OnceLock<Option<Database>> = OnceLock::new();
         let server = SERVER.get_or_init(|| {
@@ -111,7 +111,7 @@ impl Database {
         Ok(Self { url, dir: Some(dir), bin, _watch: Some(watch) })
     }
 
-    /// An address of a namespace that nobody else has, with a short lease.
+    /// Returns the address of a new namespace with a short lease.
     pub(crate) fn fresh(&self, lease: u64) -> String {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +122,8 @@ impl Database {
     /// Has the server do something, as `pg_ctl` calls it: `stop`, `start`.
     pub(crate) fn control(&self, words: &[&str]) {
         let Some(dir) = &self.dir else { return };
-        let (data, log) = (dir.join("data"), dir.join("server.log"));
+        let data = dir.join("data");
+        let log = dir.join("server.log");
         let place = ["-D", data.to_str().unwrap_or_default(), "-l", log.to_str().unwrap_or_default(), "-w"];
         self.program("pg_ctl", &[&place, words].concat());
     }
@@ -136,7 +137,7 @@ impl Database {
         if root {
             command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]).arg(&program);
         }
-        // The server inherits what it is given, and would keep it open.
+        // The server inherits open files, and would keep them open.
         let quiet = command.args(words).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null());
         let done = quiet.stderr(Stdio::null()).status();
         assert!(done.is_ok_and(|status| status.success()), "{name} {words:?}");

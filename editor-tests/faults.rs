@@ -1,5 +1,4 @@
-//! Rows of the fault catalogue that need processes: writers that are killed in the middle, disks that
-//! fill up, editors that vanish.
+//! Rows of the fault catalogue that need processes: killed writers, full disks, vanished clients.
 //!
 //! The killed writers are this same program, started again with [`WRITER`] set. Rows that kill hundreds
 //! of agents run in a shorter form, unless `ADJUTANT_FAULTS=all` is set, as `.ci/run` does.
@@ -9,15 +8,15 @@
 //! | FD01, FD03, FD10, FD17 | killed writers, agents and migrations, two writers | here |
 //! | FD05 | a flush fails once (where there is strace), and for good | here, `faults/large.rs` |
 //! | FD06 | a full disk, by a limit on files, and a small real one | here, `faults/large.rs` |
-//! | FD07 | no place to keep anything | `first-words/no-home.md`, `first-words/read-only-home.md` |
+//! | FD07 | no directory for data | `first-words/no-home.md`, `first-words/read-only-home.md` |
 //! | FD04 | power cuts | `crates/store/src/sqlite/power.rs` |
 //! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `crates/store/src/sqlite/faults.rs` |
 //! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |
-//! | FD18 | sessions of which nothing or not all can be read | `faults/unreadable.rs` |
+//! | FD18 | unreadable and partly readable sessions | `faults/unreadable.rs` |
 //! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
 //! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `crates/tools/src/faults.rs` |
 //! | FW06 | a naive reference | `crates/tools/src/replace.rs` |
-//! | FW09 | undone twice, after a restart, without what was kept | `crates/session/src/revert/tests.rs`, `sessions/undo-restart.md` |
+//! | FW09 | undo twice, after a restart, without snapshots | `crates/session/src/revert/tests.rs`, `sessions/undo-restart.md` |
 //! | FC01, FC02, FC03 | vanished editors, signals, closed outputs | here, `faults/ends.rs` |
 //! | FC04, FC05 | lines of noise, files of JSON | `wire.rs` |
 //! | FC06 | a panic in a handler | `protocol/src/table.rs` |
@@ -51,50 +50,50 @@ use serde_json::{Value, json};
 use store::{Error, Record, Store};
 use transcript::{Content, Message, ModelRef, Part, Role, Text, User};
 
-use crate::crowd::four;
-use crate::editor::PATIENCE;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::model::{self, Model};
+use crate::parallel::run_in_parallel;
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// A name, beginning with the row's id, and what to do.
+/// Names, which begin with the row's id, and functions of the tests.
 pub const ALL: [(&str, fn()); 30] = [
-    ("FD01 a writer is killed a thousand times", killed_writers),
-    ("FD03 the agent is killed at every step", killed_agents),
-    ("FD05 a flush fails", failed_flushes),
-    ("FD05 no flush works any more", large::failing_flushes),
-    ("FD06 the disk is full after every so many bytes", full_disks),
-    ("FD06 a small disk is full", large::small_disk),
-    ("FD10 two writers", two_writers),
-    ("FD13 a long session", large::long_session),
-    ("FD14 a command prints much", large::much_output),
-    ("FD16 everything is the owner's alone", large::owners_alone),
-    ("FD17 a migration is killed", killed_migrations),
-    ("FD18 a session cannot be read", unreadable::unreadable),
-    ("FW01 an edit is killed", edits::killed_edits),
-    ("FW01 the agent is killed while it edits", edits::killed_editors),
-    ("FW02 a write is refused", edits::refused_writes),
-    ("FW08 an undo beside a user", edits::undone_beside_a_user),
-    ("FW10 an undo is killed", edits::killed_undos),
-    ("FC01 the editor vanishes", vanished_editors),
-    ("FC02 signals in every state", ends::signals),
-    ("FC03 nobody reads any more", ends::closed_outputs),
-    ("FM05 nothing is left running", orphans),
-    ("a kill storm", storm::storm),
-    ("a provider fails at any byte", offsets::offsets),
-    ("answers without end", hostile::floods),
-    ("a random editor and a random model", soak::soak),
-    ("few files may be open", files::few),
-    ("the limit on open files is raised, for us alone", files::raised),
-    ("an owner in a database is killed", leases::killed_owners),
-    ("an owner in a database is stopped for longer than its lease", leases::stopped_owner),
-    ("the database is restarted in a turn", leases::restarted),
+    ("FD01 killed writer leaves a readable session", killed_writers),
+    ("FD03 agent killed at any step loses no reported message", killed_agents),
+    ("FD05 failed flush is reported", failed_flushes),
+    ("FD05 store without working flushes reports each loss", large::failing_flushes),
+    ("FD06 full disk leaves a readable session", full_disks),
+    ("FD06 full small disk recovers", large::small_disk),
+    ("FD10 second writer is locked out", two_writers),
+    ("FD13 long session works", large::long_session),
+    ("FD14 large output of a command is bounded", large::much_output),
+    ("FD16 stored files are readable by their owner only", large::owners_alone),
+    ("FD17 killed migration is repeated", killed_migrations),
+    ("FD18 unreadable session is reported", unreadable::unreadable),
+    ("FW01 killed edit leaves whole files", edits::killed_edits),
+    ("FW01 agent killed during an edit leaves whole files", edits::killed_editors),
+    ("FW02 refused write is reported", edits::refused_writes),
+    ("FW08 undo preserves a user's changes", edits::undo_preserves_users_changes),
+    ("FW10 killed undo is completed", edits::killed_undos),
+    ("FC01 agent exits after its client", vanished_editors),
+    ("FC02 signal ends the agent in every state", ends::signals),
+    ("FC03 closed output does not hang the agent", ends::closed_outputs),
+    ("FM05 agent leaves no process", orphans),
+    ("random kills lose nothing reported", storm::storm),
+    ("provider that fails at any byte gets one answer", offsets::offsets),
+    ("endless answers are bounded", hostile::floods),
+    ("random client and random model get valid answers", soak::soak),
+    ("few open files serve many sessions", files::few),
+    ("limit on open files is raised for adjutant only", files::raised),
+    ("killed owner in a database loses nothing acknowledged", leases::killed_owners),
+    ("owner stopped for longer than its lease writes nothing", leases::stopped_owner),
+    ("database restarted in a turn is used again", leases::restarted),
 ];
 
-/// Set for a process that only writes: what it is to do, and where.
+/// Set for a process that only writes: its task, and the directory.
 const WRITER: &str = "ADJUTANT_TEST_WRITER";
 
-/// Does what a writer does, if this process is one. Never comes back then.
+/// Runs the writer's task and exits, if this process is a writer.
 pub fn write_if_asked() {
     let Some(task) = std::env::var(WRITER).ok() else { return };
     let (what, rest) = task.split_once(' ').unwrap();
@@ -139,7 +138,7 @@ fn tell(line: &str) {
     writeln!(out, "{line}").and_then(|()| out.flush()).ok();
 }
 
-fn said(number: usize) -> Message {
+fn stored_message(number: usize) -> Message {
     let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
     let text = format!("number {number} {}", "x".repeat(number * 37 % 900));
     Message {
@@ -154,13 +153,13 @@ fn said(number: usize) -> Message {
 }
 
 async fn keep(store: &Store, id: &SessionId, number: usize) -> Result<(), Error> {
-    let message = said(number);
+    let message = stored_message(number);
     store.message(id, &message).await;
     store.part(id, &message.id, &message.parts[0]).await;
     store.flush(id).await
 }
 
-/// Appends messages and says the number of each that is safe, or that it is not.
+/// Appends messages and prints the number of each that is safe, or that it is lost.
 async fn append(store: &Store, id: &SessionId, count: usize) {
     let first = match store.load(id).await {
         // A message without its part was not safe: it is written again.
@@ -192,7 +191,7 @@ async fn append(store: &Store, id: &SessionId, count: usize) {
     }
 }
 
-/// Appends until there is no more room, then gets room, and goes on.
+/// Appends until the disk is full, then frees space and goes on.
 async fn until_full(store: &Store, id: &SessionId) {
     append(store, id, 40).await;
     let all = getrlimit(Resource::Fsize).maximum;
@@ -236,7 +235,7 @@ impl Writer {
         self.rest()
     }
 
-    /// What it says until it ends. Panics with it.
+    /// Returns the output until the process ends. Panics with the process.
     fn rest(&mut self) -> String {
         let mut text = String::new();
         self.lines.read_to_string(&mut text).unwrap();
@@ -248,14 +247,14 @@ impl Writer {
     }
 }
 
-/// The highest number that was said to be safe, and of which the line is whole.
+/// Returns the highest number that was printed as safe, on a whole line.
 fn acknowledged(text: &str) -> Option<usize> {
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().filter_map(|line| line.parse().ok()).max()
 }
 
-/// A directory in memory, where there is one: what is killed is the process, not the disk.
-fn room() -> tempfile::TempDir {
+/// Returns a directory in memory, if possible: the process is killed, not the disk.
+fn memory_directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
@@ -263,8 +262,8 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// What a store holds now, checked against what may be in it.
-fn kept(dir: &Path, id: &str) -> usize {
+/// Returns the number of stored messages that have their parts; each must equal the expected one, or have no parts yet.
+fn stored_count(dir: &Path, id: &str) -> usize {
     let stored = block_on(async {
         let store = Store::start(dir);
         let stored = store.load(&SessionId::new(id)).await;
@@ -274,7 +273,7 @@ fn kept(dir: &Path, id: &str) -> usize {
     match stored {
         Ok(stored) => {
             for (number, message) in stored.messages.iter().enumerate() {
-                let expected = said(number);
+                let expected = stored_message(number);
                 let begun = message.id == expected.id && message.parts.is_empty();
                 assert!(*message == expected || begun, "{number} is {message:?}");
             }
@@ -287,8 +286,8 @@ fn kept(dir: &Path, id: &str) -> usize {
 
 fn killed_writers() {
     // Fifty sessions, each written to by twenty processes one after the other.
-    four(50, |number| {
-        let dir = room();
+    run_in_parallel(50, |number| {
+        let dir = memory_directory();
         let mut random = fastrand::Rng::with_seed(number as u64);
         let mut safe = 0;
         for _ in 0..20 {
@@ -297,7 +296,7 @@ fn killed_writers() {
             thread::sleep(Duration::from_micros(random.u64(..20_000))); // the moment of the kill
             let last = acknowledged(&writer.kill()).map_or(0, |last| last + 1);
             safe = safe.max(last);
-            let kept = kept(dir.path(), "ses_00000001");
+            let kept = stored_count(dir.path(), "ses_00000001");
             assert!(kept >= safe, "{kept} of {safe} that were acknowledged");
             safe = kept;
         }
@@ -308,8 +307,9 @@ fn killed_writers() {
 fn killed_agents() {
     const MOMENTS: usize = 25;
     const TIMES: usize = 8;
-    four(MOMENTS * TIMES, |number| {
-        let (moment, time) = (number / TIMES, number % TIMES);
+    run_in_parallel(MOMENTS * TIMES, |number| {
+        let moment = number / TIMES;
+        let time = number % TIMES;
         let call = |n: u32| format!("call bash {}\n", json!({ "command": format!("echo {n} >> marks") }));
         let script = format!(
             "text: First.\n{}---\ntext: Second.\n{}---\ntext: Third.\n---\n{}---\ntext: Fourth.\n---\ntext: After.\n",
@@ -320,44 +320,44 @@ fn killed_agents() {
         let model = Model::start(model::script(&script).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        // From the first thing it was told on, the session is there.
-        talk.request(9, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
-        talk.answer(9);
-        talk.prompt(2, &session, "Make two marks.");
-        let mut heard = Vec::new();
+        let mut client = Client::new(project.clone());
+        let session = client.open();
+        // The session is stored from its first change on.
+        client.request(9, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
+        client.answer(9);
+        client.prompt(2, &session, "Make two marks.");
+        let mut received = Vec::new();
         let mut asked = 1;
-        while heard.len() < moment {
-            let message = talk.hear();
+        while received.len() < moment {
+            let message = client.receive();
             if message["id"] == 2 && asked == 1 {
                 asked = 2;
-                talk.prompt(3, &session, "And a third.");
+                client.prompt(3, &session, "And a third.");
             } else if message["id"] == 3 {
                 break;
             }
-            heard.push(message);
+            received.push(message);
         }
         thread::sleep(Duration::from_micros(time as u64 * 700)); // the moment of the kill
-        talk.editor.signal(Signal::KILL);
-        let gone = talk.editor.finish();
-        heard.extend(gone.lines.iter().filter_map(|line| serde_json::from_str(line).ok()));
+        client.editor.signal(Signal::KILL);
+        let gone = client.editor.finish();
+        received.extend(gone.lines.iter().filter_map(|line| serde_json::from_str(line).ok()));
         let marks = || std::fs::read_to_string(project.path("marks")).unwrap_or_default().lines().count();
         let before = marks();
-        drop(talk);
+        drop(client);
 
-        let mut again = Talk::new(project.clone());
+        let mut again = Client::new(project.clone());
         let cwd = project.cwd();
         again.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
         let (answer, updates) = again.answer(2);
         assert!(answer.get("result").is_some(), "moment {moment}, time {time}: {answer}");
         let prompts = updates.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk").count();
-        let shown = |heard: &Value| heard["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
-        // Something was shown of a turn: its prompt is kept.
-        assert!(prompts >= usize::from(heard.iter().any(shown)), "moment {moment}, time {time}: a prompt was lost");
-        let done = |n: usize| heard.iter().any(|heard| heard["id"] == n && heard.get("result").is_some());
+        let shown = |received: &Value| received["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
+        // An update of a turn was shown, so its prompt is stored.
+        assert!(prompts >= usize::from(received.iter().any(shown)), "moment {moment}, time {time}: a prompt was lost");
+        let done = |n: usize| received.iter().any(|received| received["id"] == n && received.get("result").is_some());
         assert!(prompts > usize::from(done(2) && done(3)) || !done(2), "moment {moment}, time {time}");
-        // A call that was running is over, and nobody says that it was done.
+        // A call that was running has ended, and is not reported as done.
         let mut calls = BTreeMap::new();
         for update in updates.iter().filter(|update| update.get("toolCallId").is_some()) {
             let status = calls.entry(update["toolCallId"].to_string()).or_insert(Value::Null);
@@ -378,16 +378,16 @@ fn killed_agents() {
     });
 }
 
-/// The n-th flush of a thread fails, once. What was not safe is not said to be; the store goes on. A file
-/// is made by a thread of its own, with a few flushes: where one of those fails, so it does each time.
+/// Fails the n-th flush of a thread, once. Data that was not safe is not reported as safe; the store goes on. A file is
+/// created by its own thread, with a few flushes: if one of those fails, it fails each time.
 fn failed_flushes() {
     const MAKING: usize = 4;
     let works = Command::new("strace").args(["-f", "-e", "trace=none", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
         return;
     }
-    four(40, |number| {
-        let dir = room();
+    run_in_parallel(40, |number| {
+        let dir = memory_directory();
         let mut command = Command::new("strace");
         let inject = format!("inject=fdatasync,fsync:error=EIO:when={}", number + 1);
         command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", &inject]);
@@ -397,23 +397,23 @@ fn failed_flushes() {
         let safe = acknowledged(&text);
         assert!(safe.is_some() || number < MAKING, "after flush {number} failed nothing was safe any more: {text}");
         match safe {
-            Some(safe) => assert!(kept(dir.path(), "ses_00000001") > safe, "flush {number}: {text}"),
+            Some(safe) => assert!(stored_count(dir.path(), "ses_00000001") > safe, "flush {number}: {text}"),
             None => assert_eq!(text.matches("lost").count(), 12, "flush {number}: {text}"),
         }
     });
 }
 
-/// No file may grow beyond n × 512 bytes, for every n: what is said to be safe is, and when there is
-/// room again nothing is missing.
+/// Limits files to n × 512 bytes, for every n: data reported as safe is safe, and nothing is missing once there is space
+/// again.
 fn full_disks() {
-    four(400, |blocks| {
-        let dir = room();
+    run_in_parallel(400, |blocks| {
+        let dir = memory_directory();
         let mut command = Command::new("/bin/sh");
         let script = format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\"");
         command.arg("-c").arg(script).arg(std::env::current_exe().unwrap());
         let mut writer = Writer::run(command, "until-full", "ses_00000001", dir.path());
         let text = writer.rest();
-        let kept = kept(dir.path(), "ses_00000001");
+        let kept = stored_count(dir.path(), "ses_00000001");
         assert!(
             kept > acknowledged(&text).unwrap_or(0) || !text.contains('\n'),
             "{blocks} blocks: {kept} kept of {text}"
@@ -424,8 +424,8 @@ fn full_disks() {
 }
 
 fn two_writers() {
-    let dir = room();
-    // One session: one writes, the other is told, five hundred times.
+    let dir = memory_directory();
+    // One session: one process writes, the other is refused, five hundred times.
     let mut first = Writer::start("five-hundred", "ses_00000001", dir.path());
     first.until("ready");
     let mut second = Writer::start("five-hundred", "ses_00000001", dir.path());
@@ -436,27 +436,27 @@ fn two_writers() {
     assert_eq!(acknowledged(&one), Some(499), "{other}");
     // The second was locked out as long as the first was there; it may have come after it.
     assert!(other.lines().all(|line| line == "locked") || other.contains("ready"), "{other}");
-    assert!(kept(dir.path(), "ses_00000001") >= 500);
+    assert!(stored_count(dir.path(), "ses_00000001") >= 500);
     // Two sessions in one store: neither waits for the other.
     let mut writers = ["ses_00000002", "ses_00000003"].map(|id| Writer::start("five-hundred", id, dir.path()));
     for writer in &mut writers {
         assert_eq!(acknowledged(&writer.rest()), Some(499));
     }
     for id in ["ses_00000002", "ses_00000003"] {
-        assert_eq!(kept(dir.path(), id), 500);
+        assert_eq!(stored_count(dir.path(), id), 500);
     }
 }
 
 fn killed_migrations() {
     let sql = include_str!("fixtures/store/format-1.sql");
     let id = "ses_019e2b8fd2c80001abcdefghij";
-    let pattern = room();
+    let pattern = memory_directory();
     let old: PathBuf = pattern.path().join("old.db");
     let database = rusqlite::Connection::open(&old).unwrap();
     database.execute_batch(sql).unwrap();
     drop(database);
-    four(200, |number| {
-        let dir = room();
+    run_in_parallel(200, |number| {
+        let dir = memory_directory();
         std::fs::create_dir(dir.path().join("sessions")).unwrap();
         std::fs::copy(&old, dir.path().join("sessions").join(format!("{id}.db"))).unwrap();
         let mut writer = Writer::start("open", id, dir.path());
@@ -464,7 +464,7 @@ fn killed_migrations() {
         thread::sleep(Duration::from_micros(number as u64 * 60)); // the moment of the kill
         writer.kill();
         let stored = block_on(async { Store::start(dir.path()).load(&SessionId::new(id)).await }).unwrap();
-        // Half a page of the log may have been written: it is cut off, and that is said.
+        // Half a page of the log may have been written: it is cut off and reported.
         let other: Vec<_> = stored.damage.iter().filter(|said| !said.contains("not whole and are cut off")).collect();
         assert_eq!((stored.messages.len(), other), (3, Vec::new()), "killed after {number} × 60 µs");
     });
@@ -472,10 +472,10 @@ fn killed_migrations() {
 
 /// Idle, in a turn, while a question waits, while a session is loaded: the editor goes, and so do we.
 fn vanished_editors() {
-    four(40, |number| {
+    run_in_parallel(40, |number| {
         let state = ends::STATES[number % 4];
         let mut stage = ends::Stage::new(state);
-        let gone = stage.talk.editor.finish();
+        let gone = stage.client.editor.finish();
         assert_eq!(gone.problems(0), Vec::<String>::new(), "{state:?}");
         assert!(stage.is_left_clean(), "{state:?}: {:?}", stage.project.leftovers());
     });
@@ -510,7 +510,7 @@ fn refuse(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) {
 /// Children that fork, hide in sessions of their own and ignore signals; the agent ends in five ways.
 fn orphans() {
     const WAYS: [&str; 5] = ["end of input", "TERM", "KILL", "cancel", "time"];
-    four(WAYS.len() * 20, |number| {
+    run_in_parallel(WAYS.len() * 20, |number| {
         let way = WAYS[number % WAYS.len()];
         let limit = if way == "time" { 300 } else { 60_000 };
         let command = "trap '' TERM; sh -c 'trap \"\" TERM; sleep 60 & sleep 60' & sleep 60 & echo begun; wait";
@@ -518,24 +518,25 @@ fn orphans() {
         let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        talk.prompt(2, &session, "Run it.");
-        while !talk.hear().to_string().contains("begun") {}
+        let mut client = Client::new(project.clone());
+        let session = client.open();
+        client.prompt(2, &session, "Run it.");
+        while !client.receive().to_string().contains("begun") {}
         match way {
-            "TERM" => talk.editor.signal(Signal::TERM),
-            "KILL" => talk.editor.signal(Signal::KILL),
+            "TERM" => client.editor.signal(Signal::TERM),
+            "KILL" => client.editor.signal(Signal::KILL),
             "cancel" => {
-                talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
-                assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
+                client
+                    .send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+                assert_eq!(client.answer(2).0["result"]["stopReason"], "cancelled");
             }
-            "time" => drop(talk.answer(2)),
+            "time" => drop(client.answer(2)),
             _ => {}
         }
-        talk.editor.finish();
-        // A killed agent can end nothing itself: the system ends the command it started, which takes a
-        // moment. What that had started lives on, as SECURITY.md says.
-        let left = project.left_after(PATIENCE, |command| way != "KILL" || command.contains("--noprofile"));
+        client.editor.finish();
+        // A killed agent can end nothing itself: the system ends the command it started, which takes a moment. That command's own
+        // children live on, as SECURITY.md states.
+        let left = project.left_after(RESPONSE_TIMEOUT, |command| way != "KILL" || command.contains("--noprofile"));
         project.end_leftovers();
         assert!(left.is_empty(), "{way}: {left:?}");
     });

@@ -1,5 +1,5 @@
-//! What stands in files, and what is fetched because a file says so: seen through the commands, and
-//! through conversations with servers of these tests.
+//! Settings and instructions in files, and the resources that they name: seen through the commands, and through
+//! conversations with servers of these tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -7,23 +7,23 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::loopback::Server;
 use crate::model::{self, Model};
-use crate::program::{adjutant, says};
+use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
-    ("a project is trusted and forgotten", trusted),
-    ("what an agent starts does not answer for the user", agents_do_not_answer),
-    ("nor what it starts without a mark", agents_below_us_do_not_answer),
-    ("a run without a terminal trusts nothing", untrusted_run),
-    ("an instruction page is fetched before the first turn", page_fetched),
-    ("an instruction page that cannot be had is told", page_missing),
-    ("an organisation's defaults come in beside the conversation", defaults_fetched),
-    ("an organisation that does not answer keeps nobody waiting", defaults_missing),
+    ("project is trusted and trust is revoked", trusted),
+    ("agent's processes cannot answer for the user", agents_do_not_answer),
+    ("agent's processes without a mark cannot answer for the user", agents_below_us_do_not_answer),
+    ("run without a terminal trusts nothing", untrusted_run),
+    ("instruction page is fetched before the first turn", page_fetched),
+    ("missing instruction page is reported", page_missing),
+    ("organisation's defaults are fetched in parallel", defaults_fetched),
+    ("unavailable organisation's defaults are reported", defaults_missing),
 ];
 
 const ROOT: &str = "the project";
@@ -38,16 +38,16 @@ fn loose() -> Project {
 
 /// With the project's path written shorter.
 fn shown(project: &Project, words: &[&str]) -> String {
-    says(project, words).replace(&project.cwd().display().to_string(), ROOT)
+    stdout_of(project, words).replace(&project.cwd().display().to_string(), ROOT)
 }
 
 fn trusted() {
     let project = loose();
     let wants = "- looser rule permission.bash: bash *: allow (opencode.json:1)";
     assert_eq!(shown(&project, &["trust", "--list"]), "No decisions.\n");
-    let rules = || says(&project, &["agents", "show", "build"]);
+    let rules = || stdout_of(&project, &["agents", "show", "build"]);
     assert!(!rules().contains("(opencode.json:1)"), "{}", rules());
-    // Nobody is there to be asked: it is shown, and undecided.
+    // Without a user there is no question: the list is shown, and nothing is decided.
     let output = adjutant(&project, &["trust"], "y\n");
     let shown_only = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{shown_only}");
@@ -69,7 +69,7 @@ fn trusted() {
     assert_eq!(shown(&project, &["trust"]), format!("Nothing in {ROOT} needs trust.\n"));
 }
 
-/// What an agent starts does not answer for the user, whatever its environment says.
+/// Checks that a process started by an agent cannot answer for the user, whatever its environment.
 fn agents_do_not_answer() {
     let project = loose();
     let binary = env!("CARGO_BIN_EXE_adjutant");
@@ -84,8 +84,8 @@ fn agents_do_not_answer() {
     assert_eq!(said, "No decisions.\n");
 }
 
-/// Nor where it takes off what marks it, or calls us by another name, or leaves its parents: it is below us, or
-/// in the sandbox.
+/// Checks the same for a process that removes its mark, calls adjutant by another name, or leaves its parents: it is a
+/// descendant of adjutant, or in the sandbox.
 fn agents_below_us_do_not_answer() {
     let binary = env!("CARGO_BIN_EXE_adjutant");
     let mut commands = vec![
@@ -95,7 +95,7 @@ fn agents_below_us_do_not_answer() {
         format!("printf '#!/bin/sh\nexec env -u ADJUTANT_CHILD {binary} trust --yes' > z; sh ./z 2>&1"),
     ];
     if sandboxed() {
-        // Started only when what started it has ended.
+        // Started only after its parent has ended.
         let orphan = |name: &str| {
             let work = format!("cat go >/dev/null; ./{name} trust --yes >said 2>&1");
             format!("mkfifo go said; (env -u ADJUTANT_CHILD setsid sh -c '{work}' &); echo >go; cat said")
@@ -117,7 +117,7 @@ fn agents_below_us_do_not_answer() {
         let output = adjutant(&project, &["run", "--allow", "Trust it."], "");
         assert_eq!(output.status.code(), Some(0), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(model.problems(), Vec::<String>::new(), "{command}");
-        assert_eq!(says(&project, &["trust", "--list"]), "No decisions.\n", "{command}");
+        assert_eq!(stdout_of(&project, &["trust", "--list"]), "No decisions.\n", "{command}");
     }
 }
 
@@ -130,7 +130,7 @@ fn sandboxed() -> bool {
 
 fn untrusted_run() {
     let project = loose();
-    // Allowing everything that is asked for once is no yes to a question whose answer is kept.
+    // Allowing every single question does not answer a question whose answer is stored.
     for more in [&[][..], &["--allow"], &["--deny"]] {
         let words = [&["run", "hello"], more].concat();
         let output = adjutant(&project, &words, "");
@@ -138,15 +138,15 @@ fn untrusted_run() {
         let aside = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(aside.contains("This project is not trusted"), "{words:?}: {aside}");
     }
-    assert_eq!(says(&project, &["trust", "--list"]), "No decisions.\n");
+    assert_eq!(stdout_of(&project, &["trust", "--list"]), "No decisions.\n");
     let output = adjutant(&project, &["run", "--format", "json", "hello"], "");
     let lines: Vec<Value> =
         String::from_utf8(output.stdout).unwrap().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     assert!(lines.iter().any(|line| line["method"] == json!("session/request_permission")));
 }
 
-/// What the updates of a turn say, as one text.
-fn told(updates: &[Value]) -> String {
+/// Returns the text of a turn's updates.
+fn update_text(updates: &[Value]) -> String {
     updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect()
 }
 
@@ -158,18 +158,18 @@ fn page_fetched() {
     let model = Model::start(model::script(script).unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({ "instructions": [format!("{}/rules.md", server.base())] }));
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Hello.");
-    assert_eq!(told(&talk.answer(2).1), "It rains.");
-    let project = talk.leave();
-    // Another day, without the server: what was fetched holds.
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Hello.");
+    assert_eq!(update_text(&client.answer(2).1), "It rains.");
+    let project = client.leave();
+    // Later, without the server: the fetched defaults apply.
     status.store(500, Ordering::Relaxed);
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Hello again.");
-    assert!(told(&talk.answer(2).1).contains("It snows."));
-    talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Hello again.");
+    assert!(update_text(&client.answer(2).1).contains("It snows."));
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -178,21 +178,21 @@ fn page_missing() {
     let project = Project::new();
     let address = format!("{}/rules.md", server.base());
     project.write("~/.config/adjutant/adjutant.json", &json!({ "instructions": [address] }).to_string());
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "hello");
-    let words = told(&talk.answer(2).1);
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "hello");
+    let words = update_text(&client.answer(2).1);
     assert!(
         words.contains(&format!("The instructions at {address} could not be fetched, so they are missing")),
         "{words}"
     );
-    talk.prompt(3, &session, "hello");
-    let words = told(&talk.answer(3).1);
+    client.prompt(3, &session, "hello");
+    let words = update_text(&client.answer(3).1);
     assert!(!words.contains("could not be fetched"), "told once: {words}");
-    talk.leave();
+    client.leave();
 }
 
-/// A project of somebody who is logged in to an organisation.
+/// Returns a project of a user who is logged in to an organisation.
 fn member(server: &Server) -> Project {
     let project = Project::new();
     let login = json!({ server.base(): { "type": "wellknown", "key": "ORG_TOKEN", "token": "t0ken" } });
@@ -201,44 +201,45 @@ fn member(server: &Server) -> Project {
 }
 
 fn defaults_fetched() {
-    let server = Server::start(|heard| {
-        let base = format!("http://{}", heard.header("host").unwrap_or_default());
-        let body = match heard.path() {
+    let server = Server::start(|received| {
+        let base = format!("http://{}", received.header("host").unwrap_or_default());
+        let body = match received.path() {
             "/.well-known/opencode" => json!({ "config": { "username": "nobody" },
                 "remote_config": { "url": format!("{base}/more"), "headers": { "x-token": "{env:ORG_TOKEN}{env:HOME}" } } }),
             _ => json!({ "agent": { "auditor": { "mode": "primary", "description": "Audits for {env:ORG_TOKEN}." } } }),
         };
         (200, String::new(), body.to_string())
     });
-    let mut talk = Talk::new(member(&server));
-    let session = talk.open();
+    let mut client = Client::new(member(&server));
+    let session = client.open();
     // The session is there at once; a turn some time later knows the agent, without a restart.
     let begun = Instant::now();
     let found = (2..).find(|id| {
-        talk.prompt(*id, &session, "hello");
-        let updates = talk.answer(*id).1;
+        client.prompt(*id, &session, "hello");
+        let updates = client.answer(*id).1;
         let options: Vec<_> = updates.iter().filter(|u| u["sessionUpdate"] == "config_option_update").collect();
-        options.iter().any(|update| update.to_string().contains("Audits for t0ken.")) || begun.elapsed() > PATIENCE
+        options.iter().any(|update| update.to_string().contains("Audits for t0ken."))
+            || begun.elapsed() > RESPONSE_TIMEOUT
     });
-    assert!(begun.elapsed() <= PATIENCE, "not there after {found:?} turns");
-    let asked: Vec<_> = server.heard().iter().map(|heard| heard.path().to_owned()).collect();
+    assert!(begun.elapsed() <= RESPONSE_TIMEOUT, "not there after {found:?} turns");
+    let asked: Vec<_> = server.received().iter().map(|received| received.path().to_owned()).collect();
     assert_eq!(asked, ["/.well-known/opencode", "/more"]);
-    assert_eq!(server.heard()[1].header("x-token"), Some("t0ken{env:HOME}"));
-    let project = talk.leave();
-    assert!(says(&project, &["agents"]).contains("auditor"));
+    assert_eq!(server.received()[1].header("x-token"), Some("t0ken{env:HOME}"));
+    let project = client.leave();
+    assert!(stdout_of(&project, &["agents"]).contains("auditor"));
 }
 
 fn defaults_missing() {
     let server = Server::start(|_| (200, String::new(), "<html>log in</html>".into()));
-    let mut talk = Talk::new(member(&server));
-    let session = talk.open();
+    let mut client = Client::new(member(&server));
+    let session = client.open();
     let begun = Instant::now();
     let found = (2..).find(|id| {
-        talk.prompt(*id, &session, "hello");
-        let words = told(&talk.answer(*id).1);
+        client.prompt(*id, &session, "hello");
+        let words = update_text(&client.answer(*id).1);
         words.contains("could not be fetched, so what they deny is not known: the server answered with a web page")
-            || begun.elapsed() > PATIENCE
+            || begun.elapsed() > RESPONSE_TIMEOUT
     });
-    assert!(begun.elapsed() <= PATIENCE, "not told after {found:?} turns");
-    talk.leave();
+    assert!(begun.elapsed() <= RESPONSE_TIMEOUT, "not told after {found:?} turns");
+    client.leave();
 }

@@ -1,5 +1,5 @@
-//! Hosts that share a database: a session goes on on another one with all it has, and prompts wait in the store for
-//! whoever takes them.
+//! Hosts that share a database: a session continues on another one with all its data, and prompts wait in the
+//! store for the next free host.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::crowd::four;
+use crate::client::Client;
 use crate::database::Database;
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::model::{self, Model};
+use crate::parallel::run_in_parallel;
 use crate::project::Project;
 use crate::remote::authority;
-use crate::talk::Talk;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 11] = [
-    ("a session on another host has everything", everything),
-    ("trust is known everywhere", trust),
-    ("a prompt waits for a host", waits),
-    ("a lost host's prompt goes on on another", lost),
-    ("a prompt is cancelled from elsewhere", cancelled),
-    ("a host that stops hands over at a step", handed_over),
-    ("a host makes directories and wraps commands", workspaces),
-    ("what is deployed is understood", deployed),
-    ("hosts that are killed in a turn", killed_hosts),
-    ("a database behind TLS", database_over_tls),
-    ("a database that stands still", standing_still),
+    ("session on another host is complete", everything),
+    ("trust applies on every host", trust),
+    ("prompt waits for a host", waits),
+    ("prompt of a lost host continues on another", lost),
+    ("prompt is cancelled from another host", cancelled),
+    ("stopping host hands over at a step", handed_over),
+    ("host creates directories and wraps commands", workspaces),
+    ("deployment files are valid settings", deployed),
+    ("prompts survive killed hosts", killed_hosts),
+    ("database is reached over TLS", database_over_tls),
+    ("stalled database is reported", standing_still),
 ];
 
 /// A machine with a checkout of the project, and a store that others have.
@@ -51,7 +51,7 @@ fn adjutant(project: &Project, words: &[&str]) -> Output {
     command.args(words).current_dir(project.cwd()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stdout_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
@@ -75,7 +75,12 @@ impl Worker {
     }
 
     fn until(&self, words: &str) {
-        while !self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it never says {words}")).contains(words) {}
+        while !self
+            .lines
+            .recv_timeout(RESPONSE_TIMEOUT)
+            .unwrap_or_else(|_| panic!("it never says {words}"))
+            .contains(words)
+        {}
     }
 
     fn signal(&self, signal: Signal) {
@@ -93,12 +98,13 @@ impl Drop for Worker {
 pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
     let start = Instant::now();
     while !happened() {
-        assert!(start.elapsed() < PATIENCE, "it never happens that {what}");
+        assert!(start.elapsed() < RESPONSE_TIMEOUT, "it never happens that {what}");
         thread::sleep(Duration::from_millis(20)); // looked again
     }
 }
 
-/// What files held, whole results and grants are where the session goes; and the project may lie elsewhere there.
+/// Moves a session to another host: file contents, whole results and grants are there, and the project may have another
+/// path.
 fn everything() {
     let Some(database) = Database::get() else { return };
     let url = database.fresh(5);
@@ -120,32 +126,32 @@ text: Done again.
     let settings = json!({ "permission": { "edit": "allow", "bash": "ask" } });
     let one = host(&url, &model, &settings);
     one.write("a.txt", "one\n");
-    let mut talk = Talk::new(one);
-    let session = talk.open();
-    talk.prompt(2, &session, "Count.");
+    let mut client = Client::new(one);
+    let session = client.open();
+    client.prompt(2, &session, "Count.");
     let question = loop {
-        let heard = talk.hear();
-        if heard["method"] == "session/request_permission" {
-            break heard;
+        let received = client.receive();
+        if received["method"] == "session/request_permission" {
+            break received;
         }
     };
     let options = question["params"]["options"].as_array().unwrap();
     let always = options.iter().find(|option| option["kind"] == "allow_always").unwrap()["optionId"].clone();
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": always } });
-    talk.say(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }));
-    talk.answer(2);
-    let one = talk.leave();
+    client.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }));
+    client.answer(2);
+    let one = client.leave();
     assert_eq!(std::fs::read_to_string(one.path("a.txt")).unwrap(), "two\n");
 
     let other = Arc::new(host(&url, &model, &settings));
     other.write("a.txt", "two\n");
-    let mut talk = Talk::new(other.clone());
+    let mut client = Client::new(other.clone());
     let cwd = other.cwd();
-    talk.request(1, "session/list", &json!({ "cwd": cwd }));
-    let listed = talk.answer(1).0;
+    client.request(1, "session/list", &json!({ "cwd": cwd }));
+    let listed = client.answer(1).0;
     assert_eq!(listed["result"]["sessions"][0]["sessionId"], session, "{listed}");
-    talk.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
-    let (loaded, _) = talk.answer(2);
+    client.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    let (loaded, _) = client.answer(2);
     assert!(loaded.get("result").is_some(), "{loaded}");
     let kept: Vec<PathBuf> = std::fs::read_dir(other.path("~/.local/share/adjutant/tool-output"))
         .unwrap()
@@ -154,17 +160,17 @@ text: Done again.
     let whole: String = (1..=3000).map(|n| format!("{n}\n")).collect();
     assert!(kept.iter().any(|path| std::fs::read_to_string(path).unwrap() == whole), "{kept:?}");
     // Not asked: it was allowed for good, on the other host.
-    talk.prompt(3, &session, "Count a little.");
-    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
+    client.prompt(3, &session, "Count a little.");
+    assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
     for id in [4, 5] {
-        talk.prompt(id, &session, "/undo");
-        talk.answer(id);
+        client.prompt(id, &session, "/undo");
+        client.answer(id);
     }
     assert_eq!(std::fs::read_to_string(other.path("a.txt")).unwrap(), "one\n");
-    talk.prompt(6, &session, "/redo");
-    talk.answer(6);
+    client.prompt(6, &session, "/redo");
+    client.answer(6);
     assert_eq!(std::fs::read_to_string(other.path("a.txt")).unwrap(), "two\n");
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -178,13 +184,13 @@ fn trust() {
         host.write("opencode.json", r#"{"mcp":{"tool":{"type":"local","command":["true"]}}}"#);
     }
     let [one, other] = &hosts;
-    let state = |host: &Project| said(&adjutant(host, &["trust"])).lines().last().unwrap().to_owned();
+    let state = |host: &Project| stdout_text(&adjutant(host, &["trust"])).lines().last().unwrap().to_owned();
     assert!(state(other).starts_with("Not decided yet"), "{}", state(other));
     assert!(adjutant(one, &["trust", "--yes"]).status.success());
-    assert!(said(&adjutant(other, &["trust"])).contains("is trusted"));
+    assert!(stdout_text(&adjutant(other, &["trust"])).contains("is trusted"));
     assert!(adjutant(other, &["trust", "--revoke"]).status.success());
     assert!(state(one).starts_with("Not decided yet"), "{}", state(one));
-    // What is in the files counts, wherever.
+    // Trust is bound to the contents of the files, whatever the path.
     assert!(adjutant(one, &["trust", "--yes"]).status.success());
     other.write("opencode.json", r#"{"mcp":{"tool":{"type":"local","command":["false"]}}}"#);
     assert!(state(other).starts_with("Not decided yet"), "{}", state(other));
@@ -197,10 +203,10 @@ fn waits() {
     let mut project = host(&url, &model, &Value::Null);
     project.set("ADJUTANT_STORE", None);
     let put = adjutant(&project, &["run", "--store", &url, "--detach", "What is it?"]);
-    let session = said(&put);
+    let session = stdout_text(&put);
     assert!(put.status.success() && session.starts_with("ses_"), "{put:?}");
     project.set("ADJUTANT_STORE", Some(&url));
-    let shown = said(&adjutant(&project, &["sessions", "--all", "--running"]));
+    let shown = stdout_text(&adjutant(&project, &["sessions", "--all", "--running"]));
     assert!(shown.starts_with(&format!("{session}  waiting  -")), "{shown}");
     let twice = adjutant(&project, &["run", "--session", &session, "--detach", "And again?"]);
     assert!(String::from_utf8_lossy(&twice.stderr).contains("has a prompt that waits"), "{twice:?}");
@@ -208,9 +214,9 @@ fn waits() {
     project.set("ADJUTANT_LOG_FORMAT", Some("json"));
     let worker = Worker::start(&project);
     let waited = adjutant(&project, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), said(&waited)), (Some(0), "Forty-two.".to_owned()), "{waited:?}");
-    until("nothing runs", || said(&adjutant(&project, &["sessions", "--all", "--running"])) == "Nothing runs.");
-    assert!(said(&adjutant(&project, &["sessions", "show", &session])).contains("Forty-two."));
+    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "Forty-two.".to_owned()), "{waited:?}");
+    until("nothing runs", || stdout_text(&adjutant(&project, &["sessions", "--all", "--running"])) == "Nothing runs.");
+    assert!(stdout_text(&adjutant(&project, &["sessions", "show", &session])).contains("Forty-two."));
     worker.signal(Signal::TERM);
     until("it is logged", || {
         let days = std::fs::read_dir(project.path("~/.local/state/adjutant/log")).unwrap();
@@ -224,7 +230,7 @@ fn waits() {
 fn put(project: &Project, words: &str) -> String {
     let put = adjutant(project, &["run", "--detach", "--allow", words]);
     assert!(put.status.success(), "{put:?}");
-    said(&put)
+    stdout_text(&put)
 }
 
 /// A call that has ended is made once.
@@ -242,7 +248,7 @@ fn lost() {
     let _other = Worker::start(&project);
     let start = Instant::now();
     let waited = adjutant(&project, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), said(&waited)), (Some(0), "All done.".to_owned()), "{waited:?}");
+    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "All done.".to_owned()), "{waited:?}");
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");
     let last = model.requests().pop().unwrap().to_string();
@@ -255,16 +261,18 @@ fn killed_hosts() {
     const CALLS: usize = 4;
     let Some(database) = Database::get() else { return };
     let kills = std::env::var("ADJUTANT_LEASES").ok().and_then(|n| n.parse().ok()).unwrap_or(8);
-    let (begun, interrupted, longest) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
-    four(4, |number| {
+    let begun = AtomicUsize::new(0);
+    let interrupted = AtomicUsize::new(0);
+    let longest = AtomicU64::new(0);
+    run_in_parallel(4, |number| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         for round in 0..kills / 4 {
             let told = Arc::new(AtomicBool::new(false));
-            let heard = told.clone();
-            let model = Model::with_a_mind(move |request| {
+            let received = told.clone();
+            let model = Model::answering_with(move |request| {
                 let messages = request["messages"].as_array().unwrap();
                 let lost = |message: &Value| message["content"].to_string().contains("you are on another one now");
-                heard.fetch_or(messages.iter().any(lost), Ordering::Relaxed);
+                received.fetch_or(messages.iter().any(lost), Ordering::Relaxed);
                 let results = messages.iter().filter(|message| message["role"] == "tool").count();
                 let call = json!({ "command": format!("sleep 0.05; echo {results} >>log") });
                 let next = if results < CALLS { format!("call bash {call}") } else { "text: All done.".into() };
@@ -280,7 +288,7 @@ fn killed_hosts() {
             let _other = Worker::start(&project);
             let waited = adjutant(&project, &["sessions", "wait", &session]);
             longest.fetch_max(killed.elapsed().as_millis() as u64, Ordering::Relaxed);
-            let answer = (waited.status.code(), said(&waited));
+            let answer = (waited.status.code(), stdout_text(&waited));
             assert_eq!(answer, (Some(0), "All done.".to_owned()), "{number}.{round}: {waited:?}");
             let log = std::fs::read_to_string(project.path("log")).unwrap_or_default();
             let made: Vec<usize> = log.lines().map(|line| line.parse().unwrap()).collect();
@@ -288,7 +296,7 @@ fn killed_hosts() {
             assert!(made.len() >= CALLS - 1, "{number}.{round}: left out: {made:?}");
             let last = adjutant(&project, &["sessions", "show", &session]);
             begun.fetch_add(usize::from(told.load(Ordering::Relaxed)), Ordering::Relaxed);
-            interrupted.fetch_add(usize::from(said(&last).contains("— failed")), Ordering::Relaxed);
+            interrupted.fetch_add(usize::from(stdout_text(&last).contains("— failed")), Ordering::Relaxed);
         }
     });
     let number = |counted: &AtomicUsize| counted.load(Ordering::Relaxed);
@@ -304,27 +312,28 @@ fn cancelled() {
     let Some(database) = Database::get() else { return };
     let url = database.fresh(5);
     let model = Model::start(model::script("text: Wait\nhang\n---\nbegins anew\ntext: Wait\nhang\n").unwrap());
-    let (project, other) = (host(&url, &model, &Value::Null), host(&url, &model, &Value::Null));
+    let project = host(&url, &model, &Value::Null);
+    let other = host(&url, &model, &Value::Null);
     let never = put(&project, "Never.");
-    assert!(said(&adjutant(&other, &["sessions", "cancel", &never])).starts_with("cancelled"));
+    assert!(stdout_text(&adjutant(&other, &["sessions", "cancel", &never])).starts_with("cancelled"));
     assert_eq!(adjutant(&other, &["sessions", "wait", &never]).status.code(), Some(130));
     let session = put(&project, "Do it.");
     let _worker = Worker::start(&project);
     until("the turn runs", || !model.requests().is_empty());
-    assert!(said(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled"));
+    assert!(stdout_text(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled"));
     assert_eq!(adjutant(&other, &["sessions", "wait", &session]).status.code(), Some(130));
     assert_eq!(adjutant(&other, &["sessions", "cancel", &session]).status.code(), Some(1));
     // An editor's turn on another host is.
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Do it.");
-    while talk.hear()["params"]["update"]["content"]["text"] != "Wait" {}
-    assert!(said(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled"));
-    assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
-    talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Do it.");
+    while client.receive()["params"]["update"]["content"]["text"] != "Wait" {}
+    assert!(stdout_text(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled"));
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "cancelled");
+    client.leave();
 }
 
-/// The call that runs ends, and what it gave is what the other host goes on from.
+/// Stops a host during a call: the call ends, and the other host continues with its result.
 fn handed_over() {
     let Some(database) = Database::get() else { return };
     let url = database.fresh(5);
@@ -341,11 +350,11 @@ fn handed_over() {
     assert!(worker.child.wait().unwrap().success());
     assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");
     assert_eq!(model.requests().len(), 1, "no further step was begun");
-    let shown = said(&adjutant(&project, &["sessions", "--all", "--running"]));
+    let shown = stdout_text(&adjutant(&project, &["sessions", "--all", "--running"]));
     assert!(shown.starts_with(&format!("{session}  waiting  -")), "{shown}");
     let _other = Worker::start(&project);
     let waited = adjutant(&project, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), said(&waited)), (Some(0), "All done.".to_owned()), "{waited:?}");
+    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "All done.".to_owned()), "{waited:?}");
     assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");
 }
 
@@ -371,11 +380,12 @@ text: Done.
         project.provider(&model.base(), &json!({ "serve": { "workspace": ["/bin/sh", make], "exec": exec } }));
         project
     };
-    let (one, other) = (host("one"), host("two"));
+    let one = host("one");
+    let other = host("two");
     let session = put(&one, "Do it.");
     let worker = Worker::start(&one);
     let waited = adjutant(&one, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), said(&waited)), (Some(0), "Done.".to_owned()), "{waited:?}");
+    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "Done.".to_owned()), "{waited:?}");
     let made = one.path(&format!("~/one/{session}/a.txt"));
     assert_eq!(std::fs::read_to_string(&made).unwrap(), "made\n");
     assert!(model.requests().last().unwrap().to_string().contains(&format!("/home/one/{session}")), "it is told where");
@@ -387,12 +397,12 @@ text: Done.
     assert!(back.status.success(), "{back:?}");
     let _worker = Worker::start(&other);
     let waited = adjutant(&other, &["sessions", "wait", &session]);
-    assert!(said(&waited).contains("a.txt"), "{waited:?}");
+    assert!(stdout_text(&waited).contains("a.txt"), "{waited:?}");
     assert!(!again.exists() && made.exists(), "undone where the session is now");
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Settings that stand in what people copy are settings.
+/// Checks that the settings in the deployment files are valid.
 fn deployed() {
     let yaml =
         |text: &str| -> Vec<Value> { text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect() };
@@ -407,7 +417,7 @@ fn deployed() {
         project.set("PGPASSWORD", Some("secret"));
         project.write("~/.config/adjutant/adjutant.jsonc", settings);
         let checked = adjutant(&project, &["config", "check", "--json"]);
-        let said = said(&checked);
+        let said = stdout_text(&checked);
         assert!(!said.contains("unknown") && !said.contains("wrong-type"), "{said}");
         let shown = adjutant(&project, &["config"]);
         assert!(String::from_utf8_lossy(&shown.stdout).contains("4200"), "{shown:?}");
@@ -427,7 +437,8 @@ fn serve_over_tls(database: &Database, certificate: &Path, key: &Path) {
         std::fs::copy(from, &to).unwrap();
         std::fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let owner = std::fs::metadata(&data).unwrap();
-        let (user, group) = (std::os::unix::fs::MetadataExt::uid(&owner), std::os::unix::fs::MetadataExt::gid(&owner));
+        let user = std::os::unix::fs::MetadataExt::uid(&owner);
+        let group = std::os::unix::fs::MetadataExt::gid(&owner);
         std::os::unix::fs::chown(&to, Some(user), Some(group)).unwrap();
     }
     let mut settings = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
@@ -467,7 +478,7 @@ fn database_over_tls() {
     };
     let doctor = |project: &mut Project, url: &str| {
         project.set("ADJUTANT_STORE", Some(url));
-        said(&adjutant(project, &["doctor"]))
+        stdout_text(&adjutant(project, &["doctor"]))
     };
     let known = url("localhost", &project);
     let told = doctor(&mut project, &known);
@@ -479,7 +490,7 @@ fn database_over_tls() {
     assert!(told.contains("pg_hba.conf"), "it takes none without TLS: {told}");
 }
 
-/// Whoever waits for it is told, in bounded time.
+/// Stops the database: every waiting client gets an error in bounded time.
 fn standing_still() {
     let Ok(database) = Database::start() else { return };
     let mut project = Project::new();

@@ -1,19 +1,19 @@
-//! That costs grow as fast as what is asked for and no faster, counted without a clock: what a process reads and writes,
-//! how often, and the memory it has, at two sizes. `bench/growth.py` measures the same in milliseconds.
+//! Costs that must grow in proportion to the input, counted without a clock: the bytes that a process reads and
+//! writes, the number of calls, and its memory, at two sizes. `bench/growth.py` measures the same in milliseconds.
 
 use std::fs;
 
 use base::id::SessionId;
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::history;
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 2] = [
-    ("what opening a session reads grows with what there is", opening),
-    ("what loading a session reads grows with its history", loading),
+    ("session's start reads in proportion to its settings", opening),
+    ("session's load reads in proportion to its history", loading),
 ];
 
 /// The smaller number of things, and the factor to the larger one.
@@ -23,13 +23,13 @@ const TIMES: usize = 5;
 /// The share that may be counted beyond that, in per cent.
 const MARGIN: u64 = 15;
 
-/// Calls that are chance: what a process does beside, such as trying the sandbox, ends earlier or later.
+/// Random variation in calls: parallel work, such as trying the sandbox, ends earlier or later.
 const CHANCE: u64 = 800;
 
 /// The bytes of such a call.
 const CHANCE_BYTES: u64 = 64;
 
-/// Runs of which the one counts that did least beside.
+/// Number of runs; the one with the least parallel work counts.
 const RUNS: usize = 2;
 
 /// Reads and writes of a process since it began.
@@ -49,7 +49,7 @@ impl Counted {
         Self { calls: number("syscr") + number("syscw"), bytes: number("rchar") + number("wchar") }
     }
 
-    /// Returns the counts of the run that did least beside.
+    /// Returns the counts of the run with the least parallel work.
     fn least(run: impl Fn() -> Self) -> Self {
         let runs = (0..RUNS).map(|_| run());
         runs.reduce(|one, other| Self { calls: one.calls.min(other.calls), bytes: one.bytes.min(other.bytes) }).unwrap()
@@ -60,7 +60,7 @@ impl Counted {
     }
 }
 
-/// Checks that what `many` cost more than nothing is no more than its share of what `few` cost more, and `chance` calls.
+/// Checks that the additional cost of `many` is at most its share of the additional cost of `few`, plus `chance` calls.
 fn check(name: &str, [none, few, many]: [Counted; 3], chance: u64) {
     let times = u64::try_from(TIMES).unwrap();
     for (what, none, few, many) in
@@ -125,11 +125,11 @@ fn opening() {
                 let project = Project::new();
                 let settings = scene(&project, count);
                 project.settings(&settings);
-                let mut talk = Talk::new(project);
-                let before = Counted::of(talk.editor.pid());
-                talk.open();
-                let counted = Counted::of(talk.editor.pid()).since(before);
-                talk.leave();
+                let mut client = Client::new(project);
+                let before = Counted::of(client.editor.pid());
+                client.open();
+                let counted = Counted::of(client.editor.pid()).since(before);
+                client.leave();
                 counted
             })
         });
@@ -144,11 +144,11 @@ fn loading() {
         let messages = 100 + more;
         let project = Project::new();
         history::long(&project.path("~/.local/share/adjutant"), &project.cwd(), &id, messages, 500);
-        let mut talk = Talk::new(project);
-        let before = Counted::of(talk.editor.pid());
-        let cwd = talk.project.cwd();
-        talk.request(1, "session/load", &json!({ "sessionId": id, "cwd": cwd, "mcpServers": [] }));
-        let (answer, updates) = talk.answer(1);
+        let mut client = Client::new(project);
+        let before = Counted::of(client.editor.pid());
+        let cwd = client.project.cwd();
+        client.request(1, "session/load", &json!({ "sessionId": id, "cwd": cwd, "mcpServers": [] }));
+        let (answer, updates) = client.answer(1);
         assert!(answer.get("error").is_none(), "{answer}");
         let said = updates.iter().filter(|update| update["sessionUpdate"] == "agent_message_chunk");
         let said: Vec<&str> = said.filter_map(|update| update["content"]["text"].as_str()).collect();
@@ -156,8 +156,8 @@ fn loading() {
         let answers = (1..messages).step_by(2).filter(|at| *at != summary);
         let expected: Vec<String> = answers.map(|at| format!("In message {at} there is nothing new.")).collect();
         assert!(said == expected, "each is told once and in order: {said:?}");
-        let counted = Counted::of(talk.editor.pid()).since(before);
-        talk.leave();
+        let counted = Counted::of(client.editor.pid()).since(before);
+        client.leave();
         counted
     });
     // As many updates are written at once as there are: on a busy machine each in a call of its own.

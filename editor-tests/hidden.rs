@@ -1,5 +1,5 @@
-//! What commands do not get to see, who sees it all the same, and what a yes opens: through the real binary, in the
-//! sandbox of this machine.
+//! Files hidden from commands, the programs that see them nevertheless, and the files that a yes opens: through the real
+//! binary, in the sandbox of this machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,27 +8,27 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::sandbox::{elsewhere, only, told, turn, words};
-use crate::talk::Talk;
+use crate::sandbox::{elsewhere, only, sandbox_report, turn, words};
 
-/// A name and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 9] = [
-    ("credentials and services are not there for commands", credentials_are_not_there),
-    ("who needs a credential sees it", who_needs_a_credential_sees_it),
-    ("the settings hide and show", the_settings_hide_and_show),
-    ("a planner's commands do not see the project's secrets", a_planner_sees_no_secrets),
-    ("what cannot be hidden asks (landlock)", what_cannot_be_hidden_asks),
-    ("what was allowed is opened for that call", what_was_allowed_is_opened),
-    ("everyday programs work as before", everyday_programs_work),
-    ("without the sandbox that was proved nothing runs", without_the_proved_sandbox_nothing_runs),
-    ("doctor lists what is hidden", doctor_lists_what_is_hidden),
+    ("commands see no credentials and no services", commands_see_no_credentials),
+    ("program that needs a credential sees it", program_that_needs_credential_sees_it),
+    ("settings hide and show files", settings_hide_and_show),
+    ("planner's commands see no secrets of the project", planner_sees_no_secrets),
+    ("file that cannot be hidden is asked about (landlock)", file_that_cannot_be_hidden_is_asked_about),
+    ("allowed file is opened for that call only", allowed_file_is_opened_for_that_call),
+    ("everyday programs work in the sandbox", everyday_programs_work),
+    ("commands without the tested sandbox are refused", commands_without_tested_sandbox_are_refused),
+    ("doctor lists hidden files", doctor_lists_hidden_files),
 ];
 
 const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nKEY-OF-SSH\n";
 
-/// A project whose home holds credentials. Reading them is what the commands try.
+/// Returns a project whose home holds credentials; the commands try to read them.
 fn stage(mechanism: &str, settings: &Value, commands: &[&str]) -> Option<(Project, Model)> {
     let calls: Vec<String> =
         commands.iter().map(|command| format!("call bash {}\n---\n", json!({ "command": command }))).collect();
@@ -58,10 +58,10 @@ fn stage(mechanism: &str, settings: &Value, commands: &[&str]) -> Option<(Projec
 
 /// Runs the commands, and gives back the project, the questions and all that the model saw.
 fn play(project: Project, model: &Model, mode: &str) -> (std::sync::Arc<Project>, Vec<Value>, String) {
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    let (questions, updates) = turn(&mut talk, &session, mode);
-    let project = talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    let (questions, updates) = turn(&mut client, &session, mode);
+    let project = client.leave();
     assert_eq!(model.problems(), Vec::<String>::new(), "{}", words(&updates));
     (project, questions, model.requests().last().unwrap().to_string())
 }
@@ -72,7 +72,7 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn credentials_are_not_there() {
+fn commands_see_no_credentials() {
     let look = "cat ~/.aws/credentials ~/.config/gh/hosts.yml ~/.ssh/* ~/.bash_history ~/.npmrc ~/moved/config\n\
         ls -A ~/.aws $XDG_RUNTIME_DIR\n\
         for socket in $XDG_RUNTIME_DIR/bus $HOME/.agent; do [ -S $socket ] && echo REACHED; done; true\n";
@@ -82,7 +82,8 @@ fn credentials_are_not_there() {
     project.write("look.sh", look);
     project.write("~/look.sh", look);
     fs::create_dir(project.path("tmp:run")).unwrap();
-    let (run, agent) = (project.path("tmp:run"), project.path("~/.agent"));
+    let run = project.path("tmp:run");
+    let agent = project.path("~/.agent");
     let _sockets = [run.join("bus"), agent.clone()].map(|path| UnixListener::bind(path).unwrap());
     project.set("XDG_RUNTIME_DIR", Some(&run.display().to_string()));
     project.set("SSH_AUTH_SOCK", Some(&agent.display().to_string()));
@@ -94,7 +95,7 @@ fn credentials_are_not_there() {
     }
 }
 
-fn who_needs_a_credential_sees_it() {
+fn program_that_needs_credential_sees_it() {
     let Some(place) = elsewhere() else { return };
     let commands = [
         "gh pr list",
@@ -111,10 +112,10 @@ fn who_needs_a_credential_sees_it() {
     project.write("other.sh", "cat ~/.config/gh/hosts.yml; false\n");
     let path = format!("{}:{}", place.path().display(), project.variable("PATH"));
     project.set("PATH", Some(&path));
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    let (_, updates) = turn(&mut talk, &session, "build");
-    talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    let (_, updates) = turn(&mut client, &session, "build");
+    client.leave();
     let results: Vec<String> = updates
         .iter()
         .filter(|update| update["sessionUpdate"] == "tool_call_update" && !update["rawOutput"].is_null())
@@ -126,7 +127,7 @@ fn who_needs_a_credential_sees_it() {
     assert!(sees.contains("`~/.config/gh/hosts.yml` is hidden from commands here; a line of gh, "), "{sees}");
 }
 
-fn the_settings_hide_and_show() {
+fn settings_hide_and_show() {
     let sandbox = json!({ "hide": ["~/.npmrc", "~/moved"], "show": ["aws", "~/.bash_history", "kubernetes"] });
     let commands = ["sh look.sh"];
     let Some((project, model)) = stage("bwrap", &json!({ "sandbox": sandbox }), &commands) else { return };
@@ -140,7 +141,7 @@ fn the_settings_hide_and_show() {
     }
 }
 
-fn a_planner_sees_no_secrets() {
+fn planner_sees_no_secrets() {
     let settings = json!({ "sandbox": { "unattended": true } });
     let commands = ["sh look.sh; false", "cat .env; echo named"];
     let Some((project, model)) = stage("bwrap", &settings, &commands) else { return };
@@ -153,7 +154,7 @@ fn a_planner_sees_no_secrets() {
     assert_eq!(sees.matches("KEY-OF-PROJECT").count(), 1, "{sees}");
 }
 
-fn what_cannot_be_hidden_asks() {
+fn file_that_cannot_be_hidden_is_asked_about() {
     let settings = json!({ "sandbox": { "unattended": true } });
     // The command, and whether it is asked about.
     for (command, asked) in [
@@ -169,8 +170,8 @@ fn what_cannot_be_hidden_asks() {
     }
 }
 
-/// Where a question was answered with yes, the sandbox lets it happen, for that call and nothing else.
-fn what_was_allowed_is_opened() {
+/// Checks that a yes opens the file in the sandbox, for that call only.
+fn allowed_file_is_opened_for_that_call() {
     let Some(outside) = elsewhere() else { return };
     let out = outside.path().display();
     let commands = [
@@ -252,7 +253,7 @@ fn everyday_programs_work() {
     let is_here = |name: &str| path.split(':').any(|dir| Path::new(dir).join(name).is_file());
     let lines: Vec<&str> = EVERYDAY.iter().filter(|(name, _)| is_here(name)).map(|(_, line)| *line).collect();
     let Some((mut project, _model)) = stage("bwrap", &json!({ "sandbox": "auto" }), &lines) else { return };
-    // It does what a server would be asked to do, if the key is there.
+    // It acts as a server would, if the key is there.
     let ssh = "#!/bin/sh\ncase $1 in -V) exit 0;; esac\ngrep -q KEY-OF-SSH ~/.ssh/work || exit 1\nfor last; do :; done\nexec sh -c \"$last\"\n";
     program(&place.path().join("ssh"), ssh);
     project.set("PATH", Some(&path));
@@ -265,10 +266,10 @@ fn everyday_programs_work() {
         "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/sign && git init -q && git config user.name a && git config user.email a@b && git config commit.gpgsign true && git config gpg.format ssh && \
          git config user.signingkey ~/.ssh/sign",
     );
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    let (_, updates) = turn(&mut talk, &session, "build");
-    talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    let (_, updates) = turn(&mut client, &session, "build");
+    client.leave();
     let outputs = updates.iter().filter(|update| !update["rawOutput"]["exit"].is_null());
     let failed: Vec<String> =
         outputs.clone().filter(|update| update["rawOutput"]["exit"] != 0).map(ToString::to_string).collect();
@@ -276,7 +277,7 @@ fn everyday_programs_work() {
     assert_eq!(outputs.count(), lines.len());
 }
 
-fn doctor_lists_what_is_hidden() {
+fn doctor_lists_hidden_files() {
     let Some((mut project, _model)) = stage("bwrap", &json!({ "sandbox": { "show": ["gnupg", "nothing"] } }), &[])
     else {
         return;
@@ -292,12 +293,13 @@ fn doctor_lists_what_is_hidden() {
 
 /// A command that was allowed because of a sandbox is not started when the sandbox is gone, nor with another program
 /// that has its name.
-fn without_the_proved_sandbox_nothing_runs() {
+fn commands_without_tested_sandbox_are_refused() {
     let Some(place) = elsewhere() else { return };
     let real =
         std::env::var("PATH").unwrap().split(':').map(|dir| Path::new(dir).join("bwrap")).find(|file| file.is_file());
     let Some(real) = real else { return };
-    let (first, second) = (place.path().join("first"), place.path().join("second"));
+    let first = place.path().join("first");
+    let second = place.path().join("second");
     let install = |dir: &Path, text: Option<&str>| {
         fs::create_dir_all(dir).unwrap();
         let file = dir.join("bwrap");
@@ -315,18 +317,18 @@ fn without_the_proved_sandbox_nothing_runs() {
     only(&mut project, "bwrap");
     let path = format!("{}:{}:{}", first.display(), second.display(), std::env::var("PATH").unwrap());
     project.set("PATH", Some(&path));
-    if told(&project, "workspaceWrite")["mechanism"] != "bwrap" {
+    if sandbox_report(&project, "workspaceWrite")["mechanism"] != "bwrap" {
         return;
     }
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(3, &session, "Go.");
-    talk.answer(3);
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(3, &session, "Go.");
+    client.answer(3);
     fs::remove_file(first.join("bwrap")).unwrap();
     install(&second, Some("#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; \"$@\"\n"));
-    talk.prompt(4, &session, "Go on.");
-    talk.answer(4);
-    let project = talk.leave();
+    client.prompt(4, &session, "Go on.");
+    client.answer(4);
+    let project = client.leave();
     assert!(project.path("before").exists());
     assert!(!project.path("after").exists());
     let sees = model.requests().last().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! A long session as it would be kept, without anybody having talked for days.
+//! A long stored session, generated.
 
 use std::path::Path;
 
@@ -43,9 +43,10 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
     let part = |n: usize, content| Part { id: PartId::new(format!("prt_{number:016x}{n}aaaaaaaaa")), content };
     let text = |text: String| Content::Text(Text { text: text.into(), ..Text::default() });
     let (role, parts) = if number.is_multiple_of(2) {
-        let content = match number == summary {
-            true => Content::Compaction(Compaction { auto: true, before: 9, after: 1, ..Compaction::default() }),
-            false => text(format!("Prompt {number}: look at it again, and say what is in it.")),
+        let content = if number == summary {
+            Content::Compaction(Compaction { auto: true, before: 9, after: 1, ..Compaction::default() })
+        } else {
+            text(format!("Prompt {number}: look at it again, and say what is in it."))
         };
         (Role::User(User { agent: "build".into(), model }), vec![part(0, content)])
     } else {

@@ -1,10 +1,10 @@
-//! A pretended language server: the tests' own program, started with `--language-server` and how it behaves
-//! (`${MCP}` on a page is that program).
+//! A mock language server: the tests' own program, started with `--language-server` and a behaviour (`${MCP}`
+//! on a page is that program).
 //!
-//! Its language is that of `.x` files: `def a` declares a name, `use a` uses one, and both may be preceded by
-//! spaces. What is used and declared in no file is an error, `odd` a warning. It says so by itself (`push`), or
-//! when it is asked (`pull`). Bad ones: `mute` never answers, `silent` has nothing to say of files, `crash` ends
-//! when it is shown a change, `flood` never stops talking.
+//! Its language has `.x` files: `def a` declares a name, `use a` uses one, and both may be preceded by spaces. A
+//! used name without a declaration is an error, `odd` a warning. It publishes them automatically (`push`), or on
+//! request (`pull`). Faulty behaviours: `mute` never answers, `silent` reports nothing about files, `crash` ends
+//! when a file changes, `flood` never stops sending.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 struct Server {
     how: String,
     root: PathBuf,
-    /// What is open: versions and texts by address.
+    /// Open documents: versions and texts by address.
     open: BTreeMap<String, (i64, String)>,
 }
 
@@ -33,7 +33,8 @@ pub fn serve_if_asked() {
 
 fn read() -> Option<Value> {
     let mut from = std::io::stdin().lock();
-    let (mut line, mut length) = (String::new(), 0);
+    let mut line = String::new();
+    let mut length = 0;
     loop {
         line.clear();
         if from.read_line(&mut line).ok()? == 0 {
@@ -61,7 +62,7 @@ fn tell(message: &Value) {
     }
 }
 
-/// Where a name stands in a line, after a word.
+/// Returns the name after a word in a line, and its column.
 fn named<'l>(line: &'l str, word: &str) -> Option<(usize, &'l str)> {
     let name = line.trim_start().strip_prefix(word)?.strip_prefix(' ')?.trim();
     Some((line.find(name)?, name))
@@ -91,7 +92,7 @@ impl Server {
         all
     }
 
-    /// Every place where a name stands after one of these words: address, line, column, name.
+    /// Returns every occurrence of a name after one of these words: address, line, column, name.
     fn places(&self, words: &[&str]) -> Vec<(String, usize, usize, String)> {
         let mut found = Vec::new();
         for (uri, text) in self.files() {
@@ -152,7 +153,10 @@ impl Server {
                 _ => {}
             }
         }
-        let Some(id) = message.get("id").filter(|_| !method.is_empty()) else { return };
+        if method.is_empty() {
+            return;
+        }
+        let Some(id) = message.get("id") else { return };
         let known = method == "initialize" && self.how != "mute";
         if !known && ["mute", "silent", "flood"].contains(&self.how.as_str()) {
             return;

@@ -1,22 +1,22 @@
-//! A server that answers with what a function makes of each request.
+//! A loopback server whose responses a function computes from the requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 
 /// A request as it came.
 #[derive(Debug, Clone)]
-pub struct Heard {
+pub struct ReceivedRequest {
     /// `GET /x HTTP/1.1`, then the headers.
     pub head: Vec<String>,
     /// The body.
     pub body: String,
 }
 
-impl Heard {
+impl ReceivedRequest {
     /// Its path and query.
     pub fn path(&self) -> &str {
         self.head[0].split(' ').nth(1).unwrap_or_default()
@@ -29,28 +29,32 @@ impl Heard {
     }
 }
 
-/// A server on a loopback port that answers with what a function makes of each request.
+/// A server on a loopback port, whose responses a function computes from the requests.
 pub struct Server {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     stopped: Arc<AtomicBool>,
 }
 
 impl Server {
     /// Starts it. The answer is a status line's number, headers and a body.
-    pub fn start(answer: impl Fn(&Heard) -> (u16, String, String) + Send + Sync + 'static) -> Self {
+    pub fn start(answer: impl Fn(&ReceivedRequest) -> (u16, String, String) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (heard, stopped) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (answer, all, over) = (Arc::new(answer), heard.clone(), stopped.clone());
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let stopped = Arc::new(AtomicBool::new(false));
+        let answer = Arc::new(answer);
+        let all = received.clone();
+        let over = stopped.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
-                let (answer, all) = (answer.clone(), all.clone());
+                let answer = answer.clone();
+                let all = all.clone();
                 std::thread::spawn(move || {
-                    let Some(request) = hear(&stream) else { return };
+                    let Some(request) = read_request(&stream) else { return };
                     all.lock().unwrap().push(request.clone());
                     let (status, headers, body) = answer(&request);
                     let length = body.len();
@@ -61,7 +65,7 @@ impl Server {
                 });
             }
         });
-        Self { address, heard, stopped }
+        Self { address, received, stopped }
     }
 
     /// `http://127.0.0.1:port`.
@@ -69,9 +73,9 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// What it was asked.
-    pub fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    /// Returns the requests so far.
+    pub fn received(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().unwrap().clone()
     }
 }
 
@@ -83,8 +87,8 @@ impl Drop for Server {
 }
 
 /// Reads a request.
-pub fn hear(stream: &TcpStream) -> Option<Heard> {
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+pub fn read_request(stream: &TcpStream) -> Option<ReceivedRequest> {
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).ok()?;
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
@@ -97,10 +101,10 @@ pub fn hear(stream: &TcpStream) -> Option<Heard> {
         }
         head.push(line.trim_end().to_owned());
     }
-    let mut heard = Heard { head, body: String::new() };
-    let length = heard.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut received = ReceivedRequest { head, body: String::new() };
+    let length = received.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    heard.body = String::from_utf8_lossy(&body).into_owned();
-    Some(heard)
+    received.body = String::from_utf8_lossy(&body).into_owned();
+    Some(received)
 }

@@ -14,8 +14,8 @@ use std::thread;
 
 use crate::on_path;
 
-/// A name and what to do.
-pub const ALL: [(&str, fn()); 1] = [("pages where everything is different", pages)];
+/// Names and functions of the tests.
+pub const ALL: [(&str, fn()); 1] = [("pages without a model do not depend on the machine", pages)];
 
 /// Starts this program as the machine.
 const MACHINE: &str = "--as-a-busy-machine";
@@ -23,10 +23,10 @@ const MACHINE: &str = "--as-a-busy-machine";
 /// The variable that leaves only the pages on which no model answers.
 const ONLY: &str = "ADJUTANT_TEST_WITHOUT_MODEL";
 
-/// Where Ollama, LM Studio, llama.cpp's server and vLLM listen.
+/// Default ports of Ollama, LM Studio, llama.cpp's server and vLLM.
 const PORTS: [u16; 4] = [11434, 1234, 8080, 8000];
 
-/// The number of the user that is nobody.
+/// User id of `nobody`.
 const NOBODY: &str = "65534";
 
 fn pages() {
@@ -56,7 +56,7 @@ fn pages() {
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "the tests left something in the home");
 }
 
-/// Becomes the machine, where this program was started as one: ends with what the suite ended with.
+/// Acts as the machine, if this program was started as one; exits with the code of the suite.
 pub fn serve_if_asked() {
     if !std::env::args().any(|argument| argument == MACHINE) {
         return;
@@ -91,7 +91,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// Whether only pages on which no model answers are to be run.
+/// Whether only pages on which no model answers are run.
 pub fn is_asked() -> bool {
     std::env::var_os(ONLY).is_some()
 }
@@ -104,7 +104,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether this is the machine's root, and not only that of a namespace in which nobody else is known.
+/// Whether this is the machine's root, and not the root of a user namespace with a single user.
 fn is_outer_root() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])

@@ -1,5 +1,5 @@
-//! adjutant seen from outside: everything its pages promise, through stdin and stdout of the real
-//! binary, with a pretended provider over real HTTP.
+//! Tests of adjutant from outside: everything that its pages promise, through stdin and stdout of the real
+//! binary, with a mock provider over real HTTP.
 //!
 //! Every page `editor-tests/*/*.md` is one test; so is every group of rows of the wire cases.
 //!
@@ -11,68 +11,68 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start programs and choose their environment")]
 #![expect(unreachable_pub, reason = "a test target has no outside")]
-#![expect(clippy::print_stderr, reason = "whoever runs the long ones is told what was tried")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::print_stderr, reason = "long tests report the number of attempts")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic at that line")]
 
 mod agent_commands;
-mod anytime;
-mod both;
+mod client;
 mod conversations;
-mod crowd;
+mod corrupt;
 mod database;
+mod deadlocks;
 mod editor;
-// The system's calls are made to fail there, which is written for Linux.
+// Its fault injection into system calls is written for Linux.
 #[cfg(target_os = "linux")]
 mod faults;
 mod files;
 mod fleet;
-// What a process has read is counted by Linux.
+// Only Linux counts the bytes that a process has read.
 #[cfg(target_os = "linux")]
 mod growth;
-mod hands;
 mod hidden;
 mod history;
+mod host_failover;
+mod hostile_repositories;
+mod interruptions;
+mod invariants;
+mod invariants_v2;
 mod language;
-mod laws;
+mod long_run;
 mod loopback;
 mod machine;
-mod marathon;
 mod mcp;
+mod mcp_tool_cache;
 mod model;
-mod moves;
-mod names;
+mod model_mistakes;
 mod oauth;
-mod probes;
+mod parallel;
+mod placeholders;
 mod program;
 mod project;
+mod provider_search;
 mod providers;
 mod pty;
-mod remembered;
 mod remote;
 mod replay;
-mod repositories;
-mod result;
+mod replay_as_v2;
 mod sandbox;
 mod sandbox_notice;
+mod sandbox_probes;
 mod sandboxed_lines;
 mod screen;
-mod searches;
-mod second;
 mod servers;
 mod sessions;
-mod shown;
-mod spoil;
-mod talk;
+mod structured_output;
 mod terminal;
-// The time of one thread is counted by Linux.
+mod terminal_injection;
+// Only Linux counts the time of one thread.
 #[cfg(target_os = "linux")]
 mod thread;
 mod transcript;
-mod traps;
-// Only Linux reports what programs write.
+// Only Linux reports the writes of programs.
 #[cfg(target_os = "linux")]
 mod undo;
-mod waits;
+mod undo_in_repositories;
 mod web;
 mod wire;
 
@@ -104,34 +104,34 @@ const FOLDERS: [&str; 14] = [
 
 type WrittenTests = &'static [(&'static str, fn())];
 
-/// Tests that are written, by the beginning of their names.
+/// Tests written in Rust, by the first part of their names.
 const WRITTEN: &[(&str, WrittenTests)] = &[
     #[cfg(target_os = "linux")]
     ("faults/", &faults::ALL),
     ("sessions/", &replay::ALL),
-    ("sessions/undone in ", &repositories::ALL),
+    ("sessions/undo in ", &undo_in_repositories::ALL),
     ("sessions/", &sessions::ALL),
     ("conversations/", &conversations::ALL),
     ("files/", &files::ALL),
     ("providers/", &providers::ALL),
-    ("searches/", &searches::ALL),
+    ("provider_search/", &provider_search::ALL),
     ("sandbox/", &sandbox::ALL),
     ("sandbox/", &sandboxed_lines::ALL),
     ("sandbox/", &sandbox_notice::ALL),
-    ("sandbox/", &probes::ALL),
+    ("sandbox/", &sandbox_probes::ALL),
     #[cfg(target_os = "linux")]
     ("undo/", &undo::ALL),
     ("hidden/", &hidden::ALL),
-    ("anytime/", &anytime::ALL),
+    ("interruptions/", &interruptions::ALL),
     ("servers/", &servers::ALL),
     ("servers/", &oauth::ALL),
-    ("servers/", &remembered::ALL),
+    ("servers/", &mcp_tool_cache::ALL),
     ("screen/", &screen::ALL),
-    ("shown/", &shown::ALL),
+    ("terminal_injection/", &terminal_injection::ALL),
     ("remote/", &remote::ALL),
     ("fleet/", &fleet::ALL),
-    ("moves/", &moves::ALL),
-    ("waits/", &waits::ALL),
+    ("host_failover/", &host_failover::ALL),
+    ("deadlocks/", &deadlocks::ALL),
     ("machine/", &machine::ALL),
     #[cfg(target_os = "linux")]
     ("growth/", &growth::ALL),
@@ -149,13 +149,15 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for path in pages() {
         let name = name(&path);
-        if !bless && both::chosen(&path) {
-            let (name, path) = (format!("{name} in version 2"), path.clone());
+        if !bless && replay_as_v2::chosen(&path) {
+            let name = format!("{name} in version 2");
+            let path = path.clone();
             trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run_second()?)));
         }
-        // Where a variable says so, all of them are.
+        // A variable can select all of them instead.
         if !bless && !database::wanted() && project::DATABASE_PAGES.contains(&name.as_str()) {
-            let (name, path) = (format!("{name} in a database"), path.clone());
+            let name = format!("{name} in a database");
+            let path = path.clone();
             trials.push(Trial::test(name, move || project::in_database(|| Ok(Transcript::read(&path).run(false)?))));
         }
         trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run(bless)?)));
@@ -167,19 +169,23 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
         trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
-    trials.extend(hands::all().into_iter().map(|(name, run)| test(format!("hands/{name}"), run)));
+    trials.extend(model_mistakes::all().into_iter().map(|(name, run)| test(format!("model_mistakes/{name}"), run)));
     for (kind, tests) in WRITTEN {
         trials.extend(tests.iter().map(|(name, run)| test(format!("{kind}{name}"), *run)));
     }
-    trials.extend(traps::all().into_iter().map(|(name, row)| test(format!("traps/{name}"), move || traps::run(&row))));
-    trials.push(test("permissions/questions only fall".into(), agent_commands::questions_only_fall));
+    trials.extend(
+        hostile_repositories::all()
+            .into_iter()
+            .map(|(name, row)| test(format!("hostile_repositories/{name}"), move || hostile_repositories::run(&row))),
+    );
+    trials.push(test("permissions/number of questions only falls".into(), agent_commands::questions_only_fall));
     trials.push(test("wire/every row is run".into(), every_row_is_run));
-    trials.push(test("wire/the table of methods is true".into(), wire::the_table_is_true));
-    trials.push(test("long/a long run, shortened".into(), marathon::shortened));
-    trials.push(test("run/a result that fits".into(), result::a_result_that_fits));
-    trials.push(test("run/no result".into(), result::no_result));
-    trials.push(test("run/no schema".into(), result::no_schema));
-    trials.push(test("run/no result, and why".into(), result::other_ends));
+    trials.push(test("wire/table of methods is true".into(), wire::the_table_is_true));
+    trials.push(test("long/long run leaves nothing behind".into(), long_run::shortened));
+    trials.push(test("structured_output/result that fits is printed".into(), structured_output::a_result_that_fits));
+    trials.push(test("structured_output/missing result fails".into(), structured_output::no_result));
+    trials.push(test("structured_output/invalid schema is refused".into(), structured_output::no_schema));
+    trials.push(test("structured_output/missing result has its reason".into(), structured_output::other_ends));
     trials.push(test("harness/lines are compared".into(), transcript::own_tests));
     trials.push(test("harness/required columns are read".into(), wire::own_tests));
     if machine::is_asked() {
@@ -208,7 +214,7 @@ fn pages() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("editor-tests");
     let mut pages = Vec::new();
     for folder in FOLDERS {
-        // What is tried there needs a runtime for JavaScript.
+        // Extensions need a runtime for JavaScript.
         if folder == "extensions" && !on_path("node") {
             continue;
         }

@@ -1,7 +1,7 @@
-//! A pretended MCP server: as a program (the tests' own, started with `--mcp-server`; `${MCP}` on a page) and
+//! A mock MCP server: as a program (the tests' own, started with `--mcp-server`; `${MCP}` on a page) and
 //! at an address (`=== /path mcp …` in a `web` block), over streamable HTTP or the older HTTP with events.
 //!
-//! What follows `mcp` on a page's line says how it is at the address: `events` (it answers with streams),
+//! The rest of a page's line after `mcp` selects its behaviour at the address: `events` (it answers with streams),
 //! `older` (only HTTP with events), `needs Name:value` (a header without which it answers 401), `moved URL`
 //! (a redirect), `login` (see `oauth.rs`). Its tools are in [`TOOLS`].
 
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// Whoever is at the other end of a conversation.
+/// The other side of a conversation.
 pub trait Other {
     /// Sends a message.
     fn tell(&mut self, message: &Value);
@@ -22,17 +22,17 @@ pub trait Other {
     fn ask(&mut self, method: &str, params: Value) -> Value;
 }
 
-/// The pretended server.
+/// The mock server.
 #[derive(Default)]
 pub struct Server {
     /// It has learnt another tool, and another prompt.
     grown: AtomicBool,
     /// The first note holds something else now.
     rewritten: AtomicBool,
-    /// From which severity on it was told to log.
+    /// Least severity of log messages that the client wants.
     level: Mutex<String>,
     calls: AtomicU64,
-    /// What a request that is under way waits for, by the id it asked under.
+    /// Requests to the client that wait for an answer, by id.
     asked: Mutex<BTreeMap<u64, Sender<Value>>>,
     asks: AtomicU64,
     /// The streams of the older way, by their number.
@@ -73,7 +73,7 @@ fn schema(name: &str) -> Value {
 
 impl Server {
     fn tools(&self) -> Vec<Value> {
-        // As many as somebody wants.
+        // The number of tools can be set.
         if let Some(n) = std::env::args().find_map(|word| word.strip_prefix("--tools=")?.parse::<usize>().ok()) {
             let said = "Does something of its own that nobody else does, and says how it went. ".repeat(5);
             let one =
@@ -101,7 +101,9 @@ impl Server {
 
     /// Answers a request; nothing for a notification, or an answer.
     pub fn answer(&self, message: &Value, headers: &str, other: &mut dyn Other) -> Option<Value> {
-        let Some(id) = message.get("id").filter(|_| message.get("method").is_some()) else {
+        let is_request = message.get("method").is_some();
+        let id = if is_request { message.get("id") } else { None };
+        let Some(id) = id else {
             if let Some(waiting) = message["id"].as_u64().and_then(|id| self.asked.lock().unwrap().remove(&id)) {
                 waiting.send(message.clone()).ok();
             }
@@ -152,7 +154,7 @@ impl Server {
         Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
     }
 
-    /// What it has besides tools.
+    /// Answers the requests that do not concern tools.
     fn look_up(&self, method: &str, params: &Value) -> Result<Value, Value> {
         Ok(match method {
             "prompts/list" => {
@@ -197,7 +199,7 @@ impl Server {
         };
         let content = match params["name"].as_str().unwrap_or_default() {
             "say" => text(&match params["arguments"]["text"].as_str().unwrap_or_default() {
-                // What the client sends along.
+                // A header of the client.
                 name if name.starts_with("header ") => {
                     let name = format!("{}:", &name[7..]);
                     let line = headers.lines().find(|line| line.to_lowercase().starts_with(&name));
@@ -254,7 +256,7 @@ impl Server {
     }
 }
 
-/// What the client answers to the question that a tool asks it.
+/// Asks the client the question of a tool and returns its answer.
 fn asked(tool: &str, params: &Value, other: &mut dyn Other) -> String {
     match tool {
         "ask" => {
@@ -285,10 +287,7 @@ fn asked(tool: &str, params: &Value, other: &mut dyn Other) -> String {
             let schema = json!({"type": "object", "properties": {}});
             let params = json!({"message": "Are you sure?", "requestedSchema": schema});
             let said = other.ask("elicitation/create", params.clone())["result"].to_string();
-            match twice {
-                true => other.ask("elicitation/create", params)["result"].to_string(),
-                false => said,
-            }
+            if twice { other.ask("elicitation/create", params)["result"].to_string() } else { said }
         }
         _ => other.ask("roots/list", json!({}))["result"]["roots"].to_string(),
     }
@@ -397,14 +396,14 @@ pub fn at_an_address(server: &Arc<Server>, how: &str, asked: &Asked<'_>, mut str
             Some(())
         }
         "POST" => {
-            struct Nobody;
-            impl Other for Nobody {
+            struct NoClient;
+            impl Other for NoClient {
                 fn tell(&mut self, _: &Value) {}
                 fn ask(&mut self, _: &str, _: Value) -> Value {
                     Value::Null
                 }
             }
-            match server.answer(&message(), asked.headers, &mut Nobody) {
+            match server.answer(&message(), asked.headers, &mut NoClient) {
                 Some(answer) => plain("200 OK", "content-type: application/json\r\n", &answer.to_string()),
                 None => plain("202 Accepted", "", ""),
             }
@@ -428,6 +427,6 @@ impl Other for Stream {
     fn ask(&mut self, method: &str, params: Value) -> Value {
         let (question, answer) = self.server.asking(method, params);
         self.tell(&question);
-        answer.recv_timeout(crate::editor::PATIENCE).unwrap_or_default()
+        answer.recv_timeout(crate::editor::RESPONSE_TIMEOUT).unwrap_or_default()
     }
 }

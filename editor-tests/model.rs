@@ -1,6 +1,6 @@
-//! A pretended provider: the OpenAI Chat Completions wire over HTTP and server-sent events, on a
-//! loopback port, following a script. It is also an inspector: a request that a real provider would
-//! refuse, or that would miss its prompt cache, fails the test.
+//! A mock provider: OpenAI Chat Completions over HTTP and server-sent events, on a loopback port, following a
+//! script. It also inspects: a request that a real provider would refuse, or that would miss its prompt cache,
+//! fails the test.
 //!
 //! A script is a list of answers, separated by `---`. An answer is a few lines:
 //!
@@ -44,26 +44,26 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 use answers::Move;
 
 pub use answers::{Answer, script};
 
-/// What side calls are answered with.
+/// The answer to requests for a title.
 const TITLE: &str = "A pretended title";
 
 /// A request as it came.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// From the end of the answer to the one before until the agent connected to ask: it knew by then what.
+    /// From the end of the previous answer until the agent connected, when its next request was complete.
     pub gap: Duration,
     /// The same until the first line of it was here, which waits for its bytes to be moved.
-    pub heard: Duration,
+    pub received: Duration,
     /// Of its body.
     pub bytes: usize,
     /// Whether it offers tools.
     pub tools: bool,
-    /// Whether it was of a conversation that the script names.
+    /// Whether it belongs to a conversation that the script names.
     pub named: bool,
 }
 
@@ -79,18 +79,18 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What makes an answer of a request.
-type Mind = Box<dyn FnMut(&Value) -> Vec<Answer> + Send>;
+/// Computes answers from a request.
+type Responder = Box<dyn FnMut(&Value) -> Vec<Answer> + Send>;
 
 #[derive(Default)]
 struct State {
     script: VecDeque<Answer>,
-    mind: Option<Mind>,
+    mind: Option<Responder>,
     answered: usize,
     /// `messages` and `tools` of every request that was no side call.
     requests: Vec<(Vec<Value>, Value)>,
     problems: Vec<String>,
-    /// How many pauses may be passed.
+    /// Number of pauses that may be passed.
     released: usize,
     met: usize,
     paused: usize,
@@ -101,7 +101,7 @@ struct State {
     stopped: bool,
     /// Requests are not inspected.
     unwatched: bool,
-    /// What came, and when the last answer had been said.
+    /// Requests so far, and the end of the last answer.
     came: Vec<Request>,
     said: Option<Instant>,
 }
@@ -119,10 +119,10 @@ impl Model {
                 if accepting.lock().stopped {
                     return;
                 }
-                // The agent connects when it knows what it will ask.
+                // The agent connects when its request is complete.
                 let came = Instant::now();
                 let shared = accepting.clone();
-                // A client that goes away in the middle is not an error: that is what cancel does.
+                // A client that disconnects early is not an error: a cancel does that.
                 thread::spawn(move || stream.and_then(|stream| serve(&shared, &stream, came)).ok());
             }
         });
@@ -130,30 +130,30 @@ impl Model {
     }
 
     /// A provider whose answers are made when it is asked, from the request.
-    pub fn with_a_mind(mind: impl FnMut(&Value) -> Vec<Answer> + Send + 'static) -> Self {
+    pub fn answering_with(mind: impl FnMut(&Value) -> Vec<Answer> + Send + 'static) -> Self {
         let model = Self::start(Vec::new());
         model.shared.lock().mind = Some(Box::new(mind));
         model
     }
 
-    /// The same, but it does not look at what it is asked: for what is too long to be compared.
+    /// Starts one that does not inspect requests, for conversations that are too long to compare.
     pub fn unwatched(script: Vec<Answer>) -> Self {
         let model = Self::start(script);
         model.shared.lock().unwatched = true;
         model
     }
 
-    /// From now on it says this, whatever it was to say.
-    pub fn say(&self, script: Vec<Answer>) {
+    /// Replaces the rest of the script.
+    pub fn send(&self, script: Vec<Answer>) {
         self.shared.lock().script = script.into();
     }
 
-    /// What it was asked so far.
-    pub fn came(&self) -> Vec<Request> {
+    /// Returns the requests so far.
+    pub fn received_requests(&self) -> Vec<Request> {
         self.shared.lock().came.clone()
     }
 
-    /// Where it listens: `http://127.0.0.1:port`.
+    /// Returns the base URL: `http://127.0.0.1:port`.
     pub fn base(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -164,7 +164,7 @@ impl Model {
         self.shared.changed.notify_all();
     }
 
-    /// From now on the system prompt and the tools may differ from what they were.
+    /// Allows the system prompt and the tools to change from now on.
     pub fn mode_changed(&self) {
         self.shared.lock().mode_changed = true;
     }
@@ -174,7 +174,7 @@ impl Model {
         self.shared.lock().requests.iter().map(|(messages, _)| Value::Array(messages.clone())).collect()
     }
 
-    /// What was wrong with the requests; and what of the script was never asked for.
+    /// Returns the problems of the requests, and the unused rest of the script.
     pub fn problems(&self) -> Vec<String> {
         let state = self.shared.lock();
         let mut problems = state.problems.clone();
@@ -204,7 +204,7 @@ impl Shared {
         let mut state = self.lock();
         state.met += 1;
         self.changed.notify_all();
-        drop(self.changed.wait_timeout_while(state, PATIENCE, |state| state.met < all && !state.stopped));
+        drop(self.changed.wait_timeout_while(state, RESPONSE_TIMEOUT, |state| state.met < all && !state.stopped));
     }
 
     /// Waits until the test lets us pass, or is over.
@@ -212,7 +212,7 @@ impl Shared {
         let mut state = self.lock();
         state.paused += 1;
         let mine = state.paused;
-        drop(self.changed.wait_timeout_while(state, PATIENCE, |state| state.released < mine && !state.stopped));
+        drop(self.changed.wait_timeout_while(state, RESPONSE_TIMEOUT, |state| state.released < mine && !state.stopped));
     }
 }
 
@@ -221,15 +221,16 @@ struct Posted {
     /// `POST /x HTTP/1.1`, then the headers.
     head: Vec<String>,
     body: Vec<u8>,
-    /// When its first line was here.
-    heard: Instant,
+    /// Time of arrival of its first line.
+    received: Instant,
 }
 
 impl Posted {
-    /// None where whoever connected has gone without a word.
+    /// Returns `None` if the connection closes without a request.
     fn read(stream: &TcpStream, came: Instant) -> std::io::Result<Option<Self>> {
         let mut reader = BufReader::new(stream);
-        let (mut head, mut heard) = (Vec::new(), None);
+        let mut head = Vec::new();
+        let mut received = None;
         loop {
             let mut line = String::new();
             if reader.read_line(&mut line)? == 0 {
@@ -238,10 +239,10 @@ impl Posted {
             if line.trim().is_empty() {
                 break;
             }
-            heard.get_or_insert_with(Instant::now);
+            received.get_or_insert_with(Instant::now);
             head.push(line.trim_end().to_owned());
         }
-        let mut posted = Self { head, body: Vec::new(), heard: heard.unwrap_or(came) };
+        let mut posted = Self { head, body: Vec::new(), received: received.unwrap_or(came) };
         let length = posted.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         posted.body = vec![0; length];
         reader.read_exact(&mut posted.body)?;
@@ -255,7 +256,7 @@ impl Posted {
 }
 
 fn serve(shared: &Shared, stream: &TcpStream, came: Instant) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
     stream.set_nodelay(true)?;
     let Some(posted) = Posted::read(stream, came)? else { return Ok(()) };
     if !posted.head.first().is_some_and(|first| first.starts_with("POST /v1/chat/completions ")) {
@@ -272,15 +273,21 @@ fn serve(shared: &Shared, stream: &TcpStream, came: Instant) -> std::io::Result<
     if without_tools && !shared.lock().script.iter().find(|a| meant(a)).is_some_and(|answer| answer.without_tools) {
         return side_call(stream, &body);
     }
-    let picked = shared.lock().pick(&body, meant, (came, posted.heard), posted.body.len());
+    let picked = shared.lock().pick(&body, meant, (came, posted.received), posted.body.len());
     let Some((answer, number)) = picked else {
         return respond(stream, 400, None, r#"{"error":{"message":"the script is over"}}"#);
     };
     let task = all_text(&body).split_once("<task id=\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
-    say(shared, stream, &answer, number, &task.unwrap_or_default())
+    stream_answer(shared, stream, &answer, number, &task.unwrap_or_default())
 }
 
-fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize, task: &str) -> std::io::Result<()> {
+fn stream_answer(
+    shared: &Shared,
+    stream: &TcpStream,
+    answer: &Answer,
+    number: usize,
+    task: &str,
+) -> std::io::Result<()> {
     if let Some(Move::Status(code, retry_after, body)) = answer.moves.first() {
         return respond(stream, *code, retry_after.as_deref(), body);
     }
@@ -308,7 +315,9 @@ fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize, task
         )
     };
     event(&chunk(json!({ "role": "assistant", "content": "" }), None))?;
-    let (mut calls, mut usage, mut finish) = (0, None, None);
+    let mut calls = 0;
+    let mut usage = None;
+    let mut finish = None;
     for step in &answer.moves {
         match step {
             Move::Text(text) => event(&chunk(json!({ "content": text }), None))?,
@@ -346,7 +355,7 @@ fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize, task
             "created": 1_700_000_000, "model": "bench-model", "choices": [], "usage": usage })
         ))?;
     }
-    // Before the last words are out: whoever hears them may be back at once.
+    // Set before the last text is sent, because its reader may send the next request at once.
     shared.lock().said = Some(Instant::now());
     event("data: [DONE]")?;
     write!(out, "0\r\n\r\n")
@@ -391,7 +400,7 @@ impl State {
         &mut self,
         body: &Value,
         meant: impl Fn(&Answer) -> bool,
-        (came, heard): (Instant, Instant),
+        (came, received): (Instant, Instant),
         bytes: usize,
     ) -> Option<(Answer, usize)> {
         if let Some(mut mind) = self.mind.take() {
@@ -405,10 +414,11 @@ impl State {
             self.anew = true;
         }
         let since = |then: Instant| self.said.map(|said| then.saturating_duration_since(said)).unwrap_or_default();
-        let (gap, heard) = (since(came), since(heard));
+        let gap = since(came);
+        let received = since(received);
         let conversation = at.and_then(|at| self.script.get(at)).is_some_and(|answer| answer.conversation.is_some());
         let without_tools = body["tools"].as_array().is_none_or(Vec::is_empty);
-        self.came.push(Request { gap, heard, bytes, tools: !without_tools, named: conversation });
+        self.came.push(Request { gap, received, bytes, tools: !without_tools, named: conversation });
         if !self.unwatched {
             self.inspect(body);
         }
@@ -423,7 +433,7 @@ impl State {
         Some((answer, number))
     }
 
-    /// What the script wants of the request that an answer is for.
+    /// Compares a request with the expectations in the script of its answer.
     fn compare(&mut self, answer: &Answer, body: &Value, without_tools: bool) {
         let number = self.answered;
         if answer.without_tools != without_tools {
@@ -446,7 +456,7 @@ impl State {
         }
     }
 
-    /// What a provider, and its prompt cache, expect of every request.
+    /// Checks a request as a provider and its prompt cache would.
     fn inspect(&mut self, body: &Value) {
         let number = self.answered + 1;
         let mut wrong = |what: String| self.problems.push(format!("request {number}: {what}"));
@@ -486,10 +496,10 @@ impl State {
         // Append-only: but for the very first of a session, a request repeats one before it word
         // for word and goes on from there.
         let fresh = messages.iter().all(|message| message["role"] != "assistant");
-        // What a command gave to a subagent was done before the model was asked at all.
+        // The work of a subagent that a command started was done before the first request.
         let answers = messages.iter().filter(|message| message["role"] == "assistant").count();
         let fresh = fresh || answers == 1 && first_words(body).contains("(The user typed ");
-        // Without tools, what the system prompt says of them is left out; the cache is lost anyway.
+        // Without tools the system prompt omits their description; the cache is lost anyway.
         let from = usize::from(self.mode_changed || body["tools"].is_null());
         let goes_on = |earlier: &(Vec<Value>, Value)| {
             // As text: the order of members counts too.

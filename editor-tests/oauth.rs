@@ -6,39 +6,39 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::editor::{Editor, PATIENCE};
-use crate::laws::Laws;
+use crate::client::Client;
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
+use crate::invariants::Invariants;
 use crate::loopback::Server;
 use crate::mcp;
 use crate::model::{self, Model};
-use crate::program::{adjutant, complains, says};
+use crate::program::{adjutant, stderr_of, stdout_of};
 use crate::project::Project;
 use crate::providers::{browse, log_in, query};
-use crate::talk::Talk;
 
-/// Names, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
-    ("a login, and its renewal", a_login),
-    ("logins that come to nothing", no_login),
-    ("a login of OpenCode's", of_theirs),
-    ("a login is for one address", one_address),
-    ("a login that does not reach far enough", too_narrow),
-    ("a login in the middle of a session", meanwhile),
-    ("a login as a link in the editor", as_a_link),
-    ("a client that is a document", as_a_document),
+    ("login is stored and renewed", a_login),
+    ("failed logins are reported", no_login),
+    ("OpenCode's login is used", of_theirs),
+    ("login belongs to one address", one_address),
+    ("login with a missing scope asks for it", too_narrow),
+    ("login in a session connects the server", meanwhile),
+    ("login is shown as a link in the client", as_a_link),
+    ("client can be a metadata document", as_a_document),
 ];
 
 /// An authorization server and, behind the same port, the MCP server it guards. Tokens are `access-1`,
-/// `access-2` …; the first runs out at once. `narrow` is said to those alone who asked for the scope `write`.
+/// `access-2` …; the first expires at once. The tool's text `narrow` needs the scope `write`.
 fn guarded() -> Server {
     let tokens = Mutex::new(0);
     let wide = Mutex::new(false);
     let server = mcp::Server::default();
-    Server::start(move |heard| {
-        let base = format!("http://{}", heard.header("host").unwrap());
+    Server::start(move |received| {
+        let base = format!("http://{}", received.header("host").unwrap());
         let json = |body: Value| (200, "content-type: application/json\r\n".to_owned(), body.to_string());
-        let form = |name: &str| heard.body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-        match heard.path().split('?').next().unwrap() {
+        let form = |name: &str| received.body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        match received.path().split('?').next().unwrap() {
             "/.well-known/oauth-protected-resource/mcp" => json(json!({ "resource": format!("{base}/mcp"),
                 "authorization_servers": [base], "scopes_supported": ["read"] })),
             "/.well-known/oauth-authorization-server" => json(json!({ "issuer": base,
@@ -46,7 +46,7 @@ fn guarded() -> Server {
                 "registration_endpoint": format!("{base}/register"), "code_challenge_methods_supported": ["S256"],
                 "response_types_supported": ["code"] })),
             "/register" => {
-                let asked: Value = serde_json::from_str(&heard.body).unwrap();
+                let asked: Value = serde_json::from_str(&received.body).unwrap();
                 json(json!({ "client_id": "c1", "client_name": asked["client_name"],
                     "redirect_uris": asked["redirect_uris"] }))
             }
@@ -69,7 +69,7 @@ fn guarded() -> Server {
             }
             "/mcp" => {
                 let known = *tokens.lock().unwrap();
-                let token = heard.header("authorization").and_then(|it| it.strip_prefix("Bearer access-"));
+                let token = received.header("authorization").and_then(|it| it.strip_prefix("Bearer access-"));
                 if token
                     .and_then(|number| number.parse().ok())
                     .is_none_or(|number: u32| number == 0 || number > known.max(7))
@@ -78,22 +78,22 @@ fn guarded() -> Server {
                     let challenge = format!("www-authenticate: Bearer resource_metadata=\"{metadata}\"\r\n");
                     return (401, challenge, String::new());
                 }
-                if heard.body.contains("narrow") && !*wide.lock().unwrap() {
+                if received.body.contains("narrow") && !*wide.lock().unwrap() {
                     let challenge = "www-authenticate: Bearer error=\"insufficient_scope\", scope=\"write\"\r\n";
                     return (403, challenge.into(), String::new());
                 }
-                if !heard.head[0].starts_with("POST") {
+                if !received.head[0].starts_with("POST") {
                     return (405, String::new(), String::new());
                 }
-                struct Nobody;
-                impl mcp::Other for Nobody {
+                struct NoClient;
+                impl mcp::Other for NoClient {
                     fn tell(&mut self, _: &Value) {}
                     fn ask(&mut self, _: &str, _: Value) -> Value {
                         Value::Null
                     }
                 }
-                let message = serde_json::from_str(&heard.body).unwrap();
-                match server.answer(&message, &heard.head.join("\n"), &mut Nobody) {
+                let message = serde_json::from_str(&received.body).unwrap();
+                match server.answer(&message, &received.head.join("\n"), &mut NoClient) {
                     Some(answer) => json(answer),
                     None => (202, String::new(), String::new()),
                 }
@@ -110,9 +110,10 @@ fn behind(server: &Server, oauth: &Value) -> Project {
     project
 }
 
-/// What a browser does for somebody who agrees.
+/// Acts as the browser of a user who consents.
 fn agree(address: &str) {
-    let (back, state) = (query(address, "redirect_uri"), query(address, "state"));
+    let back = query(address, "redirect_uri");
+    let state = query(address, "state");
     assert!(browse(&format!("{back}?code=c0de&state={state}")).contains("You are logged in."), "{address}");
 }
 
@@ -121,13 +122,13 @@ const KEPT: &str = "~/.local/share/adjutant/mcp-auth.json";
 fn a_login() {
     let server = guarded();
     let project = behind(&server, &json!({}));
-    let said = says(&project, &["mcp"]);
+    let said = stdout_of(&project, &["mcp"]);
     assert!(said.starts_with("guard: it wants a login: run `adjutant mcp login guard`\n"), "{said}");
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
         assert_eq!((query(address, "client_id"), query(address, "scope")), ("c1".into(), "read".into()));
         assert_eq!(query(address, "code_challenge_method"), "S256");
         assert_eq!(query(address, "resource"), format!("{}/mcp", server.base()));
-        // What belongs to another login is not taken.
+        // The answer to another login is rejected.
         let back = query(address, "redirect_uri");
         assert!(browse(&format!("{back}?code=other&state=forged")).starts_with("HTTP/1.1 404"));
         agree(address);
@@ -136,22 +137,23 @@ fn a_login() {
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(project.path(KEPT)).unwrap().permissions().mode() & 0o777, 0o600);
 
-    // The first token has run out: it is exchanged, once, and the new one is kept.
-    assert!(says(&project, &["mcp"]).starts_with("guard: connected, 17 tools, 2 prompts, 2 resources, in "));
+    // The first token has expired: it is exchanged once, and the new one is stored.
+    assert!(stdout_of(&project, &["mcp"]).starts_with("guard: connected, 17 tools, 2 prompts, 2 resources, in "));
     let call = ["mcp", "call", "guard", "say", r#"{"text":"header authorization"}"#, "--allow"];
-    assert_eq!(says(&project, &call), "authorization: Bearer access-2\n");
-    let renewed = server.heard().iter().filter(|heard| heard.body.contains("grant_type=refresh_token")).count();
+    assert_eq!(stdout_of(&project, &call), "authorization: Bearer access-2\n");
+    let renewed =
+        server.received().iter().filter(|received| received.body.contains("grant_type=refresh_token")).count();
     assert_eq!(renewed, 1);
     let kept = std::fs::read_to_string(project.path(KEPT)).unwrap();
     assert!(kept.contains("access-2") && kept.contains("refresh-2"), "{kept}");
 
-    // One that can no longer be renewed is told.
+    // A login that can no longer be renewed is reported.
     let mut stale: Value = serde_json::from_str(&kept).unwrap();
     stale["guard"]["tokens"]["expiresAt"] = json!(1);
     project.write(KEPT, &stale.to_string());
-    assert!(says(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
-    assert_eq!(says(&project, &["mcp", "logout", "guard"]), "guard: forgotten.\n");
-    assert!(complains(&project, &["mcp", "logout", "guard"]).contains("no login is kept for \"guard\""));
+    assert!(stdout_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
+    assert_eq!(stdout_of(&project, &["mcp", "logout", "guard"]), "guard: forgotten.\n");
+    assert!(stderr_of(&project, &["mcp", "logout", "guard"]).contains("no login is kept for \"guard\""));
 }
 
 fn no_login() {
@@ -159,7 +161,8 @@ fn no_login() {
     let project = behind(&server, &json!({}));
     let failed = |answer: &str| {
         let done = log_in(&project, &["mcp", "login", "guard"], |address| {
-            let (back, state) = (query(address, "redirect_uri"), query(address, "state"));
+            let back = query(address, "redirect_uri");
+            let state = query(address, "state");
             browse(&format!("{back}?{answer}&state={state}"));
         });
         assert!(!done.status.success() && !project.path(KEPT).exists());
@@ -169,24 +172,24 @@ fn no_login() {
     assert!(failed("code=wrong").contains("the login to guard failed"));
     let said = failed("code=c0de&iss=https://evil.example");
     assert!(said.contains("the answer came from another server (https://evil.example)"), "{said}");
-    let said = complains(&project, &["mcp", "login", "gard"]);
+    let said = stderr_of(&project, &["mcp", "login", "gard"]);
     assert!(said.contains("the settings have no MCP server \"gard\". Did you mean guard?"), "{said}");
 
-    // A port that somebody else listens on is no place for a code to come to.
+    // A port in use cannot receive the code.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let project = behind(&server, &json!({ "callbackPort": port }));
-    let said = complains(&project, &["mcp", "login", "guard"]);
+    let said = stderr_of(&project, &["mcp", "login", "guard"]);
     assert!(said.contains(&format!("the port {port}, where the browser is to come back to, is in use")), "{said}");
     let project = behind(&server, &json!(false));
-    assert!(complains(&project, &["mcp", "login", "guard"]).contains("\"oauth\" is false for guard"));
+    assert!(stderr_of(&project, &["mcp", "login", "guard"]).contains("\"oauth\" is false for guard"));
     let output = adjutant(&project, &["mcp"], "");
     assert!(String::from_utf8_lossy(&output.stdout).contains("it wants a login, and its \"oauth\" is false"));
-    let said = complains(&project, &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"]);
+    let said = stderr_of(&project, &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"]);
     assert!(said.contains("begins with http: and its host is public"), "{said}");
 }
 
-fn kept(server: &str, token: &str) -> String {
+fn stored_login(server: &str, token: &str) -> String {
     json!({ "guard": { "tokens": { "accessToken": token, "refreshToken": "r", "expiresAt": 4_102_444_800u64 },
         "clientInfo": { "clientId": "c1" }, "serverUrl": server } })
     .to_string()
@@ -195,19 +198,19 @@ fn kept(server: &str, token: &str) -> String {
 fn of_theirs() {
     let server = guarded();
     let project = behind(&server, &json!({}));
-    let theirs = kept(&format!("{}/mcp", server.base()), "access-7");
+    let theirs = stored_login(&format!("{}/mcp", server.base()), "access-7");
     project.write("~/.local/share/opencode/mcp-auth.json", &theirs);
-    assert!(says(&project, &["mcp"]).starts_with("guard: connected"));
-    assert!(says(&project, &["mcp", "logout", "guard"]).contains("`opencode mcp logout guard`"));
+    assert!(stdout_of(&project, &["mcp"]).starts_with("guard: connected"));
+    assert!(stdout_of(&project, &["mcp", "logout", "guard"]).contains("`opencode mcp logout guard`"));
     assert_eq!(std::fs::read_to_string(project.path("~/.local/share/opencode/mcp-auth.json")).unwrap(), theirs);
 }
 
 fn one_address() {
     let server = guarded();
     let project = behind(&server, &json!({}));
-    project.write(KEPT, &kept("https://another.example/mcp", "access-7"));
-    assert!(says(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
-    assert!(server.heard().iter().all(|heard| heard.header("authorization").is_none()));
+    project.write(KEPT, &stored_login("https://another.example/mcp", "access-7"));
+    assert!(stdout_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
+    assert!(server.received().iter().all(|received| received.header("authorization").is_none()));
 }
 
 fn too_narrow() {
@@ -215,14 +218,14 @@ fn too_narrow() {
     let project = behind(&server, &json!({}));
     assert!(log_in(&project, &["mcp", "login", "guard"], agree).status.success());
     let call = ["mcp", "call", "guard", "say", r#"{"text":"narrow"}"#, "--allow"];
-    let said = complains(&project, &call);
+    let said = stderr_of(&project, &call);
     assert!(said.contains("(it wants \"write\"): run `adjutant mcp login guard`"), "{said}");
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
         assert!(query(address, "scope").contains("write"), "{address}");
         agree(address);
     });
     assert!(done.status.success());
-    assert_eq!(says(&project, &call), "narrow\n");
+    assert_eq!(stdout_of(&project, &call), "narrow\n");
 }
 
 /// A session that began without a login has the server's tools once there is one.
@@ -233,14 +236,14 @@ fn meanwhile() {
     let project = behind(&server, &json!({}));
     let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()) });
     project.provider(&model.base(), &json!({ "mcp": { "guard": entry } }));
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Before.");
-    assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
-    assert!(log_in(&talk.project, &["mcp", "login", "guard"], agree).status.success());
-    talk.prompt(3, &session, "After.");
-    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
-    talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Before.");
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
+    assert!(log_in(&client.project, &["mcp", "login", "guard"], agree).status.success());
+    client.prompt(3, &session, "After.");
+    assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -254,14 +257,14 @@ fn as_a_link() {
     let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()) });
     project.provider(&model.base(), &json!({ "mcp": { "guard": entry } }));
     let project = Arc::new(project);
-    let mut talk = Talk { editor: Editor::start(&project), project, laws: Laws::default() };
+    let mut client = Client { editor: Editor::start(&project), project, invariants: Invariants::default() };
     let capabilities = json!({ "elicitation": { "url": {} } });
-    talk.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
-    talk.answer(0);
-    let session = talk.open();
-    talk.prompt(2, &session, "Before.");
+    client.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
+    client.answer(0);
+    let session = client.open();
+    client.prompt(2, &session, "Before.");
     let asked = loop {
-        let message = talk.hear();
+        let message = client.receive();
         if message["method"] == "elicitation/create" {
             break message;
         }
@@ -269,26 +272,26 @@ fn as_a_link() {
     let params = &asked["params"];
     assert_eq!((&params["mode"], &params["sessionId"]), (&json!("url"), &json!(session)), "{asked}");
     assert!(params.get("toolCallId").is_none() && params["message"].as_str().unwrap().contains("MCP server guard"));
-    talk.say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept" } }));
+    client.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept" } }));
     agree(params["url"].as_str().unwrap());
-    let until = Instant::now() + PATIENCE;
-    while !talk.project.path(KEPT).exists() {
+    let until = Instant::now() + RESPONSE_TIMEOUT;
+    while !client.project.path(KEPT).exists() {
         assert!(Instant::now() < until, "nothing was kept");
         std::thread::sleep(Duration::from_millis(5));
     }
     // The link is of no more use.
     let done = loop {
-        let message = talk.hear();
+        let message = client.receive();
         if message["method"] == "elicitation/complete" {
             break message;
         }
     };
     assert_eq!(done["params"]["elicitationId"], params["elicitationId"]);
     model.go_on();
-    assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
-    talk.prompt(3, &session, "After.");
-    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
-    talk.leave();
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
+    client.prompt(3, &session, "After.");
+    assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -299,9 +302,10 @@ fn as_a_document() {
     let project = behind(&server, &json!({ "clientId": document, "callbackPort": 0 }));
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
         assert_eq!(query(address, "client_id"), document);
-        let (back, state) = (query(address, "redirect_uri"), query(address, "state"));
+        let back = query(address, "redirect_uri");
+        let state = query(address, "state");
         browse(&format!("{back}?error=access_denied&state={state}"));
     });
     assert!(!done.status.success());
-    assert!(server.heard().iter().all(|heard| heard.path() != "/register"));
+    assert!(server.received().iter().all(|received| received.path() != "/register"));
 }

@@ -1,4 +1,4 @@
-//! Commands of `adjutant` that are run to their end.
+//! Commands of `adjutant` that run to their end.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
@@ -15,15 +15,15 @@ pub fn adjutant(project: &Project, words: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What it says on standard output; it must succeed.
-pub fn says(project: &Project, words: &[&str]) -> String {
+/// Runs a command that must succeed, and returns its standard output.
+pub fn stdout_of(project: &Project, words: &[&str]) -> String {
     let output = adjutant(project, words, "");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it says on standard error; it must fail.
-pub fn complains(project: &Project, words: &[&str]) -> String {
+/// Runs a command that must fail, and returns its standard error.
+pub fn stderr_of(project: &Project, words: &[&str]) -> String {
     let output = adjutant(project, words, "");
     assert!(!output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stderr).unwrap()

@@ -1,5 +1,5 @@
-//! A place to work in: a project, a home, a temporary directory, and an environment that holds
-//! nothing of the machine the tests run on.
+//! A directory to work in: a project, a home, a temporary directory, and an environment without anything of
+//! the machine that runs the tests.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,17 +19,17 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::database::{self, Database};
 
-/// The variable every process of a test inherits; what still carries it afterwards is a leftover. Its
-/// name is one that commands are given.
+/// A variable that every process of a test inherits; a process that has it afterwards is a leftover. Commands inherit
+/// variables with such a name.
 const MARKER: &str = "CARGO_ADJUTANT_TEST";
 
 thread_local! {
-    /// What is begun on this thread keeps its sessions in a database.
+    /// Whether processes started on this thread store their sessions in a database.
     static IN_DATABASE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Pages that are acted out once more with a database: what a session can go through. None where an agent is killed
-/// and its session loaded at once: there its lease has not run out yet.
+/// Pages that run again with a database, which cover the states of a session. None of them kills an agent and loads its
+/// session at once: its lease would not have expired yet.
 pub const DATABASE_PAGES: &[&str] = &[
     "sessions/archive",
     "sessions/close",
@@ -92,10 +92,10 @@ impl Project {
             ("https_proxy", "http://127.0.0.1:9".into()),
             ("no_proxy", "127.0.0.1,localhost".into()),
             ("ADJUTANT_DISABLE_MODELS_FETCH", "1".into()),
-            // What runs on this machine, and what its administrator wants, is no part of any page.
+            // Local servers and the administrator's settings belong to no page.
             ("ADJUTANT_LOCAL_SERVERS", "none".into()),
             ("ADJUTANT_TEST_MANAGED_CONFIG_DIR", root.join("managed").display().to_string()),
-            // What a page is not about, no page should have to answer.
+            // A page need not answer requests that are not its subject.
             ("ADJUTANT_DISABLE_TITLES", "1".into()),
             (MARKER, format!("{}-{number}", std::process::id())),
         ];
@@ -173,7 +173,7 @@ impl Project {
         };
     }
 
-    /// Makes the project a git repository with one commit of what is there.
+    /// Makes the project a git repository with one commit of its files.
     pub fn git(&self) {
         for arguments in [
             &["init", "--quiet", "--initial-branch=main"][..],
@@ -195,7 +195,7 @@ impl Project {
         }
     }
 
-    /// Lets a shell do something in the project. Gives back what it prints.
+    /// Runs a line in a shell in the project; returns its output.
     pub fn shell(&self, line: &str) -> String {
         let mut shell = self.command("bash");
         let output = shell.args(["--norc", "-ec", line]).current_dir(self.cwd()).output().unwrap();
@@ -203,14 +203,13 @@ impl Project {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Writes the user's own OpenCode settings. Commands run without a sandbox: what a system can
-    /// forbid differs from machine to machine. `sandbox.rs` is about those that do not.
+    /// Writes the user's own OpenCode settings. Commands run without a sandbox, because its restrictions differ from machine
+    /// to machine. `sandbox.rs` tests the sandbox.
     pub fn settings(&self, more: &Value) {
         self.write("~/.config/opencode/opencode.json", &without_sandbox(more).to_string());
     }
 
-    /// Tells adjutant, in the user's own OpenCode settings, that the pretended provider at `base`
-    /// is the model to use. `more` is merged over it.
+    /// Selects the mock provider at `base` as the model in the user's own OpenCode settings. `more` is merged over it.
     pub fn provider(&self, base: &str, more: &Value) {
         let mut settings = json!({
             "$schema": "https://opencode.ai/config.json",
@@ -240,8 +239,8 @@ impl Project {
     }
 
     /// Waits until no process of this project that is `meant` is left: those that are, when the patience is over.
-    pub fn left_after(&self, patience: Duration, meant: impl Fn(&str) -> bool) -> Vec<String> {
-        let end = Instant::now() + patience;
+    pub fn left_after(&self, timeout: Duration, meant: impl Fn(&str) -> bool) -> Vec<String> {
+        let end = Instant::now() + timeout;
         loop {
             let left: Vec<(i32, String)> = self.processes().into_iter().filter(|(_, line)| meant(line)).collect();
             let time = end.saturating_duration_since(Instant::now());
@@ -253,7 +252,7 @@ impl Project {
             if let Some(first) = left.iter().find_map(|(pid, _)| ending(*pid)) {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
-                    // No pipe: what matters is that it is waited for in the same way.
+                    // Not a pipe, but it is awaited in the same way.
                     let first = Receiver::from_owned_fd_unchecked(first).unwrap();
                     tokio::time::timeout(time, first.readable()).await.is_ok()
                 });
@@ -311,7 +310,7 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-/// What can be read from when a process ends; none where there is no such process any more.
+/// Returns a descriptor that becomes readable when the process ends; `None` if there is no such process.
 #[cfg(target_os = "linux")]
 fn ending(pid: i32) -> Option<rustix::fd::OwnedFd> {
     use rustix::process::{PidfdFlags, pidfd_open};

@@ -1,5 +1,5 @@
-//! Who can be asked: what the commands about models and keys say, and what is fetched beside the
-//! conversation. Everything that is fetched comes from servers of these tests.
+//! Models, keys and logins: the output of the commands, and the requests that run next to a conversation. All of them go
+//! to servers of these tests.
 
 mod login;
 mod network;
@@ -9,32 +9,32 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::loopback::Server;
-use crate::program::{adjutant, complains, says};
+use crate::program::{adjutant, stderr_of, stdout_of};
 use crate::project::Project;
-use crate::talk::Talk;
 use login::{login_for_a_key, login_with_a_browser, login_with_a_code, logout};
 use network::{certificates, one_connection, proxies};
 
 pub use login::{browse, log_in, query};
 pub use network::vouched;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 13] = [
     ("models are listed with prices and keys", models_are_listed),
-    ("the catalogue is fetched once and asked for by its mark", the_catalogue_is_refreshed),
-    ("a newer catalogue is fetched beside the conversation", refreshed_beside_the_conversation),
-    ("keys are kept, listed and forgotten", keys_are_kept),
-    ("a login with a browser gives tokens that are exchanged when they run out", login_with_a_browser),
-    ("a login with a code that is typed elsewhere", login_with_a_code),
-    ("a login at OpenRouter gives a key", login_for_a_key),
-    ("logout forgets what adjutant keeps", logout),
-    ("traffic is recorded without keys and played back", recorded_and_replayed),
-    ("a choice holds for the project", a_choice_holds),
-    ("an authority of one's own is trusted, and nobody else's", certificates),
+    ("catalogue is fetched once and revalidated", the_catalogue_is_refreshed),
+    ("newer catalogue is fetched in parallel", refreshed_in_parallel),
+    ("keys are stored, listed and removed", keys_are_stored),
+    ("browser login yields tokens that are renewed", login_with_a_browser),
+    ("device code login works", login_with_a_code),
+    ("OpenRouter login yields a key", login_for_a_key),
+    ("logout removes stored credentials", logout),
+    ("traffic is recorded without keys and replayed", recorded_and_replayed),
+    ("model choice applies to the project", a_choice_holds),
+    ("only the user's own authority is trusted", certificates),
     ("one connection serves all steps", one_connection),
-    ("proxies are used, and their refusals told", proxies),
+    ("proxies are used and their refusals reported", proxies),
 ];
 
 fn models_are_listed() {
@@ -54,7 +54,7 @@ fn models_are_listed() {
     } });
     project.write("~/.config/opencode/opencode.json", &own.to_string());
 
-    let text = says(&project, &["models"]);
+    let text = stdout_of(&project, &["models"]);
     for line in [
         "own (Own): no key needed",
         "* large    131k / 16k  $1 / $2.5       reasoning tools temperature",
@@ -67,7 +67,7 @@ fn models_are_listed() {
     }
     assert!(!text.contains("hidden") && !text.contains("a-key") && !text.contains("openrouter"), "{text}");
 
-    let all: Value = serde_json::from_str(&says(&project, &["models", "--json"])).unwrap();
+    let all: Value = serde_json::from_str(&stdout_of(&project, &["models", "--json"])).unwrap();
     assert_eq!(all["default"], "own/large");
     let of =
         |id: &str| all["providers"].as_array().unwrap().iter().find(|provider| provider["id"] == id).unwrap().clone();
@@ -80,17 +80,17 @@ fn models_are_listed() {
             "abilities": ["reasoning", "tools", "temperature"], "efforts": ["medium", "high", "deep"] })
     );
     assert_eq!((&of("mistral")["hasKey"], &of("mistral")["models"].as_array().unwrap().len()), (&json!(false), &1));
-    // What the settings say lies over what the catalogue knows.
+    // The settings override the catalogue.
     let mine = &of("mine")["models"];
     assert_eq!((mine.as_array().unwrap().len(), &mine[0]["output"]), (1, &json!(1_000)));
     assert_eq!(mine[0]["price"]["input"], 3.0);
 
-    let everyone = says(&project, &["models", "--all", "openrouter"]);
+    let everyone = stdout_of(&project, &["models", "--all", "openrouter"]);
     assert!(
         everyone.starts_with("openrouter (OpenRouter): There is no key for OpenRouter. Set OPENROUTER_API_KEY"),
         "{everyone}"
     );
-    let missing = complains(&project, &["models", "mistrall"]);
+    let missing = stderr_of(&project, &["models", "mistrall"]);
     assert!(missing.contains("no provider \"mistrall\". Did you mean mistral?"), "{missing}");
 }
 
@@ -106,35 +106,35 @@ fn catalogue(names: &[&str]) -> String {
 }
 
 fn the_catalogue_is_refreshed() {
-    let server = Server::start(|heard| match heard.header("if-none-match") {
+    let server = Server::start(|received| match received.header("if-none-match") {
         Some("\"v1\"") => (304, "etag: \"v1\"\r\n".into(), String::new()),
         _ => (200, "etag: \"v1\"\r\n".into(), catalogue(&["one", "two"])),
     });
     let mut project = Project::new();
     project.set("ADJUTANT_MODELS_URL", Some(&server.base()));
     project.set("ACME_KEY", Some("a-key"));
-    assert!(!says(&project, &["models"]).contains("acme"));
-    let fetched = says(&project, &["models", "--refresh"]);
+    assert!(!stdout_of(&project, &["models"]).contains("acme"));
+    let fetched = stdout_of(&project, &["models", "--refresh"]);
     assert!(
         fetched.starts_with("Updated the catalogue: 2 models.") && fetched.contains("acme (Acme): key from ACME_KEY")
     );
-    assert!(says(&project, &["models", "--refresh"]).starts_with("The catalogue is up to date."));
-    let paths: Vec<_> = server.heard().iter().map(|heard| heard.path().to_owned()).collect();
+    assert!(stdout_of(&project, &["models", "--refresh"]).starts_with("The catalogue is up to date."));
+    let paths: Vec<_> = server.received().iter().map(|received| received.path().to_owned()).collect();
     assert_eq!(paths, ["/api.json", "/api.json"]);
-    // Without a server what was kept holds.
+    // Without a server the stored catalogue applies.
     drop(server);
-    assert!(says(&project, &["models", "acme"]).contains("two"));
+    assert!(stdout_of(&project, &["models", "acme"]).contains("two"));
     assert!(
-        complains(&project, &["models", "--refresh"]).contains("the model catalogue (127.0.0.1) could not be reached")
+        stderr_of(&project, &["models", "--refresh"]).contains("the model catalogue (127.0.0.1) could not be reached")
     );
 }
 
-fn refreshed_beside_the_conversation() {
+fn refreshed_in_parallel() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let own = gate.clone();
     let server = Server::start(move |_| {
         let open = own.0.lock().unwrap();
-        drop(own.1.wait_timeout_while(open, PATIENCE, |open| !*open));
+        drop(own.1.wait_timeout_while(open, RESPONSE_TIMEOUT, |open| !*open));
         (200, String::new(), catalogue(&["fresh"]))
     });
     let mut project = Project::new();
@@ -142,24 +142,24 @@ fn refreshed_beside_the_conversation() {
     project.set("ADJUTANT_DISABLE_MODELS_FETCH", None);
     project.set("MISTRAL_API_KEY", Some("a-key"));
     project.set("ACME_KEY", Some("a-key"));
-    let mut talk = Talk::new(project);
-    // Sessions open while the server has not said a word.
-    let models = |talk: &mut Talk, id: u64| {
-        let cwd = talk.project.cwd();
-        talk.request(id, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
-        talk.answer(id).0["result"]["configOptions"].to_string()
+    let mut client = Client::new(project);
+    // Sessions open before the server answers.
+    let models = |client: &mut Client, id: u64| {
+        let cwd = client.project.cwd();
+        client.request(id, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+        client.answer(id).0["result"]["configOptions"].to_string()
     };
-    assert!(!models(&mut talk, 1).contains("acme/fresh"));
+    assert!(!models(&mut client, 1).contains("acme/fresh"));
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();
     let begun = Instant::now();
-    let found = (2..).find(|id| models(&mut talk, *id).contains("acme/fresh") || begun.elapsed() > PATIENCE);
-    assert!(begun.elapsed() <= PATIENCE, "not there after {found:?} sessions");
-    assert_eq!(server.heard().len(), 1);
-    talk.leave();
+    let found = (2..).find(|id| models(&mut client, *id).contains("acme/fresh") || begun.elapsed() > RESPONSE_TIMEOUT);
+    assert!(begun.elapsed() <= RESPONSE_TIMEOUT, "not there after {found:?} sessions");
+    assert_eq!(server.received().len(), 1);
+    client.leave();
 }
 
-fn keys_are_kept() {
+fn keys_are_stored() {
     let mut project = Project::new();
     let theirs = json!({ "groq": { "type": "api", "key": "their-key" }, "openai": { "type": "oauth", "access": "x", "refresh": "y", "expires": 1 } });
     project.write("~/.local/share/opencode/auth.json", &theirs.to_string());
@@ -173,11 +173,11 @@ fn keys_are_kept() {
     project.set("XAI_API_KEY", Some("a-key"));
     let listed =
         "mistral: key, in adjutant's auth.json\ngroq: key, in OpenCode's auth.json\nxai: key, from XAI_API_KEY\n";
-    assert_eq!(says(&project, &["auth", "list"]), listed);
-    assert!(says(&project, &["models", "mistral"]).starts_with("mistral (Mistral): key from auth.json"));
+    assert_eq!(stdout_of(&project, &["auth", "list"]), listed);
+    assert!(stdout_of(&project, &["models", "mistral"]).starts_with("mistral (Mistral): key from auth.json"));
 
-    assert_eq!(says(&project, &["auth", "logout", "mistral"]), "mistral: forgotten.\n");
-    assert!(says(&project, &["auth", "logout", "groq"]).contains("`opencode auth logout`"));
+    assert_eq!(stdout_of(&project, &["auth", "logout", "mistral"]), "mistral: forgotten.\n");
+    assert!(stdout_of(&project, &["auth", "logout", "groq"]).contains("`opencode auth logout`"));
     assert_eq!(std::fs::read_to_string(project.path("~/.local/share/opencode/auth.json")).unwrap(), theirs.to_string());
     for (words, complaint) in [
         (&["auth", "logout", "mistral"][..], "nothing is kept for \"mistral\""),
@@ -186,15 +186,15 @@ fn keys_are_kept() {
         (&["auth", "login"], "name a provider"),
         (&["auth", "login", "mistral", "--device"], "Mistral has no login with a code"),
     ] {
-        let said = complains(&project, words);
+        let said = stderr_of(&project, words);
         assert!(said.contains(complaint), "{words:?}: {said}");
     }
 }
 
 /// A model that answers every request with these words; the key is `secret-key-1`.
 fn words(words: &'static str) -> Server {
-    Server::start(move |heard| {
-        if heard.header("authorization") != Some("Bearer secret-key-1") {
+    Server::start(move |received| {
+        if received.header("authorization") != Some("Bearer secret-key-1") {
             return (
                 401,
                 String::new(),
@@ -223,9 +223,9 @@ fn recorded_and_replayed() {
     let tapes = project.path("tmp:tapes").display().to_string();
     one_provider(&project, &format!("{}/v1?key=secret-key-1", server.base()), "secret-key-1");
     project.set("ADJUTANT_RECORD", Some(&tapes));
-    assert_eq!(says(&project, &["run", "Hello"]), "Remember me.\n");
+    assert_eq!(stdout_of(&project, &["run", "Hello"]), "Remember me.\n");
     one_provider(&project, &format!("{}/v1", server.base()), "wrong-key-22");
-    let refused = complains(&project, &["run", "Hello again"]);
+    let refused = stderr_of(&project, &["run", "Hello again"]);
     project.set("ADJUTANT_RECORD", None);
     drop(server);
 
@@ -239,22 +239,26 @@ fn recorded_and_replayed() {
     // Without the server and without a key: the same words, the same refusal, in their order.
     std::fs::remove_file(project.path("~/.config/opencode/opencode.json")).unwrap();
     let model = format!("replay:{tapes}");
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.request(2, "session/set_config_option", &json!({ "sessionId": session, "configId": "model", "value": model }));
-    assert!(talk.answer(2).0.get("error").is_none());
-    talk.prompt(3, &session, "Hello");
-    let (answer, updates) = talk.answer(3);
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.request(
+        2,
+        "session/set_config_option",
+        &json!({ "sessionId": session, "configId": "model", "value": model }),
+    );
+    assert!(client.answer(2).0.get("error").is_none());
+    client.prompt(3, &session, "Hello");
+    let (answer, updates) = client.answer(3);
     assert_eq!(answer["result"]["stopReason"], "end_turn");
     let updates = json!(updates).to_string();
     assert!(updates.contains("Remember me.") && updates.contains(r#""cost":{"amount":2.0"#), "{updates}");
-    talk.prompt(4, &session, "Hello again");
-    let again = talk.answer(4).0["error"]["data"]["details"].as_str().unwrap().to_owned();
+    client.prompt(4, &session, "Hello again");
+    let again = client.answer(4).0["error"]["data"]["details"].as_str().unwrap().to_owned();
     assert!(again.contains("401") && refused.contains("401"), "{again}");
-    talk.prompt(5, &session, "And now?");
-    let over = talk.answer(5).0["error"]["message"].as_str().unwrap().to_owned();
+    client.prompt(5, &session, "And now?");
+    let over = client.answer(5).0["error"]["message"].as_str().unwrap().to_owned();
     assert!(over.contains(&format!("Everything has been played in {tapes}.")), "{over}");
-    talk.leave();
+    client.leave();
 }
 
 fn a_choice_holds() {
@@ -270,14 +274,14 @@ fn a_choice_holds() {
     let option = |options: &Value, id: &str| {
         options.as_array().unwrap().iter().find(|option| option["id"] == id).cloned().unwrap_or_default()
     };
-    let open = |talk: &mut Talk, id: u64, cwd: &std::path::Path| {
-        talk.request(id, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
-        let result = talk.answer(id).0["result"].clone();
+    let open = |client: &mut Client, id: u64, cwd: &std::path::Path| {
+        client.request(id, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+        let result = client.answer(id).0["result"].clone();
         (result["sessionId"].as_str().unwrap().to_owned(), result["configOptions"].clone())
     };
-    let mut talk = Talk::new(project);
-    let cwd = talk.project.cwd();
-    let (session, first) = open(&mut talk, 1, &cwd);
+    let mut client = Client::new(project);
+    let cwd = client.project.cwd();
+    let (session, first) = open(&mut client, 1, &cwd);
     let groups = |options: &Value| -> Vec<String> {
         let model = option(options, "model");
         let groups = model["options"].as_array().unwrap().iter();
@@ -287,17 +291,17 @@ fn a_choice_holds() {
     };
     assert_eq!(groups(&first), ["ONE: 7", "TWO: 7", "adjutant: 1"]);
     for (id, (option, value)) in (2..).zip([("model", "two/c"), ("model", "one/d"), ("effort", "high")]) {
-        talk.request(
+        client.request(
             id,
             "session/set_config_option",
             &json!({ "sessionId": session, "configId": option, "value": value }),
         );
-        assert!(talk.answer(id).0.get("error").is_none());
+        assert!(client.answer(id).0.get("error").is_none());
     }
     // A session that was opened hears of choices when it does something; closing waits for it.
-    talk.request(5, "session/close", &json!({ "sessionId": session }));
-    talk.answer(5);
-    let (_, next) = open(&mut talk, 6, &cwd);
+    client.request(5, "session/close", &json!({ "sessionId": session }));
+    client.answer(5);
+    let (_, next) = open(&mut client, 6, &cwd);
     assert_eq!(groups(&next), ["Recently used: 2", "ONE: 6", "TWO: 6", "adjutant: 1"]);
     assert_eq!(
         (&option(&next, "model")["currentValue"], &option(&next, "effort")["currentValue"]),
@@ -305,8 +309,8 @@ fn a_choice_holds() {
     );
     assert_eq!(option(&next, "model")["options"][0]["options"][1]["name"], "TWO/c");
     // Another project begins afresh.
-    std::fs::create_dir_all(talk.project.path("~/elsewhere")).unwrap();
-    let elsewhere = talk.project.path("~/elsewhere");
-    assert_eq!(groups(&open(&mut talk, 7, &elsewhere).1), groups(&first));
-    talk.leave();
+    std::fs::create_dir_all(client.project.path("~/elsewhere")).unwrap();
+    let elsewhere = client.project.path("~/elsewhere");
+    assert_eq!(groups(&open(&mut client, 7, &elsewhere).1), groups(&first));
+    client.leave();
 }

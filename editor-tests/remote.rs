@@ -1,4 +1,4 @@
-//! `adjutant serve` and `adjutant connect`: editors that are somewhere else, whose connections break.
+//! `adjutant serve` and `adjutant connect`: remote clients, and connections that break.
 
 mod account;
 mod broken;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::editor::{Editor, PATIENCE};
+use crate::client::Client;
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::talk::Talk;
 pub use broken::Cut;
 use broken::{asked_again, connects_again, goes_on, taken_over};
 use entry::{not_for_pages, over_tls, roots, strangers, tokens};
@@ -30,34 +30,34 @@ use socket::Socket;
 
 pub use entry::authority;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 26] = [
-    ("a conversation over a bridge", over_a_bridge),
-    ("many connections", many_connections),
-    ("pages of the web are not let in", not_for_pages),
-    ("tokens", tokens),
-    ("strangers are not served", strangers),
-    ("roots", roots),
-    ("every method and word is somebody's", account::every_method_and_word_is_sorted),
-    ("what is the account's is refused to users", account::what_is_the_accounts_is_refused_to_users),
-    ("what is the account's, where the operator allows it", account::the_operator_may_allow_it),
-    ("limits", limits),
-    ("a message that is too long", too_long),
-    ("who comes back goes on", goes_on),
-    ("a question is asked again", asked_again),
-    ("a bridge connects again", connects_again),
-    ("over plain HTTP", plain_http),
-    ("a stream of events goes on", a_stream_goes_on),
-    ("over HTTP/2", over_http_2),
-    ("who says nothing is not kept", pressure::who_says_nothing_is_not_kept),
-    ("who says nothing over TLS is not kept", pressure::who_says_nothing_over_tls_is_not_kept),
-    ("messages that do not end are bounded", pressure::messages_that_do_not_end_are_bounded),
-    ("an editor that says much does not wait", pressure::an_editor_that_says_much_does_not_wait),
-    ("asked to stop", asked_to_stop),
-    ("over TLS", over_tls),
-    ("taken over", taken_over),
-    ("version 2 where it is allowed", second_version),
-    ("what is handed over in version 2", handed_over_in_second),
+    ("bridge carries a conversation", over_a_bridge),
+    ("many connections are served", many_connections),
+    ("web pages are refused", not_for_pages),
+    ("tokens separate users", tokens),
+    ("strangers are refused", strangers),
+    ("directories outside the roots are refused", roots),
+    ("every method and command has an owner", account::every_method_and_command_has_owner),
+    ("account methods are refused to users", account::account_methods_are_refused_to_users),
+    ("account methods are allowed to listed users", account::account_methods_are_allowed_to_listed_users),
+    ("limits are enforced", limits),
+    ("too long message is refused", too_long),
+    ("reconnected client resumes", goes_on),
+    ("open question is asked again after a reconnect", asked_again),
+    ("bridge reconnects", connects_again),
+    ("plain HTTP carries a conversation", plain_http),
+    ("event stream resumes", a_stream_goes_on),
+    ("HTTP/2 carries a conversation", over_http_2),
+    ("silent socket is closed", pressure::silent_socket_is_closed),
+    ("silent TLS socket is closed", pressure::silent_tls_socket_is_closed),
+    ("endless messages are bounded", pressure::endless_messages_are_bounded),
+    ("client that sends much is not blocked", pressure::client_that_sends_much_is_not_blocked),
+    ("stopping server finishes its turns", asked_to_stop),
+    ("TLS carries a conversation", over_tls),
+    ("session is taken over", taken_over),
+    ("version 2 is spoken if it is enabled", second_version),
+    ("session is handed over in version 2", handed_over_in_second),
 ];
 
 /// A server that runs.
@@ -82,14 +82,19 @@ impl Served {
         let address = first.split("://").nth(1).and_then(|rest| rest.strip_suffix("/acp"));
         let address = address.unwrap_or_else(|| panic!("this names no address: {first}")).to_owned();
         let (sender, said) = mpsc::channel();
-        // Whoever does not listen any more is not told.
+        // The receiver may be dropped.
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
         Self { child, address, lines: said }
     }
 
-    /// Waits until it says something on standard error.
-    pub fn until_said(&self, words: &str) {
-        while !self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it never says {words}")).contains(words) {}
+    /// Waits for a text on standard error.
+    pub fn wait_for_stderr(&self, words: &str) {
+        while !self
+            .lines
+            .recv_timeout(RESPONSE_TIMEOUT)
+            .unwrap_or_else(|_| panic!("it never says {words}"))
+            .contains(words)
+        {}
     }
 
     /// An editor that starts the bridge.
@@ -99,7 +104,7 @@ impl Served {
 
     fn http(&self, head: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
         let length = body.len();
         let host = if head.contains("\r\nHost:") { "" } else { "\r\nHost: localhost" };
         write!(stream, "{head}{host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}").unwrap();
@@ -122,7 +127,7 @@ impl Served {
     fn until(&self, name: &str, number: f64) {
         let start = Instant::now();
         while self.number(name) != number {
-            assert!(start.elapsed() < PATIENCE, "{name} does not become {number}");
+            assert!(start.elapsed() < RESPONSE_TIMEOUT, "{name} does not become {number}");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -163,14 +168,14 @@ fn over_a_bridge() {
     let (project, model) = model_that("text: Hello from afar.");
     let served = Served::start(&project, &[]);
     let project = Arc::new(project);
-    let mut talk = Talk::of(project.clone(), served.bridge(&project));
-    let session = talk.open();
-    talk.prompt(2, &session, "Hi.");
-    let (answer, updates) = talk.answer(2);
+    let mut client = Client::of(project.clone(), served.bridge(&project));
+    let session = client.open();
+    client.prompt(2, &session, "Hi.");
+    let (answer, updates) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     let said: String = updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect();
     assert!(said.contains("Hello from afar."), "{said}");
-    talk.leave();
+    client.leave();
     assert!(served.number("adjutant_store_flushes_total") >= 1.0);
     // How many entries a batch has depends on when they came.
     let batches = served.number("adjutant_store_batches_total");
@@ -188,7 +193,8 @@ fn many_connections() {
     assert_eq!(served.number("adjutant_connections"), 50.0);
     assert_eq!(served.number("adjutant_sessions"), 50.0);
     // Each knows its own sessions only, and a ping is answered.
-    let (first, last) = (&sessions[0], sockets.last_mut().unwrap());
+    let first = &sessions[0];
+    let last = sockets.last_mut().unwrap();
     last.prompt(2, first, "Hi.");
     assert_eq!(last.answer(2).0["error"]["code"], -32002);
     last.frame(9, b"there?").unwrap();
@@ -236,7 +242,7 @@ fn too_long() {
     let served = Served::start(&project, &[]);
     let mut socket = Socket::open(&served.address);
     socket.hello();
-    // Whoever is cut off in the middle may not be able to say all of it.
+    // The connection may be closed before everything is sent.
     match socket.frame(1, &vec![b' '; 200_000]) {
         Ok(()) => {}
         Err(e) => assert!(matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{e}"),
@@ -262,11 +268,11 @@ fn asked_to_stop() {
     socket.hello();
     let session = socket.session(&project);
     socket.prompt(2, &session, "Count.");
-    socket.hear_until_said("one");
+    socket.receive_until("one");
     served.signal(Signal::TERM);
     let start = Instant::now();
     while !served.http("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 503") {
-        assert!(start.elapsed() < PATIENCE, "it is not about to stop");
+        assert!(start.elapsed() < RESPONSE_TIMEOUT, "it is not about to stop");
         thread::sleep(Duration::from_millis(20));
     }
     assert!(served.http("GET /healthz HTTP/1.1", "").ends_with("ok\n"));
@@ -292,7 +298,8 @@ fn second_version() {
     }
 }
 
-/// A turn that ended at a step says so with its last update, a prompt that waited with its error.
+/// Hands over sessions in version 2: a turn that ended at a step reports it in its last update, a waiting prompt in its
+/// error.
 fn handed_over_in_second() {
     let command = "until [ -e go ]; do sleep 0.02; done";
     let (project, model) = model_that(&format!("call bash {}", json!({ "command": command })));
@@ -303,13 +310,13 @@ fn handed_over_in_second() {
     assert_eq!(socket.hello_in_second(), 2);
     let session = socket.session(&project);
     socket.prompt(2, &session, "Do it.");
-    while socket.hear()["params"]["update"]["status"] != "in_progress" {}
+    while socket.receive()["params"]["update"]["status"] != "in_progress" {}
     socket.prompt(3, &session, "And more.");
     // Requests are read in their order.
     socket.request(4, "session/list", &json!({}));
     assert!(socket.answer(4).0.get("result").is_some());
     served.signal(Signal::TERM);
-    served.until_said("end at their next step");
+    served.wait_for_stderr("end at their next step");
     project.write("go", "");
     let (answer, before) = socket.answer(3);
     assert_eq!(answer["error"]["data"]["adjutant"]["handedOver"], true, "{answer}");

@@ -1,26 +1,25 @@
-//! What an editor shows after a conversation, and after the same conversation was loaded again, is the
-//! same: random histories of turns, undone and redone ones, summaries and forks, live and replayed. The
-//! files are what the last state says.
+//! Checks that a client shows the same after a conversation and after loading it again: random histories of turns, undone
+//! and redone ones, summaries and forks, live and replayed. The files match the last state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+use crate::client::Client;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// A name, and what to do.
-pub const ALL: [(&str, fn()); 1] = [("live and replayed end in the same state", same_state)];
+/// Names and functions of the tests.
+pub const ALL: [(&str, fn()); 1] = [("replayed session equals the live one", same_state)];
 
 /// Histories per seed.
 const HISTORIES: usize = 8;
 
-/// What an editor holds of a session.
+/// A client's view of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct State {
-    /// What was said, in the order it began, by the id of the message.
+    /// Messages in the order in which they began: kind, id, text.
     said: Vec<(String, String, String)>,
     calls: BTreeMap<String, Map<String, Value>>,
     plan: Value,
@@ -32,7 +31,7 @@ impl State {
         match kind {
             "agent_message_chunk" | "agent_thought_chunk" => {
                 let id = update["messageId"].as_str().unwrap_or_default();
-                // Said beside the conversation, once.
+                // Notices appear once only.
                 if id.starts_with("aside_") {
                     return;
                 }
@@ -83,7 +82,7 @@ impl State {
     }
 }
 
-/// What the user does.
+/// An action of the user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Act {
     Say,
@@ -96,12 +95,13 @@ enum Act {
 fn acts(random: &mut fastrand::Rng) -> Vec<Act> {
     let mut acts = vec![Act::Say];
     // As the session will see it, so that a summary is only asked for where there is something.
-    let (mut visible, mut hidden) = (1, 0);
+    let mut visible = 1;
+    let mut hidden = 0;
     for _ in 0..random.usize(1..7) {
         let act = match random.u8(..8) {
             0..=2 => Act::Say,
             3 | 4 => Act::Undo,
-            // What was undone before the conversation went on would come back without its turn.
+            // A change that was undone before the conversation went on would return without its turn.
             5 | 6 if hidden > 0 => Act::Redo,
             _ if visible > 0 && acts.last() == Some(&Act::Say) => Act::Compact,
             _ => Act::Say,
@@ -118,7 +118,7 @@ fn acts(random: &mut fastrand::Rng) -> Vec<Act> {
     acts
 }
 
-/// What the model answers: words, reasoning, calls that succeed and calls that fail; summaries.
+/// Returns the model's script: text, reasoning, calls that succeed and calls that fail; summaries.
 fn script(random: &mut fastrand::Rng, acts: &[Act]) -> String {
     let mut script = String::new();
     for (turn, act) in acts.iter().enumerate() {
@@ -163,10 +163,10 @@ fn script(random: &mut fastrand::Rng, acts: &[Act]) -> String {
     script.trim_end().trim_end_matches("---").to_owned()
 }
 
-fn load(talk: &mut Talk, id: u64, method: &str, session: &str) -> (Value, State) {
-    let cwd = talk.project.cwd();
-    talk.request(id, method, &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
-    let (answer, updates) = talk.answer(id);
+fn load(client: &mut Client, id: u64, method: &str, session: &str) -> (Value, State) {
+    let cwd = client.project.cwd();
+    client.request(id, method, &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    let (answer, updates) = client.answer(id);
     (answer, State::of(&updates))
 }
 
@@ -183,8 +183,8 @@ fn same_state() {
                 &json!({ "permission": { "bash": "allow", "edit": "allow", "doom_loop": "allow" } }),
             );
             project.write("notes.txt", "one\ntwo\nthree\n");
-            let mut talk = Talk::new(project);
-            let session = talk.open();
+            let mut client = Client::new(project);
+            let session = client.open();
             let (mut visible, mut hidden): (Vec<Vec<Value>>, Vec<Vec<Value>>) = Default::default();
             for (number, act) in acts.iter().enumerate() {
                 let words = match act {
@@ -194,9 +194,9 @@ fn same_state() {
                     Act::Compact => "/compact".into(),
                 };
                 let id = 10 + number as u64;
-                talk.prompt(id, &session, &words);
-                let (answer, updates) = talk.answer(id);
-                // A short conversation is no shorter as a summary; then nothing changes, and that is said.
+                client.prompt(id, &session, &words);
+                let (answer, updates) = client.answer(id);
+                // A summary does not shorten a short conversation; then nothing changes, and that is reported.
                 let in_vain = *act == Act::Compact && answer.to_string().contains("would take no less room");
                 assert!(in_vain || answer["result"]["stopReason"] == "end_turn", "{case}: {answer}");
                 match act {
@@ -216,10 +216,10 @@ fn same_state() {
                 }
             }
             let live = State::of(visible.iter().flatten());
-            let (answer, replayed) = load(&mut talk, 50, "session/load", &session);
+            let (answer, replayed) = load(&mut client, 50, "session/load", &session);
             assert!(answer.get("result").is_some(), "{case}: {answer}");
             assert_eq!(replayed, live, "{case}");
-            let files = std::fs::read_dir(talk.project.cwd()).unwrap().flatten();
+            let files = std::fs::read_dir(client.project.cwd()).unwrap().flatten();
             let names = files.map(|file| file.file_name().into_string().unwrap());
             let written: BTreeSet<String> = names
                 .filter_map(|name| Some(name.strip_suffix(".txt")?.to_owned()))
@@ -227,11 +227,11 @@ fn same_state() {
                 .collect();
             assert_eq!(written, live.files(), "{case}");
 
-            let (answer, _) = load(&mut talk, 51, "session/fork", &session);
+            let (answer, _) = load(&mut client, 51, "session/fork", &session);
             let fork = answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{case}: {answer}")).to_owned();
-            let (_, forked) = load(&mut talk, 52, "session/load", &fork);
+            let (_, forked) = load(&mut client, 52, "session/load", &fork);
             assert_eq!(forked.nameless(), live.nameless(), "{case}");
-            talk.leave();
+            client.leave();
         }
     }
 }

@@ -1,19 +1,19 @@
-//! What the user is told of the sandbox.
+//! Notices about the sandbox.
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::sandbox::turn;
-use crate::talk::Talk;
 
-/// A name and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 1] =
-    [("the sandbox is told of once, and again to whoever loads the session", the_sandbox_is_told_of_once)];
+    [("sandbox notice is shown once, and again after a load", sandbox_notice_is_shown_once)];
 
-/// A notice where the editor knows them, whatever became of the command. It is not kept with the session, so who
-/// loads it later is told anew.
-fn the_sandbox_is_told_of_once() {
+/// Shows a notice if the client knows them, whatever the command's result. The session does not store it, so each client
+/// that loads the session gets it anew.
+fn sandbox_notice_is_shown_once() {
     let call = |command: &str| format!("call bash {}", json!({ "command": command, "description": "Run" }));
     let script = format!("{}\n---\n{}\n---\ntext: Done.", call("exit 3"), call("true"));
     let model = Model::start(model::script(&script).unwrap());
@@ -26,22 +26,22 @@ fn the_sandbox_is_told_of_once() {
         updates.iter().filter(told).filter_map(|update| update["title"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };
     let wanted = ["Commands run without a sandbox: one that you allow can do what you can do."];
-    let mut talk = Talk::capable(project, &knows);
-    let session = talk.open();
-    let (_, updates) = turn(&mut talk, &session, "build");
+    let mut client = Client::capable(project, &knows);
+    let session = client.open();
+    let (_, updates) = turn(&mut client, &session, "build");
     assert_eq!(notices(&updates), wanted);
-    let project = talk.leave();
-    let mut talk = Talk::capable(project, &knows);
-    let cwd = talk.project.cwd();
-    talk.request(1, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
-    talk.answer(1);
+    let project = client.leave();
+    let mut client = Client::capable(project, &knows);
+    let cwd = client.project.cwd();
+    client.request(1, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    client.answer(1);
     let told = loop {
-        let update = talk.hear()["params"]["update"].clone();
+        let update = client.receive()["params"]["update"].clone();
         if update["sessionUpdate"] == "notice" {
             break update;
         }
     };
     assert_eq!(told["title"], wanted[0]);
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

@@ -1,5 +1,4 @@
-//! What somebody at a terminal sees, and what a script gets: `adjutant run` and `adjutant trust` on a
-//! pseudo-terminal whose screen is read, and in pipes.
+//! Screens of `adjutant run` and `adjutant trust` on a pseudo-terminal, and their output in pipes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,20 +11,20 @@ use std::time::Instant;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::pty;
 
-/// Names, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
-    ("a run leaves its answer, and no spinner", answer),
-    ("a question shows what would be run", question),
-    ("one answer settles the questions beside it", settled),
-    ("colours only where they are wanted", colours),
-    ("a pipe is given the answer alone", piped),
-    ("sessions go on", continued),
-    ("what goes with a prompt", attached),
+    ("run leaves its answer and no spinner", answer),
+    ("question shows the command", question),
+    ("one answer settles the other questions", settled),
+    ("colours appear only if wanted", colours),
+    ("pipe gets the answer only", piped),
+    ("sessions continue", continued),
+    ("prompt carries its attachments", attached),
     ("trust is asked for at a terminal only", trust),
 ];
 
@@ -64,7 +63,7 @@ impl Terminal {
 
     /// Waits until the screen shows this.
     fn wait(&mut self, words: &str) {
-        let late = Instant::now() + PATIENCE;
+        let late = Instant::now() + RESPONSE_TIMEOUT;
         while !self.text().contains(words) {
             match self.pieces.recv_timeout(late.saturating_duration_since(Instant::now())) {
                 Ok(piece) => self.screen.process(&piece),
@@ -79,7 +78,7 @@ impl Terminal {
 
     /// Waits for the end; gives the exit code and the screen.
     fn end(mut self) -> (Option<i32>, String) {
-        while let Ok(piece) = self.pieces.recv_timeout(PATIENCE) {
+        while let Ok(piece) = self.pieces.recv_timeout(RESPONSE_TIMEOUT) {
             self.screen.process(&piece);
         }
         let text = self.text();
@@ -142,7 +141,7 @@ fn question() {
     );
     assert_eq!(screen.matches("touch 'a*b' && ls *").count(), 1, "the command is shown once:\n{screen}");
     assert!(screen.contains("  y  Allow once\n") && screen.contains("  n  Reject\n"), "{screen}");
-    // What is no answer is none; there is no "always" here.
+    // Invalid answers do not count; there is no "always" here.
     terminal.enter("?");
     terminal.wait("n  refuses it, and the turn stops");
     terminal.enter("A");
@@ -208,8 +207,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What is on standard error but for the line that names the session, and that session.
-fn beside(output: &Output) -> (String, String) {
+/// Returns standard error without the line that names the session, and the session.
+fn stderr_without_session(output: &Output) -> (String, String) {
     let stderr = text(&output.stderr);
     let (session, rest) = stderr.split_once('\n').unwrap_or_default();
     (rest.to_owned(), session.strip_prefix("session ").unwrap_or_default().to_owned())
@@ -225,8 +224,8 @@ fn piped() {
     );
     let output = adjutant(&project, &["run", "Do it."]).output().unwrap();
     assert_eq!(text(&output.stdout), format!("**It** is\u{1b}[1m {long}\n"));
-    assert_eq!(beside(&output).0, "Let me see.\nOne more look.\n");
-    // What nobody can be asked about is refused to the model, which goes on.
+    assert_eq!(stderr_without_session(&output).0, "Let me see.\nOne more look.\n");
+    // A question without a user is refused to the model, which goes on.
     let refused = "text: Let me see.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\nsees: nobody can be asked here\ntext: I could not look.";
     for (strict, code) in [(&["run", "Do it."][..], 0), (&["run", "--strict", "Do it."], 5)] {
         let (_model, project) = stage(refused, &json!({}));
@@ -236,7 +235,7 @@ fn piped() {
             (Some(code), "I could not look.\n"),
             "{output:?}"
         );
-        let (stderr, _) = beside(&output);
+        let (stderr, _) = stderr_without_session(&output);
         let lines: Vec<&str> = stderr.lines().collect();
         assert_eq!(
             lines,
@@ -250,7 +249,7 @@ fn piped() {
             "{stderr}"
         );
     }
-    // The same call again and again ends the turn: what was said before it is the answer.
+    // A repetition ends the turn: the text before it is the answer.
     let (_model, project) = stage(
         "text: It is so.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}",
         &json!({}),
@@ -279,7 +278,7 @@ fn continued() {
     let run = |args: &[&str]| {
         let output = adjutant(&project, &[&["run"], args].concat()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
-        (text(&output.stdout), beside(&output).1)
+        (text(&output.stdout), stderr_without_session(&output).1)
     };
     let (_, first) = run(&["Remember 7."]);
     assert!(first.starts_with("ses_"), "{first}");
@@ -288,7 +287,7 @@ fn continued() {
     let (answer, copy) = run(&["--continue", "--fork", "And now?"]);
     assert_eq!((answer.as_str(), copy != first, sessions(&project)), ("Fourth.\n", true, 2));
     assert_eq!(model.problems(), Vec::<String>::new());
-    // What is wrong with a command line is said at once, and leaves nothing behind.
+    // A mistake in a command line is reported at once, and leaves nothing behind.
     let table: [(&[&str], &str); 9] = [
         (&["--mode", "nope", "Hello"], "there is no mode \"nope\"; there are: build, plan"),
         (&["--model", "nope/x", "Hello"], "there is no model \"nope/x\" here."),
@@ -346,7 +345,7 @@ fn trust() {
     };
     let (code, said) = piped(&[]);
     assert!(code == Some(1) && said.contains("Not decided yet: these are off."), "{said}");
-    // A no at the terminal is not kept.
+    // A no at the terminal is not stored.
     for (typed, words, later) in
         [("N", "Not trusted now: these are off.", 1), ("Ok", "Trusted. You are asked again", 0)]
     {

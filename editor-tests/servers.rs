@@ -1,24 +1,24 @@
-//! What a page cannot say about MCP servers.
+//! Tests of MCP servers that cannot be transcripts.
 
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::loopback::Server;
 use crate::mcp;
 use crate::model::{self, Model};
-use crate::program::{adjutant, says};
+use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 use crate::providers;
-use crate::talk::Talk;
 
-/// Names, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 4] = [
-    ("a server that does not read", does_not_read),
-    ("a server that asks without end", asks_without_end),
-    ("a server behind a proxy", behind_a_proxy),
-    ("a server whose authority is the user's own", vouched_for),
+    ("server that does not read does not block the session", does_not_read),
+    ("server that asks endlessly does not block the session", asks_without_end),
+    ("server behind a proxy is reached", behind_a_proxy),
+    ("server with the user's own authority is trusted", vouched_for),
 ];
 
 /// It answers until its tools are listed.
@@ -47,15 +47,15 @@ fn does_not_read() {
     project.write("deaf.sh", SERVER);
     let server = json!({ "type": "local", "command": ["sh", "deaf.sh"] });
     project.provider(&model.base(), &json!({ "mcp": { "deaf": server } }));
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Tell it everything.");
-    while !talk.hear().to_string().contains("in_progress") {}
-    talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
-    assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
-    talk.prompt(3, &session, "Are you there?");
-    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
-    talk.leave();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Tell it everything.");
+    while !client.receive().to_string().contains("in_progress") {}
+    client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "cancelled");
+    client.prompt(3, &session, "Are you there?");
+    assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -77,35 +77,36 @@ while read -r line; do
 done
 "#;
 
-/// An editor without forms declines by itself, and that gains the call no time. It is told once.
+/// Asks a client without forms, which declines automatically; that does not extend the call's timeout. The user gets one
+/// notice.
 fn asks_without_end() {
     let model = Model::start(model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap());
     let project = Project::new();
     project.write("nag.sh", NAGS);
     let server = json!({ "type": "local", "command": ["sh", "nag.sh"] });
     project.provider(&model.base(), &json!({ "mcp": { "nag": server }, "experimental": { "mcp_timeout": 50 } }));
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Ask it.");
-    let (answer, updates) = talk.answer(2);
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Ask it.");
+    let (answer, updates) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     let told = updates.iter().filter(|update| update.to_string().contains("this editor cannot show")).count();
     assert_eq!(told, 1, "{updates:?}");
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// What the pretended server answers to a body: nothing to a notification.
+/// Returns the mock server's answer to a body: empty for a notification.
 fn answer(server: &mcp::Server, body: &str) -> (u16, String) {
-    struct Nobody;
-    impl mcp::Other for Nobody {
+    struct NoClient;
+    impl mcp::Other for NoClient {
         fn tell(&mut self, _: &Value) {}
         fn ask(&mut self, _: &str, _: Value) -> Value {
             Value::Null
         }
     }
     let Ok(message) = serde_json::from_str(body) else { return (405, String::new()) };
-    server.answer(&message, "", &mut Nobody).map_or((202, String::new()), |answer| (200, answer.to_string()))
+    server.answer(&message, "", &mut NoClient).map_or((202, String::new()), |answer| (200, answer.to_string()))
 }
 
 const CALL: [&str; 6] = ["mcp", "call", "far", "say", r#"{"text":"hello"}"#, "--allow"];
@@ -113,19 +114,19 @@ const CALL: [&str; 6] = ["mcp", "call", "far", "say", r#"{"text":"hello"}"#, "--
 /// The user's proxy is on the way to a server elsewhere, and to no other.
 fn behind_a_proxy() {
     let server = mcp::Server::default();
-    let proxy = Server::start(move |heard| {
-        let (status, body) = answer(&server, &heard.body);
+    let proxy = Server::start(move |received| {
+        let (status, body) = answer(&server, &received.body);
         (status, "content-type: application/json\r\n".into(), body)
     });
     let mut project = Project::new();
     project.set("http_proxy", Some(&proxy.base()));
     let entry = json!({ "type": "remote", "url": "http://far.example/mcp" });
     project.write("~/.config/opencode/opencode.json", &json!({ "mcp": { "far": entry } }).to_string());
-    assert_eq!(says(&project, &CALL), "hello\n");
-    assert!(proxy.heard().iter().all(|heard| heard.path() == "http://far.example/mcp"));
+    assert_eq!(stdout_of(&project, &CALL), "hello\n");
+    assert!(proxy.received().iter().all(|received| received.path() == "http://far.example/mcp"));
 }
 
-/// Who vouches for a server is the user's choice: without it, it is told, with it, it works.
+/// Checks that the user chooses the certificate authority: without it the failure is reported, with it the server works.
 fn vouched_for() {
     let server = mcp::Server::default();
     let (address, stopped, authority) = providers::vouched(move |body| {
@@ -141,7 +142,7 @@ fn vouched_for() {
     for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
         let pem = project.path("~/authority.pem").display().to_string();
         project.set(variable, Some(&pem));
-        assert_eq!(says(&project, &CALL), "hello\n", "{variable}");
+        assert_eq!(stdout_of(&project, &CALL), "hello\n", "{variable}");
         project.set(variable, None);
     }
     stopped.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Sessions that need more than a page: two processes with one store, the command line.
+//! Tests of sessions that a page cannot express: two processes with one store, the command line.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use store::{Record, Store};
 use transcript::{Message, ModelRef, Role, User};
 
-use crate::editor::PATIENCE;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
-    ("taken over by another process", taken_over),
-    ("known to others from its first prompt", first_prompt),
-    ("a title while it is loaded", titled_while_loaded),
-    ("of two choices the later one stays", the_later_choice_stays),
-    ("on the command line", command_line),
-    ("as a page", as_a_page),
-    ("old ones go when the first one is opened", pruned),
-    ("whole results of last week go", results_of_last_week),
+    ("session is taken over by another process", taken_over),
+    ("session is listed elsewhere from its first prompt", first_prompt),
+    ("title set during a load remains", titled_while_loaded),
+    ("later of two choices applies", the_later_choice_stays),
+    ("sessions work on the command line", command_line),
+    ("session is exported as a page", as_a_page),
+    ("old sessions are deleted when the first one is opened", pruned),
+    ("whole results of last week are deleted", results_of_last_week),
 ];
 
 fn project(script: &str) -> (Model, Arc<Project>) {
@@ -33,21 +33,21 @@ fn project(script: &str) -> (Model, Arc<Project>) {
     (model, project.into())
 }
 
-fn load(talk: &mut Talk, id: u64, session: &str) -> (Value, Vec<Value>) {
-    let cwd = talk.project.cwd();
-    talk.request(id, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
-    talk.answer(id)
+fn load(client: &mut Client, id: u64, session: &str) -> (Value, Vec<Value>) {
+    let cwd = client.project.cwd();
+    client.request(id, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    client.answer(id)
 }
 
-/// The second editor is told, asks again, and gets the session; the first one's turn is cancelled, its
-/// user is told, and can take it back.
+/// Takes a session over: the second client gets an error, asks again, and gets the session; the first one's turn is
+/// cancelled, its user is notified, and can take it back.
 fn taken_over() {
     let (model, project) = project("text: Once upon a time\nhang\n---\ntext: The end.\n");
-    let mut first = Talk::new(project.clone());
+    let mut first = Client::new(project.clone());
     let session = first.open();
     first.prompt(2, &session, "Tell me a story.");
-    while first.hear()["params"]["update"]["content"]["text"] != "Once upon a time" {}
-    let mut second = Talk::new(project.clone());
+    while first.receive()["params"]["update"]["content"]["text"] != "Once upon a time" {}
+    let mut second = Client::new(project.clone());
     let (refused, _) = load(&mut second, 2, &session);
     let details = refused["error"]["data"]["details"].as_str().unwrap();
     assert!(
@@ -78,8 +78,8 @@ fn taken_over() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Files with whole results are kept for a week. Whichever process opens a session first looks for old
-/// ones; within the hour no other does.
+/// Stores files with whole results for a week. The process that opens a session first looks for old ones; no other does
+/// within the hour.
 fn results_of_last_week() {
     let (_model, project) = project("text: Hello.\n---\ntext: Hello.\n");
     let week = std::time::Duration::from_secs(7 * 24 * 60 * 60);
@@ -93,14 +93,15 @@ fn results_of_last_week() {
         path
     };
     let work = || {
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        talk.prompt(2, &session, "Hello?");
-        talk.answer(2);
+        let mut client = Client::new(project.clone());
+        let session = client.open();
+        client.prompt(2, &session, "Hello?");
+        client.answer(2);
         // The end of the process waits for the look around.
-        talk.leave();
+        client.leave();
     };
-    let (old, new) = (result("old", true), result("new", false));
+    let old = result("old", true);
+    let new = result("new", false);
     work();
     assert!(!old.exists() && new.exists());
     let older = result("older", true);
@@ -110,16 +111,16 @@ fn results_of_last_week() {
 
 fn first_prompt() {
     let (_model, project) = project("text: Hello.\n");
-    let mut first = Talk::new(project.clone());
+    let mut first = Client::new(project.clone());
     let session = first.open();
-    let mut second = Talk::new(project.clone());
-    // Nobody else knows of it before something is said.
+    let mut second = Client::new(project.clone());
+    // No other process knows of it before its first message.
     let unknown = load(&mut second, 2, &session).0;
     assert!(unknown["error"]["message"].as_str().unwrap().contains("There is no session"), "{unknown}");
     first.prompt(3, &session, "Hello?");
     first.answer(3);
     assert!(load(&mut second, 3, &session).0["error"]["message"].as_str().unwrap().contains("is open in another"));
-    // A killed process keeps nobody out.
+    // A killed process does not lock others out.
     first.editor.signal(rustix::process::Signal::KILL);
     let gone = first.editor.finish();
     assert!(gone.status.is_some());
@@ -129,16 +130,15 @@ fn first_prompt() {
 }
 
 /// So many answers, as they come.
-fn answers(talk: &mut Talk, count: usize) -> Vec<Value> {
+fn answers(client: &mut Client, count: usize) -> Vec<Value> {
     let mut answers = Vec::new();
     while answers.len() < count {
-        answers.extend(Some(talk.hear()).filter(|message| message.get("id").is_some()));
+        answers.extend(Some(client.receive()).filter(|message| message.get("id").is_some()));
     }
     answers
 }
 
-/// What its user calls a session while it is on its way is what it is called from then on: no title is made up for
-/// it, and the editor is told of none.
+/// Sets a title while the session is loaded: it remains, no title is generated, and no client is notified of one.
 fn titled_while_loaded() {
     let (model, project) = project("text: Hello.\n");
     let id = SessionId::new("ses_00000001");
@@ -149,19 +149,19 @@ fn titled_while_loaded() {
         store.message(&id, &hello()).await;
         store.stop().await;
     });
-    let mut talk = Talk::new(project);
-    let cwd = talk.project.cwd();
-    talk.request(2, "session/load", &json!({ "sessionId": id.as_str(), "cwd": cwd, "mcpServers": [] }));
-    talk.request(3, "session/set_title", &json!({ "sessionId": id.as_str(), "title": "Mine" }));
-    let answers = answers(&mut talk, 2);
+    let mut client = Client::new(project);
+    let cwd = client.project.cwd();
+    client.request(2, "session/load", &json!({ "sessionId": id.as_str(), "cwd": cwd, "mcpServers": [] }));
+    client.request(3, "session/set_title", &json!({ "sessionId": id.as_str(), "title": "Mine" }));
+    let answers = answers(&mut client, 2);
     assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
-    talk.prompt(4, id.as_str(), "Something else");
-    let (answer, updates) = talk.answer(4);
+    client.prompt(4, id.as_str(), "Something else");
+    let (answer, updates) = client.answer(4);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     let titles = updates.iter().filter(|update| update["sessionUpdate"] == "session_info_update");
     let others: Vec<&Value> = titles.filter(|update| update["title"] != "Mine").collect();
     assert!(others.is_empty(), "{others:?}");
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -170,26 +170,26 @@ fn the_later_choice_stays() {
     let model = Model::start(model::script("text: Hello.\n").unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({ "sandbox": "auto" }));
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Hello?");
-    talk.answer(2);
-    let mut talk = Talk::new(talk.leave());
-    let place = json!({ "sessionId": session, "cwd": talk.project.cwd(), "mcpServers": [] });
-    talk.request(3, "session/resume", &place);
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Hello?");
+    client.answer(2);
+    let mut client = Client::new(client.leave());
+    let place = json!({ "sessionId": session, "cwd": client.project.cwd(), "mcpServers": [] });
+    client.request(3, "session/resume", &place);
     for (id, word) in [(4, "sandboxed"), (5, "ask")] {
         let choice = json!({ "sessionId": session, "configId": "approvals", "value": word });
-        talk.request(id, "session/set_config_option", &choice);
+        client.request(id, "session/set_config_option", &choice);
     }
-    let answers = answers(&mut talk, 3);
+    let answers = answers(&mut client, 3);
     // Where no sandbox holds, the first choice is refused.
     assert_eq!(answers.iter().map(|answer| answer["id"].clone()).collect::<Vec<_>>(), [3, 4, 5], "{answers:?}");
     let steer = json!({ "sessionId": session, "configId": "steer", "value": "off" });
-    talk.request(6, "session/set_config_option", &steer);
-    let options = talk.answer(6).0["result"]["configOptions"].take();
+    client.request(6, "session/set_config_option", &steer);
+    let options = client.answer(6).0["result"]["configOptions"].take();
     let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
     assert_eq!(approvals["currentValue"], "ask", "{options}");
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -200,7 +200,7 @@ fn sessions(project: &Project, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn said(project: &Project, arguments: &[&str]) -> String {
+fn stdout_of(project: &Project, arguments: &[&str]) -> String {
     let output = sessions(project, arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -208,26 +208,27 @@ fn said(project: &Project, arguments: &[&str]) -> String {
 
 fn command_line() {
     let (_model, project) = project("text: The wildcard is matched in rule.rs.\n---\ntext: Nothing.\n");
-    let mut talk = Talk::new(project.clone());
-    let (first, second) = (talk.open(), talk.open());
-    talk.prompt(2, &first, "Where is the wildcard matched?");
-    talk.answer(2);
-    talk.prompt(3, &second, "And what else?");
-    talk.answer(3);
+    let mut client = Client::new(project.clone());
+    let first = client.open();
+    let second = client.open();
+    client.prompt(2, &first, "Where is the wildcard matched?");
+    client.answer(2);
+    client.prompt(3, &second, "And what else?");
+    client.answer(3);
     // While an editor has them open: everything can be read, nothing can be changed.
-    let list = said(&project, &[]);
+    let list = stdout_of(&project, &[]);
     assert!(list.contains(&first) && list.contains("Where is the wildcard matched"), "{list}");
-    assert!(said(&project, &["search", "RULE.rs"]).contains(&first));
-    assert!(said(&project, &["show", &first]).contains("The wildcard is matched in rule.rs."));
+    assert!(stdout_of(&project, &["search", "RULE.rs"]).contains(&first));
+    assert!(stdout_of(&project, &["show", &first]).contains("The wildcard is matched in rule.rs."));
     assert!(!sessions(&project, &["search", "no such words"]).status.success());
     let refused = sessions(&project, &["delete", &first]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is open in another adjutant process"), "{refused:?}");
-    talk.leave();
+    client.leave();
 
-    said(&project, &["rename", &first, "Wildcards,", "mine"]);
-    assert!(said(&project, &["list"]).contains("Wildcards, mine"));
-    // Scripts are told what a user would ask for, and nothing of how it is kept.
-    let listed: Value = serde_json::from_str(said(&project, &["list", "--json"]).lines().next().unwrap()).unwrap();
+    stdout_of(&project, &["rename", &first, "Wildcards,", "mine"]);
+    assert!(stdout_of(&project, &["list"]).contains("Wildcards, mine"));
+    // Scripts get the fields that a user would ask for, and nothing about the storage.
+    let listed: Value = serde_json::from_str(stdout_of(&project, &["list", "--json"]).lines().next().unwrap()).unwrap();
     let keys: Vec<&str> = listed.as_object().unwrap().keys().map(String::as_str).collect();
     let wanted = [
         "additionalDirectories",
@@ -247,12 +248,12 @@ fn command_line() {
     // Out and in again: under the same id when it is free, under another when it is taken.
     let file = project.path("tmp:exported.json");
     let path = file.display().to_string();
-    said(&project, &["export", &first, "-o", &path]);
-    let copy = said(&project, &["import", &path]);
+    stdout_of(&project, &["export", &first, "-o", &path]);
+    let copy = stdout_of(&project, &["import", &path]);
     assert!(!copy.contains(&first), "{copy}");
-    said(&project, &["delete", &first]);
-    assert!(said(&project, &["import", &path]).contains(&first));
-    let again = said(&project, &["export", &first]);
+    stdout_of(&project, &["delete", &first]);
+    assert!(stdout_of(&project, &["import", &path]).contains(&first));
+    let again = stdout_of(&project, &["export", &first]);
     assert_eq!(again.trim(), std::fs::read_to_string(&file).unwrap().trim());
     for (text, words) in
         [("{}", "not an exported session"), ("{\"adjutant\":99}", "newer"), ("[1", "not an exported session")]
@@ -261,18 +262,17 @@ fn command_line() {
         let refused = sessions(&project, &["import", &path]);
         assert!(String::from_utf8_lossy(&refused.stderr).contains(words), "{refused:?}");
     }
-    // Only the user's own settings say what is old; a project's do not.
+    // Only the user's own settings set the retention; a project's do not.
     project.write("opencode.json", "{\"sessions\": {\"keep_days\": 1}}");
-    let pruned = said(&project, &["prune", "--dry-run"]);
+    let pruned = stdout_of(&project, &["prune", "--dry-run"]);
     assert!(pruned.contains("would delete 0 sessions") && pruned.contains("Only empty sessions"), "{pruned}");
-    assert!(said(&project, &["prune", "--days", "0"]).contains("deleted 3 sessions"));
-    assert!(said(&project, &["list"]).contains("No sessions in this project"));
+    assert!(stdout_of(&project, &["prune", "--days", "0"]).contains("deleted 3 sessions"));
+    assert!(stdout_of(&project, &["list"]).contains("No sessions in this project"));
     let unknown = sessions(&project, &["show", "ses_nothing1"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("no session ses_nothing1"), "{unknown:?}");
 }
 
-/// Who says how long sessions are kept has the older ones deleted, children too, by the first session
-/// that a process opens.
+/// Sets a retention period: the first session that a process opens has older ones deleted, children too.
 fn pruned() {
     const DAY: u64 = 24 * 60 * 60 * 1000;
     let project = Project::new();
@@ -310,22 +310,22 @@ fn pruned() {
         old
     };
     assert_eq!(files().len(), 4);
-    let mut talk = Talk::new(project);
-    let opened = talk.open();
-    // It is done beside the conversation.
+    let mut client = Client::new(project);
+    let opened = client.open();
+    // It is done in parallel.
     let start = std::time::Instant::now();
-    while files().len() > 2 && start.elapsed() < PATIENCE {
+    while files().len() > 2 && start.elapsed() < RESPONSE_TIMEOUT {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert_eq!(files(), ["ses_00000003.db", "ses_00000004.db"]);
-    talk.request(2, "session/list", &json!({}));
-    let (listed, _) = talk.answer(2);
+    client.request(2, "session/list", &json!({}));
+    let (listed, _) = client.answer(2);
     let ids: Vec<&str> =
         listed["result"]["sessions"].as_array().unwrap().iter().filter_map(|s| s["sessionId"].as_str()).collect();
-    // What was only opened is not listed.
+    // A session that was only opened is not listed.
     assert!(!ids.contains(&opened.as_str()));
     assert_eq!(ids, ["ses_00000004", "ses_00000003"]);
-    talk.leave();
+    client.leave();
 }
 
 fn hello() -> Message {
@@ -334,7 +334,7 @@ fn hello() -> Message {
     Message { id: MessageId::new("msg_00000001"), created: Timestamp(1), role, parts: Vec::new() }
 }
 
-/// What a hostile repository would put into a page that is passed on.
+/// Text of a hostile repository for an exported page.
 const HOSTILE: &str =
     "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\"'&[x](javascript:alert(1))\u{1b}[31m";
 
@@ -349,13 +349,13 @@ fn as_a_page() {
     let project = Arc::new(Project::new());
     project.provider(&model.base(), &Value::Null);
     project.write("hostile.txt", HOSTILE);
-    let mut talk = Talk::new(project.clone());
-    let session = talk.open();
-    talk.prompt(2, &session, HOSTILE);
-    let (answer, _) = talk.answer(2);
+    let mut client = Client::new(project.clone());
+    let session = client.open();
+    client.prompt(2, &session, HOSTILE);
+    let (answer, _) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    talk.leave();
-    let page = said(&project, &["export", "--format", "html", "last"]);
+    client.leave();
+    let page = stdout_of(&project, &["export", "--format", "html", "last"]);
     let body = page.split_once("<body>").unwrap().1;
     let tags: Vec<&str> = body.split('<').skip(1).filter_map(|rest| rest.split('>').next()).collect();
     for bad in ["script", "img", "iframe", "link", "object"] {
@@ -367,7 +367,8 @@ fn as_a_page() {
     assert_eq!(fetching, Vec::<&&str>::new());
     assert!(page.contains("default-src 'none'") && page.contains("<svg class=\"chart\""));
     assert!(body.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
-    let (opened, closed) = (body.matches("<details").count(), body.matches("</details>").count());
+    let opened = body.matches("<details").count();
+    let closed = body.matches("</details>").count();
     assert_eq!(opened, closed);
     assert_eq!(model.problems(), Vec::<String>::new());
 }

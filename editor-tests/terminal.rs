@@ -1,15 +1,14 @@
-//! What people type at a terminal, on a page: a `terminal` block holds lines that begin with `$ `,
-//! which a shell runs in the project with `adjutant` on its PATH, and what each prints, on both of
-//! its outputs. `…` stands for anything within a line, and alone on a line for any number of lines;
-//! an exit code other than 0 is told as `[code]`.
+//! Command lines on a page: a `terminal` block holds lines that begin with `$ `, which a shell runs in the project with
+//! `adjutant` on its `PATH`, and the output of each, standard error included. `…` stands for anything within a line, and
+//! alone on a line for any number of lines; an exit code other than 0 appears as `[code]`.
 
 use std::path::Path;
 
-use crate::names::Names;
+use crate::placeholders::Placeholders;
 use crate::project::Project;
 
-/// Runs the lines of a block; gives the block as it should be, or what is wrong.
-pub fn run(body: &str, project: &Project, names: &mut Names, bless: bool) -> Result<String, String> {
+/// Runs the lines of a block; returns the block as it should be, or the problem.
+pub fn run(body: &str, project: &Project, names: &mut Placeholders, bless: bool) -> Result<String, String> {
     let mut text = String::new();
     let mut lines = body.lines().peekable();
     while let Some(line) = lines.next() {
@@ -32,7 +31,7 @@ pub fn run(body: &str, project: &Project, names: &mut Names, bless: bool) -> Res
     Ok(text)
 }
 
-fn one(typed: &str, project: &Project, names: &mut Names) -> String {
+fn one(typed: &str, project: &Project, names: &mut Placeholders) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_adjutant"));
     let path = format!("{}:{}", program.parent().unwrap().display(), project.variable("PATH"));
     let mut shell = project.command("bash");

@@ -1,32 +1,32 @@
-//! That no tool keeps the thread where messages are read, whatever a model's arguments or a file make of the call: the
-//! time of the processor that this thread takes for a call is compared at two sizes. What it waits for does not count,
-//! and neither do other threads, so that it is the same on a busy machine.
+//! Tools must not block the thread that reads messages, whatever a model's arguments or a file contain: compares
+//! the processor time of this thread for a call at two sizes. Waiting and other threads do not count, so that the
+//! result is the same on a busy machine.
 
 use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::loopback::Server;
 use crate::model::{Model, script};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 5] = [
-    ("no tool keeps the thread that reads messages: files", || check(&FILES)),
-    ("no tool keeps the thread that reads messages: edits", || check(&EDITS)),
-    ("no tool keeps the thread that reads messages: patches", || check(&PATCHES)),
-    ("no tool keeps the thread that reads messages: output", || check(&OUTPUT)),
-    ("no tool keeps the thread that reads messages: arguments", || check(&ARGUMENTS)),
+    ("tools do not block the thread that reads messages: files", || check(&FILES)),
+    ("tools do not block the thread that reads messages: edits", || check(&EDITS)),
+    ("tools do not block the thread that reads messages: patches", || check(&PATCHES)),
+    ("tools do not block the thread that reads messages: output", || check(&OUTPUT)),
+    ("tools do not block the thread that reads messages: arguments", || check(&ARGUMENTS)),
 ];
 
-/// How much more the thread may take for the larger call, however large its files and its output are: what is shown of
-/// them has a limit, and so has what the next request says.
+/// The largest additional processor time of the thread for the larger call, however large its files and its output are:
+/// both the displayed part and the next request have a limit.
 const BOUND: Duration = Duration::from_millis(250);
 
-/// How much more for each MiB of arguments, which the provider sends and the editor, the store and the next request get.
+/// Additional time for each MiB of arguments, which pass through the provider, the client, the store and the next request.
 const BOUND_OF_MIB: Duration = Duration::from_millis(150);
 
 /// A call: a tool and its arguments.
@@ -35,7 +35,7 @@ type Called = (&'static str, Value);
 /// Makes the call of a scene at one of its sizes.
 type Calling = fn(&Scenery<'_>, usize) -> Called;
 
-/// A name, the model that calls, and what it calls at one of the sizes. The files are made on the way.
+/// A name, the calling model, and its call at one of the sizes. The files are created on the way.
 struct Scene {
     name: &'static str,
     model: &'static str,
@@ -43,7 +43,7 @@ struct Scene {
     /// The sizes.
     few: usize,
     many: usize,
-    /// How often it is made in one answer.
+    /// Number of calls in one answer.
     times: usize,
 }
 
@@ -284,8 +284,8 @@ fn check(scenes: &[Scene]) {
         let item = "<li><a href=\"/x\">A place</a> and <b>some</b> words &amp; signs.</li>\n";
         format!("<html><body><h1>A page</h1><ul>{}</ul></body></html>", item.repeat(size / item.len()))
     };
-    let site = Server::start(move |heard| {
-        let size = heard.path().trim_start_matches('/').parse().unwrap_or_default();
+    let site = Server::start(move |received| {
+        let size = received.path().trim_start_matches('/').parse().unwrap_or_default();
         (200, "content-type: text/html\r\n".into(), page(size))
     });
     let mut wrong = Vec::new();
@@ -316,7 +316,7 @@ fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
         "webfetch": { "private": ["127.0.0.1"] },
     });
     project.provider(&model.base(), &more);
-    // What is used for the first time costs more once.
+    // The first use of anything costs more, once.
     let sizes = [scene.few, scene.few, scene.many];
     let calls: Vec<Called> = sizes
         .into_iter()
@@ -324,28 +324,27 @@ fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
         .map(|(run, size)| (scene.call)(&Scenery { project: &project, site, run }, size))
         .collect();
     let bytes = calls[2].1.to_string().len() * scene.times;
-    let mut talk = Talk::new(project);
-    let session = talk.open();
+    let mut client = Client::new(project);
+    let session = client.open();
     let times = calls.into_iter().zip(2..).map(|((tool, input), id)| {
-        let pid = talk.editor.pid();
+        let pid = client.editor.pid();
         let rest = "---\ntext: Done.\n".repeat(if tool == "task" { 2 } else { 1 });
         let call = format!("call {tool} {input}\n").repeat(scene.times);
-        model.say(script(&format!("{call}{rest}")).unwrap());
+        model.send(script(&format!("{call}{rest}")).unwrap());
         let before = taken(pid);
-        talk.prompt(id, &session, &format!("Do number {id}."));
-        finished(&mut talk, id);
+        client.prompt(id, &session, &format!("Do number {id}."));
+        finished(&mut client, id);
         taken(pid) - before
     });
     let times: Vec<Duration> = times.collect();
-    talk.editor.finish();
+    client.editor.finish();
     (times[1], times[2], bytes)
 }
 
-/// Waits for the answer to a prompt, and says yes to all that is asked. What is said is not looked at more closely: it is
-/// too much.
-fn finished(talk: &mut Talk, id: u64) {
+/// Waits for the answer to a prompt, and allows every request. Skips the updates unparsed: they are too many.
+fn finished(client: &mut Client, id: u64) {
     loop {
-        let line = talk.editor.hear(3 * PATIENCE).expect("the agent says nothing any more");
+        let line = client.editor.receive(3 * RESPONSE_TIMEOUT).expect("the agent says nothing any more");
         if line.starts_with(r#"{"jsonrpc":"2.0","method":"session/update""#) {
             continue;
         }
@@ -357,7 +356,7 @@ fn finished(talk: &mut Talk, id: u64) {
         if message["method"] == "session/request_permission" {
             let outcome = json!({ "outcome": "selected", "optionId": "once" });
             let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
-            talk.editor.say(&answer.to_string());
+            client.editor.send(&answer.to_string());
         }
     }
 }

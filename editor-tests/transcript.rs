@@ -1,4 +1,4 @@
-//! A transcript is a page to be read: prose, and fenced blocks that are acted out in their order.
+//! Transcripts: pages of prose and fenced blocks, which are executed in their order.
 //!
 //! | block | what it is |
 //! |---|---|
@@ -6,31 +6,31 @@
 //! | `files` | files of the project; `=== path` begins each (`~/path` for the home). `files git` commits them |
 //! | `config` | `opencode.json` of the project; `config home` is merged into the user's |
 //! | `environment` | `NAME=value`, or `NAME` alone to take it away |
-//! | `web` | what the pretended web says (see `web.rs`); `${WEB}` is its address |
-//! | `model` | what the pretended provider says (see `model.rs`); without one, adjutant is on its own |
-//! | `editor` | what the editor says: JSON, one message per line, and actions, which begin with `#` |
+//! | `web` | what the mock web server serves (see `web.rs`); `${WEB}` is its address |
+//! | `model` | what the mock provider answers (see `model.rs`); without one there is only the offline model |
+//! | `editor` | messages of the client: JSON, one message per line, and actions, which begin with `#` |
 //! | `terminal` | commands, each after `$ `, and what they print; see `terminal.rs` |
-//! | `agent` | what must come out, one message per line; `agent unordered` where calls run side by side |
+//! | `agent` | what must come out, one message per line; `agent unordered` for concurrent calls |
 //!
-//! JSON lines are literal, but that `"jsonrpc":"2.0"` is left out on both sides (a line that begins
-//! with `raw ` is sent as it is), and that names stand for what differs from run to run:
+//! JSON lines are literal, except that `"jsonrpc":"2.0"` is omitted on both sides (a line that begins
+//! with `raw ` is sent unchanged), and that placeholders replace values that differ from run to run:
 //! `${SESSION}`, `${SESSION2}`, `${CWD}`, `${HOME}`, `${TMP}`, `${ASK}` (the id of the agent's newest
-//! request), `${MCP}` (the program of `mcp.rs`, with `--mcp-server`, and of `language.rs`), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` stands for anything: a value, a piece
-//! of a string, the other members of an object (`"…":"…"`), the rest of an array.
+//! request), `${MCP}` (the program of `mcp.rs`, with `--mcp-server`, and of `language.rs`), `‹call1›`,
+//! `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` matches anything: a value, a piece of a string, the other members of an object (`"…":"…"`), the rest of an array.
 //!
-//! Every block of the editor's waits until each of its requests is answered, unless it is marked
-//! `editor unanswered`. Chunks of one message that follow each other are shown as one, because how
-//! many there are is a matter of luck. What may come at any time
-//! ([`ASIDE`]) is shown only on pages that mention it, and in no order with the rest.
+//! Every `editor` block waits until each of its requests is answered, unless it is marked
+//! `editor unanswered`. Consecutive chunks of one message are shown as one, because their number is random.
+//! Messages that may come at any time ([`ASIDE`]) are shown only on pages that mention them, and in no order
+//! with the rest.
 //!
-//! An editor that offers files (`# open a session with fs`) answers requests about them by itself: with
-//! what is on the disk, or with what a `# hold path "text"` has put on its screen.
-//! One that speaks version 2 says so (`# open a session in version 2`), where the page's environment allows it;
-//! what its terminals print is shown as text.
-//! One that has forms (`# open a session with forms`, `… with forms and addresses`) fills them in when told to
-//! (`# answer form {…}`).
+//! A client that offers files (`# open a session with fs`) answers requests about them automatically: with the
+//! text on the disk, or with the buffer that `# hold path "text"` has opened.
+//! A client of version 2 (`# open a session in version 2`) needs a page whose environment allows it; the output
+//! of its terminals is shown as text.
+//! A client with forms (`# open a session with forms`, `… with forms and addresses`) answers them on
+//! `# answer form {…}`.
 //!
-//! `BLESS=1` writes what came out into the `agent` blocks; lines that still match stay as they are.
+//! `BLESS=1` writes the output into the `agent` blocks; lines that still match stay as they are.
 
 mod buffers;
 mod compare;
@@ -51,8 +51,8 @@ use run::Run;
 
 pub use compare::own_tests;
 
-/// What may come at any time: updates that say something about the session, not the turn; reads of
-/// buffers, of which there may be as many as it takes; withdrawn questions.
+/// Messages that may come at any time: updates about the session, not the turn; reads of buffers, any number of them;
+/// withdrawn questions.
 const ASIDE: &[&str] = &[
     "available_commands_update",
     "session_info_update",
@@ -63,7 +63,7 @@ const ASIDE: &[&str] = &[
     "$/cancel_request",
 ];
 
-/// How long nothing must be heard before a blessed block is over.
+/// The silence after which a blessed block ends.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// A page.
@@ -121,7 +121,7 @@ impl Transcript {
     /// The project, the provider and the web that the page describes.
     fn prepare(&self, second: bool) -> Result<Run, String> {
         let mut project = Project::new();
-        // What a system can forbid differs from machine to machine; `sandbox.rs` is about those that do not.
+        // The restrictions of a sandbox differ from machine to machine; `sandbox.rs` tests them.
         project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
         if second {
             project.set("ADJUTANT_ACP_V2", Some("1"));
@@ -256,7 +256,7 @@ pub fn files(project: &Project, body: &str) {
     }
 }
 
-/// A text with the path of the pretended MCP server in it.
+/// Returns a text with the path of the mock MCP server in it.
 fn own(text: &str) -> String {
     text.replace("${MCP}", &std::env::current_exe().unwrap().display().to_string())
 }

@@ -9,29 +9,33 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::sandbox::{only, told, why};
-use crate::talk::Talk;
+use crate::sandbox::{only, sandbox_report, why};
 
-/// A name and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 12] = [
-    ("what the user wrote meanwhile stays (bwrap)", || the_user_writes_meanwhile("bwrap")),
-    ("what the user wrote meanwhile stays (landlock)", || the_user_writes_meanwhile("landlock")),
-    ("what the user saves after a call of the same step stays (bwrap)", || the_user_writes_after_a_call("bwrap")),
-    ("what the user saves after a call of the same step stays (landlock)", || the_user_writes_after_a_call("landlock")),
-    ("what another session wrote meanwhile stays (bwrap)", || another_session_writes_meanwhile("bwrap")),
-    ("what another session wrote meanwhile stays (landlock)", || another_session_writes_meanwhile("landlock")),
-    ("what another process wrote meanwhile stays (bwrap)", || another_process_writes_meanwhile("bwrap")),
-    ("what another process wrote meanwhile stays (landlock)", || another_process_writes_meanwhile("landlock")),
-    ("what goes on in the background is undone as well (bwrap)", || a_background_job_writes_later("bwrap")),
-    ("what goes on in the background is undone as well (landlock)", || a_background_job_writes_later("landlock")),
-    ("a daemon that outlives a killed adjutant can write (landlock)", a_daemon_outlives_adjutant),
-    ("without reports the user is asked (none)", what_is_not_reported_is_asked),
+    ("user's concurrent changes are preserved (bwrap)", || users_concurrent_changes_are_preserved("bwrap")),
+    ("user's concurrent changes are preserved (landlock)", || users_concurrent_changes_are_preserved("landlock")),
+    ("user's changes after a call of the same step are preserved (bwrap)", || {
+        users_later_changes_are_preserved("bwrap")
+    }),
+    ("user's changes after a call of the same step are preserved (landlock)", || {
+        users_later_changes_are_preserved("landlock")
+    }),
+    ("another session's changes are preserved (bwrap)", || another_sessions_changes_are_preserved("bwrap")),
+    ("another session's changes are preserved (landlock)", || another_sessions_changes_are_preserved("landlock")),
+    ("another process's changes are preserved (bwrap)", || another_processes_changes_are_preserved("bwrap")),
+    ("another process's changes are preserved (landlock)", || another_processes_changes_are_preserved("landlock")),
+    ("background job's changes are undone (bwrap)", || background_jobs_changes_are_undone("bwrap")),
+    ("background job's changes are undone (landlock)", || background_jobs_changes_are_undone("landlock")),
+    ("daemon that outlives a killed adjutant can write (landlock)", daemon_that_outlives_adjutant_can_write),
+    ("changes without reports are asked about (none)", changes_without_reports_are_asked_about),
 ];
 
-/// What a command waits for, so that others can act meanwhile.
+/// The pipe that a command waits for, so that others can act in the meantime.
 const GATE: &str = "gate";
 const SECOND_GATE: &str = "second-gate";
 
@@ -44,7 +48,7 @@ fn stage(mechanism: &str, script: &str) -> Option<(Project, Model)> {
         project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
     } else {
         only(&mut project, mechanism);
-        let told = told(&project, "workspaceWrite");
+        let told = sandbox_report(&project, "workspaceWrite");
         if told["mechanism"].is_null() {
             why(&told, mechanism);
             return None;
@@ -62,25 +66,28 @@ fn call(command: &str) -> String {
     format!("call bash {}", json!({ "command": command, "description": "Run" }))
 }
 
-/// Waits until a command stands at the gate, and opens it when `act` is done.
+/// Waits until a command waits at the gate, and opens the gate after `act`.
 fn meanwhile(project: &Project, gate: &str, act: impl FnOnce()) {
     let gate = fs::OpenOptions::new().write(true).open(project.path(gate)).unwrap();
     act();
     drop(gate);
 }
 
-fn ended(talk: &mut Talk, id: u64) {
-    let (answer, _) = talk.answer(id);
+fn ended(client: &mut Client, id: u64) {
+    let (answer, _) = client.answer(id);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
 }
 
-/// Says an order, and gives what is answered.
-fn said(talk: &mut Talk, id: u64, session: &str, order: &str) -> String {
-    talk.prompt(id, session, order);
-    let (_, updates) = talk.answer(id);
+/// Runs a built-in command and returns its answer.
+fn run_built_in_command(client: &mut Client, id: u64, session: &str, order: &str) -> String {
+    client.prompt(id, session, order);
+    let (_, updates) = client.answer(id);
     let chunk = |update: &Value| {
         let is_answer = update["sessionUpdate"] == "agent_message_chunk";
-        update["content"]["text"].as_str().filter(|_| is_answer).map(str::to_owned)
+        if !is_answer {
+            return None;
+        }
+        update["content"]["text"].as_str().map(str::to_owned)
     };
     updates.iter().filter_map(chunk).collect()
 }
@@ -89,150 +96,153 @@ fn holds(project: &Project, name: &str) -> Option<String> {
     fs::read_to_string(project.path(name)).ok()
 }
 
-fn the_user_writes_meanwhile(mechanism: &str) {
+fn users_concurrent_changes_are_preserved(mechanism: &str) {
     let command = format!("cat {GATE}; echo a > a.txt; echo more >> user.txt; mkdir d && mv a.txt d/b.txt");
     let Some((project, model)) = stage(mechanism, &format!("{}\n---\ntext: Done.", call(&command))) else { return };
     project.write("own.txt", "mine\n");
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Go.");
-    let project = talk.project.clone();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    let project = client.project.clone();
     meanwhile(&project, GATE, || {
         project.write("own.txt", "edited\n");
         project.write("notes.txt", "new\n");
     });
-    ended(&mut talk, 2);
+    ended(&mut client, 2);
     assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\nmore\n"));
     assert_eq!(holds(&project, "d/b.txt").as_deref(), Some("a\n"));
-    let answer = said(&mut talk, 3, &session, "/undo");
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
     assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\n"), "{answer}");
     assert_eq!(holds(&project, "d/b.txt"), None, "{answer}");
     assert_eq!(holds(&project, "own.txt").as_deref(), Some("edited\n"), "{answer}");
     assert_eq!(holds(&project, "notes.txt").as_deref(), Some("new\n"), "{answer}");
     assert!(!answer.contains("own.txt") && !answer.contains("notes.txt"), "{answer}");
-    said(&mut talk, 4, &session, "/redo");
+    run_built_in_command(&mut client, 4, &session, "/redo");
     assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\nmore\n"));
     assert_eq!(holds(&project, "d/b.txt").as_deref(), Some("a\n"));
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// One step has written two files, and still runs when the user saves both.
-fn the_user_writes_after_a_call(mechanism: &str) {
+fn users_later_changes_are_preserved(mechanism: &str) {
     let edit = format!("call write {}", json!({ "filePath": "new.txt", "content": "ours\n" }));
-    let (command, waits) = (call("echo ours > user.txt; echo ours > kept.txt"), call(&format!("cat {GATE}")));
+    let command = call("echo ours > user.txt; echo ours > kept.txt");
+    let waits = call(&format!("cat {GATE}"));
     let script = format!("{edit}\n{command}\n{waits}\n---\ntext: Done.");
     let Some((project, model)) = stage(mechanism, &script) else { return };
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Go.");
-    let project = talk.project.clone();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    let project = client.project.clone();
     meanwhile(&project, GATE, || {
         assert_eq!(holds(&project, "new.txt").as_deref(), Some("ours\n"));
         project.write("new.txt", "the user's\n");
         project.write("user.txt", "the user's\n");
     });
-    ended(&mut talk, 2);
-    let answer = said(&mut talk, 3, &session, "/undo");
+    ended(&mut client, 2);
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
     assert_eq!(holds(&project, "new.txt").as_deref(), Some("the user's\n"), "{answer}");
     assert_eq!(holds(&project, "user.txt").as_deref(), Some("the user's\n"), "{answer}");
     assert_eq!(holds(&project, "kept.txt"), None, "{answer}");
     assert!(answer.contains("`new.txt`: it has changed since"), "{answer}");
     assert!(answer.contains("`user.txt`: it has changed since"), "{answer}");
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// Two turns at once in one project: the first waits while the second one writes.
-fn another_session_writes_meanwhile(mechanism: &str) {
+fn another_sessions_changes_are_preserved(mechanism: &str) {
     let first = call(&format!("cat {GATE}; echo one > one.txt"));
     let script = format!("{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.", call("echo two > two.txt"));
     let Some((project, model)) = stage(mechanism, &script) else { return };
-    let mut talk = Talk::new(project);
-    let project = talk.project.clone();
-    let one = talk.open();
-    let two = talk.open();
-    talk.prompt(2, &one, "Go.");
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let one = client.open();
+    let two = client.open();
+    client.prompt(2, &one, "Go.");
     meanwhile(&project, GATE, || {
-        talk.prompt(3, &two, "Go.");
-        ended(&mut talk, 3);
+        client.prompt(3, &two, "Go.");
+        ended(&mut client, 3);
     });
-    ended(&mut talk, 2);
-    let answer = said(&mut talk, 4, &one, "/undo");
+    ended(&mut client, 2);
+    let answer = run_built_in_command(&mut client, 4, &one, "/undo");
     assert_eq!((holds(&project, "one.txt"), holds(&project, "two.txt").as_deref()), (None, Some("two\n")), "{answer}");
-    let answer = said(&mut talk, 5, &two, "/undo");
+    let answer = run_built_in_command(&mut client, 5, &two, "/undo");
     assert_eq!(holds(&project, "two.txt"), None, "{answer}");
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-fn another_process_writes_meanwhile(mechanism: &str) {
+fn another_processes_changes_are_preserved(mechanism: &str) {
     let first = call(&format!("cat {GATE}; echo one > one.txt"));
     let script = format!("{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.", call("echo two > two.txt"));
     let Some((project, model)) = stage(mechanism, &script) else { return };
     let project = Arc::new(project);
-    let (mut here, mut there) = (Talk::new(project.clone()), Talk::new(project.clone()));
-    let (one, two) = (here.open(), there.open());
+    let mut here = Client::new(project.clone());
+    let mut there = Client::new(project.clone());
+    let one = here.open();
+    let two = there.open();
     here.prompt(2, &one, "Go.");
     meanwhile(&project, GATE, || {
         there.prompt(2, &two, "Go.");
         ended(&mut there, 2);
     });
     ended(&mut here, 2);
-    let answer = said(&mut here, 3, &one, "/undo");
+    let answer = run_built_in_command(&mut here, 3, &one, "/undo");
     assert_eq!((holds(&project, "one.txt"), holds(&project, "two.txt").as_deref()), (None, Some("two\n")), "{answer}");
-    let answer = said(&mut there, 3, &two, "/undo");
+    let answer = run_built_in_command(&mut there, 3, &two, "/undo");
     assert_eq!(holds(&project, "two.txt"), None, "{answer}");
     here.leave();
     there.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// What a command in the background writes after its turn belongs to the turn that started it.
-fn a_background_job_writes_later(mechanism: &str) {
+/// Checks that later writes of a background command belong to the turn that started it.
+fn background_jobs_changes_are_undone(mechanism: &str) {
     let command = format!("cat {GATE}; echo late > late.txt; cat {SECOND_GATE}");
     let call = format!("call bash {}", json!({ "command": command, "description": "Run", "run_in_background": true }));
     let Some((project, model)) = stage(mechanism, &format!("{call}\n---\ntext: Done.")) else { return };
-    let mut talk = Talk::new(project);
-    let project = talk.project.clone();
-    let session = talk.open();
-    talk.prompt(2, &session, "Go.");
-    ended(&mut talk, 2);
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    ended(&mut client, 2);
     meanwhile(&project, GATE, || project.write("notes.txt", "new\n"));
-    // It stands at the second gate when it has written.
+    // It waits at the second gate after its write.
     meanwhile(&project, SECOND_GATE, || {
-        let answer = said(&mut talk, 3, &session, "/undo");
+        let answer = run_built_in_command(&mut client, 3, &session, "/undo");
         assert_eq!(holds(&project, "late.txt"), None, "{answer}");
         assert_eq!(holds(&project, "notes.txt").as_deref(), Some("new\n"), "{answer}");
     });
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// Adjutant is killed while a program that left its command still runs: a process of ours answers in its place, and
 /// ends with the program.
-fn a_daemon_outlives_adjutant() {
+fn daemon_that_outlives_adjutant_can_write() {
     let daemon = format!("cat {GATE}; echo late > late.txt; mv late.txt later.txt; echo written > {SECOND_GATE}");
     let command = format!("echo first > first.txt; setsid sh -c '{daemon}' > /dev/null 2>&1 &");
     let Some((project, model)) = stage("landlock", &format!("{}\n---\ntext: Done.", call(&command))) else { return };
-    let mut talk = Talk::new(project);
-    let project = talk.project.clone();
-    let session = talk.open();
-    talk.prompt(2, &session, "Go.");
-    ended(&mut talk, 2);
-    let holder = holder_of(talk.editor.pid()).expect("nobody holds the listener");
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
+    ended(&mut client, 2);
+    let holder = holder_of(client.editor.pid()).expect("nobody holds the listener");
     meanwhile(&project, GATE, || {
-        talk.editor.signal(Signal::KILL);
-        talk.lost();
+        client.editor.signal(Signal::KILL);
+        client.lost();
     });
-    let (written, heard) = std::sync::mpsc::channel();
+    let (written, received) = std::sync::mpsc::channel();
     let gate = project.path(SECOND_GATE);
     std::thread::spawn(move || written.send(fs::read_to_string(gate).unwrap()));
-    assert_eq!(heard.recv_timeout(PATIENCE).as_deref(), Ok("written\n"), "the daemon could not write");
+    assert_eq!(received.recv_timeout(RESPONSE_TIMEOUT).as_deref(), Ok("written\n"), "the daemon could not write");
     assert_eq!(holds(&project, "later.txt").as_deref(), Some("late\n"));
     let mut end = [PollFd::new(&holder, PollFlags::IN)];
-    let patience = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap(), tv_nsec: 0 };
-    assert_eq!(poll(&mut end, Some(&patience)), Ok(1), "the holder did not end");
+    let timeout = Timespec { tv_sec: i64::try_from(RESPONSE_TIMEOUT.as_secs()).unwrap(), tv_nsec: 0 };
+    assert_eq!(poll(&mut end, Some(&timeout)), Ok(1), "the holder did not end");
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -251,21 +261,21 @@ fn holder_of(adjutant: i32) -> Option<OwnedFd> {
 
 /// Without reports of the system, files that changed meanwhile may be anybody's: they are named, and set back only
 /// by force.
-fn what_is_not_reported_is_asked() {
+fn changes_without_reports_are_asked_about() {
     let command = format!("cat {GATE}; echo a > a.txt");
     let Some((project, model)) = stage("none", &format!("{}\n---\ntext: Done.", call(&command))) else { return };
-    let mut talk = Talk::new(project);
-    let project = talk.project.clone();
-    let session = talk.open();
-    talk.prompt(2, &session, "Go.");
+    let mut client = Client::new(project);
+    let project = client.project.clone();
+    let session = client.open();
+    client.prompt(2, &session, "Go.");
     meanwhile(&project, GATE, || project.write("notes.txt", "new\n"));
-    ended(&mut talk, 2);
-    let answer = said(&mut talk, 3, &session, "/undo");
+    ended(&mut client, 2);
+    let answer = run_built_in_command(&mut client, 3, &session, "/undo");
     assert_eq!(holds(&project, "a.txt").as_deref(), Some("a\n"), "{answer}");
     assert_eq!(holds(&project, "notes.txt").as_deref(), Some("new\n"), "{answer}");
     assert!(answer.contains("a.txt") && answer.contains("notes.txt") && answer.contains("/undo force"), "{answer}");
-    let answer = said(&mut talk, 4, &session, "/undo force");
+    let answer = run_built_in_command(&mut client, 4, &session, "/undo force");
     assert_eq!(holds(&project, "a.txt"), None, "{answer}");
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! A pretended web: a server on a loopback port that says what a `web` block says.
+//! A mock web server on a loopback port, which serves the contents of a `web` block.
 //!
 //! ```text
 //! === /page text/html           what follows is the page, with status 200
@@ -6,7 +6,7 @@
 //! === /old -> ${WEB}/page       a redirect
 //! === /gone 404 text/plain      another status
 //! === /slow hang                nothing, ever
-//! === /mcp mcp events           a pretended MCP server (see `mcp.rs`)
+//! === /mcp mcp events           a mock MCP server (see `mcp.rs`)
 //! ```
 //!
 //! `${WEB}` is its address; `${PORT}` alone its port, for addresses with another host.
@@ -21,7 +21,7 @@ use base64::Engine;
 
 use crate::mcp;
 
-/// A pretended web, as long as the process lives.
+/// A mock web server, which lives as long as the process.
 pub struct Web {
     port: u16,
 }
@@ -60,7 +60,7 @@ impl Web {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Its port, as it stands behind another host.
+    /// Returns its port in an address with another host.
     pub fn behind(&self, host: &str) -> String {
         format!("{host}:{}", self.port)
     }
@@ -92,14 +92,16 @@ fn pages(block: &str) -> BTreeMap<String, Page> {
 
 fn answer(mut stream: TcpStream, pages: &BTreeMap<String, Page>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let (mut request, mut headers) = (String::new(), String::new());
+    let mut request = String::new();
+    let mut headers = String::new();
     reader.read_line(&mut request).ok()?;
     while !headers.ends_with("\r\n\r\n") && headers != "\r\n" {
         if reader.read_line(&mut headers).ok()? == 0 {
             return None;
         }
     }
-    let (method, path) = (request.split(' ').next()?, request.split(' ').nth(1)?);
+    let method = request.split(' ').next()?;
+    let path = request.split(' ').nth(1)?;
     let nothing = Page { head: "HTTP/1.1 404 Not Found\r\n".into(), body: Vec::new(), hangs: false, mcp: None };
     let page = pages.get(path.split('?').next()?).cloned().unwrap_or(nothing);
     if page.hangs {

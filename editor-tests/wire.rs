@@ -1,16 +1,16 @@
-//! Lines the wire must survive: every row of `data/jsonrpc_cases.csv`, run as its `required` column
-//! says. After each a request with an id of its own is sent: its answer shows that the stream goes
-//! on, and that everything before it has come.
+//! Lines that the wire must survive: every row of `data/jsonrpc_cases.csv`, run as its `required` column
+//! states. After each a request with its own id is sent: its answer shows that the stream goes on, and that
+//! everything before it has arrived.
 //!
-//! Rows that are conversations (S…) are pages; they say so in a line "Wire cases: …". What needs more
-//! than a page — an editor that does not read, ten thousand messages — is in `conversations.rs`.
+//! Rows that are conversations (S…) are pages, which contain a line "Wire cases: …". Rows that need more than a
+//! page (a client that does not read, ten thousand messages) are in `conversations.rs`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::editor::{Editor, PATIENCE};
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::project::Project;
 
 const ROWS: &str = include_str!("data/jsonrpc_cases.csv");
@@ -42,14 +42,14 @@ pub fn rows() -> Vec<Row> {
     .collect()
 }
 
-/// What a row's `required` column asks for.
+/// Meaning of a row's `required` column.
 #[derive(Debug, PartialEq)]
 struct Required {
     /// Error codes, any of which will do; none: a result will do.
     codes: Vec<i64>,
     /// Ids as JSON text, any of which will do; empty: any.
     ids: Vec<String>,
-    /// How many answers, from and to.
+    /// Smallest and largest number of answers.
     count: (usize, usize),
 }
 
@@ -81,8 +81,8 @@ pub fn run(group: &str) {
     let project = Project::new();
     let mut editor = Editor::start(&project);
     if !matches!(group, "parse" | "envelope") {
-        editor.say(r#"{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":1}}"#);
-        assert!(editor.hear(PATIENCE).unwrap().contains(r#""id":"hello""#));
+        editor.send(r#"{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":1}}"#);
+        assert!(editor.receive(RESPONSE_TIMEOUT).unwrap().contains(r#""id":"hello""#));
     }
     let mut problems = Vec::new();
     for row in rows().into_iter().filter(|row| row.group == group && row.id != "RX05") {
@@ -98,16 +98,16 @@ pub fn run(group: &str) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// The same rows with an editor that speaks version 2, in the words of that version. What is about the handshake
-/// is tried before there was one.
+/// Runs the same rows with a client that speaks version 2, translated into it. Rows about the handshake are run before
+/// one.
 pub fn run_second(group: &str) {
     let mut project = Project::new();
     project.set("ADJUTANT_ACP_V2", Some("1"));
     let mut editor = Editor::start(&project);
-    editor.say(
+    editor.send(
         r#"{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":2,"info":{"name":"e","version":"1"}}}"#,
     );
-    assert!(editor.hear(PATIENCE).unwrap().contains(r#""protocolVersion":2"#));
+    assert!(editor.receive(RESPONSE_TIMEOUT).unwrap().contains(r#""protocolVersion":2"#));
     let mut problems = Vec::new();
     for mut row in rows().into_iter().filter(|row| row.group == group) {
         let text = String::from_utf8_lossy(&row.bytes);
@@ -136,8 +136,7 @@ pub fn run_second(group: &str) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Every method that the protocol's own page lists, in each version: what it says is served is known, what it does not
-/// is refused.
+/// Checks every method in the protocol's own table, in each version: a served one is known, another one is refused.
 pub fn the_table_is_true() {
     let page = include_str!("../protocol/README.md");
     let table = page.split_once("<!-- acp:begin").unwrap().1.split_once("<!-- acp:end").unwrap().0;
@@ -153,18 +152,20 @@ pub fn the_table_is_true() {
         let mut editor = Editor::start(&project);
         let hello = serde_json::json!({"jsonrpc": "2.0", "id": "hello", "method": "initialize",
             "params": {"protocolVersion": version.parse::<u32>().unwrap(), "info": {"name": "e", "version": "1"}}});
-        editor.say(&hello.to_string());
-        editor.hear(PATIENCE).unwrap();
+        editor.send(&hello.to_string());
+        editor.receive(RESPONSE_TIMEOUT).unwrap();
         for row in rows.iter().filter(|row| row[3].starts_with("editor")) {
             let method = row[1].trim_matches('`').replace('*', "list");
             // They have no answer.
             if matches!(&*method, "session/cancel" | "$/cancel_request") {
                 continue;
             }
-            let (here, served) = (row[2].contains(version), row[4] == "served");
-            editor
-                .say(&serde_json::json!({"jsonrpc": "2.0", "id": method, "method": method, "params": [1]}).to_string());
-            let answer: Value = serde_json::from_str(&editor.hear(PATIENCE).unwrap()).unwrap();
+            let here = row[2].contains(version);
+            let served = row[4] == "served";
+            editor.send(
+                &serde_json::json!({"jsonrpc": "2.0", "id": method, "method": method, "params": [1]}).to_string(),
+            );
+            let answer: Value = serde_json::from_str(&editor.receive(RESPONSE_TIMEOUT).unwrap()).unwrap();
             assert_eq!(answer["id"], *method, "{answer}");
             let known = answer["error"]["code"] != -32601;
             let right = if served { known == here } else { !answer["error"].is_null() };
@@ -180,14 +181,14 @@ fn run_row(editor: &mut Editor, row: &Row, latest: u64) -> Vec<String> {
     let before = memory(editor.pid());
     editor.write(&row.bytes);
     let fence = format!("after {}", row.id);
-    editor.say(&format!(r#"{{"jsonrpc":"2.0","id":"{fence}","method":"_after"}}"#));
+    editor.send(&format!(r#"{{"jsonrpc":"2.0","id":"{fence}","method":"_after"}}"#));
     let mut answers = Vec::new();
     let mut fenced = false;
     let many = many(&row.id);
     let wanted = many.as_ref().map_or_else(|| required(&row.required).count.0, |many| many.values().sum());
     // An answer that takes its time may come after the fence.
     while !fenced || answers.len() < wanted {
-        let Some(line) = editor.hear(PATIENCE) else {
+        let Some(line) = editor.receive(RESPONSE_TIMEOUT) else {
             return vec![format!("{}: the stream ended or stalled after {} answers", row.id, answers.len())];
         };
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
@@ -210,7 +211,7 @@ fn run_row(editor: &mut Editor, row: &Row, latest: u64) -> Vec<String> {
     if row.id == "RP06" && answers.iter().any(|(answer, _)| answer["result"]["protocolVersion"] != latest) {
         problems.push(format!("RP06: the answer is not the latest supported version: {answers:?}"));
     }
-    // 48 MiB of a line of 40 were kept, or more: that is no bound.
+    // More than 48 MiB of a 40 MiB line were buffered: that is no bound.
     if row.id == "RX04" && memory(editor.pid()).saturating_sub(before) > 48 << 20 {
         problems.push("RX04: the memory grew with the line".into());
     }
@@ -246,12 +247,17 @@ fn many(row: &str) -> Option<BTreeMap<(String, i64), usize>> {
 }
 
 fn judge_many(answers: &[(Value, String)], wanted: BTreeMap<(String, i64), usize>) -> Vec<String> {
-    let mut heard = BTreeMap::new();
+    let mut received = BTreeMap::new();
     for (answer, _) in answers {
-        *heard.entry((answer["id"].to_string(), answer["error"]["code"].as_i64().unwrap_or_default())).or_default() +=
-            1;
+        *received
+            .entry((answer["id"].to_string(), answer["error"]["code"].as_i64().unwrap_or_default()))
+            .or_default() += 1;
     }
-    if heard == wanted { Vec::new() } else { vec![format!("{} different answers, of {}", heard.len(), wanted.len())] }
+    if received == wanted {
+        Vec::new()
+    } else {
+        vec![format!("{} different answers, of {}", received.len(), wanted.len())]
+    }
 }
 
 /// Resident memory in bytes.
@@ -296,7 +302,10 @@ fn bytes(id: &str, column: &str, total: &str) -> Vec<u8> {
 
 /// Comma-separated values with quotes, as RFC 4180 has them.
 pub fn csv(text: &str) -> Vec<Vec<String>> {
-    let (mut rows, mut row, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
+    let mut rows = Vec::new();
+    let mut row = Vec::new();
+    let mut field = String::new();
+    let mut quoted = false;
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
         match letter {

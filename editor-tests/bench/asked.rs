@@ -1,4 +1,4 @@
-//! How often a model that works is stopped by a question, per command and per task.
+//! Counts of the permission questions per command and per task of a working model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,12 +19,16 @@ pub fn figures(with_reasons: bool, with_rows: bool) {
             for question in &questions {
                 *counts.entry(question.reason.as_str()).or_default() += 1;
             }
-            let mut counts: Vec<_> = counts.into_iter().filter(|_| with_reasons).collect();
+            if !with_reasons {
+                counts.clear();
+            }
+            let mut counts: Vec<_> = counts.into_iter().collect();
             counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
             for (reason, count) in counts.iter().take(40) {
                 println!("    {count:>5}  {reason}");
             }
-            for question in questions.iter().filter(|_| with_rows) {
+            let shown = if with_rows { &questions[..] } else { &[] };
+            for question in shown {
                 println!("    {}: {}\n        {:?}", question.row.id, question.reason, question.row.line);
             }
         }

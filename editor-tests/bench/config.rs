@@ -21,7 +21,8 @@ use tools::FileCapabilities;
 #[divan::bench(sample_count = 50)]
 fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let (home, project) = (dir.path().join("home"), dir.path().join("project"));
+    let home = dir.path().join("home");
+    let project = dir.path().join("project");
     let write = |path: &str, text: &str| {
         let path = project.join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -75,7 +76,8 @@ struct Set {
 impl Set {
     fn new(user: &serde_json::Value, files: &[(String, String)]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (home, project) = (dir.path().join("home"), dir.path().join("project"));
+        let home = dir.path().join("home");
+        let project = dir.path().join("project");
         let write = |path: PathBuf, text: &str| {
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             fs::write(path, text).expect("a file");
@@ -89,7 +91,7 @@ impl Set {
         Self { _dir: dir, environment: Environment::from_vars(vars), project }
     }
 
-    /// What it asks consent for, counted.
+    /// Loads the settings and returns the number of parts that need trust.
     fn load(&self) -> usize {
         let worktree = Worktree::find(&self.project, &[], None);
         config::load(&self.environment, &worktree, &self.project).trust.items.len()
@@ -116,7 +118,7 @@ fn load_40_rules_and_40_and_10_agents(bencher: Bencher<'_, '_>, how: &str) {
     bencher.bench_local(|| set.load());
 }
 
-/// What most projects have.
+/// Loads the settings of a typical project.
 #[divan::bench]
 fn load_a_published_file(bencher: Bencher<'_, '_>) {
     let file = json!({
@@ -129,7 +131,7 @@ fn load_a_published_file(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| set.load());
 }
 
-/// Which of 20,000 files a search may show.
+/// Determines which of 20,000 files a search may show.
 #[divan::bench(sample_count = 20)]
 fn sight_20_000_files(bencher: Bencher<'_, '_>) {
     use permission::{Action, PermissionContext, Policy, Rules, sight::Sight};

@@ -11,8 +11,8 @@
 mod database;
 #[path = "../editor.rs"]
 mod editor;
-#[path = "../marathon.rs"]
-mod marathon;
+#[path = "../long_run.rs"]
+mod long_run;
 #[path = "../model.rs"]
 mod model;
 #[path = "../project.rs"]
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::marathon::{Shape, Talk};
+use crate::long_run::{Client, Shape};
 use crate::model::Model;
 
 fn main() {
@@ -39,7 +39,7 @@ fn main() {
 
 fn steps() {
     let shape = Shape { steps: 1_000, compactions: 5, subagents: 50, bytes: 20_000 };
-    let report = marathon::run(shape, false, 100);
+    let report = long_run::run(shape, false, 100);
     println!("\nlong run: {shape:?}");
     println!("  ended {}, {} summaries told, damage {:?}", report.end, report.compactions, report.damage);
     println!("  {:?}", report.kept);
@@ -51,12 +51,12 @@ fn steps() {
     for at in [10, 100, 160, 180, 500, 840, 900, 990] {
         let around = &report.steps[at - 10..at + 10];
         let gap = median(around.iter().map(|step| step.gap).collect());
-        let heard = median(around.iter().map(|step| step.heard).collect());
+        let received = median(around.iter().map(|step| step.received).collect());
         let used =
             median(report.used[at - 10..at + 10].windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect());
         let bytes = around.iter().map(|step| step.bytes).sum::<usize>() / around.len();
         let kib = bytes >> 10;
-        println!("    around step {at:4}: {gap:7.2?}, {heard:7.2?}, {used:7.2?} used, requests of {kib:5} KiB");
+        println!("    around step {at:4}: {gap:7.2?}, {received:7.2?}, {used:7.2?} used, requests of {kib:5} KiB");
     }
     for look in &report.looks {
         println!(
@@ -71,7 +71,7 @@ fn steps() {
 }
 
 fn flood() {
-    // When it begins, and the sessions' files are made; and when there is much to be kept.
+    // At the beginning, while the sessions' files are created, and when there is much to store.
     for lines in [50, 500] {
         let mut cancels: Vec<Duration> = (0..9).map(|_| cancel_in_a_flood(lines)).collect();
         cancels.sort_unstable();
@@ -96,30 +96,30 @@ fn eight() {
     }
 }
 
-/// How long the cancel of one session takes while seven others are flooded with words.
+/// Measures the time to cancel one session while seven others are flooded with text.
 fn cancel_in_a_flood(lines: usize) -> Duration {
     let flood = format!("text: {}\n", "the same words over and over again, ".repeat(8)).repeat(20_000);
     let script = format!("text: Waiting.\nhang\n---\n{}", vec![flood; 7].join("---\n"));
     let model = Model::unwatched(model::script(&script).unwrap());
     let project = Shape { steps: 1, compactions: 0, subagents: 0, bytes: 160 }.project(&model);
-    let mut talk = Talk::new(&project);
-    let sessions: Vec<String> = (0..8).map(|_| talk.open(&project)).collect();
-    talk.prompt(100, &sessions[0]);
-    while talk.hear()["params"]["update"]["content"]["text"] != "Waiting." {}
+    let mut client = Client::new(&project);
+    let sessions: Vec<String> = (0..8).map(|_| client.open(&project)).collect();
+    client.prompt(100, &sessions[0]);
+    while client.receive()["params"]["update"]["content"]["text"] != "Waiting." {}
     for (n, session) in sessions.iter().enumerate().skip(1) {
-        talk.prompt(100 + n as u64, session);
+        client.prompt(100 + n as u64, session);
     }
     let mut over = 0;
     for _ in 0..lines {
-        let line = talk.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
+        let line = client.editor.receive(Duration::from_secs(120)).expect("the agent says nothing any more");
         over += (101..108).filter(|id| line.contains(&format!("\"id\":{id},"))).count();
     }
     let start = Instant::now();
     let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": sessions[0] } });
-    talk.editor.say(&cancel.to_string());
-    // Nothing is read that need not be: what is measured is the agent, not this reader.
+    client.editor.send(&cancel.to_string());
+    // Reads only as much as needed: the agent is measured, not this reader.
     let next = || {
-        let line = talk.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
+        let line = client.editor.receive(Duration::from_secs(120)).expect("the agent says nothing any more");
         (100..108).find(|id| line.contains(&format!("\"id\":{id},")))
     };
     let took = loop {
@@ -133,7 +133,7 @@ fn cancel_in_a_flood(lines: usize) -> Duration {
     while over < 7 {
         over += usize::from(next().is_some());
     }
-    drop(talk.editor.finish());
+    drop(client.editor.finish());
     took
 }
 
@@ -146,18 +146,18 @@ fn together(sessions: usize) -> Duration {
     let shape = Shape { steps: 60, compactions: 0, subagents: 0, bytes: 4_000 };
     let model = Model::unwatched(model::script(&vec![shape.script(); sessions].join("---\n")).unwrap());
     let project = shape.project(&model);
-    let mut talk = Talk::new(&project);
-    let ids: Vec<String> = (0..sessions).map(|_| talk.open(&project)).collect();
+    let mut client = Client::new(&project);
+    let ids: Vec<String> = (0..sessions).map(|_| client.open(&project)).collect();
     for (n, session) in ids.iter().enumerate() {
-        talk.prompt(100 + n as u64, session);
+        client.prompt(100 + n as u64, session);
     }
     let mut left = sessions;
     while left > 0 {
-        left -= usize::from(talk.hear()["id"].as_u64().is_some_and(|id| id >= 100));
+        left -= usize::from(client.receive()["id"].as_u64().is_some_and(|id| id >= 100));
     }
-    // Only the end of a process says what threads have used that ended before it.
+    // The time of ended threads is counted only when their process ends.
     let before = of_children();
-    drop(talk.editor.finish());
+    drop(client.editor.finish());
     of_children() - before
 }
 

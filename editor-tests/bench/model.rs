@@ -1,4 +1,4 @@
-//! What comes from a model, and what goes to it: bytes into deltas, a long history into a body.
+//! Benchmarks of the wire formats: bytes into deltas, a long history into a request body.
 
 use std::sync::Arc;
 

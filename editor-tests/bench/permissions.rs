@@ -17,11 +17,12 @@ fn place() -> PermissionContext {
 }
 
 fn judge(bencher: Bencher<'_, '_>, line: &str) {
-    let (place, rules) = (place(), rules());
+    let place = place();
+    let rules = rules();
     bencher.bench(|| evaluate(&rules, &Rules::default(), &command_need(black_box(line), &place)));
 }
 
-/// What a model writes all day.
+/// Judges command lines that models run often.
 #[divan::bench(args = ["ls -la src", "git diff --stat HEAD~1 | head -20", "cd src && FOO=1 npm run dev -- --watch > /tmp/out.log 2>&1"])]
 fn typical(bencher: Bencher<'_, '_>, line: &str) {
     judge(bencher, line);

@@ -1,4 +1,4 @@
-//! What it costs to start `true`: bare, bound to our life, and in a sandbox.
+//! Costs of starting `true`: bare, bound to the life of this process, and in a sandbox.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should say where")]
 

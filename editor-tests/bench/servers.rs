@@ -1,5 +1,5 @@
-//! What MCP servers cost: ten of them, two dead, before the first request; a call over its round trip; a thousand
-//! tools in a request; memory of a server that is idle.
+//! Costs of MCP servers: ten of them, two dead, before the first request; a call beyond its round trip; a thousand
+//! tools in a request; the memory of an idle server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use mcp::{ForSession, McpServers};
 use providers::http::HttpClient;
 use serde_json::{Map, Value, json};
 
-use crate::marathon::{Talk, proc};
+use crate::long_run::{Client, proc};
 use crate::median;
 use crate::model::{self, Model};
 use crate::project::Project;
@@ -36,7 +36,8 @@ fn server(tools: usize) -> SocketAddr {
 }
 
 fn serve(lines: &mut BufReader<TcpStream>, mut stream: &TcpStream, tools: usize) -> Option<()> {
-    let (mut length, mut line) = (0, String::new());
+    let mut length = 0;
+    let mut line = String::new();
     loop {
         line.clear();
         if lines.read_line(&mut line).ok()? == 0 {
@@ -83,24 +84,24 @@ fn session(servers: &Value) -> (Duration, Duration, usize, u64) {
     let model = Model::unwatched(model::script("text: Hello.").unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({ "mcp": servers }));
-    let mut talk = Talk::new(&project);
+    let mut client = Client::new(&project);
     let start = Instant::now();
-    let id = talk.open(&project);
+    let id = client.open(&project);
     let opened = start.elapsed();
-    // As somebody types: the servers are there when the prompt comes, but for those that never are.
+    // As while a user types: the servers are ready when the prompt comes, except those that never start.
     std::thread::sleep(Duration::from_millis(500));
     let start = Instant::now();
-    talk.prompt(1, &id);
-    while talk.hear()["id"] != 1 {}
+    client.prompt(1, &id);
+    while client.receive()["id"] != 1 {}
     let answered = start.elapsed();
-    let text = std::fs::read_to_string(proc(talk.editor.pid(), "smaps_rollup")).unwrap_or_default();
+    let text = std::fs::read_to_string(proc(client.editor.pid(), "smaps_rollup")).unwrap_or_default();
     let share = text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().trim_end_matches(" kB").parse().ok());
-    let bytes = model.came().first().map_or(0, |request| request.bytes);
-    drop(talk.editor.finish());
+    let bytes = model.received_requests().first().map_or(0, |request| request.bytes);
+    drop(client.editor.finish());
     (opened, answered, bytes, share.unwrap_or(0))
 }
 
-/// How long a call takes through adjutant, and how long the same request takes by itself.
+/// Measures a call through adjutant, and the same request without it.
 fn calls(address: SocketAddr) -> (Duration, Duration) {
     const CALLS: usize = 500;
     let raw = {
@@ -113,7 +114,8 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         let once = || {
             let start = Instant::now();
             (&stream).write_all(request.as_bytes()).unwrap();
-            let (mut length, mut line) = (0, String::new());
+            let mut length = 0;
+            let mut line = String::new();
             while line != "\r\n" {
                 line.clear();
                 lines.read_line(&mut line).unwrap();
@@ -141,7 +143,8 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
             transport,
             source: "a benchmark".into(),
         };
-        let (client, dir) = (Arc::new(HttpClient::new(&environment)), std::env::temp_dir());
+        let client = Arc::new(HttpClient::new(&environment));
+        let dir = std::env::temp_dir();
         let session = ForSession::default();
         let servers = McpServers::new((&dir, &[]), &environment, &Settings::default(), client, session);
         servers.survey(std::slice::from_ref(&entry)).await;
@@ -165,10 +168,13 @@ pub fn figures() {
     let mut ten: Map<String, Value> = (0..8).map(|n| (format!("s{n}"), remote(few))).collect();
     ten.insert("dead".into(), json!({"type": "local", "command": ["false"]}));
     ten.insert("gone".into(), json!({"type": "remote", "url": "http://127.0.0.1:9/mcp"}));
-    let (ten, none) = (Value::Object(ten), json!({}));
+    let ten = Value::Object(ten);
+    let none = json!({});
     let runs =
         |servers: &Value| -> Vec<(Duration, Duration, usize, u64)> { (0..9).map(|_| session(servers)).collect() };
-    let (with, some, without) = (runs(&ten), runs(&two), runs(&none));
+    let with = runs(&ten);
+    let some = runs(&two);
+    let without = runs(&none);
     let opened = |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.0).collect());
     let answered = |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.1).collect());
     println!("\nMCP servers, medians of nine:");

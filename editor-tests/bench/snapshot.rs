@@ -1,4 +1,4 @@
-//! What a step that acts pays for the record of the files, in a project of 20,000 files.
+//! Costs of recording the files in a step that changes some, in a project of 20,000 files.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot begin says so by ending")]
 
@@ -31,7 +31,8 @@ struct Stage {
 
 fn stage() -> Stage {
     let dir = tempfile::tempdir().unwrap();
-    let (root, data) = (dir.path().join("root"), dir.path().join("data"));
+    let root = dir.path().join("root");
+    let data = dir.path().join("data");
     project(&root);
     Stage { root, data, _dir: dir }
 }
@@ -54,7 +55,7 @@ fn cloned() -> Stage {
     git(&from, &["commit", "-qm", "all"]);
     git(&from, &["gc", "-q"]);
     git(&from, &["clone", "-q", "--no-local", ".", stage.root.to_str().unwrap()]);
-    // What is as young as the index is read all the same.
+    // A file as young as the index is read nevertheless.
     std::thread::sleep(std::time::Duration::from_millis(50));
     git(&stage.root, &["update-index", "--index-version", "4"]);
     stage
@@ -91,7 +92,7 @@ fn one_file_changed(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The first step in a project that nobody has seen before: everything is read and kept.
+/// The first step in a new project: everything is read and stored.
 #[divan::bench(sample_count = 3, sample_size = 1)]
 fn first_of_all(bencher: Bencher<'_, '_>) {
     bencher.with_inputs(stage).bench_local_values(|stage| {
@@ -100,7 +101,7 @@ fn first_of_all(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The first step in a clone that nobody has seen before: what git has is only noted.
+/// The first step in a new clone: objects that git has are only noted.
 #[divan::bench(sample_count = 3, sample_size = 1)]
 fn first_in_a_clone(bencher: Bencher<'_, '_>) {
     bencher.with_inputs(cloned).bench_local_values(|stage| {

@@ -104,16 +104,19 @@ fn many(open: impl FnOnce() -> Store, cwd: &Path) {
     });
 }
 
-/// What ten thousand kept sessions cost a process that starts: to its first session, and a page of their list.
+/// Measures a start with ten thousand stored sessions: until its first session, and a page of their list.
 fn crowd() {
     const TIMES: usize = 9;
-    let (empty, full) = (Project::new(), Project::new());
+    let empty = Project::new();
+    let full = Project::new();
     for project in [&empty, &full] {
         project.settings(&json!({ "model": "replay:nothing" }));
     }
     many(|| Store::start(&full.path("~/.local/share/adjutant")), &full.cwd());
     for (what, project) in [("no session", &empty), ("10,000 sessions", &full)] {
-        let (mut starts, mut firsts, mut pages) = (Vec::new(), Vec::new(), Vec::new());
+        let mut starts = Vec::new();
+        let mut firsts = Vec::new();
+        let mut pages = Vec::new();
         for _ in 0..TIMES {
             let start = Instant::now();
             let mut editor = agent(project);
@@ -146,11 +149,11 @@ fn crowd() {
     }
 }
 
-/// The answer to a request; what else is said meanwhile is passed over.
+/// Returns the answer to a request; skips other messages.
 fn answered(editor: &mut Editor, id: u64, method: &str, params: &Value) -> Value {
-    editor.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+    editor.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
     loop {
-        let message: Value = serde_json::from_str(&editor.hear(Duration::from_secs(60)).unwrap()).unwrap();
+        let message: Value = serde_json::from_str(&editor.receive(Duration::from_secs(60)).unwrap()).unwrap();
         if message["id"] == id && message.get("method").is_none() {
             assert!(message.get("result").is_some(), "{message}");
             return message;
@@ -166,22 +169,22 @@ fn project(messages: usize) -> Project {
     project
 }
 
-/// An agent that has said hello and nothing else.
+/// Starts an agent that has only answered the handshake.
 fn agent(project: &Project) -> Editor {
     let mut editor = Editor::start(project);
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
-    editor.say(&hello.to_string());
-    editor.hear(Duration::from_secs(10)).unwrap();
+    editor.send(&hello.to_string());
+    editor.receive(Duration::from_secs(10)).unwrap();
     editor
 }
 
 /// Opens the session, and counts the lines before the answer.
 fn reload(editor: &mut Editor, project: &Project, method: &str) -> usize {
     let params = json!({ "sessionId": id(1).as_str(), "cwd": project.cwd(), "mcpServers": [] });
-    editor.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string());
+    editor.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string());
     let mut lines = 0;
     loop {
-        let line = editor.hear(Duration::from_secs(60)).unwrap();
+        let line = editor.receive(Duration::from_secs(60)).unwrap();
         if line.get(..60).is_some_and(|begin| begin.contains("\"id\":1,")) {
             assert!(!line.contains("\"error\""), "{line}");
             return lines;
@@ -209,7 +212,7 @@ impl Drop for Guest {
     }
 }
 
-/// What is no time: printed after the others.
+/// Prints the figures that are not durations, after the benchmarks.
 pub fn figures() {
     let project = project(10_000);
     for method in ["session/load", "session/resume"] {
@@ -218,7 +221,8 @@ pub fn figures() {
         let start = Instant::now();
         let lines = reload(&mut editor, &project, method);
         let took = start.elapsed();
-        let (after, most) = (proportional(editor.pid()), status(editor.pid(), "VmHWM:"));
+        let after = proportional(editor.pid());
+        let most = status(editor.pid(), "VmHWM:");
         println!(
             "{method} of 10,000 messages of 1 kB: {took:.0?}, {lines} lines; PSS {:.1} MiB before, {:.1} MiB after, RSS at most {:.1} MiB",
             mib(before),
@@ -313,7 +317,8 @@ fn large() {
         let before = status(editor.pid(), "VmHWM:");
         let start = Instant::now();
         let lines = reload(&mut editor, &project, method);
-        let (took, most) = (start.elapsed(), status(editor.pid(), "VmHWM:"));
+        let took = start.elapsed();
+        let most = status(editor.pid(), "VmHWM:");
         println!("  {method}: {took:.0?}, {lines} lines; RSS grew by {:.1} MiB at most", mib(most - before));
         drop(editor.finish());
     }
@@ -340,9 +345,9 @@ fn large() {
     println!("  deleting it: {:.1?}", start.elapsed());
 }
 
-/// What a hundred turns with a call each leave on the disk, against the text that is in them.
+/// Compares the disk usage of a hundred turns with a call each with the size of their text.
 fn growth() {
-    const TURNS: usize = 100;
+    const TURNS: u64 = 100;
     let lines: String = (0..40).map(|n| format!("line {n} of a file that is being read by somebody\n")).collect();
     let words = "the model says something about what it has read, at some length; ".repeat(20);
     let mut script = String::new();
@@ -355,22 +360,12 @@ fn growth() {
     project.provider(&model.base(), &json!({}));
     project.write("file.txt", &lines);
     let mut editor = agent(&project);
-    let say = |editor: &mut Editor, id: usize, method: &str, params: Value| {
-        editor.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
-        loop {
-            let line = editor.hear(Duration::from_secs(30)).unwrap();
-            let heard: Value = serde_json::from_str(&line).unwrap();
-            if heard["id"] == id && heard.get("method").is_none() {
-                return heard;
-            }
-        }
-    };
-    let opened = say(&mut editor, 1, "session/new", json!({ "cwd": project.cwd(), "mcpServers": [] }));
+    let opened = answered(&mut editor, 1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
     let session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
     for turn in 0..TURNS {
         let prompt =
             json!([{ "type": "text", "text": format!("Prompt {turn}: read the file again, and say what is in it.") }]);
-        say(&mut editor, 2 + turn, "session/prompt", json!({ "sessionId": session, "prompt": prompt }));
+        answered(&mut editor, 2 + turn, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
     }
     let data = project.path("~/.local/share/adjutant");
     let size = || -> u64 {

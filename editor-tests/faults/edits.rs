@@ -1,5 +1,4 @@
-//! What files go through that are edited and set back: processes that are killed, systems that refuse,
-//! users who work on at the same time.
+//! Faults while files are edited and restored: killed processes, refused system calls, users who edit at the same time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,11 +13,11 @@ use rustix::process::Signal;
 use serde_json::json;
 use tools::disk;
 
-use super::{Writer, room, tell};
-use crate::crowd::{count, four};
+use super::{Writer, memory_directory, tell};
+use crate::client::Client;
 use crate::model::{self, Model};
+use crate::parallel::{repetitions, run_in_parallel};
 use crate::project::Project;
-use crate::talk::Talk;
 
 /// Writes one of two contents over a file, again and again.
 pub(super) fn overwrite(dir: &Path) {
@@ -34,8 +33,8 @@ const LARGE: usize = 1 << 20;
 
 /// FW01: a megabyte is written over another one, and the writer is killed.
 pub(super) fn killed_edits() {
-    four(count(500, 120), |number| {
-        let dir = room();
+    run_in_parallel(repetitions(500, 120), |number| {
+        let dir = memory_directory();
         let path = dir.path().join("target");
         fs::write(&path, vec![b'a'; LARGE]).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
@@ -58,11 +57,11 @@ pub(super) fn killed_edits() {
     });
 }
 
-/// FW01 with the agent itself: killed while it edits, it finds out at the next start what it did.
+/// FW01 with the agent itself: killed while it edits, it completes its record at the next start.
 pub(super) fn killed_editors() {
     let old = "old words\n".repeat(40_000);
     let words = ["north", "south", "east", "west"].map(|way| format!("{way} words\n").repeat(40_000));
-    four(count(200, 40), |number| {
+    run_in_parallel(repetitions(200, 40), |number| {
         let edits = words.windows(2).map(|pair| (&pair[0][..5], &pair[1][..5]));
         let edits: String = [("old", "north")]
             .into_iter()
@@ -77,17 +76,17 @@ pub(super) fn killed_editors() {
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "edit": "allow" } }));
         project.write("f.txt", &old);
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        talk.prompt(2, &session, "Turn it around.");
-        while !talk.hear().to_string().contains("f.txt") {}
+        let mut client = Client::new(project.clone());
+        let session = client.open();
+        client.prompt(2, &session, "Turn it around.");
+        while !client.receive().to_string().contains("f.txt") {}
         let mut random = fastrand::Rng::with_seed(number as u64);
         thread::sleep(Duration::from_micros(random.u64(..400_000))); // the moment of the kill
-        talk.editor.signal(Signal::KILL);
-        talk.lost();
+        client.editor.signal(Signal::KILL);
+        client.lost();
         let found = fs::read_to_string(project.path("f.txt")).unwrap();
         assert!(found == old || words.contains(&found), "{number}: a mixture of {} bytes", found.len());
-        let mut again = Talk::new(project.clone());
+        let mut again = Client::new(project.clone());
         let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
         again.request(2, "session/load", &load);
         assert!(again.answer(2).0.get("result").is_some());
@@ -104,7 +103,7 @@ pub(super) fn killed_editors() {
 const CALLS: [&str; 5] = ["openat2", "create", "write", "fchmod", "rename"];
 const REASONS: [i32; 6] = [libc::EIO, libc::ENOSPC, libc::EACCES, libc::EDQUOT, libc::EROFS, libc::EMFILE];
 
-/// What the system's library calls an error: not every one has the same words.
+/// Returns the system library's text for an error number; the texts differ between systems.
 fn reason(errno: i32) -> String {
     let error = std::io::Error::from_raw_os_error(errno).to_string();
     error.split(" (os error").next().unwrap_or_default().to_owned()
@@ -137,15 +136,15 @@ pub(super) fn write_without(what: &str, dir: &Path) {
     }
 }
 
-/// FW02: every call of the system that a write needs fails in every way, and the disk is full after every
-/// so many bytes. The old file stays, and why is said.
+/// FW02: fails every system call of a write in every way, and fills the disk after every number of bytes. The old file is
+/// unchanged, and the reason is reported.
 pub(super) fn refused_writes() {
     let calls = CALLS.iter().flat_map(|call| REASONS.map(|errno| (format!("{call}-{errno}"), reason(errno))));
     let sizes = (0..40).map(|kib| (format!("size-{kib}"), reason(libc::EFBIG)));
     let cases: Vec<(String, String)> = calls.chain(sizes).collect();
-    four(cases.len(), |number| {
+    run_in_parallel(cases.len(), |number| {
         let (case, why) = &cases[number];
-        let dir = room();
+        let dir = memory_directory();
         let path = dir.path().join("target");
         fs::write(&path, "old words\n").unwrap();
         let mut command = Command::new("/bin/sh");
@@ -164,7 +163,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What a user does between a turn and its undo.
+/// Changes by a user between a turn and its undo.
 const USERS: [&str; 20] = [
     "true",
     "echo mine >> b.txt",
@@ -194,7 +193,8 @@ fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let path = entry.path();
+            let kind = entry.file_type().unwrap();
             let name = path.strip_prefix(root).unwrap().display().to_string();
             if !of_git && name == ".git" {
                 continue;
@@ -212,12 +212,13 @@ fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
     found
 }
 
-/// FW08: the agent has changed files, by edits or by a command; the user does something; the turn is
-/// undone. What is still as the agent left it is as it was before, all else is as the user left it, and
-/// the repository is untouched, byte by byte. The redo brings back exactly what the undo took.
-pub(super) fn undone_beside_a_user() {
-    four(USERS.len() * 2, |number| {
-        let (user, by_command) = (USERS[number / 2], number % 2 == 1);
+/// FW08: the agent has changed files, by edits or by a command; the user does something; the turn is undone. Files that
+/// are still as the agent left them are as before, all others are as the user left them, and the repository is unchanged,
+/// byte by byte. The redo restores exactly the undone changes.
+pub(super) fn undo_preserves_users_changes() {
+    run_in_parallel(USERS.len() * 2, |number| {
+        let user = USERS[number / 2];
+        let by_command = number % 2 == 1;
         let case = format!("{user}; changed by {}", if by_command { "a command" } else { "edits" });
         let calls = if by_command {
             let line = "sed -i s/old/new/ a.txt b.txt; mkdir n; echo new > n/new.txt; rm o.txt";
@@ -246,20 +247,23 @@ pub(super) fn undone_beside_a_user() {
         project.write(".gitignore", "*.log\nignored/\n");
         project.git();
         let before = tree(&project.cwd(), false);
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        talk.prompt(2, &session, "Renew it.");
-        assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
+        let mut client = Client::new(project.clone());
+        let session = client.open();
+        client.prompt(2, &session, "Renew it.");
+        assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
         let left = tree(&project.cwd(), false);
         assert_eq!(left.len(), before.len() + usize::from(!by_command), "{case}: {left:?}");
         project.shell(user);
-        let (users, repository) = (tree(&project.cwd(), false), tree(&project.path(".git"), true));
-        talk.prompt(3, &session, "/undo");
-        let said = talk.answer(3).1.iter().map(ToString::to_string).collect::<String>();
+        let users = tree(&project.cwd(), false);
+        let repository = tree(&project.path(".git"), true);
+        client.prompt(3, &session, "/undo");
+        let said = client.answer(3).1.iter().map(ToString::to_string).collect::<String>();
         let after = tree(&project.cwd(), false);
         let paths = before.keys().chain(left.keys()).chain(users.keys());
         for path in paths {
-            let (was, agents, now) = (before.get(path), left.get(path), users.get(path));
+            let was = before.get(path);
+            let agents = left.get(path);
+            let now = users.get(path);
             // No sandbox watches the command, so all that it changed is left, and named.
             let expected = if now == agents && !by_command { was } else { now };
             assert_eq!(after.get(path), expected, "{case}: {path}: {said}");
@@ -267,16 +271,16 @@ pub(super) fn undone_beside_a_user() {
             assert!(!conflict || said.contains(&format!("`{path}`")), "{case}: {path} is not named: {said}");
         }
         assert_eq!(after.keys().filter(|path| !users.contains_key(*path) && !before.contains_key(*path)).count(), 0);
-        talk.prompt(4, &session, "/redo");
-        talk.answer(4);
+        client.prompt(4, &session, "/redo");
+        client.answer(4);
         assert_eq!(tree(&project.cwd(), false), users, "{case}: the redo");
         assert_eq!(tree(&project.path(".git"), true), repository, "{case}: the repository");
-        talk.leave();
+        client.leave();
         assert_eq!(model.problems(), Vec::<String>::new());
     });
 }
 
-/// How many files an undo sets back that is killed.
+/// Number of files that the killed undo restores.
 const FILES: usize = 50;
 
 fn revert(project: &Project, more: &[&str]) -> Command {
@@ -293,9 +297,10 @@ fn words(output: &Output) -> String {
 /// FW10: an undo of fifty files is killed. Each file is old or new; the undo can be finished, or taken
 /// back.
 pub(super) fn killed_undos() {
-    let kills = count(200, 48);
-    let (halves, unfinished) = (std::sync::atomic::AtomicUsize::new(0), std::sync::atomic::AtomicUsize::new(0));
-    four(4, |part| {
+    let kills = repetitions(200, 48);
+    let halves = std::sync::atomic::AtomicUsize::new(0);
+    let unfinished = std::sync::atomic::AtomicUsize::new(0);
+    run_in_parallel(4, |part| {
         let files = (1..=FILES).map(|n| format!(" f{n}.txt")).collect::<String>();
         let call = json!({ "command": format!("sed -i s/old/new/{files}") });
         let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
@@ -312,11 +317,11 @@ pub(super) fn killed_undos() {
         };
         let sizes: Vec<u64> =
             (1..=FILES).map(|n| fs::metadata(project.path(&format!("f{n}.txt"))).unwrap().len()).collect();
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        talk.prompt(2, &session, "Renew it.");
-        assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
-        talk.leave();
+        let mut client = Client::new(project.clone());
+        let session = client.open();
+        client.prompt(2, &session, "Renew it.");
+        assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
+        client.leave();
         assert_eq!(all("new"), FILES);
         let mut random = fastrand::Rng::with_seed(part as u64);
         for kill in 0..kills / 4 {
@@ -337,7 +342,8 @@ pub(super) fn killed_undos() {
                 let text = fs::read_to_string(project.path(&format!("f{n}.txt"))).unwrap();
                 assert_eq!(text.len() as u64, *size, "{part}, {kill}: f{n}.txt is not whole");
             }
-            let (old, new) = (all("old"), all("new"));
+            let old = all("old");
+            let new = all("new");
             assert_eq!(old + new, FILES);
             halves.fetch_add(usize::from(old > 0 && new > 0), std::sync::atomic::Ordering::Relaxed);
             let taken_back = kill % 2 == 1 && old > 0;

@@ -1,4 +1,4 @@
-//! How the agent ends: signals in every state, and outputs that nobody reads any more.
+//! Ends of the agent's process: signals in every state, and closed outputs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::crowd::four;
-use crate::editor::{FAREWELL, PATIENCE};
+use crate::client::Client;
+use crate::editor::{EXIT_TIMEOUT, RESPONSE_TIMEOUT};
 use crate::model::{self, Model};
+use crate::parallel::run_in_parallel;
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// What an agent may be doing.
+/// A state of the agent at the moment of the signal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum State {
     Idle,
@@ -29,7 +29,7 @@ pub(super) const STATES: [State; 4] = [State::Idle, State::InATurn, State::Askin
 
 /// An agent in a state.
 pub(super) struct Stage {
-    pub(super) talk: Talk,
+    pub(super) client: Client,
     pub(super) project: Arc<Project>,
     pub(super) session: String,
     _model: Model,
@@ -45,27 +45,27 @@ impl Stage {
         let model = Model::start(model::script(script).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
+        let mut client = Client::new(project.clone());
+        let session = client.open();
         match state {
             State::Idle => {}
             State::InATurn => {
-                talk.prompt(2, &session, "Tell me a story.");
-                while talk.hear()["params"]["update"]["content"]["text"] != "Once" {}
+                client.prompt(2, &session, "Tell me a story.");
+                while client.receive()["params"]["update"]["content"]["text"] != "Once" {}
             }
             State::Asking => {
-                talk.prompt(2, &session, "Remove it.");
-                while talk.hear()["method"] != "session/request_permission" {}
+                client.prompt(2, &session, "Remove it.");
+                while client.receive()["method"] != "session/request_permission" {}
             }
             State::Loading => {
                 let cwd = project.cwd();
-                talk.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+                client.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
             }
         }
-        Self { talk, project, session, _model: model }
+        Self { client, project, session, _model: model }
     }
 
-    /// Nothing runs any more, and nobody is kept out of the session.
+    /// Whether no process runs any more, and the session is not locked.
     pub(super) fn is_left_clean(&self) -> bool {
         let lock = self.project.path("~/.local/share/adjutant/sessions").join(format!("{}.lock", self.session));
         self.project.leftovers().is_empty() && !lock.exists()
@@ -76,20 +76,20 @@ impl Stage {
 pub(super) fn signals() {
     const SIGNALS: [(Signal, i32); 4] =
         [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130), (Signal::PIPE, 0)];
-    four(SIGNALS.len() * STATES.len() * 5, |number| {
+    run_in_parallel(SIGNALS.len() * STATES.len() * 5, |number| {
         let (signal, code) = SIGNALS[number % 4];
         let state = STATES[number / 4 % 4];
         let mut stage = Stage::new(state);
-        stage.talk.editor.signal(signal);
+        stage.client.editor.signal(signal);
         if signal == Signal::PIPE {
-            // Ignored: whoever closes a pipe is told by the write that fails.
-            stage.talk.request(9, "session/list", &json!({}));
-            assert!(stage.talk.answer(9).0.get("result").is_some(), "{state:?}");
+            // Ignored: a closed pipe shows in the write that fails.
+            stage.client.request(9, "session/list", &json!({}));
+            assert!(stage.client.answer(9).0.get("result").is_some(), "{state:?}");
         } else {
             // The input stays open: it is the signal that ends it.
-            assert!(stage.talk.editor.ends_by_itself(FAREWELL), "{signal:?}, {state:?}: it stays");
+            assert!(stage.client.editor.exits_within(EXIT_TIMEOUT), "{signal:?}, {state:?}: it stays");
         }
-        let gone = stage.talk.editor.finish();
+        let gone = stage.client.editor.finish();
         assert_eq!(gone.problems(code), Vec::<String>::new(), "{signal:?}, {state:?}");
         assert!(stage.is_left_clean(), "{signal:?}, {state:?}: {:?}", stage.project.leftovers());
     });
@@ -135,10 +135,9 @@ impl Bare {
     }
 }
 
-/// FC03: nobody reads the one output any more, or the other. The agent ends, or works on, and never
-/// panics.
+/// FC03: closes one output or the other. The agent ends, or works on, and never panics.
 pub(super) fn closed_outputs() {
-    four(20, |number| {
+    run_in_parallel(20, |number| {
         let flood = format!("text: Once\n{}", "text: and upon a time, and again, and on\n".repeat(400));
         let model = Model::start(model::script(&format!("{flood}---\ntext: Well.\n")).unwrap());
         let project = Project::new();
@@ -161,23 +160,24 @@ pub(super) fn closed_outputs() {
             }
             let Bare { mut child, lines } = agent;
             drop(lines);
-            // Something is to be said to nobody.
+            // The answer has no reader.
             let line = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/list", "params": {} });
             writeln!(child.stdin.as_mut().unwrap(), "{line}").ok();
-            let (start, pid) = (Instant::now(), Pid::from_child(&child));
+            let start = Instant::now();
+            let pid = Pid::from_child(&child);
             let (leave, left) = channel();
             thread::spawn(move || {
                 // Its input stays open for as long as it lives.
                 let _input = child.stdin.take();
                 leave.send(child.wait()).ok();
             });
-            let status = left.recv_timeout(PATIENCE);
+            let status = left.recv_timeout(RESPONSE_TIMEOUT);
             if status.is_err() {
                 kill_process(pid, Signal::KILL).ok();
             }
             let status = status.expect("it stays, though nobody hears it").unwrap();
-            assert!(start.elapsed() < FAREWELL + Duration::from_secs(1), "{:?}", start.elapsed());
-            let text = said.recv_timeout(PATIENCE).unwrap();
+            assert!(start.elapsed() < EXIT_TIMEOUT + Duration::from_secs(1), "{:?}", start.elapsed());
+            let text = said.recv_timeout(RESPONSE_TIMEOUT).unwrap();
             assert!(!text.contains("panicked"), "{status}: {text}");
             assert!(status.code().is_some(), "{status}");
         } else {
@@ -188,7 +188,7 @@ pub(super) fn closed_outputs() {
             let (say, gone) = channel();
             let pid = Pid::from_child(&agent.child);
             thread::spawn(move || say.send(agent.child.wait()).ok());
-            let status = gone.recv_timeout(PATIENCE);
+            let status = gone.recv_timeout(RESPONSE_TIMEOUT);
             if status.is_err() {
                 kill_process(pid, Signal::KILL).ok();
             }

@@ -1,6 +1,6 @@
-//! Answers without end, or of an absurd size, on every wire: words, arguments, calls, one line, headers, the words of an
-//! error, a packed body. Whatever comes, the prompt is answered once, what is resident stays within bounds, and the
-//! next prompt works.
+//! Answers without end, or of an absurd size, on every wire format: text, arguments, calls, one line, headers, the
+//! text of an error, a compressed body. In each case the prompt is answered once, the resident memory stays within
+//! bounds, and the next prompt works.
 //!
 //! Plain `cargo test` tries each with one wire; `ADJUTANT_FAULTS=all` with all four.
 
@@ -15,13 +15,13 @@ use flate2::write::GzEncoder;
 use serde_json::json;
 
 use super::offsets::{RESIDENT, WIRES, Wire};
-use crate::crowd::{count, four};
+use crate::client::Client;
 use crate::editor::Editor;
-use crate::loopback::hear;
+use crate::loopback::read_request;
+use crate::parallel::{repetitions, run_in_parallel};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// What comes.
+/// The oversized part of the provider's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flood {
     Words,
@@ -49,16 +49,16 @@ const FLOODS: [Flood; 8] = [
     Flood::Comments,
 ];
 
-/// So much is sent at most: far more than may be kept.
+/// The largest number of bytes sent: far more than may be buffered.
 const MOST: usize = 256 << 20;
 
 pub fn floods() {
     let mut rounds: Vec<(Wire, Flood)> = Vec::new();
     for (at, flood) in FLOODS.into_iter().enumerate() {
-        rounds.extend(WIRES.into_iter().cycle().skip(at).take(count(WIRES.len(), 1)).map(|wire| (wire, flood)));
+        rounds.extend(WIRES.into_iter().cycle().skip(at).take(repetitions(WIRES.len(), 1)).map(|wire| (wire, flood)));
     }
     let wrong = Mutex::new(Vec::new());
-    four(rounds.len(), |number| {
+    run_in_parallel(rounds.len(), |number| {
         let (wire, flood) = rounds[number];
         if let Err(why) = round(wire, flood) {
             wrong.lock().unwrap().push(format!("{wire:?}, {flood:?}: {why}"));
@@ -78,30 +78,30 @@ fn round(wire: Wire, flood: Flood) -> Result<(), String> {
     project.settings(&json!({ "model": "own/m", "permission": { "*": "allow" },
         "provider": { "own": { "npm": npm, "options": options, "models": models } } }));
     let editor = Editor::start(&project);
-    let mut talk = Talk::of(project, editor);
-    let session = talk.open();
+    let mut client = Client::of(project, editor);
+    let session = client.open();
     for (id, words) in [(2, "FLOOD"), (3, "And now?")] {
-        talk.prompt(id, &session, words);
-        let (answer, _) = talk.answer(id);
+        client.prompt(id, &session, words);
+        let (answer, _) = client.answer(id);
         if words != "FLOOD" && answer["result"]["stopReason"] != "end_turn" {
             return Err(format!("the next prompt: {answer}"));
         }
     }
-    let most = most_resident(talk.editor.pid());
-    talk.leave();
-    // What was resident is the figure this is about.
+    let most = most_resident(client.editor.pid());
+    client.leave();
+    // The resident memory is the measured figure.
     eprintln!("{wire:?}, {flood:?}: {} MiB", most >> 10);
     if most > RESIDENT { Err(format!("{most} kB were resident")) } else { Ok(()) }
 }
 
 /// The most that was ever resident, in kB.
 fn most_resident(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(crate::marathon::proc(pid, "status")).unwrap_or_default();
+    let status = std::fs::read_to_string(crate::long_run::proc(pid, "status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
     line.unwrap_or(u64::MAX)
 }
 
-/// A provider that floods whoever says so.
+/// A provider that floods clients on request.
 struct Server {
     base: String,
     listener: Arc<TcpListener>,
@@ -113,7 +113,8 @@ impl Server {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
         let base = format!("http://{}", listener.local_addr().unwrap());
         let stopped = Arc::new(AtomicBool::new(false));
-        let (accepting, over) = (listener.clone(), stopped.clone());
+        let accepting = listener.clone();
+        let over = stopped.clone();
         let flooded = Arc::new(AtomicBool::new(false));
         thread::spawn(move || {
             for stream in accepting.incoming().flatten() {
@@ -121,7 +122,7 @@ impl Server {
                     return;
                 }
                 let flooded = flooded.clone();
-                // A client that hangs up has done what it should.
+                // A client that hangs up has reacted correctly.
                 thread::spawn(move || answer(wire, flood, &stream, &flooded).ok());
             }
         });
@@ -136,9 +137,9 @@ impl Drop for Server {
     }
 }
 
-/// Floods the first who asks for it; whoever tries again has an answer.
+/// Floods the first request for it; a retry gets an answer.
 fn answer(wire: Wire, flood: Flood, mut stream: &TcpStream, flooded: &AtomicBool) -> std::io::Result<()> {
-    let Some(request) = hear(stream) else { return Ok(()) };
+    let Some(request) = read_request(stream) else { return Ok(()) };
     if !request.head[0].starts_with("POST ") {
         return write!(stream, "HTTP/1.1 404 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
     }
@@ -199,7 +200,7 @@ fn answer(wire: Wire, flood: Flood, mut stream: &TcpStream, flooded: &AtomicBool
     }
 }
 
-/// What stands before the event with these words, and then that event again and again.
+/// Writes the events before the one with this text, then repeats that event.
 fn repeated(mut stream: &TcpStream, events: &[String], words: &str) -> std::io::Result<()> {
     let at = events.iter().position(|event| event.contains(words)).unwrap();
     stream.write_all(events[..at].concat().as_bytes())?;

@@ -1,4 +1,4 @@
-//! Much of everything, and little room: long sessions, long outputs, small disks, loose permissions.
+//! Large inputs and small resources: long sessions, long outputs, small disks, loose permissions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +11,13 @@ use base::id::SessionId;
 use serde_json::{Value, json};
 use store::Store;
 
-use super::{Writer, acknowledged, append, block_on, keep, kept, room, tell};
-use crate::crowd::four;
+use super::{Writer, acknowledged, append, block_on, keep, memory_directory, stored_count, tell};
+use crate::client::Client;
 use crate::editor::Editor;
-use crate::marathon::proc;
+use crate::long_run::proc;
 use crate::model::{self, Model};
+use crate::parallel::run_in_parallel;
 use crate::project::Project;
-use crate::talk::Talk;
 
 /// Appends messages, and from the n-th flush on every flush fails.
 pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after: usize) {
@@ -31,21 +31,21 @@ pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after:
     }
 }
 
-/// FD05: from the n-th on every flush fails. Nothing is said to be safe that is not, the process lives, and
-/// what was safe before is there.
+/// FD05: fails every flush from the n-th on. Nothing is reported as safe that is not, the process lives, and earlier data
+/// is intact.
 pub(super) fn failing_flushes() {
-    four(40, |after| {
-        let dir = room();
+    run_in_parallel(40, |after| {
+        let dir = memory_directory();
         let mut writer = Writer::start(&format!("flushless-{after}"), "ses_00000001", dir.path());
         let text = writer.rest();
         let safe = acknowledged(&text);
         assert_eq!(safe, after.checked_sub(1), "after {after} flushes: {text}");
         assert_eq!(text.lines().filter(|line| line.starts_with("lost ")).count(), 6, "{text}");
-        assert!(kept(dir.path(), "ses_00000001") >= after, "after {after} flushes: {text}");
+        assert!(stored_count(dir.path(), "ses_00000001") >= after, "after {after} flushes: {text}");
     });
 }
 
-/// Fills a small disk with a session, then makes room, and looks at what is there.
+/// Fills a small disk with a session, then frees space, and loads the session.
 pub(super) async fn fill_disk(store: &Store, id: &SessionId, dir: &Path) {
     fs::write(dir.join("filler"), vec![0_u8; 160 << 10]).unwrap();
     append(store, id, 60).await;
@@ -55,15 +55,14 @@ pub(super) async fn fill_disk(store: &Store, id: &SessionId, dir: &Path) {
         Err(e) => tell(&format!("not recovered: {e}")),
     }
     store.stop().await;
-    // Nobody outside sees this disk.
+    // This disk is not visible to other processes.
     let stored = Store::start(dir).load(id).await.unwrap();
     tell(&format!("kept {} {:?}", stored.messages.len(), stored.damage));
 }
 
-/// FD06, the real one: a disk of 448 KiB in memory is filled. (In 64 KiB there would be no room for the
-/// empty databases.)
+/// FD06: fills a real disk, of 448 KiB in memory. (64 KiB would be too small for the empty databases.)
 pub(super) fn small_disk() {
-    let dir = room();
+    let dir = memory_directory();
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs -o size=448k none \"$1\" && exec \"$0\"";
     command.args(["-Urm", "/bin/sh", "-c", script]).arg(std::env::current_exe().unwrap()).arg(dir.path());
@@ -101,15 +100,15 @@ pub(super) fn much_output() {
         let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        let before = most(talk.editor.pid());
+        let mut client = Client::new(project.clone());
+        let session = client.open();
+        let before = most(client.editor.pid());
         let start = Instant::now();
-        talk.prompt(2, &session, "Print it.");
-        let (answer, updates) = talk.answer(2);
+        client.prompt(2, &session, "Print it.");
+        let (answer, updates) = client.answer(2);
         let took = start.elapsed();
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{what}: {answer}");
-        let grown = most(talk.editor.pid()).saturating_sub(before) >> 20;
+        let grown = most(client.editor.pid()).saturating_sub(before) >> 20;
         assert!(grown <= 64, "{what}: grown by {grown} MiB");
         let news = updates.iter().filter(|update| update["sessionUpdate"] == "tool_call_update").count();
         let most_news = 8 + usize::try_from(took.as_millis()).unwrap() / 50;
@@ -118,13 +117,13 @@ pub(super) fn much_output() {
         assert!(news as u64 >= 3 * took.as_secs(), "{what}: {news} updates in {took:?}");
         let done = updates.iter().rfind(|update| update["status"] == "completed").unwrap();
         let shown = done["content"][0]["content"]["text"].as_str().unwrap();
-        // All of it was heard, and little of it is shown; where the rest is, and how much that is, is said.
+        // All output was read, and little of it is shown, with the path and the size of the rest.
         assert!(shown.len() < 200_000, "{what}: {} bytes are shown", shown.len());
         assert!(shown.contains("truncated") || shown.contains("left out"), "{what}: {shown}");
         let filed =
             fs::read_dir(project.path("~/.local/share/adjutant/tool-output")).unwrap().flatten().next().unwrap();
         assert!(filed.metadata().unwrap().len() >= 1 << 20, "{what}");
-        talk.leave();
+        client.leave();
         assert_eq!(model.problems(), Vec::<String>::new());
     }
 }
@@ -136,7 +135,7 @@ fn most(pid: i32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
 }
 
-/// FD16: whatever the umask, and whatever was there before, nobody else can read anything.
+/// FD16: no other user can read anything, whatever the umask and whatever was there before.
 pub(super) fn owners_alone() {
     for case in ["umask 000", "umask 022", "loose before"] {
         let script = "call read {\"filePath\":\"a.txt\"}\n---\ncall bash {\"command\":\"seq 100000; touch made\"}\n---\ntext: Done.\n---\ntext: Again.\n";
@@ -152,25 +151,25 @@ pub(super) fn owners_alone() {
             assert!(login.output().unwrap().status.success());
         };
         login();
-        let start = || Talk::of(project.clone(), Editor::start_through(&project, &format!("umask {umask}")));
-        let mut talk = start();
-        let session = talk.open();
-        talk.prompt(2, &session, "Do it.");
-        assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
+        let start = || Client::of(project.clone(), Editor::start_through(&project, &format!("umask {umask}")));
+        let mut client = start();
+        let session = client.open();
+        client.prompt(2, &session, "Do it.");
+        assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
         let data = project.path("~/.local/share/adjutant");
         let mut warned = true;
         if case == "loose before" {
-            talk.leave();
+            client.leave();
             each(&data, &mut |path, is_dir| {
                 fs::set_permissions(path, fs::Permissions::from_mode(if is_dir { 0o755 } else { 0o644 })).unwrap();
             });
             login();
-            talk = start();
+            client = start();
             let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
-            talk.request(2, "session/load", &load);
-            assert!(talk.answer(2).0.get("result").is_some());
-            talk.prompt(3, &session, "Again.");
-            talk.answer(3);
+            client.request(2, "session/load", &load);
+            assert!(client.answer(2).0.get("result").is_some());
+            client.prompt(3, &session, "Again.");
+            client.answer(3);
             let logs = fs::read_dir(project.path("~/.local/state/adjutant/log")).into_iter().flatten().flatten();
             warned =
                 logs.flat_map(|log| fs::read_to_string(log.path())).any(|log| log.contains("could be read by others"));
@@ -180,7 +179,7 @@ pub(super) fn owners_alone() {
         each(&data, &mut |path, is_dir| {
             let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
             let wanted = if is_dir { 0o700 } else { 0o600 };
-            // What lies below a directory of the owner's alone is out of reach, whatever its mode.
+            // Files below a private directory are out of reach, whatever their mode.
             let reachable = path
                 .ancestors()
                 .skip(1)
@@ -192,7 +191,7 @@ pub(super) fn owners_alone() {
             seen += 1;
         });
         assert!(seen > 8, "{case}: {seen}");
-        talk.leave();
+        client.leave();
     }
 }
 
@@ -215,29 +214,29 @@ pub(super) fn long_session() {
     let data = project.path("~/.local/share/adjutant");
     let id = SessionId::new("ses_00000001");
     crate::history::long(&data, &project.cwd(), &id, 10_000, 20_000);
-    let mut talk = Talk::new(project.clone());
-    talk.open();
-    let before = most(talk.editor.pid());
-    let load = |method: &str, number: u64, talk: &mut Talk| {
+    let mut client = Client::new(project.clone());
+    client.open();
+    let before = most(client.editor.pid());
+    let load = |method: &str, number: u64, client: &mut Client| {
         let params = json!({ "sessionId": id.as_str(), "cwd": project.cwd(), "mcpServers": [] });
-        talk.request(number, method, &params);
+        client.request(number, method, &params);
         let mut calls = 0;
         loop {
-            let heard = talk.hear();
-            calls += usize::from(heard["params"]["update"]["sessionUpdate"] == "tool_call");
-            if heard["id"] == number {
-                assert!(heard.get("result").is_some(), "{heard}");
+            let received = client.receive();
+            calls += usize::from(received["params"]["update"]["sessionUpdate"] == "tool_call");
+            if received["id"] == number {
+                assert!(received.get("result").is_some(), "{received}");
                 return calls;
             }
         }
     };
-    assert_eq!(load("session/resume", 2, &mut talk), 0);
-    let resumed = most(talk.editor.pid()).saturating_sub(before) >> 20;
+    assert_eq!(load("session/resume", 2, &mut client), 0);
+    let resumed = most(client.editor.pid()).saturating_sub(before) >> 20;
     assert!(resumed <= 100, "resumed: grown by {resumed} MiB");
-    assert_eq!(load("session/load", 3, &mut talk), 4_999);
-    let loaded = most(talk.editor.pid()).saturating_sub(before) >> 20;
+    assert_eq!(load("session/load", 3, &mut client), 4_999);
+    let loaded = most(client.editor.pid()).saturating_sub(before) >> 20;
     assert!(loaded <= 100, "loaded: grown by {loaded} MiB");
-    talk.leave();
+    client.leave();
     // A list needs none of it.
     let file = data.join("sessions").join(format!("{id}.db"));
     fs::rename(&file, data.join("elsewhere")).unwrap();

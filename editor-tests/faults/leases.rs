@@ -1,5 +1,5 @@
-//! Sessions in a database: owners that are killed, or stopped for so long that somebody else took their session, and
-//! a database that is restarted. `ADJUTANT_LEASES=n` kills n owners.
+//! Sessions in a database: owners that are killed, or stopped for so long that another process takes their
+//! session, and a database that is restarted. `ADJUTANT_LEASES=n` kills n owners.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use store::{Error, Store, StoredSession};
 
-use super::{Writer, acknowledged, block_on, keep, said};
-use crate::crowd::four;
+use super::{Writer, acknowledged, block_on, keep, stored_message};
+use crate::client::Client;
 use crate::database::Database;
 use crate::model::{self, Model};
+use crate::parallel::run_in_parallel;
 use crate::project::Project;
-use crate::talk::Talk;
 
 /// The store at an address, or in a directory.
 pub fn store(place: &str) -> Store {
@@ -33,7 +33,7 @@ pub fn store(place: &str) -> Store {
 
 const ID: &str = "ses_00000001";
 
-/// Opens a session as soon as its former owner's lease has run out; none where nothing was said in it.
+/// Opens a session as soon as its former owner's lease has expired; `None` if it has no messages.
 async fn taken_over(store: &Store) -> Option<StoredSession> {
     let start = Instant::now();
     loop {
@@ -48,13 +48,13 @@ async fn taken_over(store: &Store) -> Option<StoredSession> {
     }
 }
 
-/// How many messages there are, each whole and in its place; the last one may be without its part, which nobody was
-/// told is safe.
+/// Returns the number of messages, each whole and in its place. The last one may lack its part, which was not reported
+/// as safe.
 fn whole(stored: Option<StoredSession>) -> usize {
     let mut messages = stored.map(|stored| stored.messages).unwrap_or_default();
     messages.pop_if(|last| last.parts.is_empty());
     for (number, message) in messages.iter().enumerate() {
-        assert_eq!(*message, said(number));
+        assert_eq!(*message, stored_message(number));
     }
     messages.len()
 }
@@ -65,7 +65,7 @@ pub fn killed_owners() {
     let Some(database) = Database::get() else { return };
     let kills = std::env::var("ADJUTANT_LEASES").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
     let longest = AtomicU64::new(0);
-    four(AT_ONCE, |number| {
+    run_in_parallel(AT_ONCE, |number| {
         let url = database.fresh(1);
         let mut random = fastrand::Rng::with_seed(number as u64);
         let mut safe = 0;
@@ -78,7 +78,7 @@ pub fn killed_owners() {
             let kept = whole(block_on(async {
                 let store = store(&url);
                 let stored = taken_over(&store).await;
-                // The lease of a second, and what is allowed beyond it.
+                // The lease of a second, and the tolerance beyond it.
                 longest.fetch_max(start.elapsed().as_millis() as u64, Ordering::Relaxed);
                 store.stop().await;
                 stored
@@ -92,7 +92,7 @@ pub fn killed_owners() {
     assert!(longest < 1_000 + 2_000, "{longest}");
 }
 
-/// What it writes when it goes on is refused, and nobody was told that it was safe.
+/// Stops an owner until its lease has expired: later writes are refused and were not reported as safe.
 pub fn stopped_owner() {
     let Some(database) = Database::get() else { return };
     let url = database.fresh(1);
@@ -125,7 +125,7 @@ pub fn stopped_owner() {
     assert_eq!(stored.messages, expected);
 }
 
-/// The turn goes on, its user is told once, and all of it is there afterwards.
+/// Restarts the database in a turn: the turn goes on, the user gets one notice, and everything is stored afterwards.
 pub fn restarted() {
     let Ok(database) = Database::start() else { return };
     let call = |n: u32| format!("call bash {}\n", json!({ "command": format!("echo {n}") }));
@@ -134,12 +134,12 @@ pub fn restarted() {
     let project = Arc::new(Project::new());
     let store = json!({ "store": { "url": database.fresh(15) }, "permission": { "bash": "allow" } });
     project.provider(&model.base(), &store);
-    let mut talk = Talk::new(project.clone());
-    let session = talk.open();
-    talk.prompt(2, &session, "Count.");
-    while talk.hear()["params"]["update"]["content"]["text"] != "First." {}
+    let mut client = Client::new(project.clone());
+    let session = client.open();
+    client.prompt(2, &session, "Count.");
+    while client.receive()["params"]["update"]["content"]["text"] != "First." {}
     database.control(&["stop", "-m", "immediate"]);
-    let (ended, updates) = talk.answer(2);
+    let (ended, updates) = client.answer(2);
     assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
     let told = updates.iter().filter(|update| update.to_string().contains("not being saved")).count();
     assert!(told <= 1, "{updates:?}");
@@ -147,7 +147,7 @@ pub fn restarted() {
     let cwd = project.cwd();
     let start = Instant::now();
     // In another process, which asks for it.
-    let mut other = Talk::new(project);
+    let mut other = Client::new(project);
     let mut id = 2;
     let updates = loop {
         other.request(id, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
@@ -163,6 +163,6 @@ pub fn restarted() {
     for words in ["First.", "Second.", "Third."] {
         assert!(updates.iter().any(|update| update["content"]["text"] == words), "{updates:?}");
     }
-    talk.leave();
+    client.leave();
     other.leave();
 }

@@ -1,6 +1,6 @@
-//! What a provider sends breaks off, stops, is damaged or is said twice, at any byte of an answer with words
-//! and two calls, on every wire. Whatever it is, the prompt is answered once, no call is run with half of its
-//! arguments, none is run twice, and the next prompt works.
+//! Breaks off, stops, damages or repeats a provider's answer at any byte, on every wire format; the answer has text and
+//! two calls. In each case the prompt is answered once, no call is run with half of its arguments, none is run twice, and
+//! the next prompt works.
 //!
 //! Plain `cargo test` tries some bytes; `ADJUTANT_OFFSETS=n` every n-th one.
 
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::crowd::{count, four};
-use crate::editor::{Editor, PATIENCE};
-use crate::laws::Laws;
-use crate::loopback::hear;
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
+use crate::invariants::Invariants;
+use crate::loopback::read_request;
+use crate::parallel::{repetitions, run_in_parallel};
 use crate::project::Project;
 
-/// How many sessions are at it at the same time: most of them wait until they ask again.
+/// Number of concurrent sessions; most of them wait for a retry.
 const AT_ONCE: usize = 96;
 
-/// How long a prompt may take: an attempt that fails, the wait before the next one, and a busy machine.
+/// The longest duration of a prompt: a failed attempt, the wait before the next one, and a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// The most that may be resident, in kB.
@@ -40,7 +40,7 @@ pub enum Wire {
 
 pub const WIRES: [Wire; 4] = [Wire::Chat, Wire::Messages, Wire::Responses, Wire::Gemini];
 
-/// What happens at a byte.
+/// The fault at a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// The connection is closed.
@@ -59,16 +59,17 @@ const FAULTS: [Fault; 5] = [Fault::Cut, Fault::Stall, Fault::Byte, Fault::Twice,
 
 pub fn offsets() {
     let number = std::env::var("ADJUTANT_OFFSETS").ok().and_then(|text| text.parse::<usize>().ok());
-    let step = number.unwrap_or(count(31, 211)).max(1);
+    let step = number.unwrap_or(repetitions(31, 211)).max(1);
     let wrong = Mutex::new(Vec::new());
     let tried = Mutex::new(0);
-    four(WIRES.len(), |at| {
+    run_in_parallel(WIRES.len(), |at| {
         let cases = WIRES[at].cases(step);
         *tried.lock().unwrap() += cases.len();
         let found = Run::new(WIRES[at], cases).run();
         wrong.lock().unwrap().extend(found);
     });
-    let (wrong, tried) = (wrong.into_inner().unwrap(), tried.into_inner().unwrap());
+    let wrong = wrong.into_inner().unwrap();
+    let tried = tried.into_inner().unwrap();
     eprintln!("{tried} faults tried, {} wrong", wrong.len());
     assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -206,7 +207,7 @@ impl Wire {
         cases
     }
 
-    /// The name of its folder on the server, and what is said in the settings.
+    /// Returns the name of its folder on the server, and the provider's settings.
     pub fn settings(self, base: &str) -> (&'static str, String) {
         match self {
             Self::Chat => ("@ai-sdk/openai-compatible", format!("{base}/v1")),
@@ -239,7 +240,7 @@ impl Wire {
         }
     }
 
-    /// Whether a request brings results of calls.
+    /// Whether a request contains results of calls.
     fn has_results(self, body: &str) -> bool {
         body.contains(match self {
             Self::Chat => "\"role\":\"tool\"",
@@ -262,14 +263,17 @@ impl Server {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
         let base = format!("http://{}", listener.local_addr().unwrap());
         let stopped = Arc::new(AtomicBool::new(false));
-        let (accepting, over) = (listener.clone(), stopped.clone());
-        let (cases, asked) = (Arc::new(cases), Arc::new(Mutex::new(HashMap::new())));
+        let accepting = listener.clone();
+        let over = stopped.clone();
+        let cases = Arc::new(cases);
+        let asked = Arc::new(Mutex::new(HashMap::new()));
         thread::spawn(move || {
             for stream in accepting.incoming().flatten() {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
-                let (cases, asked) = (cases.clone(), asked.clone());
+                let cases = cases.clone();
+                let asked = asked.clone();
                 // A client that hangs up is none of our business.
                 thread::spawn(move || answer(wire, &stream, &cases, &asked).ok());
             }
@@ -291,7 +295,7 @@ fn answer(
     cases: &[(Fault, usize)],
     asked: &Mutex<HashMap<usize, usize>>,
 ) -> std::io::Result<()> {
-    let Some(request) = hear(stream) else { return Ok(()) };
+    let Some(request) = read_request(stream) else { return Ok(()) };
     stream.set_nodelay(true)?;
     if !request.head[0].starts_with("POST ") {
         return write!(stream, "HTTP/1.1 404 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
@@ -302,12 +306,13 @@ fn answer(
         let at = request.body.rfind(word)? + word.len();
         request.body.get(at..at + 5)?.parse::<usize>().ok()
     };
-    let case = named("CASE-").filter(|_| tools && named("NEXT-").is_none() && !wire.has_results(&request.body));
+    let is_first_step = tools && named("NEXT-").is_none() && !wire.has_results(&request.body);
+    let case = if is_first_step { named("CASE-") } else { None };
     write!(
         stream,
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
     )?;
-    let mut say = |bytes: &[u8]| -> std::io::Result<()> {
+    let mut write_chunk = |bytes: &[u8]| -> std::io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -316,7 +321,7 @@ fn answer(
         stream.write_all(b"\r\n")
     };
     let Some(number) = case else {
-        say(wire.events("Done.", &[]).concat().as_bytes())?;
+        write_chunk(wire.events("Done.", &[]).concat().as_bytes())?;
         return stream.write_all(b"0\r\n\r\n");
     };
     let events = wire.answer(number);
@@ -330,11 +335,11 @@ fn answer(
     match cases[number] {
         _ if !first => {}
         (Fault::Cut, at) => {
-            say(&bytes[..at])?;
+            write_chunk(&bytes[..at])?;
             return stream.shutdown(Shutdown::Both);
         }
         (Fault::Stall, at) => {
-            say(&bytes[..at])?;
+            write_chunk(&bytes[..at])?;
             stream.set_read_timeout(Some(BOUND))?;
             return stream.read(&mut [0]).map(drop);
         }
@@ -350,11 +355,11 @@ fn answer(
             bytes.splice(start..start, event);
         }
     }
-    say(&bytes)?;
+    write_chunk(&bytes)?;
     stream.write_all(b"0\r\n\r\n")
 }
 
-/// What a request was for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Open(usize),
@@ -368,7 +373,7 @@ struct Run {
     cases: Vec<(Fault, usize)>,
     project: Project,
     editor: Editor,
-    laws: Laws,
+    invariants: Invariants,
     _server: Server,
     next: u64,
     waiting: BTreeMap<u64, (Asked, Instant)>,
@@ -385,14 +390,26 @@ impl Run {
         let models = json!({ "m": { "name": "M", "limit": { "context": 100_000, "output": 8_000 } } });
         project.settings(&json!({ "model": "own/m", "permission": { "bash": "allow", "edit": "allow" },
             "provider": { "own": { "npm": npm, "options": options, "models": models } } }));
-        let (editor, laws) = (Editor::start(&project), Laws::default());
+        let editor = Editor::start(&project);
+        let invariants = Invariants::default();
         let (waiting, sessions) = Default::default();
-        Self { wire, cases, project, editor, laws, _server: server, next: 0, waiting, sessions, wrong: Vec::new() }
+        Self {
+            wire,
+            cases,
+            project,
+            editor,
+            invariants,
+            _server: server,
+            next: 0,
+            waiting,
+            sessions,
+            wrong: Vec::new(),
+        }
     }
 
     fn run(mut self) -> Vec<String> {
-        self.say(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } }));
-        while self.hear().is_some_and(|message| message["id"] != 0) {}
+        self.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } }));
+        while self.receive().is_some_and(|message| message["id"] != 0) {}
         let mut begun = 0;
         while begun < self.cases.len() || !self.waiting.is_empty() {
             while begun < self.cases.len() && self.waiting.len() < AT_ONCE {
@@ -400,7 +417,7 @@ impl Run {
                 self.ask(Asked::Open(begun), "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
                 begun += 1;
             }
-            let Some(message) = self.hear() else {
+            let Some(message) = self.receive() else {
                 let open: Vec<_> = self.waiting.values().map(|(asked, since)| (asked, since.elapsed())).collect();
                 self.wrong.push(format!("{:?}: nothing comes any more; open: {open:?}", self.wire));
                 return self.wrong;
@@ -409,32 +426,32 @@ impl Run {
                 self.answered(&message);
             }
         }
-        let status = std::fs::read_to_string(crate::marathon::proc(self.editor.pid(), "status")).unwrap_or_default();
+        let status = std::fs::read_to_string(crate::long_run::proc(self.editor.pid(), "status")).unwrap_or_default();
         let most =
             status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
         if most.is_none_or(|most: u64| most > RESIDENT) {
             self.wrong.push(format!("{:?}: {most:?} kB were resident", self.wire));
         }
         let problems = self.editor.finish().problems(0);
-        self.wrong.extend(problems.into_iter().chain(self.laws.problems().iter().cloned()));
+        self.wrong.extend(problems.into_iter().chain(self.invariants.problems().iter().cloned()));
         self.wrong
     }
 
     fn ask(&mut self, asked: Asked, method: &str, params: &Value) {
         self.next += 1;
         self.waiting.insert(self.next, (asked, Instant::now()));
-        self.say(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         let line = message.to_string();
-        self.laws.editor_says(&line);
-        self.editor.say(&line);
+        self.invariants.observe_client(&line);
+        self.editor.send(&line);
     }
 
-    fn hear(&mut self) -> Option<Value> {
-        let line = self.editor.hear(BOUND.max(PATIENCE))?;
-        self.laws.agent_says(&line)
+    fn receive(&mut self) -> Option<Value> {
+        let line = self.editor.receive(BOUND.max(RESPONSE_TIMEOUT))?;
+        self.invariants.observe_agent(&line)
     }
 
     fn answered(&mut self, message: &Value) {
@@ -469,7 +486,7 @@ impl Run {
         self.ask(asked, "session/prompt", &params);
     }
 
-    /// What must hold after each of the two prompts.
+    /// Checks the conditions that hold after each of the two prompts.
     fn look(&mut self, number: usize, message: &Value, took: Duration) {
         if message["result"]["stopReason"] != "end_turn" {
             self.complain(number, &format!("it ended with {message}"));
@@ -478,8 +495,9 @@ impl Run {
             self.complain(number, &format!("it took {took:?}"));
         }
         let read = |name: String| std::fs::read_to_string(self.project.path(&name)).unwrap_or_default();
-        let (file, log) = (read(format!("f{number:05}.txt")), read(format!("l{number:05}.log")));
-        // What is said twice may be taken for two calls, or for one that makes no sense.
+        let file = read(format!("f{number:05}.txt"));
+        let log = read(format!("l{number:05}.log"));
+        // A repeated part may be taken for two calls, or for one that is invalid.
         let right = match self.cases[number].0 {
             Fault::Twice => matches!(&*file, "" | "whole line\n") && matches!(&*log, "" | "ran\n" | "ran\nran\n"),
             _ => file == "whole line\n" && log == "ran\n",

@@ -19,29 +19,29 @@ use fastrand::Rng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::crowd::count;
-use crate::editor::{Editor, PATIENCE};
-use crate::laws::Laws;
-use crate::loopback::hear;
-use crate::marathon::proc;
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
+use crate::invariants::Invariants;
+use crate::long_run::proc;
+use crate::loopback::read_request;
+use crate::parallel::repetitions;
 use crate::project::Project;
 
-/// How many sessions are open at most, and how many are known.
+/// The largest numbers of open and of known sessions.
 const OPEN: usize = 10;
 const KNOWN: usize = 16;
 
-/// How many requests wait for an answer at most.
+/// The largest number of unanswered requests.
 const WAITING: usize = 40;
 
-/// What may be resident more at the end of a process than after its first part, in kB; and how many files open.
+/// The largest growth of a process between its first part and its end: resident kB, and open files.
 const GROWTH: u64 = 32 << 10;
 const FILES: usize = 8;
-/// How long the runtime's pool may take to end threads that have nothing to do: it keeps them for 10 seconds.
+/// The time in which the runtime's pool ends idle threads; it does so after 10 seconds.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub fn soak() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seconds = number("ADJUTANT_SOAK").unwrap_or(count(60, 21) as u64);
+    let seconds = number("ADJUTANT_SOAK").unwrap_or(repetitions(60, 21) as u64);
     let seed = number("ADJUTANT_SOAK_SEED").unwrap_or(7);
     let mut soak = Soak::new(seed);
     for end in [End::Input, End::Term, End::Kill] {
@@ -52,7 +52,7 @@ pub fn soak() {
     assert!(wrong.is_empty(), "seed {seed}, {asked} requests:\n{}", wrong.join("\n"));
 }
 
-/// How a process ends.
+/// The way in which a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Input,
@@ -60,7 +60,7 @@ enum End {
     Kill,
 }
 
-/// What a process takes of the system.
+/// The system resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     resident: u64,
@@ -73,7 +73,7 @@ struct Soak {
     project: Project,
     _model: Wild,
     editor: Option<Editor>,
-    laws: Laws,
+    invariants: Invariants,
     next: u64,
     asked: usize,
     /// Requests without an answer: method and session.
@@ -101,14 +101,14 @@ impl Soak {
             "provider": { "bench": { "npm": "@ai-sdk/openai-compatible", "options": options,
                 "models": { "one": limit, "two": limit } } } }));
         project.write("a.txt", &"a line of the file\n".repeat(300));
-        let (laws, waiting, open, known, opened, questions, wrong) = Default::default();
+        let (invariants, waiting, open, known, opened, questions, wrong) = Default::default();
         let random = Rng::with_seed(seed);
         Self {
             random,
             project,
             _model: model,
             editor: None,
-            laws,
+            invariants,
             next: 0,
             asked: 0,
             waiting,
@@ -123,7 +123,7 @@ impl Soak {
     /// One process, from its start to its end.
     fn live(&mut self, time: Duration, end: End) {
         self.editor = Some(Editor::start(&self.project));
-        self.laws = Laws::default();
+        self.invariants = Invariants::default();
         let can = json!({ "elicitation": { "form": {} } });
         self.ask("initialize", "", json!({ "protocolVersion": 1, "clientCapabilities": can }));
         self.quiet(end);
@@ -138,7 +138,7 @@ impl Soak {
         let mut after = self.look();
         let start = Instant::now();
         while after.threads > before.threads + FILES && start.elapsed() < POOL_IDLE_TIMEOUT {
-            self.hear(Duration::from_millis(200));
+            self.receive(Duration::from_millis(200));
             after = self.look();
         }
         if after.resident > before.resident + GROWTH
@@ -159,19 +159,20 @@ impl Soak {
             End::Term => editor.signal(Signal::TERM),
             End::Kill => editor.signal(Signal::KILL),
         }
-        let farewell = editor.finish();
+        let exit = editor.finish();
         match end {
-            End::Input => self.wrong.extend(farewell.problems(0)),
-            _ if farewell.status.is_none() => self.wrong.push(format!("{end:?}: it did not end")),
+            End::Input => self.wrong.extend(exit.problems(0)),
+            _ if exit.status.is_none() => self.wrong.push(format!("{end:?}: it did not end")),
             _ => {}
         }
-        for line in &farewell.lines {
+        for line in &exit.lines {
             // The last one may be cut off where it was killed.
             if end != End::Kill {
-                self.laws.agent_says(line);
+                self.invariants.observe_agent(line);
             }
         }
-        self.wrong.extend(self.laws.problems().iter().map(|problem| problem.chars().take(600).collect::<String>()));
+        self.wrong
+            .extend(self.invariants.problems().iter().map(|problem| problem.chars().take(600).collect::<String>()));
         if end == End::Kill {
             self.project.end_leftovers();
         }
@@ -201,8 +202,8 @@ impl Soak {
             if self.waiting.len() < WAITING {
                 self.act_once();
             }
-            let patience = Duration::from_millis(self.random.u64(0..40));
-            while self.hear(patience).is_some() && self.random.u32(..30) > 0 {}
+            let timeout = Duration::from_millis(self.random.u64(0..40));
+            while self.receive(timeout).is_some() && self.random.u32(..30) > 0 {}
         }
     }
 
@@ -214,12 +215,12 @@ impl Soak {
             self.cancel(&session);
         }
         while !self.waiting.is_empty() {
-            if self.hear(Duration::from_millis(200)).is_none() && start.elapsed() > PATIENCE * 3 {
+            if self.receive(Duration::from_millis(200)).is_none() && start.elapsed() > RESPONSE_TIMEOUT * 3 {
                 let waiting = std::mem::take(&mut self.waiting);
                 self.wrong.push(format!("{end:?}: no answer for {:?}: {waiting:?}", start.elapsed()));
                 return;
             }
-            // What was opened meanwhile, or began to wait after the cancel before.
+            // Requests that were opened meanwhile, or began to wait after the previous cancel.
             if cancelled.elapsed() > Duration::from_secs(1) {
                 cancelled = Instant::now();
                 for session in self.opened.clone() {
@@ -232,7 +233,7 @@ impl Soak {
             self.ask("session/close", &session, json!({ "sessionId": session }));
         }
         while !self.waiting.is_empty() {
-            if self.hear(PATIENCE).is_none() {
+            if self.receive(RESPONSE_TIMEOUT).is_none() {
                 let waiting = std::mem::take(&mut self.waiting);
                 self.wrong.push(format!("{end:?}: not closed: {waiting:?}"));
             }
@@ -241,7 +242,7 @@ impl Soak {
     }
 
     fn cancel(&mut self, session: &str) {
-        self.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+        self.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
     }
 
     fn load(&mut self, session: &str) {
@@ -299,12 +300,12 @@ impl Soak {
             (15, ..) if !self.waiting.is_empty() => {
                 let ids: Vec<u64> = self.waiting.keys().copied().collect();
                 let id = ids[self.random.usize(..ids.len())];
-                self.say(&json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": id } }));
+                self.send(&json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": id } }));
             }
             (16, ..) if !self.questions.is_empty() => {
                 let at = self.random.usize(..self.questions.len());
                 let (id, result) = self.questions.swap_remove(at);
-                self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+                self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
             }
             (_, Some(session), _) => {
                 let words = ["Go on.", "Look at it.", "/look", "/compact", "/undo", "Write it.", "", "@general Do it."];
@@ -330,7 +331,7 @@ impl Soak {
         ];
         let line = &lines[self.random.usize(..lines.len())];
         if let Some(editor) = &mut self.editor {
-            editor.say(line);
+            editor.send(line);
         }
         if self.random.bool() {
             self.ask("session/prompt", "", json!({ "sessionId": "ses_none", "prompt": "words" }));
@@ -341,20 +342,20 @@ impl Soak {
         self.next += 1;
         self.asked += 1;
         self.waiting.insert(self.next, (method.to_owned(), session.to_owned()));
-        self.say(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         let line = message.to_string();
-        self.laws.editor_says(&line);
+        self.invariants.observe_client(&line);
         if let Some(editor) = &mut self.editor {
-            editor.say(&line);
+            editor.send(&line);
         }
     }
 
-    fn hear(&mut self, patience: Duration) -> Option<()> {
-        let line = self.editor.as_ref()?.hear(patience)?;
-        let Some(message) = self.laws.agent_says(&line) else { return Some(()) };
+    fn receive(&mut self, timeout: Duration) -> Option<()> {
+        let line = self.editor.as_ref()?.receive(timeout)?;
+        let Some(message) = self.invariants.observe_agent(&line) else { return Some(()) };
         let Some(method) = message["method"].as_str() else {
             self.answered(&message);
             return Some(());
@@ -368,10 +369,10 @@ impl Soak {
             _ => json!({ "action": "decline" }),
         };
         match self.random.usize(..10) {
-            0..=5 => self.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })),
+            0..=5 => self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })),
             6 => {
                 let error = json!({ "code": -32_603, "message": "the editor cannot" });
-                self.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": error }));
+                self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": error }));
             }
             // Later, or never.
             _ => self.questions.push((message["id"].clone(), result)),
@@ -415,7 +416,9 @@ impl Wild {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
         let base = format!("http://{}", listener.local_addr().unwrap());
         let stopped = Arc::new(AtomicBool::new(false));
-        let (accepting, over, number) = (listener.clone(), stopped.clone(), AtomicUsize::new(0));
+        let accepting = listener.clone();
+        let over = stopped.clone();
+        let number = AtomicUsize::new(0);
         thread::spawn(move || {
             for stream in accepting.incoming().flatten() {
                 if over.load(Ordering::Relaxed) {
@@ -439,7 +442,7 @@ impl Drop for Wild {
 }
 
 fn wild(mut stream: &TcpStream, mut random: Rng) -> std::io::Result<()> {
-    let Some(request) = hear(stream) else { return Ok(()) };
+    let Some(request) = read_request(stream) else { return Ok(()) };
     let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
     let messages = body["messages"].as_array().map_or(0, Vec::len);
     let tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
@@ -465,7 +468,7 @@ fn wild(mut stream: &TcpStream, mut random: Rng) -> std::io::Result<()> {
         31 => return refuse(stream, 429, "retry-after: 1\r\n", "slow down"),
         32 => return refuse(stream, 400, "", "This model's maximum context length is 60000 tokens."),
         33 => {
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
             return stream.read(&mut [0]).map(drop);
         }
         _ => {}
@@ -486,7 +489,7 @@ fn wild(mut stream: &TcpStream, mut random: Rng) -> std::io::Result<()> {
         }
         36 => {
             stream.write_all(words("and then").as_bytes())?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
             return stream.read(&mut [0]).map(drop);
         }
         37 => stream.write_all(b"data: {\"choices\":[{\"delta\":\n\ndata: nonsense\n\n")?,

@@ -1,6 +1,6 @@
-//! A kill storm: random activity in several sessions, a kill -9 at a random moment, and again. What the
-//! editor was told or answered by then must be there when the sessions are loaded: calls, with the state
-//! they were told to have, those of commands too, titles, modes, options and plans; what was deleted is gone, what was not is whole.
+//! A kill storm: random activity in several sessions, a kill -9 at a random moment, and again. Everything that was
+//! reported to the client or answered by then must be there when the sessions are loaded: calls (those of commands
+//! too) with their reported state, titles, modes, options and plans; deleted sessions are gone, others are whole.
 //!
 //! `ADJUTANT_STORM=n` kills n times; `ADJUTANT_STORM_SEED` begins with another seed.
 
@@ -13,12 +13,12 @@ use fastrand::Rng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::crowd::{count, four};
-use crate::editor::{Editor, PATIENCE};
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::model::{self, Model};
+use crate::parallel::{repetitions, run_in_parallel};
 use crate::project::Project;
 
-/// How often a project's agent is killed.
+/// Kills per project.
 const GENERATIONS: usize = 10;
 
 const MODES: [&str; 2] = ["build", "plan"];
@@ -26,10 +26,10 @@ const MODELS: [&str; 2] = ["bench/bench-model", "bench/other-model"];
 
 pub fn storm() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
-    let kills = number("ADJUTANT_STORM").unwrap_or(count(100, 10));
+    let kills = number("ADJUTANT_STORM").unwrap_or(repetitions(100, 10));
     let first = number("ADJUTANT_STORM_SEED").unwrap_or(1);
     let lost = Mutex::new(Vec::new());
-    four(kills.div_ceil(GENERATIONS), |at| {
+    run_in_parallel(kills.div_ceil(GENERATIONS), |at| {
         let found = Storm::new(first + at).run(GENERATIONS.min(kills));
         lost.lock().unwrap().extend(found);
     });
@@ -37,7 +37,7 @@ pub fn storm() {
     assert!(lost.is_empty(), "{} in {kills} kills:\n{}", lost.len(), lost.join("\n"));
 }
 
-/// A value that was told or answered, and what was asked for since.
+/// A value that was reported or confirmed, and the requests since.
 #[derive(Debug, Clone, Default)]
 struct Chosen {
     told: Option<String>,
@@ -49,13 +49,12 @@ impl Chosen {
         self.told.is_none() || self.told.as_deref() == now || self.asked.iter().any(|asked| Some(asked.as_str()) == now)
     }
 
-    /// How many of those that were asked for came up to this one.
+    /// Returns the position of a value among the unanswered requests, from 1; 0 if it is none of them.
     fn place(&self, now: Option<&str>) -> usize {
         self.asked.iter().position(|asked| Some(asked.as_str()) == now).map_or(0, |at| at + 1)
     }
 
-    /// It was answered: what was asked for before it is over. An answer that comes after that to a later one
-    /// changes nothing.
+    /// Records an answer: earlier requests are settled. A later answer to one of them changes nothing.
     fn answered(&mut self, value: &str) {
         if let Some(at) = self.asked.iter().position(|asked| asked == value) {
             self.asked.drain(..=at);
@@ -68,7 +67,7 @@ impl Chosen {
     }
 }
 
-/// What the editor knows of a session.
+/// The client's knowledge of a session.
 #[derive(Debug, Clone, Default)]
 struct Known {
     /// The first words of its conversation.
@@ -89,8 +88,7 @@ struct Known {
 }
 
 enum Asked {
-    /// A new session, or a fork, with the first words it has or will have: what is forked may be deleted before
-    /// the answer comes.
+    /// A new session, or a fork, with its first prompt: the original may be deleted before the answer.
     Open(String),
     Prompt(String, bool),
     Title(String, String),
@@ -171,14 +169,14 @@ impl Storm {
         self.answer(id);
     }
 
-    /// Kills it, and hears what it had said.
+    /// Kills the agent, and reads its remaining output.
     fn kill(&mut self) {
         thread::sleep(Duration::from_micros(self.random.u64(..2_000) * u64::from(self.random.bool()))); // the moment of the kill
         let Some(mut editor) = self.editor.take() else { return };
         editor.signal(Signal::KILL);
         for line in editor.finish().lines {
             if let Ok(message) = serde_json::from_str(&line) {
-                self.heard(&message);
+                self.received(&message);
             }
         }
         self.project.end_leftovers();
@@ -190,22 +188,22 @@ impl Storm {
         self.waiting.insert(id, asked);
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         if let Some(editor) = &mut self.editor {
-            editor.say(&line);
+            editor.send(&line);
         }
         id
     }
 
-    fn hear(&mut self, patience: Duration) -> Option<Value> {
-        let line = self.editor.as_ref()?.hear(patience)?;
+    fn receive(&mut self, timeout: Duration) -> Option<Value> {
+        let line = self.editor.as_ref()?.receive(timeout)?;
         let message: Value = serde_json::from_str(&line).ok()?;
-        self.heard(&message);
+        self.received(&message);
         Some(message)
     }
 
     fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
         let mut updates = Vec::new();
         loop {
-            let Some(message) = self.hear(PATIENCE) else {
+            let Some(message) = self.receive(RESPONSE_TIMEOUT) else {
                 self.wrong(format!("no answer to request {id}"));
                 return (Value::Null, updates);
             };
@@ -216,8 +214,8 @@ impl Storm {
         }
     }
 
-    /// Remembers what was told.
-    fn heard(&mut self, message: &Value) {
+    /// Records an update.
+    fn received(&mut self, message: &Value) {
         if message.get("method").is_none() {
             let asked = message["id"].as_u64().and_then(|id| self.waiting.remove(&id));
             if message.get("result").is_some()
@@ -227,7 +225,8 @@ impl Storm {
             }
             return;
         }
-        let (session, update) = (&message["params"]["sessionId"], &message["params"]["update"]);
+        let session = &message["params"]["sessionId"];
+        let update = &message["params"]["update"];
         let Some(known) = session.as_str().and_then(|session| self.known.get_mut(session)) else { return };
         if let Some(call) = update["toolCallId"].as_str() {
             let state = known.calls.entry(call.to_owned()).or_insert_with(|| "pending".into());
@@ -237,7 +236,9 @@ impl Storm {
         }
         match update["sessionUpdate"].as_str() {
             Some("session_info_update") => {
-                if let Some(title) = update["title"].as_str().filter(|_| !known.own_title) {
+                if !known.own_title
+                    && let Some(title) = update["title"].as_str()
+                {
                     known.title.told = Some(title.to_owned());
                 }
             }
@@ -260,7 +261,7 @@ impl Storm {
             }
             Asked::Prompt(session, words) => {
                 if let Some(known) = self.known.get_mut(&session) {
-                    // What was cancelled before it began, by a deletion, is not kept.
+                    // A prompt that a deletion cancelled before it began is not stored.
                     known.answered += usize::from(words && result["stopReason"] == "end_turn");
                 }
             }
@@ -298,14 +299,15 @@ impl Storm {
         let words: Vec<String> = self.known.values().map(|known| known.words.clone()).collect();
         let coming = (self.made..self.made + 6).map(|n| format!("Session {n} begins."));
         let script: String = words.into_iter().chain(coming).map(|words| self.script(&words)).collect();
-        self.model.say(model::script(&script).unwrap());
-        let (mut lines, mut actions) = (self.random.usize(2..160), self.random.usize(1..25));
+        self.model.send(model::script(&script).unwrap());
+        let mut lines = self.random.usize(2..160);
+        let mut actions = self.random.usize(1..25);
         while lines > 0 {
             while actions > 0 && self.waiting.len() < 4 {
                 self.act_once();
                 actions -= 1;
             }
-            match self.hear(Duration::from_millis(300)) {
+            match self.receive(Duration::from_millis(300)) {
                 Some(_) => lines -= 1,
                 None if actions == 0 => return,
                 None => {}
@@ -397,7 +399,7 @@ impl Storm {
         self.ask(Asked::Open(words), "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
     }
 
-    /// What the editor was told is there.
+    /// Checks that everything reported to the client is stored.
     fn check(&mut self) {
         let id = self.ask(Asked::Other, "session/list", &json!({}));
         let list = self.answer(id).0;
@@ -412,7 +414,7 @@ impl Storm {
         }
         for (session, before) in self.known.clone() {
             let title = listed.get(&session);
-            // Without a message, and a title of the user's, it is not listed; what was chosen in it is there.
+            // Without a message and a title of the user's it is not listed; its options are there.
             let shown = before.answered > 0 || before.plan > 0 || !before.calls.is_empty() || before.own_title;
             let chosen = [&before.mode, &before.model, &before.steer].iter().any(|chosen| chosen.told.is_some());
             if title.is_none() && shown && !before.delete_asked {
@@ -427,10 +429,8 @@ impl Storm {
     }
 
     fn check_session(&mut self, session: &str, before: &Known, title: Option<&str>) {
-        let titled = match before.own_title {
-            true => before.title.allows(title),
-            false => before.title.told.is_none() || title.is_some(),
-        };
+        let titled =
+            if before.own_title { before.title.allows(title) } else { before.title.told.is_none() || title.is_some() };
         if !titled {
             self.wrong(format!("{session} has the title {title:?}: {:?}", before.title));
         }
@@ -451,7 +451,8 @@ impl Storm {
             let options = result["configOptions"].as_array().into_iter().flatten();
             options.filter(|option| option["id"] == id).find_map(|option| option["currentValue"].as_str())
         };
-        let (model, steer) = (option("model"), option("steer"));
+        let model = option("model");
+        let steer = option("steer");
         if !before.steer.allows(steer) {
             self.wrong(format!("{session} steers: {steer:?}: {:?}", before.steer));
         }
@@ -485,7 +486,7 @@ impl Storm {
                 self.wrong(format!("{session}: the call {call} was told to be {told}, and is {now:?}"));
             }
         }
-        // A title that was not answered may stand in the session alone: from now on it is what a list says too.
+        // An unconfirmed title may be stored in the session only; from now on the list has it too.
         let infos = updates.iter().rev().filter(|update| update["sessionUpdate"] == "session_info_update");
         let shown = infos.filter_map(|info| info["title"].as_str()).next();
         if before.own_title && !before.title.allows(shown) {

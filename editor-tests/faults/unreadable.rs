@@ -1,5 +1,6 @@
-//! FD18: what a power cut, a disk or a hand left of a session cannot be read, or not all of it. Whoever lists it, shows
-//! it or opens it is told, where what was damaged lies as well, and it can be gone on with: nothing is lost in silence.
+//! FD18: a session that a power cut, a disk or an edit has damaged cannot be read, or only in part. Listing, showing
+//! and opening it report the damage and the place of the damaged file, and the session can be continued: no loss is
+//! silent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::crowd::{count, four};
+use crate::client::Client;
 use crate::model::{self, Model};
+use crate::parallel::{repetitions, run_in_parallel};
 use crate::program::adjutant;
 use crate::project::Project;
-use crate::talk::Talk;
 
 const PAGE: usize = 4096;
 
@@ -32,7 +33,7 @@ struct DamagedState {
     is_unknown: bool,
 }
 
-/// A session in which two things were said.
+/// A session with two prompts.
 struct Stage {
     project: Arc<Project>,
     session: String,
@@ -50,14 +51,14 @@ impl Stage {
         let model = Model::unwatched(model::script(&answers).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({}));
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
+        let mut client = Client::new(project.clone());
+        let session = client.open();
         for id in [2, 3] {
-            talk.prompt(id, &session, &"Tell me. ".repeat(900));
-            talk.answer(id);
+            client.prompt(id, &session, &"Tell me. ".repeat(900));
+            client.answer(id);
         }
-        talk.editor.signal(Signal::KILL);
-        talk.lost();
+        client.editor.signal(Signal::KILL);
+        client.lost();
         let data = project.path("~/.local/share/adjutant");
         let mut stage = Self {
             project,
@@ -67,9 +68,9 @@ impl Stage {
             _model: model,
         };
         stage.images[0] = stage.image();
-        let mut talk = Talk::new(stage.project.clone());
-        stage.load(&mut talk, 1);
-        talk.leave();
+        let mut client = Client::new(stage.project.clone());
+        stage.load(&mut client, 1);
+        client.leave();
         stage.images[1] = stage.image();
         stage
     }
@@ -86,7 +87,7 @@ impl Stage {
         SessionImage { database: fs::read(self.path()).ok(), log: fs::read(self.log()).ok() }
     }
 
-    /// Puts a state in the place of the session, and takes away what other states have left.
+    /// Replaces the session by a state, and removes the files of other states.
     fn put(&self, state: &DamagedState, index: &Path) {
         fs::remove_dir_all(self.data.join("sessions")).unwrap();
         fs::create_dir(self.data.join("sessions")).unwrap();
@@ -103,16 +104,16 @@ impl Stage {
         }
     }
 
-    /// Everything that an editor is told when it opens the session.
-    fn load(&self, talk: &mut Talk, id: u64) -> (Value, String) {
+    /// Loads a session; returns the answer and the text of all updates.
+    fn load(&self, client: &mut Client, id: u64) -> (Value, String) {
         let params = json!({ "sessionId": self.session, "cwd": self.project.cwd(), "mcpServers": [] });
-        talk.request(id, "session/load", &params);
-        let (answer, updates) = talk.answer(id);
+        client.request(id, "session/load", &params);
+        let (answer, updates) = client.answer(id);
         let texts: Vec<&str> = updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect();
         (answer, texts.join("\n"))
     }
 
-    /// Tries a state, and gives back what is wrong with what happened.
+    /// Tries a state, and returns the mistakes.
     fn try_out(&self, state: &DamagedState, index: &Path, all_read: &AtomicUsize) -> Vec<String> {
         let mut wrong = Vec::new();
         let name = format!("{}{}", state.name, if state.is_unknown { ", unknown" } else { "" });
@@ -131,39 +132,39 @@ impl Stage {
         {
             is_wrong("shown in silence", &shown);
         }
-        let mut talk = Talk::new(self.project.clone());
-        let (answer, told) = self.load(&mut talk, 1);
+        let mut client = Client::new(self.project.clone());
+        let (answer, told) = self.load(&mut client, 1);
         let is_told = told.contains("could not be read");
         if answer["error"].is_object() {
             is_wrong("not opened", &answer.to_string());
-            talk.leave();
+            client.leave();
             return wrong;
         }
         if !is_whole(&told) && !is_told {
             is_wrong("opened in silence", &told);
         }
         all_read.fetch_add(usize::from(is_whole(&told)), Ordering::Relaxed);
-        // What was put aside is there.
+        // The reported copy exists.
         for place in told.split(" kept as ").skip(1).filter_map(|rest| rest.split(['\n', ' ', ';']).next()) {
             let place = place.trim_end_matches('.');
             if !Path::new(place).exists() {
                 is_wrong("not kept where it was said", place);
             }
         }
-        self._model.say(model::script("text: Gone on.\n").unwrap());
-        talk.prompt(2, &self.session, "Go on.");
-        let (answer, _) = talk.answer(2);
+        self._model.send(model::script("text: Gone on.\n").unwrap());
+        client.prompt(2, &self.session, "Go on.");
+        let (answer, _) = client.answer(2);
         if answer["result"]["stopReason"] != "end_turn" {
             is_wrong("not gone on with", &answer.to_string());
         }
-        talk.editor.signal(Signal::KILL);
-        talk.lost();
-        let mut talk = Talk::new(self.project.clone());
-        let (_, again) = self.load(&mut talk, 1);
+        client.editor.signal(Signal::KILL);
+        client.lost();
+        let mut client = Client::new(self.project.clone());
+        let (_, again) = self.load(&mut client, 1);
         if !again.contains("Gone on.") || again.contains("could not be read") {
             is_wrong("what was said since", &again);
         }
-        talk.leave();
+        client.leave();
         wrong
     }
 }
@@ -176,7 +177,7 @@ fn states(images: &[SessionImage; 2], random: &mut fastrand::Rng) -> Vec<Damaged
         let mut add = |how: String, database: Option<Vec<u8>>, log: Option<Vec<u8>>| {
             for is_unknown in [false, true] {
                 let image = SessionImage { database: database.clone(), log: log.clone() };
-                // Of what is gone with all that knew of it nobody can tell.
+                // A loss that also covers the evidence of it cannot be reported.
                 let has_log = image.log.as_ref().is_some_and(|log| !log.is_empty());
                 if !is_unknown || image.database.is_some() && (has_log || name == "left") {
                     states.push(DamagedState { name: format!("{name}, {how}"), image, is_unknown });
@@ -223,10 +224,11 @@ fn states(images: &[SessionImage; 2], random: &mut fastrand::Rng) -> Vec<Damaged
 }
 
 pub(super) fn unreadable() {
-    let (tried, all_read) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let tried = AtomicUsize::new(0);
+    let all_read = AtomicUsize::new(0);
     let wrong = Mutex::new(Vec::new());
-    let every = count(1, 5);
-    four(4, |lane| {
+    let every = repetitions(1, 5);
+    run_in_parallel(4, |lane| {
         let stage = Stage::new();
         let index = stage.data.join("index.kept");
         let known = stage.data.join("index.db");
@@ -239,7 +241,8 @@ pub(super) fn unreadable() {
         }
     });
     let wrong = wrong.into_inner().unwrap();
-    let (tried, all_read) = (tried.into_inner(), all_read.into_inner());
+    let tried = tried.into_inner();
+    let all_read = all_read.into_inner();
     eprintln!("{tried} damaged sessions: {all_read} read whole, of the others it was said");
     assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! What the pretended provider is to say, as its script puts it.
+//! Answers of the mock provider, parsed from its script.
 
 /// One answer of the script.
 #[derive(Debug, Default)]

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::loopback::Server;
-use crate::program::{complains, says};
+use crate::program::{stderr_of, stdout_of};
 use crate::project::Project;
-use crate::talk::Talk;
 
 /// An authorisation server and, behind the same port, the model it guards. Tokens are `access-1`,
 /// `access-2` …; the model takes the second only.
 fn guarded() -> Server {
     let tokens = Mutex::new(0);
     let pending = AtomicBool::new(true);
-    Server::start(move |heard| {
-        let form = |name: &str| heard.body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-        match heard.path() {
+    Server::start(move |received| {
+        let form = |name: &str| received.body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        match received.path() {
             "/device" => {
                 let body = json!({ "device_code": "d", "user_code": "ABCD-1234", "verification_uri": "https://where.example/", "expires_in": 600, "interval": 0 });
                 (200, String::new(), body.to_string())
@@ -44,7 +44,7 @@ fn guarded() -> Server {
                     "refresh_token": format!("refresh-{number}") });
                 (200, "content-type: application/json\r\n".into(), body.to_string())
             }
-            "/v1/chat/completions" if heard.header("authorization") == Some("Bearer access-2") => {
+            "/v1/chat/completions" if received.header("authorization") == Some("Bearer access-2") => {
                 let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "You may enter." }, "finish_reason": "stop" }] });
                 (200, "content-type: text/event-stream\r\n".into(), format!("data: {chunk}\n\ndata: [DONE]\n\n"))
             }
@@ -62,7 +62,7 @@ fn behind(server: &Server, project: &Project) {
     project.write("~/.config/opencode/opencode.json", &settings.to_string());
 }
 
-/// Runs a login, and does with what it shows what a person would.
+/// Runs a login, and acts as the user on its output.
 pub fn log_in(project: &Project, words: &[&str], person: impl FnOnce(&str)) -> Output {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
     command.args(words).current_dir(project.cwd()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -74,7 +74,7 @@ pub fn log_in(project: &Project, words: &[&str], person: impl FnOnce(&str)) -> O
     child.wait_with_output().unwrap()
 }
 
-/// What a browser gets at an address.
+/// Returns the response that a browser gets at an address.
 pub fn browse(address: &str) -> String {
     let rest = address.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
@@ -104,39 +104,41 @@ pub(super) fn login_with_a_browser() {
     let project = Project::new();
     behind(&server, &project);
     assert!(
-        complains(&project, &["run", "Hello"])
+        stderr_of(&project, &["run", "Hello"])
             .contains("There is no key for Gate. Set GATE_KEY, or run `adjutant auth login gate`.")
     );
     let mut asked = String::new();
     let done = log_in(&project, &["auth", "login", "gate"], |address| {
-        let (back, state) = (query(address, "redirect_uri"), query(address, "state"));
+        let back = query(address, "redirect_uri");
+        let state = query(address, "state");
         assert_eq!((query(address, "client_id"), query(address, "scope")), ("adj".into(), "models".into()));
         asked = query(address, "code_challenge");
         assert!(browse(&format!("{back}?code=other&state=forged")).starts_with("HTTP/1.1 404"));
         assert!(browse(&format!("{back}?code=c0de&state={state}")).contains("You are logged in."));
     });
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let heard = server.heard();
-    let verifier = heard[0].body.split('&').find_map(|pair| pair.strip_prefix("code_verifier=")).unwrap();
+    let received = server.received();
+    let verifier = received[0].body.split('&').find_map(|pair| pair.strip_prefix("code_verifier=")).unwrap();
     assert_eq!(challenge(verifier), asked);
-    assert_eq!(says(&project, &["auth"]), "gate: login, in adjutant's auth.json\n");
+    assert_eq!(stdout_of(&project, &["auth"]), "gate: login, in adjutant's auth.json\n");
 
-    // The first token has run out by now: it is exchanged, once, and the new one is kept.
-    assert_eq!(says(&project, &["run", "Hello"]), "You may enter.\n");
-    assert_eq!(says(&project, &["run", "Hello again"]), "You may enter.\n");
-    let exchanged = server.heard().iter().filter(|heard| heard.body.contains("grant_type=refresh_token")).count();
+    // The first token has expired by now: it is exchanged once, and the new one is stored.
+    assert_eq!(stdout_of(&project, &["run", "Hello"]), "You may enter.\n");
+    assert_eq!(stdout_of(&project, &["run", "Hello again"]), "You may enter.\n");
+    let exchanged =
+        server.received().iter().filter(|received| received.body.contains("grant_type=refresh_token")).count();
     assert_eq!(exchanged, 1);
     let kept = std::fs::read_to_string(project.path("~/.local/share/adjutant/auth.json")).unwrap();
     assert!(kept.contains("access-2") && kept.contains("refresh-2"), "{kept}");
 
-    // A login that cannot be renewed says what to do.
+    // A failed renewal names the next step.
     let stale = kept.replace("refresh-2", "refresh-9").replace("access-2", "access-0");
     let mut stale: Value = serde_json::from_str(&stale).unwrap();
     stale["gate"]["expires"] = json!(1);
     project.write("~/.local/share/adjutant/auth.json", &stale.to_string());
-    let said = complains(&project, &["run", "Hello"]);
+    let said = stderr_of(&project, &["run", "Hello"]);
     assert!(said.contains("That was wrong; run `adjutant auth login gate`."), "{said}");
-    // So does a person who says no.
+    // So does a user who refuses.
     let done = log_in(&project, &["auth", "login", "gate"], |address| {
         browse(&format!("{}?error=access_denied&state={}", query(address, "redirect_uri"), query(address, "state")));
     });
@@ -149,14 +151,14 @@ pub(super) fn login_with_a_code() {
     behind(&server, &project);
     let done = log_in(&project, &["auth", "login", "gate", "--device"], |code| assert_eq!(code, "ABCD-1234"));
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    assert_eq!(server.heard().iter().filter(|heard| heard.path() == "/token").count(), 2);
-    assert_eq!(says(&project, &["auth"]), "gate: login, in adjutant's auth.json\n");
+    assert_eq!(server.received().iter().filter(|received| received.path() == "/token").count(), 2);
+    assert_eq!(stdout_of(&project, &["auth"]), "gate: login, in adjutant's auth.json\n");
 }
 
 pub(super) fn login_for_a_key() {
-    let server = Server::start(|heard| {
-        let body: Value = serde_json::from_str(&heard.body).unwrap_or_default();
-        match (heard.path(), body["code"].as_str()) {
+    let server = Server::start(|received| {
+        let body: Value = serde_json::from_str(&received.body).unwrap_or_default();
+        match (received.path(), body["code"].as_str()) {
             ("/api/v1/auth/keys", Some("c0de")) if body["code_verifier"].is_string() => {
                 (200, String::new(), json!({ "key": "sk-or-1" }).to_string())
             }
@@ -187,17 +189,17 @@ pub(super) fn logout() {
         "~/.config/opencode/opencode.json",
         &json!({ "model": "mistral/mistral-large-latest", "provider": { "mistral": {} } }).to_string(),
     );
-    let mut talk = Talk::new(project);
-    talk.request(1, "logout", &json!({}));
-    assert_eq!(talk.answer(1).0["result"], json!({}));
-    let cwd = talk.project.cwd();
-    talk.request(2, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
-    let session = talk.answer(2).0["result"]["sessionId"].as_str().unwrap().to_owned();
-    talk.prompt(3, &session, "Hello");
-    let error = talk.answer(3).0["error"].clone();
+    let mut client = Client::new(project);
+    client.request(1, "logout", &json!({}));
+    assert_eq!(client.answer(1).0["result"], json!({}));
+    let cwd = client.project.cwd();
+    client.request(2, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+    let session = client.answer(2).0["result"]["sessionId"].as_str().unwrap().to_owned();
+    client.prompt(3, &session, "Hello");
+    let error = client.answer(3).0["error"].clone();
     assert_eq!(error["code"], -32000);
     let fix = "There is no key for Mistral. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.";
     assert!(error["data"]["details"].as_str().unwrap().starts_with(fix), "{error}");
-    let project = talk.leave();
+    let project = client.leave();
     assert_eq!(std::fs::read_to_string(project.path("~/.local/share/adjutant/auth.json")).unwrap(), "{}");
 }

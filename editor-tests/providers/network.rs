@@ -1,4 +1,4 @@
-//! How providers are reached: certificates, proxies, connections that are kept.
+//! Connections to providers: certificates, proxies, reuse.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::{one_provider, words};
-use crate::editor::PATIENCE;
-use crate::loopback::{Server, hear};
-use crate::program::{complains, says};
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
+use crate::loopback::{Server, read_request};
+use crate::program::{stderr_of, stdout_of};
 use crate::project::Project;
-use crate::talk::Talk;
 
 /// A TLS server whose answers, their kind and their body, are made of a request's body.
 fn guarded_by(
@@ -39,7 +39,7 @@ fn guarded_by(
             if over.load(Ordering::Relaxed) {
                 return;
             }
-            socket.set_read_timeout(Some(PATIENCE)).ok();
+            socket.set_read_timeout(Some(RESPONSE_TIMEOUT)).ok();
             let mut tls = rustls::ServerConnection::new(config.clone()).unwrap();
             let mut stream = rustls::Stream::new(&mut tls, &mut socket);
             let mut head = Vec::new();
@@ -63,7 +63,8 @@ fn guarded_by(
     (address, stopped)
 }
 
-/// A TLS server with a certificate of an authority of the test's own: its port, what ends it, and the authority.
+/// Starts a TLS server with a certificate of the test's own authority; returns its port, the means to stop it, and the
+/// authority.
 pub fn vouched(
     answer: impl Fn(&str) -> (u16, &'static str, String) + Send + 'static,
 ) -> (SocketAddr, Arc<AtomicBool>, String) {
@@ -88,27 +89,27 @@ pub(super) fn certificates() {
     project.write("~/authority.pem", &authority_pem);
     let pem = project.path("~/authority.pem").display().to_string();
     one_provider(&project, &format!("https://localhost:{}/v1", address.port()), "a-key");
-    // Nobody vouches for it: told at once, not tried again.
-    let said = complains(&project, &["run", "Hello"]);
+    // Its certificate is not trusted: reported at once, not retried.
+    let said = stderr_of(&project, &["run", "Hello"]);
     assert!(
         said.contains("Own could not prove who it is") && said.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
         "{said}"
     );
     for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
         project.set(variable, Some(&pem));
-        assert_eq!(says(&project, &["run", "Hello"]), "Trusted.\n", "{variable}");
+        assert_eq!(stdout_of(&project, &["run", "Hello"]), "Trusted.\n", "{variable}");
         project.set(variable, None);
     }
     // For another name it is not good.
     project.set("SSL_CERT_FILE", Some(&pem));
     one_provider(&project, &format!("https://127.0.0.1:{}/v1", address.port()), "a-key");
-    assert!(complains(&project, &["run", "Hello"]).contains("Own could not prove who it is"));
+    assert!(stderr_of(&project, &["run", "Hello"]).contains("Own could not prove who it is"));
     stopped.store(true, Ordering::Relaxed);
     TcpStream::connect(address).ok();
 }
 
 pub(super) fn proxies() {
-    let proxy = Server::start(|heard| match heard.head[0].split(' ').next() {
+    let proxy = Server::start(|received| match received.head[0].split(' ').next() {
         Some("CONNECT") => (403, String::new(), "Not through here.".into()),
         _ => {
             let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "Through the proxy." }, "finish_reason": "stop" }] });
@@ -119,27 +120,27 @@ pub(super) fn proxies() {
     project.set("http_proxy", Some(&proxy.base()));
     project.set("https_proxy", Some(&proxy.base()));
     one_provider(&project, "http://gateway.example/v1", "a-key");
-    assert_eq!(says(&project, &["run", "Hello"]), "Through the proxy.\n");
-    assert_eq!(proxy.heard()[0].path(), "http://gateway.example/v1/chat/completions");
+    assert_eq!(stdout_of(&project, &["run", "Hello"]), "Through the proxy.\n");
+    assert_eq!(proxy.received()[0].path(), "http://gateway.example/v1/chat/completions");
     // Who is excepted is asked directly.
     let direct = words("Directly.");
     one_provider(&project, &format!("{}/v1", direct.base()), "secret-key-1");
-    assert_eq!(says(&project, &["run", "Hello"]), "Directly.\n");
-    // A proxy that says no is told as what it is, at the first attempt.
+    assert_eq!(stdout_of(&project, &["run", "Hello"]), "Directly.\n");
+    // A refusal of the proxy is reported as such, at the first attempt.
     one_provider(&project, "https://gateway.example/v1", "a-key");
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Hello");
-    let heard = loop {
-        let update = talk.hear();
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Hello");
+    let received = loop {
+        let update = client.receive();
         if update["params"]["update"]["sessionUpdate"] == "agent_thought_chunk" {
             break update.to_string();
         }
     };
-    assert!(heard.contains("The proxy on the way to Own (gateway.example) did not let us through"), "{heard}");
-    talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
-    assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
-    talk.leave();
+    assert!(received.contains("The proxy on the way to Own (gateway.example) did not let us through"), "{received}");
+    client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "cancelled");
+    client.leave();
 }
 
 /// A model on a connection that stays open: three calls, then words. Gives back how many connections
@@ -157,7 +158,7 @@ pub(super) fn one_connection() {
             shared.0.lock().unwrap().0 += 1;
             let shared = shared.clone();
             std::thread::spawn(move || {
-                while let Some(request) = hear(&stream) {
+                while let Some(request) = read_request(&stream) {
                     shared.0.lock().unwrap().1 += 1;
                     let results = request.body.matches("\"role\":\"tool\"").count();
                     let delta = if results < 3 {
@@ -187,7 +188,7 @@ pub(super) fn one_connection() {
             .unwrap();
     settings["permission"] = json!({ "*": "allow" });
     project.write("~/.config/opencode/opencode.json", &settings.to_string());
-    assert_eq!(says(&project, &["run", "Look three times"]), "Three times the same.\n");
+    assert_eq!(stdout_of(&project, &["run", "Look three times"]), "Three times the same.\n");
     assert_eq!(*counted.0.lock().unwrap(), (1, 4));
     counted.1.store(true, Ordering::Relaxed);
     TcpStream::connect(address).ok();

@@ -1,5 +1,5 @@
-//! What all users of a server share is none of theirs to change. The table of `crates/remote/README.md` says of every
-//! method, word and answer whose it is; here it is held against what the program does, in both versions of the protocol.
+//! Shared account data of a server, which no user may change. The table of `crates/remote/README.md` states the owner of
+//! every method, command and answer; these tests compare it with the program, in both versions of the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::{Served, project};
 use crate::model::Model;
 use crate::project::Project;
 
-/// What a refusal names: the setting that lifts it.
+/// The setting that lifts a refusal, and that every refusal names.
 const SETTING: &str = "serve.account_users";
 
-/// What the account has before anybody connects.
+/// Keys of the account before the first connection.
 const KEYS: &str = r#"{"mistral":{"type":"api","key":"a-key"}}"#;
 
-/// The cells of the rows of a table that stands between two marks of a page.
+/// Returns the cells of the table between two marks of a page.
 fn rows(page: &str, mark: &str) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
     let table = text.split(&format!("<!-- {mark}:begin")).nth(1).and_then(|rest| rest.split("<!-- ").next()).unwrap();
@@ -26,7 +26,7 @@ fn rows(page: &str, mark: &str) -> Vec<Vec<String>> {
     lines.skip(1).map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
 }
 
-/// Whose each method and word is, as the page says: `connection`, `user` or `account`.
+/// Returns the owner of each method and command, from the page: `connection`, `user` or `account`.
 fn owners() -> BTreeMap<String, String> {
     let rows = rows("src/serve/README.md", "whose");
     let names = |row: Vec<String>| {
@@ -43,7 +43,7 @@ fn methods() -> BTreeMap<String, String> {
     served.map(|row| (row[0].trim_matches('`').to_owned(), row[1].clone())).collect()
 }
 
-/// What a request needs to be understood.
+/// Returns valid parameters for a method.
 fn params(method: &str, session: &str, project: &Project) -> Value {
     match method {
         "authenticate" | "auth/login" => json!({ "methodId": "adjutant-keys" }),
@@ -60,7 +60,7 @@ fn params(method: &str, session: &str, project: &Project) -> Value {
     }
 }
 
-/// A server with three users: `ada`, `bob`, and whoever shows the third token, which names nobody.
+/// A server with three users: `ada`, `bob`, and the unnamed one of the third token.
 struct Shared {
     project: Project,
     _model: Model,
@@ -100,7 +100,7 @@ impl Shared {
         std::fs::read_to_string(self.project.path("~/.local/share/adjutant").join(name)).ok()
     }
 
-    /// Whether the account's logout is refused to a user, with what it says.
+    /// Logs out as a user, checks that the keys are removed unless it is refused, and returns the answer.
     fn logs_out(&self, served: &Served, user: usize, version: u8) -> Value {
         self.project.write("~/.local/share/adjutant/auth.json", KEYS);
         let mut socket = self.connect(served, user, version);
@@ -111,13 +111,13 @@ impl Shared {
         answer
     }
 
-    /// Has a user say something; gives the question whether the project is trusted, or what is said instead.
+    /// Sends a user's prompt; `Err` has the reply if the project's trust is not asked about.
     fn asked_for_trust(&self, served: &Served, user: usize, version: u8) -> Result<(), String> {
         let mut socket = self.connect(served, user, version);
         let session = socket.session(&self.project);
         socket.prompt(2, &session, "Hello.");
         loop {
-            let message = socket.hear();
+            let message = socket.receive();
             if message["method"] == "session/request_permission" {
                 assert!(message.to_string().contains("Trust this project?"), "{message}");
                 return Ok(());
@@ -131,13 +131,13 @@ impl Shared {
     }
 }
 
-pub(super) fn every_method_and_word_is_sorted() {
+pub(super) fn every_method_and_command_has_owner() {
     let shared = Shared::new();
     let served = shared.served();
     let mut socket = shared.connect(&served, 0, 1);
     socket.request(1, "session/new", &json!({ "cwd": shared.project.cwd(), "mcpServers": [] }));
     let words = loop {
-        let update = &socket.hear()["params"]["update"];
+        let update = &socket.receive()["params"]["update"];
         if update["sessionUpdate"] == "available_commands_update" {
             break update["availableCommands"].as_array().unwrap().clone();
         }
@@ -154,10 +154,11 @@ pub(super) fn every_method_and_word_is_sorted() {
     assert!(owners.values().all(|owner| ["connection", "user", "account"].contains(&owner.as_str())), "{owners:?}");
 }
 
-pub(super) fn what_is_the_accounts_is_refused_to_users() {
+pub(super) fn account_methods_are_refused_to_users() {
     let shared = Shared::new();
     let served = shared.served();
-    let (owners, methods) = (owners(), methods());
+    let owners = owners();
+    let methods = methods();
     for version in [1, 2] {
         let mut socket = shared.connect(&served, 0, version);
         let session = socket.session(&shared.project);
@@ -165,7 +166,7 @@ pub(super) fn what_is_the_accounts_is_refused_to_users() {
         for (at, (method, _)) in spoken.filter(|(method, _)| *method != "initialize").enumerate() {
             let params = params(method, &session, &shared.project);
             if ["session/cancel", "$/cancel_request"].contains(&method.as_str()) {
-                socket.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
+                socket.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
                 continue;
             }
             // Both would have to end before the rest is answered.
@@ -188,7 +189,7 @@ pub(super) fn what_is_the_accounts_is_refused_to_users() {
     }
 }
 
-pub(super) fn the_operator_may_allow_it() {
+pub(super) fn account_methods_are_allowed_to_listed_users() {
     let shared = Shared::new();
     for (allowed, users) in [("ada", [true, false, true]), ("*", [true, true, true])] {
         shared.project.settings(&json!({ "serve": { "account_users": [allowed] } }));

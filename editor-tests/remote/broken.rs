@@ -1,4 +1,4 @@
-//! Connections that break, and who goes on with what was begun on them.
+//! Broken connections, and the clients that continue their work.
 
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::socket::Socket;
 use super::{Served, bridge, model_that, project, words};
-use crate::editor::PATIENCE;
-use crate::talk::Talk;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 
 pub(super) fn goes_on() {
     let (project, model) = model_that("text: one …\npause\ntext: and two.");
@@ -21,7 +21,7 @@ pub(super) fn goes_on() {
     socket.hello();
     let session = socket.session(&project);
     socket.prompt(2, &session, "Count.");
-    socket.hear_until_said("one");
+    socket.receive_until("one");
     drop(socket);
     served.until("adjutant_sessions_waiting", 1.0);
     assert_eq!(served.number("adjutant_turns"), 1.0);
@@ -35,7 +35,7 @@ pub(super) fn goes_on() {
     model.go_on();
     let mut rest = Vec::new();
     while !words(&rest).contains("two.") {
-        rest.push(back.hear());
+        rest.push(back.receive());
     }
     served.until("adjutant_turns", 0.0);
     assert_eq!(served.number("adjutant_turns_total{end=\"ended\"}"), 1.0);
@@ -43,7 +43,7 @@ pub(super) fn goes_on() {
     let all = words(&[before, rest].concat());
     assert_eq!(all.matches("one").count(), 1, "{all}");
     assert_eq!(model.problems(), Vec::<String>::new());
-    // One in which nothing was said is kept nowhere else. It is opened anew, with another directory.
+    // A session without messages is stored nowhere else. It is opened anew, with another directory.
     let session = back.session(&project);
     back.request(4, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
     assert!(back.answer(4).0.get("result").is_some());
@@ -68,7 +68,7 @@ pub(super) fn asked_again() {
     let session = socket.session(&project);
     socket.prompt(2, &session, "Touch it.");
     let question = |socket: &mut Socket| loop {
-        let message = socket.hear();
+        let message = socket.receive();
         if message["method"] == "session/request_permission" {
             return message;
         }
@@ -81,21 +81,21 @@ pub(super) fn asked_again() {
     back.request(3, "session/load", &json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }));
     let again = question(&mut back);
     assert_eq!(again["params"]["toolCall"]["toolCallId"], first["params"]["toolCall"]["toolCallId"]);
-    back.say(&json!({ "jsonrpc": "2.0", "id": again["id"],
+    back.send(&json!({ "jsonrpc": "2.0", "id": again["id"],
         "result": { "outcome": { "outcome": "selected", "optionId": "once" } } }));
     let mut rest = Vec::new();
     while !words(&rest).contains("Done.") {
-        rest.push(back.hear());
+        rest.push(back.receive());
     }
     assert!(project.path("asked").exists());
     served.until("adjutant_turns", 0.0);
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Stands between, and cuts connections off.
+/// A proxy that can cut connections off.
 pub struct Cut {
     pub address: String,
-    /// Where connections go from now on.
+    /// Address to which new connections are forwarded.
     server: Arc<Mutex<String>>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     refuses: Arc<AtomicBool>,
@@ -106,8 +106,11 @@ impl Cut {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = Arc::new(Mutex::new(server.to_owned()));
-        let (open, refuses) = (Arc::<Mutex<Vec<TcpStream>>>::default(), Arc::new(AtomicBool::new(false)));
-        let (all, no, to) = (open.clone(), refuses.clone(), server.clone());
+        let open = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let refuses = Arc::new(AtomicBool::new(false));
+        let all = open.clone();
+        let no = refuses.clone();
+        let to = server.clone();
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
@@ -117,7 +120,8 @@ impl Cut {
                 let to = to.lock().unwrap().clone();
                 let Ok(server) = TcpStream::connect(to) else { continue };
                 for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let mut from = from.try_clone().unwrap();
+                    let mut to = to.try_clone().unwrap();
                     thread::spawn(move || {
                         std::io::copy(&mut from, &mut to).ok();
                         to.shutdown(std::net::Shutdown::Both).ok();
@@ -145,39 +149,39 @@ pub(super) fn connects_again() {
     let served = Served::start(&project, &[]);
     let between = Cut::before(&served.address);
     let project = Arc::new(project);
-    let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
-    let session = talk.open();
-    talk.prompt(2, &session, "Count.");
+    let mut client = Client::of(project.clone(), bridge(&project, &between.address));
+    let session = client.open();
+    client.prompt(2, &session, "Count.");
     let mut said = String::new();
-    let until = |talk: &mut Talk, said: &mut String, word: &str| {
+    let until = |client: &mut Client, said: &mut String, word: &str| {
         while !said.contains(word) {
-            said.push_str(talk.hear()["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+            said.push_str(client.receive()["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
         }
     };
-    until(&mut talk, &mut said, "one");
+    until(&mut client, &mut said, "one");
     between.cut();
     model.go_on();
-    until(&mut talk, &mut said, "two");
-    // Nobody is there for a while, and the turn ends meanwhile.
+    until(&mut client, &mut said, "two");
+    // No client is connected for a while, and the turn ends meanwhile.
     between.refuses.store(true, Ordering::Relaxed);
     between.cut();
     model.go_on();
     served.until("adjutant_turns", 0.0);
     between.refuses.store(false, Ordering::Relaxed);
-    until(&mut talk, &mut said, "three.");
-    let (answer, _) = talk.answer(2);
+    until(&mut client, &mut said, "three.");
+    let (answer, _) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     for word in ["one", "two", "three"] {
         assert_eq!(said.matches(word).count(), 1, "{said}");
     }
-    // What is said is not said twice either.
+    // Updates are not repeated either.
     between.cut();
-    talk.request(3, "session/list", &json!({}));
-    assert!(talk.answer(3).0.get("result").is_some());
+    client.request(3, "session/list", &json!({}));
+    assert!(client.answer(3).0.get("result").is_some());
     assert_eq!(served.number("adjutant_connections_total"), 1.0);
     assert_eq!(model.problems(), Vec::<String>::new());
-    let farewell = talk.editor.finish();
-    assert!(farewell.problems(0).iter().all(|problem| problem.contains("connect")), "{:?}", farewell.problems(0));
+    let exit = client.editor.finish();
+    assert!(exit.problems(0).iter().all(|problem| problem.contains("connect")), "{:?}", exit.problems(0));
 }
 
 pub(super) fn taken_over() {
@@ -190,7 +194,7 @@ pub(super) fn taken_over() {
     let answering = thread::spawn(move || {
         first.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let mut head = [0; 2];
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + RESPONSE_TIMEOUT;
         while Instant::now() < until {
             match first.stream.read_exact(&mut head) {
                 Ok(()) if head[0] & 15 == 8 => break,
@@ -218,7 +222,7 @@ pub(super) fn taken_over() {
     let refused = second.load(2, &session, &project).0;
     assert!(refused["error"].to_string().contains("once more to take it over"), "{refused}");
     let mut first = answering.join().unwrap();
-    first.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    first.stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
     let taken = second.load(3, &session, &project).0;
     assert!(taken.get("result").is_some(), "{taken}");
     first.prompt(4, &session, "Hi.");

@@ -1,4 +1,4 @@
-//! Who is let in, and where to: pages of the web, tokens, certificates, directories.
+//! Admission: web pages, tokens, certificates, directories.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::socket::Socket;
 use super::{Served, project};
-use crate::editor::{Editor, PATIENCE};
+use crate::client::Client;
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::project::Project;
-use crate::talk::Talk;
 
 pub(super) fn not_for_pages() {
     let (project, _model) = project();
@@ -68,7 +68,7 @@ pub(super) fn tokens() {
         socket.answer(3).0["result"]["sessions"].as_array().unwrap().len()
     };
     assert_eq!(listed(&mut hers), 1);
-    // Somebody else neither sees it nor can open it.
+    // Another user neither sees it nor can open it.
     let mut his = with(&bob);
     his.hello();
     assert_eq!(listed(&mut his), 0);
@@ -86,7 +86,7 @@ pub(super) fn tokens() {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
     command.args(["connect", &format!("ws://{}/acp", served.address), "--token-file"]).arg(&kept);
     let project = Arc::new(project);
-    Talk::of(project.clone(), Editor::run(command)).leave();
+    Client::of(project.clone(), Editor::run(command)).leave();
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
     command.args(["connect", &format!("ws://{}/acp", served.address)]).stdin(Stdio::null());
     let refused = command.output().unwrap();
@@ -138,7 +138,7 @@ pub(super) fn roots() {
     let extra = json!({ "cwd": project.cwd(), "mcpServers": [], "additionalDirectories": [outside.path()] });
     socket.request(6, "session/new", &extra);
     assert!(socket.answer(6).0["error"].to_string().contains("may not be opened"));
-    // What is checked is what is opened. The system reads `..` behind a link in another way.
+    // The checked path is the opened path. The system reads `..` after a link differently.
     let disguised = disguised(&project, outside.path());
     let session = socket.session(&project);
     for method in ["session/new", "session/load", "session/resume", "session/fork"] {
@@ -154,8 +154,8 @@ pub(super) fn roots() {
     assert!(socket.answer(8).0.get("result").is_some(), "{}", beside.display());
 }
 
-/// A path that leads to a directory in the project where `..` is taken to mean the directory above what a link leads
-/// to, and outside where it takes away what is written before it.
+/// Returns a path that is in the project if `..` means the parent of a link's target, and outside if `..` removes the
+/// component before it.
 fn disguised(project: &Project, outside: &Path) -> PathBuf {
     let up = project.cwd().components().count();
     let deep = (0..up).map(|n| n.to_string()).collect::<PathBuf>();
@@ -169,7 +169,7 @@ fn disguised(project: &Project, outside: &Path) -> PathBuf {
     path
 }
 
-/// An authority of the test's own, and what it has signed: a certificate for this machine, and somebody's.
+/// Returns an authority of the test's own, and writes certificates that it has signed: for this machine and for a client.
 pub fn authority(project: &Project) -> (rcgen::Certificate, rcgen::KeyPair) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -186,7 +186,7 @@ pub fn authority(project: &Project) -> (rcgen::Certificate, rcgen::KeyPair) {
     signed("ada")
 }
 
-/// What a server says to whoever shows a certificate, or none.
+/// Returns the server's answer to a client that shows a certificate, or none.
 fn over(served: &Served, project: &Project, shown: Option<&(rcgen::Certificate, rcgen::KeyPair)>) -> Option<String> {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -205,7 +205,7 @@ fn over(served: &Served, project: &Project, shown: Option<&(rcgen::Certificate, 
     let name = ServerName::try_from("localhost").unwrap();
     let mut tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
     let mut socket = TcpStream::connect(&served.address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
     let mut stream = rustls::Stream::new(&mut tls, &mut socket);
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = Vec::new();
@@ -218,7 +218,9 @@ pub(super) fn over_tls() {
     let (mut project, _model) = project();
     let somebody = authority(&project);
     let path = |name: &str| project.path(name).display().to_string();
-    let (certificate, key, authority) = (path("~/certificate.pem"), path("~/key.pem"), path("~/authority.pem"));
+    let certificate = path("~/certificate.pem");
+    let key = path("~/key.pem");
+    let authority = path("~/authority.pem");
     let served = Served::start(&project, &["--tls-certificate", &certificate, "--tls-key", &key]);
     let address = format!("localhost:{}", served.address.rsplit(':').next().unwrap());
     let connect = |project: &Project| {
@@ -231,9 +233,9 @@ pub(super) fn over_tls() {
     assert!(!refused.status.success() && why.contains("cannot be reached"), "{why}");
     project.set("NODE_EXTRA_CA_CERTS", Some(&authority));
     let editor = Editor::run(connect(&project));
-    let project = Talk::of(Arc::new(project), editor).leave();
+    let project = Client::of(Arc::new(project), editor).leave();
     drop(served);
-    // Whoever connects shows a certificate of the authority.
+    // Clients must show a certificate of the authority.
     project.settings(&json!({ "serve": { "tls": { "clients": authority } } }));
     let served = Served::start(&project, &["--tls-certificate", &certificate, "--tls-key", &key]);
     assert_eq!(over(&served, &project, None), None);
@@ -246,7 +248,7 @@ pub(super) fn over_tls() {
     command.args(["connect", &format!("wss://{address}")]);
     let own = [project.path("~/own.pem"), project.path("~/own.key")];
     command.arg("--tls-certificate").arg(&own[0]).arg("--tls-key").arg(&own[1]);
-    let project = Talk::of(project, Editor::run(command)).leave();
+    let project = Client::of(project, Editor::run(command)).leave();
     let stranger = self::authority(&Project::new());
     assert_eq!(over(&served, &project, Some(&stranger)), None);
 }

@@ -1,4 +1,4 @@
-//! The protocol over HTTP: messages that are posted, and streams of events.
+//! The protocol over HTTP: posted messages and event streams.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::{Served, model_that, project};
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 
 /// A stream of events, and the id of the last one.
 struct Events(BufReader<TcpStream>, String);
@@ -15,7 +15,7 @@ struct Events(BufReader<TcpStream>, String);
 impl Events {
     fn open(served: &Served, headers: &str) -> (String, Self) {
         let mut stream = TcpStream::connect(&served.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
         write!(stream, "GET /acp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: text/event-stream\r\n{headers}\r\n\r\n")
             .unwrap();
         let mut lines = BufReader::new(stream);
@@ -24,9 +24,9 @@ impl Events {
         (first, Self(lines, String::new()))
     }
 
-    fn hear(&mut self) -> Value {
-        // What only says that the stream is there comes for ever.
-        let end = Instant::now() + PATIENCE;
+    fn receive(&mut self) -> Value {
+        // Keep-alive comments never end.
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             assert!(Instant::now() < end, "no event comes");
             let mut line = String::new();
@@ -46,8 +46,8 @@ impl Events {
     }
 }
 
-/// A client whose stream breaks in the middle of a turn, and who was not told what was on its way, goes on after the
-/// last event that it has received: nothing is missing, the prompt's own answer included, and nothing comes twice.
+/// Breaks a client's stream in the middle of a turn, with events on their way; the client resumes after the last event
+/// that it has received: nothing is missing, the prompt's own answer included, and nothing is repeated.
 pub(super) fn a_stream_goes_on() {
     let (project, model) = model_that("text: one\npause\ntext: two\npause\ntext: three.");
     let served = Served::start(&project, &[]);
@@ -60,7 +60,7 @@ pub(super) fn a_stream_goes_on() {
     let (_, mut own) = Events::open(&served, &connection);
     post(json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new",
         "params": { "cwd": project.cwd(), "mcpServers": [] } }));
-    let session = own.hear()["result"]["sessionId"].as_str().unwrap().to_owned();
+    let session = own.receive()["result"]["sessionId"].as_str().unwrap().to_owned();
     let its = format!("{connection}\r\nAcp-Session-Id: {session}");
     let (_, mut events) = Events::open(&served, &its);
     let prompt = json!([{ "type": "text", "text": "Count." }]);
@@ -68,7 +68,7 @@ pub(super) fn a_stream_goes_on() {
         "params": { "sessionId": session, "prompt": prompt } }));
     let mut all = Vec::new();
     let mut until = |events: &mut Events, wanted: &str| loop {
-        let message = events.hear();
+        let message = events.receive();
         let found = message.to_string().contains(wanted);
         all.push(message);
         if found {
@@ -76,11 +76,11 @@ pub(super) fn a_stream_goes_on() {
         }
     };
     until(&mut events, "one");
-    // What comes now is written to a stream that nobody receives.
+    // The next events go to a stream without a reader.
     let received = events.1.clone();
     model.go_on();
     let mut lost = Events(events.0, String::new());
-    while !lost.hear().to_string().contains("two") {}
+    while !lost.receive().to_string().contains("two") {}
     drop(lost);
     let (status, mut events) = Events::open(&served, &format!("{its}\r\nLast-Event-ID: {received}"));
     assert!(status.starts_with("HTTP/1.1 200"), "{status}");
@@ -134,12 +134,12 @@ pub(super) fn plain_http() {
     let connection = format!("Acp-Connection-Id: {id}");
     let post = |headers: &str, message: &Value| served.http(&format!("{head}\r\n{headers}"), &message.to_string());
     let request = |id: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-    // What comes before its stream is open waits there.
+    // Messages before its stream is open wait there.
     let new = request(1, "session/new", json!({ "cwd": project.cwd(), "mcpServers": [] }));
     assert!(post(&connection, &new).starts_with("HTTP/1.1 202"));
     let (status, mut own) = Events::open(&served, &connection);
     assert!(status.starts_with("HTTP/1.1 200"), "{status}");
-    let opened = own.hear();
+    let opened = own.receive();
     let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
     let its = format!("{connection}\r\nAcp-Session-Id: {session}");
     let (_, mut events) = Events::open(&served, &its);
@@ -147,7 +147,7 @@ pub(super) fn plain_http() {
     // The header names the session.
     assert!(post(&its, &request(2, "session/prompt", prompt)).starts_with("HTTP/1.1 202"));
     let question = |events: &mut Events| loop {
-        let message = events.hear();
+        let message = events.receive();
         if message["method"] == "session/request_permission" {
             return message;
         }
@@ -163,7 +163,7 @@ pub(super) fn plain_http() {
     assert!(post(&its, &yes).starts_with("HTTP/1.1 202"));
     assert!(post(&its, &yes).starts_with("HTTP/1.1 202"));
     let end = loop {
-        let message = newer.hear();
+        let message = newer.receive();
         if message["id"] == 2 {
             break message;
         }

@@ -1,4 +1,4 @@
-//! Connections that say nothing, messages that do not come whole, and more than a bridge may have on its way.
+//! Silent connections, incomplete messages, and more unacknowledged messages than a bridge may have.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,31 +9,31 @@ use serde_json::json;
 
 use super::socket::Socket;
 use super::{Served, entry, project};
-use crate::editor::PATIENCE;
-use crate::talk::Talk;
+use crate::client::Client;
+use crate::editor::RESPONSE_TIMEOUT;
 
-/// A socket over which this was said, and then nothing.
+/// Returns a socket on which these bytes were sent and nothing else.
 fn silent(served: &Served, said: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(&served.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
     stream.write_all(said).unwrap();
     stream
 }
 
-/// Whether the server closes a socket, whatever it says before.
+/// Whether the server closes a socket, whatever it sends before.
 fn is_closed(mut stream: TcpStream) -> bool {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).is_ok()
 }
 
-pub(super) fn who_says_nothing_is_not_kept() {
+pub(super) fn silent_socket_is_closed() {
     let (project, _model) = project();
     project.settings(&json!({ "serve": { "limits": { "connections": 4 } } }));
     let served = Served::start(&project, &[]);
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let begun: [&[u8]; 4] = [b"", b"GET /ac", b"P", preface];
     let sockets = begun.map(|said| silent(&served, said));
-    // They count from their first moment: there is no place for one more, and whoever watches sees why.
+    // They count from their first moment: one more is refused, and the metrics show the reason.
     let refused = Socket::try_open(&served.address, "").head;
     assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     assert!(served.http("GET /healthz HTTP/1.1", "").ends_with("ok\n"));
@@ -42,17 +42,18 @@ pub(super) fn who_says_nothing_is_not_kept() {
     for (socket, said) in sockets.into_iter().zip(begun) {
         assert!(is_closed(socket), "{:?}", String::from_utf8_lossy(said));
     }
-    // Whoever asks has one.
+    // The request for the metrics has a socket too.
     served.until("adjutant_sockets", 1.0);
     Socket::open(&served.address).hello();
 }
 
 /// The same before TLS is spoken.
-pub(super) fn who_says_nothing_over_tls_is_not_kept() {
+pub(super) fn silent_tls_socket_is_closed() {
     let (project, _model) = project();
     entry::authority(&project);
     let path = |name: &str| project.path(name).display().to_string();
-    let (certificate, key) = (path("~/certificate.pem"), path("~/key.pem"));
+    let certificate = path("~/certificate.pem");
+    let key = path("~/key.pem");
     let served = Served::start(&project, &["--tls-certificate", &certificate, "--tls-key", &key]);
     let begun: [&[u8]; 2] = [b"", b"\x16\x03\x01"];
     for socket in begun.map(|said| silent(&served, said)) {
@@ -60,7 +61,7 @@ pub(super) fn who_says_nothing_over_tls_is_not_kept() {
     }
 }
 
-pub(super) fn messages_that_do_not_end_are_bounded() {
+pub(super) fn endless_messages_are_bounded() {
     let (project, _model) = project();
     project.settings(&json!({ "serve": { "limits": { "message_bytes": 100_000 } } }));
     let served = Served::start(&project, &[]);
@@ -72,7 +73,7 @@ pub(super) fn messages_that_do_not_end_are_bounded() {
     let mut sockets: Vec<Socket> = (0..3).map(|_| Socket::open(&served.address)).collect();
     let mut over = 0;
     for socket in &mut sockets {
-        // Whoever is cut off in the middle may not be able to say all of it.
+        // The connection may be closed before everything is sent.
         socket.stream.write_all(&frame).ok();
     }
     for socket in &mut sockets {
@@ -87,26 +88,26 @@ pub(super) fn messages_that_do_not_end_are_bounded() {
     let post = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
     let refused = served.http(post, &" ".repeat(20_000));
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("have not come whole"), "{refused}");
-    // What they had is given back.
+    // Their places are free again.
     drop(sockets);
     served.until("adjutant_connections", 0.0);
     assert!(served.http(post, &" ".repeat(20_000)).starts_with("HTTP/1.1 400"));
 }
 
-/// More than a bridge may have on its way: the server says that it has come long before the next ping.
-pub(super) fn an_editor_that_says_much_does_not_wait() {
+/// Sends more than a bridge may have unacknowledged: the server acknowledges long before the next ping.
+pub(super) fn client_that_sends_much_is_not_blocked() {
     let (project, _model) = project();
     let served = Served::start(&project, &[]);
     let project = Arc::new(project);
-    let mut talk = Talk::of(project.clone(), served.bridge(&project));
+    let mut client = Client::of(project.clone(), served.bridge(&project));
     let padding = "x".repeat(1 << 20);
     let start = Instant::now();
     for id in 100..140 {
-        talk.request(id, "_adjutant/unknown", &json!({ "padding": padding }));
+        client.request(id, "_adjutant/unknown", &json!({ "padding": padding }));
     }
-    let (answer, _) = talk.answer(139);
+    let (answer, _) = client.answer(139);
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
     // A ping comes after 20 seconds.
     assert!(start.elapsed() < Duration::from_secs(14), "{:?}", start.elapsed());
-    talk.leave();
+    client.leave();
 }

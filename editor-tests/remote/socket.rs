@@ -1,24 +1,24 @@
-//! A connection of our own over WebSocket.
+//! A WebSocket client of the tests' own.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::project::Project;
 
-/// A socket of our own, that does what no client does.
+/// A raw socket, which can misbehave.
 pub(super) struct Socket {
     pub(super) stream: TcpStream,
-    /// What came with the answer to the handshake.
+    /// Head of the handshake's response.
     pub(super) head: String,
 }
 
 impl Socket {
     pub(super) fn try_open(address: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
         let host = if headers.contains("Host:") { "" } else { "Host: localhost\r\n" };
         let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
         write!(
@@ -26,7 +26,8 @@ impl Socket {
             "GET /acp HTTP/1.1\r\n{host}Upgrade: websocket\r\nConnection: Upgrade\r\n{key}\r\n{headers}\r\n"
         )
         .unwrap();
-        let (mut head, mut byte) = (Vec::new(), [0]);
+        let mut head = Vec::new();
+        let mut byte = [0];
         while !head.ends_with(b"\r\n\r\n") {
             stream.read_exact(&mut byte).unwrap();
             head.push(byte[0]);
@@ -60,11 +61,11 @@ impl Socket {
         self.stream.write_all(&frame)
     }
 
-    pub(super) fn say(&mut self, message: &Value) {
+    pub(super) fn send(&mut self, message: &Value) {
         self.frame(1, message.to_string().as_bytes()).unwrap();
     }
 
-    /// The next frame: its kind, and what is in it.
+    /// Returns the next frame: its kind, and its payload.
     pub(super) fn next(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         self.stream.read_exact(&mut head).unwrap();
@@ -86,15 +87,15 @@ impl Socket {
         (head[0] & 15, payload)
     }
 
-    /// Hears until the model has said this word.
-    pub(super) fn hear_until_said(&mut self, word: &str) {
+    /// Receives messages until the model's text contains this word.
+    pub(super) fn receive_until(&mut self, word: &str) {
         let mut said = Vec::new();
         while !super::words(&said).contains(word) {
-            said.push(self.hear());
+            said.push(self.receive());
         }
     }
 
-    pub(super) fn hear(&mut self) -> Value {
+    pub(super) fn receive(&mut self) -> Value {
         loop {
             let (kind, payload) = self.next();
             match kind {
@@ -107,14 +108,14 @@ impl Socket {
     }
 
     pub(super) fn request(&mut self, id: u64, method: &str, params: &Value) {
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }
 
-    /// The answer to a request, and what came before it.
+    /// Returns the answer to a request, and the messages before it.
     pub(super) fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
         let mut before = Vec::new();
         loop {
-            let message = self.hear();
+            let message = self.receive();
             if message["id"] == id && message.get("method").is_none() {
                 return (message, before);
             }

@@ -1,4 +1,4 @@
-//! What the editor of a page has on its screen.
+//! Open buffers of a page's client.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-/// What the editor has on its screen; it answers requests about files by itself.
+/// Open buffers of the client, which answers requests about files automatically.
 #[derive(Default)]
 pub(super) struct Buffers {
-    /// Texts that differ from what is on the disk.
+    /// Texts that differ from the disk.
     pub(super) texts: BTreeMap<PathBuf, String>,
     pub(super) refuse_writes: bool,
 }

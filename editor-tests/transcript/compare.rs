@@ -1,4 +1,4 @@
-//! Whether what was heard is what a page says, and how two lines of it become one.
+//! Comparison of received lines with the lines of a page, and merging of two lines.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
-/// A line the agent has said, with names in it.
+/// A line of the agent, with placeholders.
 #[derive(Clone)]
-pub(super) struct Heard {
+pub(super) struct ReceivedLine {
     pub(super) value: Value,
     pub(super) stream: String,
 }
 
-/// Whether `next` only adds to `last`: text of the same message, or more of what a running call
-/// prints.
+/// Whether `next` only adds to `last`: text of the same message, or further output of a running call. If so, merges it.
 pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
-    let (was, is) = (&last["params"]["update"], &next["params"]["update"]);
+    let was = &last["params"]["update"];
+    let is = &next["params"]["update"];
     let same = |member: &str| was[member] == is[member];
     match is["sessionUpdate"].as_str() {
         Some("agent_message_chunk" | "agent_thought_chunk")
@@ -58,7 +58,7 @@ pub(super) fn printed(value: &mut Value) {
     }
 }
 
-/// News of a running call that say nothing but what it printed so far.
+/// Whether an update of a running call has nothing but the output so far.
 pub(super) fn prints(update: &Value) -> bool {
     let running = update["sessionUpdate"] == "tool_call_update" && update["status"].is_null();
     let same = update["rawOutput"].as_object().is_none_or(|raw| raw.keys().all(|key| key == "output"));
@@ -68,15 +68,15 @@ pub(super) fn prints(update: &Value) -> bool {
 }
 
 /// The places of the lines that the expected ones are, if they are there.
-pub(super) fn claim(expected: &[Heard], heard: &[Heard], unordered: bool) -> Option<Vec<usize>> {
+pub(super) fn claim(expected: &[ReceivedLine], received: &[ReceivedLine], unordered: bool) -> Option<Vec<usize>> {
     let mut places = Vec::new();
     let mut streams: Vec<&str> = expected.iter().map(|line| line.stream.as_str()).collect();
     streams.sort_unstable();
     streams.dedup();
     for stream in streams {
         let wanted: Vec<_> = expected.iter().filter(|line| line.stream == stream).cloned().collect();
-        let of_stream = heard.iter().enumerate().filter(|(_, line)| line.stream == stream);
-        let (at, mut lines): (Vec<usize>, Vec<Heard>) =
+        let of_stream = received.iter().enumerate().filter(|(_, line)| line.stream == stream);
+        let (at, mut lines): (Vec<usize>, Vec<ReceivedLine>) =
             of_stream.take(wanted.len()).map(|(at, h)| (at, h.clone())).unzip();
         if unordered {
             by_call(&mut lines);
@@ -90,10 +90,10 @@ pub(super) fn claim(expected: &[Heard], heard: &[Heard], unordered: bool) -> Opt
     Some(places)
 }
 
-/// Sorts each unbroken run of lines about calls by call: how the lines of calls that run side by
-/// side interleave is a matter of luck, what is said of each is not.
-pub(super) fn by_call(lines: &mut [Heard]) {
-    let call = |line: &Heard| {
+/// Sorts each unbroken run of lines about calls by call: the interleaving of concurrent calls is random, the lines of each
+/// are not.
+pub(super) fn by_call(lines: &mut [ReceivedLine]) {
+    let call = |line: &ReceivedLine| {
         let params = &line.value["params"];
         let id = params["update"]["toolCallId"].as_str().or(params["toolCall"]["toolCallId"].as_str());
         let id = id.or(params["update"]["terminalId"].as_str());
@@ -104,13 +104,14 @@ pub(super) fn by_call(lines: &mut [Heard]) {
     }
 }
 
-/// Whether a line is as expected; `…` stands for anything.
-pub(super) fn matches(expected: &Value, heard: &Value) -> bool {
-    match (expected, heard) {
+/// Whether a line matches; `…` stands for anything.
+pub(super) fn matches(expected: &Value, received: &Value) -> bool {
+    match (expected, received) {
         (Value::String(pattern), _) if pattern == "…" => true,
         (Value::String(pattern), Value::String(text)) if pattern.contains('…') => {
             let pieces: Vec<&str> = pattern.split('…').collect();
-            let (first, last) = (pieces[0], pieces[pieces.len() - 1]);
+            let first = pieces[0];
+            let last = pieces[pieces.len() - 1];
             let Some(middle) = text.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
             let mut rest = middle;
             pieces[1..pieces.len() - 1].iter().all(|piece| match rest.split_once(piece) {
@@ -121,27 +122,27 @@ pub(super) fn matches(expected: &Value, heard: &Value) -> bool {
                 None => false,
             })
         }
-        (Value::Object(expected), Value::Object(heard)) => {
+        (Value::Object(expected), Value::Object(received)) => {
             let open = expected.contains_key("…");
-            expected.iter().filter(|(key, _)| *key != "…").all(|(k, e)| heard.get(k).is_some_and(|h| matches(e, h)))
-                && (open || heard.keys().all(|key| expected.contains_key(key)))
+            expected.iter().filter(|(key, _)| *key != "…").all(|(k, e)| received.get(k).is_some_and(|h| matches(e, h)))
+                && (open || received.keys().all(|key| expected.contains_key(key)))
         }
-        (Value::Array(expected), Value::Array(heard)) => {
+        (Value::Array(expected), Value::Array(received)) => {
             let (expected, open) = match expected.split_last() {
                 Some((Value::String(last), before)) if last == "…" => (before, true),
                 _ => (expected.as_slice(), false),
             };
-            (open && heard.len() >= expected.len() || heard.len() == expected.len())
-                && expected.iter().zip(heard).all(|(e, h)| matches(e, h))
+            (open && received.len() >= expected.len() || received.len() == expected.len())
+                && expected.iter().zip(received).all(|(e, h)| matches(e, h))
         }
-        (expected, heard) => expected == heard,
+        (expected, received) => expected == received,
     }
 }
 
-pub(super) fn difference(expected: &[Heard], heard: &[Heard]) -> String {
+pub(super) fn difference(expected: &[ReceivedLine], received: &[ReceivedLine]) -> String {
     let mut text = String::new();
-    for at in 0..expected.len().max(heard.len()) {
-        match (expected.get(at), heard.get(at)) {
+    for at in 0..expected.len().max(received.len()) {
+        match (expected.get(at), received.get(at)) {
             (Some(e), Some(h)) if matches(&e.value, &h.value) => writeln!(text, "    {}", h.value).unwrap(),
             (e, h) => {
                 e.iter().for_each(|e| writeln!(text, "  - {}", e.value).unwrap());
@@ -166,8 +167,8 @@ pub fn own_tests() {
         (r#"[1,"…"]"#, "[2,2,3]", false),
         ("[1,2]", "[1,2,3]", false),
     ];
-    for (expected, heard, fits) in table {
+    for (expected, received, fits) in table {
         let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-        assert_eq!(matches(&parse(expected), &parse(heard)), fits, "{expected} {heard}");
+        assert_eq!(matches(&parse(expected), &parse(received)), fits, "{expected} {received}");
     }
 }

@@ -1,4 +1,4 @@
-//! A page in progress: what its editor has said, what the agent has said, and how they end.
+//! A running page: the messages of its client and of the agent, and the ends of its requests.
 
 mod actions;
 
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::buffers::Buffers;
-use super::compare::{Heard, by_call, claim, difference, joined, matches, printed, prints};
+use super::compare::{ReceivedLine, by_call, claim, difference, joined, matches, printed, prints};
 use super::{ASIDE, SILENCE, fill_paths, own};
 use crate::both;
-use crate::editor::{Editor, PATIENCE};
-use crate::laws::Laws;
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
+use crate::invariants::Invariants;
 use crate::model::Model;
-use crate::names::Names;
+use crate::placeholders::Placeholders;
 use crate::project::Project;
 use crate::web::Web;
 
-/// What the first two children of a page's session are called.
+/// Placeholders of the first two child sessions of a page.
 const CHILDREN: [&str; 2] = ["${SESSION2}", "${SESSION3}"];
 
-/// What the questions about the first two calls are called: of calls made side by side either may ask first.
+/// Placeholders of the questions about the first two calls; of concurrent calls either may ask first.
 const QUESTIONS: [&str; 2] = ["‹ask1›", "‹ask2›"];
 
 /// A text in which the two have each other's name.
@@ -36,13 +36,13 @@ pub(super) struct Run {
     model: Option<Model>,
     web: Option<Web>,
     editor: Option<Editor>,
-    laws: Laws,
-    pub(super) names: Names,
+    invariants: Invariants,
+    pub(super) names: Placeholders,
     /// Kinds of updates that are not shown.
     aside: Vec<&'static str>,
     /// Heard, and not yet expected by any block.
-    heard: Vec<Heard>,
-    /// All of what was heard, as text; where `# wait for` goes on looking.
+    received: Vec<ReceivedLine>,
+    /// All received lines, as text, and the position from which `# wait for` searches.
     log: Vec<String>,
     looked: usize,
     /// The agent's requests without an answer: method, id.
@@ -67,7 +67,7 @@ impl Run {
         aside: Vec<&'static str>,
         second: bool,
     ) -> Self {
-        let mut names = Names::new(&project);
+        let mut names = Placeholders::new(&project);
         names.fix(env!("CARGO_BIN_EXE_adjutant"), "${ADJUTANT}");
         names.fix(&own("${MCP}"), "${MCP}");
         if let Some(model) = &model {
@@ -82,10 +82,10 @@ impl Run {
             model,
             web,
             editor: None,
-            laws: Laws::default(),
+            invariants: Invariants::default(),
             names,
             aside,
-            heard: Vec::new(),
+            received: Vec::new(),
             log: Vec::new(),
             looked: 0,
             asks: VecDeque::new(),
@@ -100,20 +100,21 @@ impl Run {
     }
 
     fn editor(&mut self) -> &mut Editor {
-        let (project, limit) = (&self.project, self.file_limit);
+        let project = &self.project;
+        let limit = self.file_limit;
         self.editor.get_or_insert_with(|| match limit {
             Some(kib) => Editor::start_with_small_files(project, kib),
             None => Editor::start(project),
         })
     }
 
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         let translated = match serde_json::from_str::<Value>(line) {
             Ok(mut message) if self.second => {
                 if message["method"] == "session/prompt" {
                     self.prompts.push(message["id"].clone());
                 }
-                both::translated(&mut message);
+                replay_as_v2::translated(&mut message);
                 message.to_string()
             }
             _ => line.to_owned(),
@@ -124,12 +125,11 @@ impl Run {
         {
             self.about.insert(message["id"].to_string(), self.names.shorten(session));
         }
-        self.laws.editor_says(line);
-        self.editor().say(line);
+        self.invariants.observe_client(line);
+        self.editor().send(line);
     }
 
-    /// Puts what they stand for in the place of names; a session that is still being made is
-    /// waited for.
+    /// Replaces placeholders by their values; waits for a session that is still being created.
     fn fill(&mut self, line: &str) -> Result<String, String> {
         let mut line = fill_paths(&self.project, line);
         if let Some(web) = &self.web {
@@ -159,15 +159,15 @@ impl Run {
         if self.editor.is_none() {
             return Ok(());
         }
-        self.until("all answers", |run| !run.laws.waiting())
-            .map_err(|e| format!("{e}; still open: {:?}", self.laws.waiting_for()))
+        self.until("all answers", |run| !run.invariants.waiting())
+            .map_err(|e| format!("{e}; still open: {:?}", self.invariants.waiting_for()))
     }
 
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         while !done(self) {
-            let patience = end.saturating_duration_since(Instant::now());
-            let Some(line) = self.editor().hear(patience) else {
+            let timeout = end.saturating_duration_since(Instant::now());
+            let Some(line) = self.editor().receive(timeout) else {
                 let last: Vec<_> = self.log.iter().rev().take(6).rev().cloned().collect();
                 let state = self.model.as_ref().map(Model::problems).unwrap_or_default();
                 return Err(format!(
@@ -182,13 +182,13 @@ impl Run {
 
     /// Listens until the agent has nothing more to say.
     fn drain(&mut self) {
-        while let Some(line) = self.editor().hear(PATIENCE) {
+        while let Some(line) = self.editor().receive(RESPONSE_TIMEOUT) {
             self.take(&line);
         }
     }
 
     fn take(&mut self, line: &str) {
-        let Some(message) = self.laws.agent_says(line) else { return };
+        let Some(message) = self.invariants.observe_agent(line) else { return };
         if message["method"].is_string()
             && let Some(id) = message.get("id")
         {
@@ -199,7 +199,7 @@ impl Run {
                 Some(mut reply) => {
                     reply["jsonrpc"] = "2.0".into();
                     reply["id"] = id.clone();
-                    self.say(&reply.to_string());
+                    self.send(&reply.to_string());
                 }
                 None => self.asks.push_back((method.into(), id.clone())),
             }
@@ -220,10 +220,11 @@ impl Run {
         let stream = self.stream(&value);
         if kind == "tool_call_update" && matches!(update["status"].as_str(), Some("completed" | "failed")) {
             // How much of it was seen while it ran is a matter of luck; the end has it all.
-            let of_call = |heard: &Heard| heard.value["params"]["update"]["toolCallId"] == update["toolCallId"];
-            self.heard.retain(|heard| !(of_call(heard) && prints(&heard.value["params"]["update"])));
+            let of_call =
+                |received: &ReceivedLine| received.value["params"]["update"]["toolCallId"] == update["toolCallId"];
+            self.received.retain(|received| !(of_call(received) && prints(&received.value["params"]["update"])));
         }
-        if let Some(last) = self.heard.iter_mut().rev().find(|heard| heard.stream == stream) {
+        if let Some(last) = self.received.iter_mut().rev().find(|received| received.stream == stream) {
             if kind == "available_commands_update" && last.value == value {
                 return;
             }
@@ -231,7 +232,7 @@ impl Run {
                 return;
             }
         }
-        self.heard.push(Heard { value, stream });
+        self.received.push(ReceivedLine { value, stream });
     }
 
     /// Lines of one stream must come in the order of the page: a session, or everything that is
@@ -245,11 +246,11 @@ impl Run {
         if ASIDE.contains(&update) { format!("{session} {update}") } else { session }
     }
 
-    fn expected(&self, body: &str) -> Result<Vec<Heard>, String> {
+    fn expected(&self, body: &str) -> Result<Vec<ReceivedLine>, String> {
         let line = |line: &str| {
             let value = serde_json::from_str(line).map_err(|e| format!("{line}: {e}"))?;
             let stream = self.stream(&value);
-            Ok(Heard { value, stream })
+            Ok(ReceivedLine { value, stream })
         };
         body.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
     }
@@ -275,59 +276,59 @@ impl Run {
             by_call(&mut expected);
         }
         let mut exchange = None;
-        let mut claims = |heard: &[Heard]| {
-            claim(&expected, heard, unordered).or_else(|| {
+        let mut claims = |received: &[ReceivedLine]| {
+            claim(&expected, received, unordered).or_else(|| {
                 swapped.iter().find_map(|(twins, lines)| {
-                    let claimed = claim(lines, heard, unordered)?;
+                    let claimed = claim(lines, received, unordered)?;
                     exchange = Some(*twins);
                     Some(claimed)
                 })
             })
         };
-        let mut claimed = claims(&self.heard);
-        let end = Instant::now() + PATIENCE;
+        let mut claimed = claims(&self.received);
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         while claimed.is_none() {
             // Once enough lines are there and do not fit, a short while is left for lines that
             // are still growing; then it is a failure.
-            let enough = self.heard.len() >= expected.len();
-            let patience = end.saturating_duration_since(Instant::now());
-            let patience = if enough { patience.min(SILENCE) } else { patience };
-            let line = self.editor.as_ref().and_then(|editor| editor.hear(patience));
+            let enough = self.received.len() >= expected.len();
+            let timeout = end.saturating_duration_since(Instant::now());
+            let timeout = if enough { timeout.min(SILENCE) } else { timeout };
+            let line = self.editor.as_ref().and_then(|editor| editor.receive(timeout));
             let Some(line) = line else {
-                let mut heard = self.heard.clone();
+                let mut received = self.received.clone();
                 if unordered {
-                    by_call(&mut heard);
+                    by_call(&mut received);
                 }
-                return Err(format!("what came out is not what must:\n{}", difference(&expected, &heard)));
+                return Err(format!("what came out is not what must:\n{}", difference(&expected, &received)));
             };
             self.take(&line);
-            claimed = claims(&self.heard);
+            claimed = claims(&self.received);
         }
         for at in claimed.unwrap_or_default().into_iter().rev() {
-            self.heard.remove(at);
+            self.received.remove(at);
         }
         if let Some(twins) = exchange {
             self.names.exchange(twins);
-            for heard in &mut self.heard {
-                let text = exchanged(&heard.value.to_string(), twins);
-                heard.value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+            for received in &mut self.received {
+                let text = exchanged(&received.value.to_string(), twins);
+                received.value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
             }
         }
         Ok(())
     }
 
     pub(super) fn bless(&mut self, old: &str, unordered: bool) -> String {
-        while let Some(line) = self.editor.as_ref().and_then(|editor| editor.hear(SILENCE)) {
+        while let Some(line) = self.editor.as_ref().and_then(|editor| editor.receive(SILENCE)) {
             self.take(&line);
         }
-        let mut heard = std::mem::take(&mut self.heard);
+        let mut received = std::mem::take(&mut self.received);
         if unordered {
-            by_call(&mut heard);
+            by_call(&mut received);
         }
         let mut old: VecDeque<(String, Value)> =
             old.lines().filter_map(|line| Some((line.to_owned(), serde_json::from_str(line).ok()?))).collect();
         let mut text = String::new();
-        for Heard { value, .. } in heard {
+        for ReceivedLine { value, .. } in received {
             let kept = old.iter().position(|(_, old)| matches(old, &value));
             let line = match kept {
                 Some(at) => old.drain(..=at).next_back().map(|(line, _)| line).unwrap_or_default(),
@@ -345,12 +346,12 @@ impl Run {
 
     fn leave_with(&mut self, code: i32) {
         let Some(mut editor) = self.editor.take() else { return };
-        let farewell = editor.finish();
-        for line in &farewell.lines {
+        let exit = editor.finish();
+        for line in &exit.lines {
             self.take(line);
         }
-        self.problems.extend(farewell.problems(code));
-        let open = self.laws.waiting_for();
+        self.problems.extend(exit.problems(code));
+        let open = self.invariants.waiting_for();
         if !open.is_empty() {
             self.problems.push(format!("never answered: {open:?}"));
         }
@@ -361,23 +362,25 @@ impl Run {
     fn begin_again(&mut self) {
         self.editor = None;
         self.asks.clear();
-        let laws = std::mem::take(&mut self.laws);
-        self.problems.extend(laws.problems().iter().cloned());
+        let invariants = std::mem::take(&mut self.invariants);
+        self.problems.extend(invariants.problems().iter().cloned());
     }
 
     /// The end of a page that was acted out in version 2.
     pub(super) fn end_second(mut self, lines: &[Value]) -> Vec<String> {
         self.leave();
-        let heard: Vec<Value> = std::mem::take(&mut self.heard).into_iter().map(|heard| heard.value).collect();
-        let (page, heard) = (both::summary(lines, &self.prompts), both::summary(&heard, &self.prompts));
-        self.problems.extend(both::differences(&page, &heard));
+        let received: Vec<Value> =
+            std::mem::take(&mut self.received).into_iter().map(|received| received.value).collect();
+        let page = replay_as_v2::summary(lines, &self.prompts);
+        let received = replay_as_v2::summary(&received, &self.prompts);
+        self.problems.extend(replay_as_v2::differences(&page, &received));
         self.end(false)
     }
 
     pub(super) fn end(mut self, bless: bool) -> Vec<String> {
         self.leave();
         if !bless {
-            self.problems.extend(self.heard.iter().map(|heard| format!("unexpected: {}", heard.value)));
+            self.problems.extend(self.received.iter().map(|received| format!("unexpected: {}", received.value)));
         }
         self.problems.extend(self.model.as_ref().map(Model::problems).unwrap_or_default());
         // A process that was killed a moment ago may still be seen for a moment.

@@ -1,4 +1,4 @@
-//! What the editor of a page says and does: its lines, and the actions that begin with `#`.
+//! Messages of a page's client, and the actions that begin with `#`.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::Run;
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 
 impl Run {
     pub(in crate::transcript) fn editor_block(&mut self, body: &str, wait: bool) -> Result<(), String> {
@@ -21,7 +21,7 @@ impl Run {
                         Some(raw) => raw.to_owned(),
                         None => line.replacen('{', r#"{"jsonrpc":"2.0","#, 1),
                     };
-                    self.say(&line);
+                    self.send(&line);
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Run {
         }
     }
 
-    /// What somebody else does to the project's files, and what is seen of them.
+    /// Carries out an action on the project's files, and checks of files.
     fn act_on_files(&mut self, word: &str, rest: &str) -> Result<(), String> {
         match (word, rest) {
             ("write", rest) => {
@@ -119,9 +119,10 @@ impl Run {
                 done.map_err(|e| e.to_string())
             }
             ("link", rest) => {
-                // What stands there is put aside, as somebody would who wants to lead astray.
+                // An existing file is moved away, as an attacker would do.
                 let (path, target) = rest.split_once(" to ").ok_or("link x to y")?;
-                let (path, target) = (self.project.path(path), self.project.path(target));
+                let path = self.project.path(path);
+                let target = self.project.path(target);
                 fs::create_dir_all(path.parent().ok_or("link what?")?).map_err(|e| e.to_string())?;
                 if path.exists() {
                     fs::rename(&path, path.with_extension("aside")).map_err(|e| e.to_string())?;
@@ -130,12 +131,12 @@ impl Run {
             }
             ("file", rest) if rest.ends_with(" appears") => {
                 let path = self.project.path(rest.trim_end_matches(" appears"));
-                let end = Instant::now() + PATIENCE;
+                let end = Instant::now() + RESPONSE_TIMEOUT;
                 while !path.exists() {
                     if Instant::now() > end {
                         return Err("waited in vain".into());
                     }
-                    // Nobody announces a file.
+                    // There is no notification of a new file.
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 Ok(())
@@ -158,11 +159,11 @@ impl Run {
         }
     }
 
-    /// `open a session`, with the handshake before it where none has been made. What comes back is
-    /// checked like everything else, but not shown.
+    /// Runs `open a session`, with the handshake before the first one. The messages are checked like all others, but not
+    /// shown.
     fn open(&mut self, how: &str) -> Result<(), String> {
         self.settled()?;
-        let before = self.heard.len();
+        let before = self.received.len();
         let files = how.contains("with fs");
         let fs = json!({ "readTextFile": files, "writeTextFile": files });
         let mut capabilities = json!({ "fs": fs });
@@ -181,7 +182,7 @@ impl Run {
         let initialize = json!({ "jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": params });
         let connect = how.starts_with("a connection");
         if self.editor.is_none() || connect {
-            self.say(&initialize.to_string());
+            self.send(&initialize.to_string());
             self.settled()?;
         }
         if !connect {
@@ -191,10 +192,10 @@ impl Run {
             let cwd = cwd.display().to_string();
             let params = json!({ "cwd": cwd.trim_end_matches('/'), "mcpServers": [] });
             let new = json!({ "jsonrpc": "2.0", "id": "open", "method": "session/new", "params": params });
-            self.say(&new.to_string());
+            self.send(&new.to_string());
             self.settled()?;
         }
-        for line in self.heard.split_off(before) {
+        for line in self.received.split_off(before) {
             if line.value.get("error").is_some() {
                 return Err(line.value.to_string());
             }
@@ -228,19 +229,19 @@ impl Run {
                 json!({ "jsonrpc": "2.0", "id": id, "result": result })
             }
         };
-        self.say(&reply.to_string());
+        self.send(&reply.to_string());
         Ok(())
     }
 
-    /// Does something unkind to what adjutant has stored: `the sessions`, or `the version`.
+    /// Damages stored data: `the sessions`, or `the version`.
     fn spoil(&mut self, what: &str) -> Result<(), String> {
         self.settled()?;
         self.leave();
         let data = self.project.path("~/.local/share/adjutant");
-        crate::spoil::spoil(&data, what)
+        crate::corrupt::corrupt(&data, what)
     }
 
-    /// Looks for words in what was heard and not looked at before.
+    /// Searches received text that was not searched before.
     fn find(&mut self, words: &str) -> bool {
         match self.log[self.looked..].iter().position(|line| line.contains(words)) {
             Some(at) => {

@@ -1,8 +1,8 @@
-//! The model's hands: ten small tasks, each done by a model that makes a usual mistake first, and knows
-//! no more than what the results tell it. Counted are the steps until the files are right.
+//! Models that call tools badly: ten small tasks, each done by a model that makes a common mistake first, and
+//! knows only the results of its calls. Counts the steps until the files are right.
 //!
 //! ```text
-//! ADJUTANT_HANDS=1 cargo test --test editor hands/    prints a row for each: steps, bytes of the requests
+//! ADJUTANT_HANDS=1 cargo test --test editor model_mistakes/    prints a row for each: steps, bytes of the requests
 //! ADJUTANT_BINARY=path …                              the same of another build
 //! ```
 
@@ -11,11 +11,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::model::{self, Answer, Model};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// Words of a result that make the model think that its call failed.
+/// Texts of a result from which the model concludes that its call failed.
 const FAILURES: [&str; 16] = [
     "not found",
     "no match",
@@ -35,21 +35,21 @@ const FAILURES: [&str; 16] = [
     "are not a json object",
 ];
 
-/// Words of a result that make it sure of the contrary, whatever else is told.
+/// Texts of a result that mean success, whatever else it contains.
 const SUCCESSES: [&str; 2] = ["applied successfully", "wrote file successfully"];
 
-/// What the model says, one answer after the other, to reach one thing.
+/// Answers of the model, in order, that reach one goal.
 type Way = Vec<String>;
 
 /// A task for the model.
 struct Task {
     name: &'static str,
-    /// What is there, and what shall be there at the end.
+    /// The files before, and as they must be at the end.
     files: BTreeMap<String, String>,
     wanted: BTreeMap<String, String>,
-    /// What is to be reached in this order, and the ways that are tried for each, the mistake first.
+    /// Goals in this order, and the ways that are tried for each; the mistake comes first.
     goals: Vec<Vec<Way>>,
-    /// How many requests it may take: as many as with an agent that stops nothing.
+    /// The largest number of requests: as many as with an agent that rejects nothing.
     steps: usize,
 }
 
@@ -94,7 +94,8 @@ fn rename_by_edit() -> Task {
     let (files, wanted) = eight();
     let edit = |n: usize| {
         let path = format!("src/f{n}.rs");
-        let (old, new) = (format!("    let value = fetch_old({n});"), format!("    let value = fetch_new({n});"));
+        let old = format!("    let value = fetch_old({n});");
+        let new = format!("    let value = fetch_new({n});");
         let edit = call("edit", &json!({"filePath": path, "oldString": old, "newString": new}));
         vec![vec![edit.clone()], vec![call("read", &json!({"filePath": path})), edit]]
     };
@@ -171,7 +172,7 @@ fn letters_that_look_alike() -> Task {
     }
 }
 
-/// What `read` prints before each line is taken for a part of it.
+/// Copies the line numbers that `read` prints into an edit.
 fn line_numbers_copied() -> Task {
     let wrong = json!({"filePath": "a.py", "oldString": "2:     return 1\n3: ", "newString": "    return 2\n"});
     let right = json!({"filePath": "a.py", "oldString": "    return 1", "newString": "    return 2"});
@@ -209,7 +210,7 @@ fn names_of_another_agent() -> Task {
     }
 }
 
-/// A server in the background of a shell, that logs; then somebody asks it.
+/// A server in the background of a shell, which logs; then a client queries it.
 fn a_server_and_its_client() -> Task {
     let serve = "while sleep 0.02; do echo tick; echo tick >> ticks; done";
     let ask = "a=$(wc -l < ticks); sleep 0.5; b=$(wc -l < ticks); rm stop; test \"$b\" -gt \"$a\"";
@@ -257,7 +258,7 @@ fn a_write_that_was_cut_off() -> Task {
     }
 }
 
-/// A formatter of the project changes what was just edited; the next edit begins where it left off.
+/// A formatter of the project changes the edited text; the next edit begins at its former end.
 fn a_formatter_in_between() -> Task {
     let first = json!({"filePath": "a.js", "oldString": "let a=1;", "newString": "let a=2;"});
     let format = json!({"command": "sed -i 's/=/ = /' a.js", "description": "format"});
@@ -276,8 +277,8 @@ fn a_formatter_in_between() -> Task {
     }
 }
 
-/// Where the model is.
-struct Mind {
+/// Position of the model in its task.
+struct Responder {
     goals: Vec<Vec<Way>>,
     goal: usize,
     way: usize,
@@ -285,7 +286,7 @@ struct Mind {
     lost: bool,
 }
 
-impl Mind {
+impl Responder {
     fn answer(&mut self, request: &Value) -> Vec<Answer> {
         let last = request["messages"].as_array().into_iter().flatten().rev();
         let results: Vec<String> = last
@@ -321,7 +322,7 @@ const FIRST: usize = 14_000;
 fn first_request() {
     for api_id in ["usual", "claude-x", "gpt-5"] {
         let (tell, told) = std::sync::mpsc::channel();
-        let model = Model::with_a_mind(move |request| {
+        let model = Model::answering_with(move |request| {
             let tools = request["tools"].as_array().into_iter().flatten();
             let names: Vec<String> = tools.map(|tool| tool["function"]["name"].to_string()).collect();
             tell.send(names).ok();
@@ -331,12 +332,12 @@ fn first_request() {
         let models = json!({ api_id: { "name": "Bench", "limit": { "context": 100_000, "output": 8_000 } } });
         let settings = json!({ "model": format!("bench/{api_id}"), "provider": { "bench": { "models": models } } });
         project.provider(&model.base(), &settings);
-        let mut talk = Talk::new(project);
-        let session = talk.open();
-        talk.prompt(2, &session, "Hello.");
-        talk.answer(2);
-        talk.leave();
-        let first = model.came().into_iter().find(|request| request.tools).unwrap();
+        let mut client = Client::new(project);
+        let session = client.open();
+        client.prompt(2, &session, "Hello.");
+        client.answer(2);
+        client.leave();
+        let first = model.received_requests().into_iter().find(|request| request.tools).unwrap();
         if std::env::var_os("ADJUTANT_HANDS").is_some() {
             eprintln!("| first request, {api_id} | | {} | |", first.bytes);
         }
@@ -349,8 +350,8 @@ fn first_request() {
 }
 
 fn run(task: &Task) {
-    let mut mind = Mind { goals: task.goals.clone(), goal: 0, way: 0, step: 0, lost: false };
-    let model = Model::with_a_mind(move |request| mind.answer(request));
+    let mut mind = Responder { goals: task.goals.clone(), goal: 0, way: 0, step: 0, lost: false };
+    let model = Model::answering_with(move |request| mind.answer(request));
     let project = Project::new();
     // Patches are offered to the models that were taught to write them.
     let models = json!({ "gpt-5": { "name": "Bench", "limit": { "context": 100_000, "output": 8_000 } } });
@@ -361,14 +362,14 @@ fn run(task: &Task) {
     for (path, text) in &task.files {
         project.write(path, text);
     }
-    let mut talk = Talk::new(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Do it.");
-    let (answer, _) = talk.answer(2);
+    let mut client = Client::new(project);
+    let session = client.open();
+    client.prompt(2, &session, "Do it.");
+    let (answer, _) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let cwd = talk.project.cwd();
-    let steps = model.came().iter().filter(|request| request.tools).count();
-    let bytes: usize = model.came().iter().map(|request| request.bytes).sum();
+    let cwd = client.project.cwd();
+    let steps = model.received_requests().iter().filter(|request| request.tools).count();
+    let bytes: usize = model.received_requests().iter().map(|request| request.bytes).sum();
     let requests = model.requests();
     let mut wrong = Vec::new();
     for (path, text) in &task.wanted {
@@ -382,7 +383,7 @@ fn run(task: &Task) {
             wrong.push(format!("{path} is still there"));
         }
     }
-    talk.leave();
+    client.leave();
     if std::env::var_os("ADJUTANT_HANDS").is_some() {
         let state = if wrong.is_empty() { "right" } else { "WRONG" };
         eprintln!("| {} | {steps} of {} | {bytes} | {state} |", task.name, task.steps);

@@ -1,18 +1,17 @@
-//! The pages once more, with an editor that speaks version 2 of the protocol.
+//! Runs the pages again with a client that speaks version 2 of the protocol.
 //!
-//! What the page's editor says is said in the words of version 2; what comes out must obey that version's schema and
-//! laws, use up the model's script, leave the files as the page says, and come to the same as the page's lines:
-//! which answers there are and which errors, how turns end, what is said, which calls are made and how they end, what
-//! is asked and which answers are offered.
+//! The client's messages are translated into version 2; the output must satisfy that version's schema and
+//! invariants, use up the model's script, leave the files of the page, and have the same summary as the page:
+//! responses and errors, stop reasons, texts, calls and their results, questions and their options.
 //!
-//! Left out are pages about something that version 2 does not have or says in another place. Of the others every
-//! second one is run, by its name; `ADJUTANT_BOTH=all` runs all.
+//! Pages about features that version 2 lacks or reports elsewhere are skipped. Every second one of the others is
+//! run, chosen by its name; `ADJUTANT_BOTH=all` runs all.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// What only version 1 has, or what is about the very lines: pages that mention it are left out.
+/// Features of version 1 only, and texts about exact lines: pages that contain one are skipped.
 const ALONE: &[&str] = &[
     "ADJUTANT_ACP_V2",
     "in version 2",
@@ -29,7 +28,7 @@ const ALONE: &[&str] = &[
     "# files may",
     "$/cancel_request",
     "\"protocolVersion\":0",
-    // What is waited for is said in other words, or earlier.
+    // The awaited text differs in version 2, or comes earlier.
     "# wait for \"id\"",
     "# wait for {",
     "# wait for \"sessionUpdate\"",
@@ -46,9 +45,9 @@ const NAMED: &[&str] = &[
     "turns/empty-prompt",
     // It takes long enough once.
     "turns/half-a-gigabyte",
-    // It waits for what a terminal prints, which is base64.
+    // It waits for the output of a terminal, which is base64.
     "turns/cancel-command",
-    // They wait for how far a call is, in the order in which version 1 says it.
+    // They wait for the progress of a call, in the order of version 1.
     "permissions/swapped",
     "permissions/swapped-patch",
     // It waits for an update that version 2 need not send.
@@ -74,7 +73,7 @@ pub fn chosen(path: &Path) -> bool {
         && !NAMED.contains(&&*format!("{folder}/{name}"))
 }
 
-/// What an editor says, in the words of version 2.
+/// Translates a client's message into version 2.
 pub fn translated(message: &mut Value) {
     let method = message["method"].as_str().unwrap_or_default().to_owned();
     let params = &mut message["params"];
@@ -105,14 +104,14 @@ pub fn translated(message: &mut Value) {
     }
 }
 
-/// What some lines come to, whichever version they are of.
+/// Summary of some lines that does not depend on the version.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How turns ended.
+    /// Stop reasons.
     ends: Vec<String>,
     /// Errors that were answered: the request's id and the code.
     errors: Vec<String>,
-    /// What the model said, without what surrounds it.
+    /// Text of the model, without surrounding blanks.
     said: String,
     /// The calls: name, last title, last status.
     calls: Vec<[String; 3]>,
@@ -133,8 +132,7 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
                 sum.ends.push(reason.into());
             } else if line.get("error").is_some() {
                 if prompts.contains(&line["id"]) {
-                    // A prompt that was cancelled while it waited never was part of the conversation: version 2 says
-                    // so with an error.
+                    // A prompt that was cancelled while it waited was never part of the conversation: version 2 answers with an error.
                     let cancelled = line["error"]["code"] == json!(-32800);
                     sum.ends.push(if cancelled { "cancelled" } else { "error" }.into());
                 } else {
@@ -183,26 +181,26 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
     sum
 }
 
-/// Where two sums differ. `…` stands for anything.
-pub fn differences(page: &Summary, heard: &Summary) -> Vec<String> {
+/// Returns the differences of two summaries. `…` stands for anything.
+pub fn differences(page: &Summary, received: &Summary) -> Vec<String> {
     let open = |text: &str| text.contains('…');
     let mut out = Vec::new();
-    let mut tell = |what: &str, page: String, heard: String| {
-        if page != heard {
-            out.push(format!("{what}: the page has\n  {page}\nand in version 2 there is\n  {heard}"));
+    let mut tell = |what: &str, page: String, received: String| {
+        if page != received {
+            out.push(format!("{what}: the page has\n  {page}\nand in version 2 there is\n  {received}"));
         }
     };
-    tell("ends of turns", format!("{:?}", page.ends), format!("{:?}", heard.ends));
-    tell("errors", format!("{:?}", page.errors), format!("{:?}", heard.errors));
+    tell("ends of turns", format!("{:?}", page.ends), format!("{:?}", received.ends));
+    tell("errors", format!("{:?}", page.errors), format!("{:?}", received.errors));
     if !open(&page.said) {
-        tell("what is said", page.said.clone(), heard.said.clone());
+        tell("what is said", page.said.clone(), received.said.clone());
     }
     if !page.open && !page.calls.iter().any(|call| call[0].is_empty() || call.iter().any(|text| open(text))) {
-        tell("calls", format!("{:?}", page.calls), format!("{:?}", heard.calls));
+        tell("calls", format!("{:?}", page.calls), format!("{:?}", received.calls));
     }
     // Where a page leaves the answers open, as many questions must be asked.
     let vague = page.questions.iter().any(|text| text.is_empty() || open(text));
     let shown = |questions: &Vec<String>| if vague { questions.len().to_string() } else { format!("{questions:?}") };
-    tell("questions", shown(&page.questions), shown(&heard.questions));
+    tell("questions", shown(&page.questions), shown(&received.questions));
     out
 }

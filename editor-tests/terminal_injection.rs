@@ -1,5 +1,5 @@
-//! What reaches a terminal: hostile words from everywhere, through every command that shows
-//! something, on a pseudo-terminal and in a pipe. And what is kept: for its owner alone.
+//! Terminal injection: hostile text from every source, through every command that shows something, on a pseudo-terminal
+//! and in a pipe. Also the modes of stored files, which only their owner may read.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -11,27 +11,27 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::editor::PATIENCE;
+use crate::editor::RESPONSE_TIMEOUT;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::pty;
 
-/// Names, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 5] = [
-    ("nothing hostile reaches a terminal or a pipe", every_command),
-    ("what a run shows is clean", runs),
-    ("an answer in a pipe is exact", exact),
-    ("what is kept is its owner's alone, whatever the umask", owner_alone),
+    ("hostile text is escaped on terminals and in pipes", every_command),
+    ("run's output is escaped", runs),
+    ("answer in a pipe is exact", exact),
+    ("stored files are readable by their owner only, whatever the umask", owner_alone),
     ("only regular files of a sensible size are imported", imported),
 ];
 
-/// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions, what
-/// has no width, a tag, erasing, a new line of that kind, and a line that writes over itself. No `/`: it
-/// is a file's name too.
+/// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions, a character without
+/// width, a tag, erasing, a line break of that kind, and a line that overwrites itself. No `/`, because it is a file's
+/// name too.
 const HOSTILE: &str = "zqx\x1b]0;t\x07\x1b]52;c;aGk=\x07\x1b[45m\x1b[6n\u{9b}5n\u{9d}0;t\u{9c}\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{7f}\u{85}\x08¶\r¶";
 
-/// What is wrong with an output: a terminal would act on it, or hide it. On a terminal the spinner moves
-/// the cursor, words have the colours and weights of ours, and lines end in `\r\n`.
+/// Returns the first sequence of an output that a terminal would act on or hide. On a terminal these are allowed: cursor
+/// movements of the spinner, our colours and weights, and `\r\n`.
 fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     let text = match std::str::from_utf8(output) {
         Ok(text) => text.to_owned(),
@@ -55,8 +55,8 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     None
 }
 
-/// What follows one of our own sequences: the spinner's, which erase the line and go up or down, and those
-/// that begin or end a style of ours.
+/// Returns the text after one of our own sequences: the spinner's, which erase the line and go up or down, and those
+/// that begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
     if let Some(rest) =
@@ -84,7 +84,7 @@ fn on_terminal(command: Command, typed: &str) -> Vec<u8> {
         }
         tx.send(output)
     });
-    let output = rx.recv_timeout(PATIENCE);
+    let output = rx.recv_timeout(RESPONSE_TIMEOUT);
     if output.is_err() {
         child.kill().ok();
     }
@@ -154,7 +154,7 @@ fn every_command() {
     let project = hostile(&model.base());
     let said = adjutant(&project, &["run", "--allow", &format!("{HOSTILE} please")]).output().unwrap();
     assert!(said.status.success(), "{said:?}");
-    // On a terminal, what is exact in a pipe is clean as well.
+    // On a terminal, the exact output of a pipe is escaped as well.
     let patch = on_terminal(adjutant(&project, &["sessions", "diff", "last"]), "");
     assert_eq!(dirty(&patch, true), None);
     assert!(String::from_utf8_lossy(&patch).contains("zqx"));
@@ -254,7 +254,7 @@ fn runs() {
         let text = String::from_utf8_lossy(&output);
         assert!(wrong.is_none(), "{script} {args:?}: {}\n{text:?}", wrong.unwrap());
         assert!(text.contains("zqx"), "{script} {args:?}: {text:?}");
-        // In a pipe, the answer is exact; what is said beside it is clean.
+        // In a pipe, the answer is exact; standard error is clean.
         let model = Model::start(model::script(&script).unwrap());
         let project = hostile(&model.base());
         let output = adjutant(&project, &args).output().unwrap();
@@ -265,7 +265,7 @@ fn runs() {
     }
 }
 
-/// A script gets what the model said.
+/// Checks that a pipe gets the model's exact text.
 fn exact() {
     let model = Model::start(model::script(&format!("text: {}", serde_json::to_string(HOSTILE).unwrap())).unwrap());
     let project = Project::new();
@@ -298,7 +298,7 @@ fn owner_alone() {
             let data = fs::symlink_metadata(&path).unwrap();
             let mode = data.permissions().mode() & 0o777;
             let wanted = if data.is_dir() { 0o700 } else { 0o600 };
-            // What is never written again may be less than that.
+            // Files that are never written again may have a stricter mode.
             assert_eq!(mode & !wanted, 0, "umask {umask}: {} is {mode:o}", path.display());
             if data.is_dir() {
                 left.extend(fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
@@ -316,7 +316,7 @@ fn owner_alone() {
     }
 }
 
-/// What would wait for ever, never end, or fill the memory is refused at once.
+/// Checks that imports that would block, never end, or fill the memory are refused at once.
 fn imported() {
     let model = Model::start(model::script("text: Hello.").unwrap());
     let project = Project::new();

@@ -1,5 +1,5 @@
-//! What holds in every conversation, so that no transcript has to say it. Both directions pass by
-//! here; what is broken is collected, not thrown, so that a test shows all of it at once.
+//! Invariants of every conversation, so that no transcript repeats them. They observe both directions, and collect
+//! violations instead of panicking, so that a test shows all of them at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -9,12 +9,12 @@ use jsonschema::Validator;
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
-use crate::second::{self, Second};
+use crate::invariants_v2::{self, InvariantsV2};
 
 /// The longest line an agent may write, in bytes: an editor with a 10 MiB reader died silently.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// What the agent may send: requests and notifications by method, results by the method they answer.
+/// Schemas of the agent's messages: requests and notifications by method, results by the method they answer.
 static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     HashMap::from([
         ("session/update", validator::<v1::SessionNotification>()),
@@ -57,12 +57,12 @@ const OF_A_TURN: &[&str] =
 
 /// The watcher of one connection, from the start of a process to its end.
 #[derive(Default)]
-pub struct Laws {
+pub struct Invariants {
     /// Requests of the editor that wait for an answer: id, method, params.
     pending: BTreeMap<String, (String, Value)>,
     /// Requests of the agent that wait for ours: id to method.
     asked: BTreeMap<String, String>,
-    /// What the editor said it can do, at the handshake.
+    /// Capabilities of the client, from the handshake.
     capabilities: Value,
     sessions: BTreeSet<String>,
     /// Addresses that are open, by their ids.
@@ -71,18 +71,18 @@ pub struct Laws {
     children: BTreeMap<String, String>,
     /// State of every call that was announced, per session.
     calls: BTreeMap<(String, String), String>,
-    /// How many turns of each session have ended, as far as they can be told apart.
+    /// Number of ended turns by session, as far as they can be distinguished.
     turns: BTreeMap<String, usize>,
-    /// In which of them a message was said, by its session and its id.
+    /// Turn of each message, by session and message id.
     said: BTreeMap<(String, String), usize>,
     /// Version 2 is spoken.
-    second: Option<Second>,
+    second: Option<InvariantsV2>,
     problems: Vec<String>,
 }
 
-impl Laws {
-    /// The editor says a line. Lines that are no JSON-RPC are the business of `wire.rs`.
-    pub fn editor_says(&mut self, line: &str) {
+impl Invariants {
+    /// Observes a line of the client. Lines that are not JSON-RPC are covered by `wire.rs`.
+    pub fn observe_client(&mut self, line: &str) {
         let Ok(message) = serde_json::from_str::<Value>(line) else { return };
         let Some(method) = message["method"].as_str() else {
             self.asked.remove(&message["id"].to_string());
@@ -102,8 +102,8 @@ impl Laws {
         }
     }
 
-    /// The agent says a line; it comes back parsed.
-    pub fn agent_says(&mut self, line: &str) -> Option<Value> {
+    /// Observes a line of the agent and returns it parsed.
+    pub fn observe_agent(&mut self, line: &str) -> Option<Value> {
         if line.len() > LONGEST_LINE {
             self.wrong(format!("a line of {} bytes", line.len()));
         }
@@ -121,9 +121,9 @@ impl Laws {
         Some(message)
     }
 
-    /// Whether the editor still waits for an answer.
+    /// Whether the client waits for a response.
     pub fn waiting(&self) -> bool {
-        !self.pending.is_empty() || self.second.as_ref().is_some_and(Second::works)
+        !self.pending.is_empty() || self.second.as_ref().is_some_and(InvariantsV2::works)
     }
 
     /// The requests the editor still waits for.
@@ -131,7 +131,7 @@ impl Laws {
         self.pending.iter().map(|(id, (method, _))| format!("{method} ({id})")).collect()
     }
 
-    /// What was broken so far.
+    /// Returns the violations so far.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -195,15 +195,20 @@ impl Laws {
             {
                 self.wrong(format!("the editor did not offer this: {line}"));
             }
-            "fs/read_text_file" if self.capabilities["fs"]["readTextFile"] != true => {
+            "fs/read_text_file" if !self.offers_files("readTextFile") => {
                 self.wrong(format!("the editor did not offer {method}: {line}"));
             }
-            "fs/write_text_file" if self.capabilities["fs"]["writeTextFile"] != true => {
+            "fs/write_text_file" if !self.offers_files("writeTextFile") => {
                 self.wrong(format!("the editor did not offer {method}: {line}"));
             }
             "fs/read_text_file" | "fs/write_text_file" | "elicitation/create" | "$/cancel_request" => {}
             _ => self.wrong(format!("{method} is not something this editor offers: {line}")),
         }
+    }
+
+    /// Whether the client offers an operation on files.
+    fn offers_files(&self, operation: &str) -> bool {
+        self.capabilities["fs"][operation] == true
     }
 
     fn update(&mut self, session: &str, update: &Value, line: &str) {
@@ -217,7 +222,8 @@ impl Laws {
             self.wrong(format!("a turn speaks after its response: {line}"));
         }
         if matches!(kind, "agent_message_chunk" | "agent_thought_chunk")
-            && let Some(message) = update["messageId"].as_str().filter(|_| !self.loading(session))
+            && !self.loading(session)
+            && let Some(message) = update["messageId"].as_str()
             && *self.said.entry((session.into(), message.into())).or_insert(turn) != turn
         {
             self.wrong(format!("a message has the id of one of an earlier turn: {line}"));
@@ -297,7 +303,7 @@ impl Laws {
         let others: Vec<_> = kinds.iter().filter(|kind| **kind != "allow_once").collect();
         let distinct: BTreeSet<_> = others.iter().collect();
         let apart = distinct.len() == others.len() && (once < 2 || !kinds.contains(&"allow_always"));
-        // An answer that is kept is no answer for this once.
+        // A stored answer is not an answer for this call only.
         let yes = kinds.iter().any(|kind| matches!(*kind, "allow_once" | "allow_always"));
         if !apart || !yes || !kinds.contains(&"reject_once") {
             self.wrong(format!("one option per kind, and a way to say yes and no: {line}"));
@@ -306,7 +312,8 @@ impl Laws {
 
     fn answer(&mut self, message: &Value, line: &str) {
         let id = message["id"].to_string();
-        let (result, error) = (message.get("result"), message.get("error"));
+        let result = message.get("result");
+        let error = message.get("error");
         if result.is_some() == error.is_some() {
             self.wrong(format!("exactly one of result and error: {line}"));
         }
@@ -370,7 +377,7 @@ impl Laws {
     }
 
     fn check(&mut self, what: &str, value: &Value, line: &str) {
-        let schemas = if self.second.is_some() { &second::SCHEMAS } else { &SCHEMAS };
+        let schemas = if self.second.is_some() { &invariants_v2::SCHEMAS } else { &SCHEMAS };
         let Some(schema) = schemas.get(what) else {
             // An answer to something that is not ACP is an error, never a result.
             self.wrong(format!("no schema for {what}: {line}"));

@@ -1,10 +1,9 @@
-//! Every pair of things that wait: for the editor to read, for its answer, for the store, for a turn to
-//! end. Two sessions do one of them each, at the same time, with an editor that reads slowly, or stops
-//! for a while, or speaks slowly. Whatever the pair is, both are done in the end, and somebody else is
-//! answered meanwhile.
+//! Every pair of activities that wait: for the client to read, for its answer, for the store, for the end of a
+//! turn. Two sessions do one of them each, concurrently, with a client that reads slowly, stops for a while, or
+//! writes slowly. Both must complete, and other requests must be answered in the meantime.
 //!
-//! Plain `cargo test` tries those pairs in which one session has much to show and another one waits for
-//! answers, twice each; `ADJUTANT_FAULTS=all` every pair in one more way, and `ADJUTANT_WAITS=n` every pair in every way,
+//! Plain `cargo test` tries those pairs in which one session has much to show and another one waits for answers,
+//! twice each; `ADJUTANT_FAULTS=all` every pair in one more way, and `ADJUTANT_WAITS=n` every pair in every way,
 //! n times.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,18 +14,19 @@ use std::time::{Duration, Instant};
 use base::id::SessionId;
 use serde_json::{Value, json};
 
-use crate::crowd::{count, four};
-use crate::editor::{Editor, Hearing};
+use crate::editor::{Editor, ReadPace};
 use crate::model::{self, Model};
+use crate::parallel::{repetitions, run_in_parallel};
 use crate::project::Project;
 
-/// Every test of this file, with its name.
-pub const ALL: [(&str, fn()); 2] = [("every pair", pairs), ("many questions at once", many_questions)];
+/// Names and functions of the tests.
+pub const ALL: [(&str, fn()); 2] =
+    [("every pair of activities completes", pairs), ("many concurrent questions are answered", many_questions)];
 
-/// How long nothing at all may come, though the editor reads.
+/// The longest silence of an agent whose client reads.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What a session does.
+/// The activity of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
     /// Its long history is shown.
@@ -71,7 +71,7 @@ const ACTIVITIES: [Activity; 13] = [
     Activity::Fork,
 ];
 
-/// How the editor reads and speaks.
+/// The pace at which the client reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Full,
@@ -81,9 +81,9 @@ enum Manner {
     Trickle,
     /// Half a second of nothing, several times.
     Pause,
-    /// What it says comes in small pieces.
+    /// It writes in small pieces.
     SlowSpeech,
-    /// What it says comes in small pieces, and it reads 1 MB a second.
+    /// It writes in small pieces, and reads 1 MB a second.
     SlowBoth,
     /// It neither reads nor speaks for a while, in turns of random lengths.
     Fits,
@@ -105,7 +105,7 @@ fn pairs() {
                 let usual = usual && matches!(manner, Manner::Slow | Manner::Pause);
                 // Whether a wait meets another one is a matter of moments.
                 rounds.extend(std::iter::repeat_n((one, other, manner), if usual && whole == 0 { 2 } else { 0 }));
-                if whole > 0 || (count(1, 0) == 1 && number % MANNERS.len() == place) {
+                if whole > 0 || (repetitions(1, 0) == 1 && number % MANNERS.len() == place) {
                     rounds.push((one, other, manner));
                 }
             }
@@ -113,7 +113,7 @@ fn pairs() {
     }
     let tried = rounds.len() * whole.max(1);
     let wedged = Mutex::new(Vec::new());
-    four(tried, |number| {
+    run_in_parallel(tried, |number| {
         let (one, other, manner) = rounds[number % rounds.len()];
         if let Err(why) = round([one, other], manner) {
             wedged.lock().unwrap().push(format!("{one:?} and {other:?}, {manner:?}: {why}"));
@@ -125,8 +125,8 @@ fn pairs() {
 
 /// Hundreds of identical calls in one answer, each of which is asked about.
 fn many_questions() {
-    let calls = count(2_000, 500);
-    // Long enough that they do not all fit into what waits for the editor.
+    let calls = repetitions(2_000, 500);
+    // Long enough that they do not all fit into the queue to the client.
     let call = format!("call list {}\n", json!({ "path": "./".repeat(500) }));
     let script = "in: Begin.\n".to_owned() + &call.repeat(calls) + "---\nin: Begin.\ntext: Done.\n";
     let model = Model::unwatched(model::script(&script).unwrap());
@@ -149,10 +149,10 @@ fn roomy(rules: Value) -> Value {
     json!({ "permission": rules, "provider": { "bench": { "models": models } } })
 }
 
-/// Does two things at once. What is wrong, if anything is.
+/// Runs two activities at once; `Err` is the reason of a failure.
 fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
-    // What is too much for the pipe and what waits for it, several times over; a trickle takes its time. In many
-    // rounds the work is of any size, so that waits meet at other places each time.
+    // More than the pipe and the queue hold, several times over; a trickle takes its time. In long runs the size is random,
+    // so that waits meet at other places each time.
     let much = if std::env::var_os("ADJUTANT_WAITS").is_some() { fastrand::usize(1..=6) } else { 6 };
     let scale = if manner == Manner::Trickle { 1 } else { much };
     let words = ["Begin with one.", "Begin with the other."];
@@ -177,17 +177,17 @@ fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
         stage.begin(activity, &sessions[at], words[at], &loaded(at));
     }
     stage.until_all_is_answered(manner)?;
-    // Nobody else was kept waiting for ever, and what comes next works.
+    // No other request waits for ever, and the next one works.
     stage.open_later();
     stage.until_all_is_answered(manner)?;
-    let farewell = stage.editor.finish();
-    if farewell.status.is_none_or(|status| !status.success()) {
-        return Err(format!("it did not leave: {:?} {}", farewell.status, farewell.stderr));
+    let exit = stage.editor.finish();
+    if exit.status.is_none_or(|status| !status.success()) {
+        return Err(format!("it did not leave: {:?} {}", exit.status, exit.stderr));
     }
     Ok(())
 }
 
-/// How many bytes a second a trickle is: in many rounds any of some.
+/// Returns the bytes per second of a trickle; random if `ADJUTANT_WAITS` is set.
 fn trickle() -> usize {
     if std::env::var_os("ADJUTANT_WAITS").is_some() { (64 << 10) << fastrand::u32(0..4) } else { 64 << 10 }
 }
@@ -197,7 +197,7 @@ fn loaded(at: usize) -> SessionId {
 }
 
 impl Activity {
-    /// What the model says in a session that begins with these words.
+    /// Returns the model's script for a session that begins with these words.
     fn script(self, words: &str, scale: usize) -> String {
         let mut script = String::new();
         let mut answer = |lines: String| writeln!(script, "in: {words}\n{lines}\n---").unwrap();
@@ -205,8 +205,7 @@ impl Activity {
         match self {
             Self::Words => answer(piece.repeat(15 * scale)),
             Self::Cancel | Self::Close => answer(piece.repeat(15 * scale) + "hang"),
-            // Calls of one answer that are made side by side: some of them wait for the editor, others have ended
-            // and are told of meanwhile.
+            // Concurrent calls of one answer: some of them wait for the client, others have ended and are reported meanwhile.
             Self::Read | Self::Permission => {
                 let end = if self == Self::Read { "txt" } else { "asked" };
                 for step in 0..scale {
@@ -245,13 +244,13 @@ impl Activity {
     }
 }
 
-/// An editor that answers everything, and says what it still waits for.
+/// A client that answers every request and lists its open requests.
 struct Stage<'a> {
     project: &'a Project,
     editor: Editor,
     next: u64,
     waiting: BTreeMap<u64, String>,
-    /// How often what was asked of it.
+    /// Number of requests from the agent, by method.
     asked: BTreeMap<String, usize>,
     /// Sessions of which the turn is to be cancelled when its first words come.
     to_cancel: BTreeSet<String>,
@@ -274,7 +273,7 @@ impl<'a> Stage<'a> {
 
     fn open(&mut self) -> String {
         let id = self.open_later();
-        while let Some(message) = self.hear() {
+        while let Some(message) = self.receive() {
             if message["id"] == id && message.get("method").is_none() {
                 self.waiting.remove(&id);
                 return message["result"]["sessionId"].as_str().unwrap().to_owned();
@@ -290,11 +289,11 @@ impl<'a> Stage<'a> {
 
     fn manner(&mut self, manner: Manner) {
         self.slow_speech = matches!(manner, Manner::SlowSpeech | Manner::SlowBoth);
-        self.editor.hearing(match manner {
-            Manner::Full | Manner::SlowSpeech | Manner::Pause | Manner::Fits => Hearing::All,
-            Manner::SlowBoth => Hearing::Rate(1 << 20),
-            Manner::Slow => Hearing::Rate(4 << 20),
-            Manner::Trickle => Hearing::Rate(trickle()),
+        self.editor.set_read_pace(match manner {
+            Manner::Full | Manner::SlowSpeech | Manner::Pause | Manner::Fits => ReadPace::All,
+            Manner::SlowBoth => ReadPace::Rate(1 << 20),
+            Manner::Slow => ReadPace::Rate(4 << 20),
+            Manner::Trickle => ReadPace::Rate(trickle()),
         });
     }
 
@@ -344,11 +343,11 @@ impl<'a> Stage<'a> {
         self.next += 1;
         let id = self.next;
         self.waiting.insert(id, method.to_owned());
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         id
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         let line = message.to_string() + "\n";
         if !self.slow_speech {
             return self.editor.write(line.as_bytes());
@@ -362,28 +361,28 @@ impl<'a> Stage<'a> {
     /// Hears and answers until nothing is waited for any more.
     fn until_all_is_answered(&mut self, manner: Manner) -> Result<(), String> {
         let start = Instant::now();
-        let mut heard = 0;
+        let mut received = 0;
         while !self.waiting.is_empty() {
-            let Some(message) = self.hear() else {
+            let Some(message) = self.receive() else {
                 let after = start.elapsed();
                 return Err(format!(
-                    "nothing comes any more after {heard} lines and {after:?}; open: {:?}",
+                    "nothing comes any more after {received} lines and {after:?}; open: {:?}",
                     self.waiting
                 ));
             };
-            heard += 1;
+            received += 1;
             // Again and again: some of it is in the middle of something.
-            if manner == Manner::Pause && heard % 150 == 40 && heard < 1_000 {
-                self.editor.hearing(Hearing::Nothing);
+            if manner == Manner::Pause && received % 150 == 40 && received < 1_000 {
+                self.editor.set_read_pace(ReadPace::Nothing);
                 std::thread::sleep(Duration::from_millis(500)); // it does something else
-                self.editor.hearing(Hearing::All);
+                self.editor.set_read_pace(ReadPace::All);
             }
-            if manner == Manner::Fits && heard < 2_000 && fastrand::u32(..60) == 0 {
+            if manner == Manner::Fits && received < 2_000 && fastrand::u32(..60) == 0 {
                 self.slow_speech = fastrand::bool();
-                let rate = [Hearing::Nothing, Hearing::Rate(16 << 10), Hearing::Rate(2 << 20)][fastrand::usize(..3)];
-                self.editor.hearing(rate);
+                let rate = [ReadPace::Nothing, ReadPace::Rate(16 << 10), ReadPace::Rate(2 << 20)][fastrand::usize(..3)];
+                self.editor.set_read_pace(rate);
                 std::thread::sleep(Duration::from_millis(fastrand::u64(..150))); // it does something else
-                self.editor.hearing(Hearing::All);
+                self.editor.set_read_pace(ReadPace::All);
             }
             if message.get("method").is_none()
                 && let Some(id) = message["id"].as_u64()
@@ -400,14 +399,14 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The next line; what is asked is answered.
-    fn hear(&mut self) -> Option<Value> {
-        let line = self.editor.hear(SILENCE)?;
+    /// Receives the next line, and answers requests.
+    fn receive(&mut self) -> Option<Value> {
+        let line = self.editor.receive(SILENCE)?;
         let message: Value = serde_json::from_str(&line).unwrap();
         let session = message["params"]["sessionId"].as_str().unwrap_or_default();
         if message["params"]["update"]["sessionUpdate"] == "agent_message_chunk" {
             if self.to_cancel.remove(session) {
-                self.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+                self.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
             }
             if self.to_close.remove(session) {
                 self.request("session/close", &json!({ "sessionId": session }));
@@ -421,7 +420,7 @@ impl<'a> Stage<'a> {
             "elicitation/create" => json!({ "action": "accept", "content": { "question1": "This" } }),
             _ => json!({}),
         };
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
         Some(message)
     }
 }

@@ -1,73 +1,73 @@
-//! A conversation without a page.
+//! A client for tests that are not transcripts.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::editor::{Editor, PATIENCE};
-use crate::laws::Laws;
+use crate::editor::{Editor, RESPONSE_TIMEOUT};
+use crate::invariants::Invariants;
 use crate::project::Project;
 
-/// Says things, hears answers, and watches the laws.
-pub struct Talk {
-    /// Where it happens. Several may happen there at once.
+/// A client that sends messages, receives answers and checks the invariants.
+pub struct Client {
+    /// The project; several clients may share it.
     pub project: Arc<Project>,
     /// The editor.
     pub editor: Editor,
-    /// What is watched.
-    pub laws: Laws,
+    /// The invariants, checked on every message.
+    pub invariants: Invariants,
 }
 
-impl Talk {
-    /// Starts an agent in a project, and shakes hands.
+impl Client {
+    /// Starts an agent in a project and initializes the connection.
     pub fn new(project: impl Into<Arc<Project>>) -> Self {
         let project = project.into();
         let editor = Editor::start(&project);
         Self::of(project, editor)
     }
 
-    /// Shakes hands with an agent that was started.
+    /// Initializes the connection to a running agent.
     pub fn of(project: Arc<Project>, editor: Editor) -> Self {
-        Self::shaking_hands(project, editor, &json!({}))
+        Self::initialized(project, editor, &json!({}))
     }
 
     /// Starts an agent in a project, as an editor with these capabilities.
     pub fn capable(project: impl Into<Arc<Project>>, capabilities: &Value) -> Self {
         let project = project.into();
         let editor = Editor::start(&project);
-        Self::shaking_hands(project, editor, capabilities)
+        Self::initialized(project, editor, capabilities)
     }
 
-    fn shaking_hands(project: Arc<Project>, editor: Editor, capabilities: &Value) -> Self {
-        let mut talk = Self { project, editor, laws: Laws::default() };
-        talk.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
-        talk.answer(0);
-        talk
+    fn initialized(project: Arc<Project>, editor: Editor, capabilities: &Value) -> Self {
+        let mut client = Self { project, editor, invariants: Invariants::default() };
+        client.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
+        client.answer(0);
+        client
     }
 
     /// Asks for something.
     pub fn request(&mut self, id: u64, method: &str, params: &Value) {
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }
 
-    /// Says a message.
-    pub fn say(&mut self, message: &Value) {
+    /// Sends a message.
+    pub fn send(&mut self, message: &Value) {
         let line = message.to_string();
-        self.laws.editor_says(&line);
-        self.editor.say(&line);
+        self.invariants.observe_client(&line);
+        self.editor.send(&line);
     }
 
     /// The next message.
-    pub fn hear(&mut self) -> Value {
-        let line = self.editor.hear(PATIENCE).expect("the agent says nothing any more");
-        self.laws.agent_says(&line).expect("a line of JSON")
+    pub fn receive(&mut self) -> Value {
+        let line = self.editor.receive(RESPONSE_TIMEOUT).expect("the agent says nothing any more");
+        self.invariants.observe_agent(&line).expect("a line of JSON")
     }
 
     /// The answer to a request, and the updates before it.
     pub fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
         let mut updates = Vec::new();
         loop {
-            let message = self.hear();
+            let message = self.receive();
             if message["id"] == id && message.get("method").is_none() {
                 return (message, updates);
             }
@@ -82,13 +82,13 @@ impl Talk {
         self.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// Says words to a session.
+    /// Sends a prompt to a session.
     pub fn prompt(&mut self, id: u64, session: &str, words: &str) {
         let prompt = json!([{ "type": "text", "text": words }]);
         self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
     }
 
-    /// Where the agent was killed: it leaves no farewell.
+    /// Waits for an agent that was killed, without checking its exit.
     pub fn lost(mut self) -> Arc<Project> {
         self.editor.finish();
         self.project
@@ -96,12 +96,12 @@ impl Talk {
 
     /// Ends it, orderly; the project stays.
     pub fn leave(mut self) -> Arc<Project> {
-        let farewell = self.editor.finish();
-        for line in &farewell.lines {
-            self.laws.agent_says(line);
+        let exit = self.editor.finish();
+        for line in &exit.lines {
+            self.invariants.observe_agent(line);
         }
-        let mut problems = farewell.problems(0);
-        problems.extend(self.laws.problems().iter().cloned());
+        let mut problems = exit.problems(0);
+        problems.extend(self.invariants.problems().iter().cloned());
         assert!(problems.is_empty(), "\n{}", problems.join("\n"));
         self.project
     }

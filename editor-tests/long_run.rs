@@ -1,6 +1,5 @@
-//! A long run: many steps in one turn, with summaries on the way and much output of tools. The same
-//! code runs short as a test (what it leaves behind, never how long it took) and whole as a
-//! benchmark (how long a step takes, and what is kept in memory).
+//! A long run: many steps in one turn, with compactions and much output of tools. The same code runs short as a
+//! test (of its results, never of its duration) and whole as a benchmark (of the time per step and the memory).
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,37 +14,37 @@ use crate::editor::Editor;
 use crate::model::{self, Model, Request};
 use crate::project::Project;
 
-/// How long it is.
+/// The size of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Steps of the model, each with one call.
     pub steps: usize,
-    /// How often the window is full on the way.
+    /// Number of times that the context window fills up.
     pub compactions: usize,
-    /// How many of the calls hand work to a subagent, which makes one call of its own.
+    /// Number of calls that start a subagent, which makes one call of its own.
     pub subagents: usize,
     /// Bytes of each result, about.
     pub bytes: usize,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// How the turn ended.
+    /// Stop reason of the turn.
     pub end: Value,
     /// The requests for a step of the session itself, in their order.
     pub steps: Vec<Request>,
-    /// What the process took on the way.
+    /// Resources of the process during the run.
     pub looks: Vec<Look>,
     /// Processor time it had used when the first step was done, the second …
     pub used: Vec<Duration>,
     /// Lines about compactions.
     pub compactions: usize,
-    /// What another process finds when it opens the session.
-    pub kept: Kept,
-    /// What of the session, and of its subagents', could not be read.
+    /// The session as another process loads it.
+    pub kept: StoredCounts,
+    /// Parts of the session, and of its subagents' sessions, that cannot be read.
     pub damage: Vec<String>,
-    /// What was wrong with the requests.
+    /// Problems of the requests to the model.
     pub problems: Vec<String>,
 }
 
@@ -60,9 +59,9 @@ pub struct Look {
     pub threads: usize,
 }
 
-/// What is kept of a session.
+/// The stored part of a session, counted.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredCounts {
     /// Finished calls, and the bytes of their results.
     pub calls: usize,
     pub output: usize,
@@ -79,7 +78,7 @@ pub struct Kept {
 const LINE: usize = 160;
 
 impl Shape {
-    /// What the model says.
+    /// Returns the script of the mock provider.
     pub fn script(self) -> String {
         let lines = self.bytes / LINE;
         let every = self.steps / (self.compactions + 1);
@@ -116,19 +115,21 @@ impl Shape {
     }
 }
 
-/// Runs it, looking at the process every so many steps, and afterwards at what was kept.
+/// Runs the turn, samples the process every so many steps, and loads the stored session afterwards.
 pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
     let script = model::script(&shape.script()).unwrap();
     let model = if watched { Model::start(script) } else { Model::unwatched(script) };
     let project = shape.project(&model);
-    let mut talk = Talk::new(&project);
-    let session = talk.open(&project);
-    talk.prompt(2, &session);
-    let pid = talk.editor.pid();
-    let (mut done, mut compactions) = (0, 0);
-    let (mut looks, mut used) = (Vec::new(), Vec::new());
+    let mut client = Client::new(&project);
+    let session = client.open(&project);
+    client.prompt(2, &session);
+    let pid = client.editor.pid();
+    let mut done = 0;
+    let mut compactions = 0;
+    let mut looks = Vec::new();
+    let mut used = Vec::new();
     let end = loop {
-        let message = talk.hear();
+        let message = client.receive();
         if message["id"] == 2 {
             break message["result"]["stopReason"].clone();
         }
@@ -144,20 +145,20 @@ pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
         }
     };
     looks.push(look(pid, done));
-    let steps = model.came().into_iter().filter(|request| request.tools && !request.named).collect();
-    drop(talk.editor.finish());
-    let (kept, damage) = kept(&project, &session);
+    let steps = model.received_requests().into_iter().filter(|request| request.tools && !request.named).collect();
+    drop(client.editor.finish());
+    let (kept, damage) = load_counts(&project, &session);
     Report { end, steps, looks, used, compactions, kept, damage, problems: model.problems() }
 }
 
-/// What was kept of a session and its subagents', and what is wrong with it.
-fn kept(project: &Project, session: &str) -> (Kept, Vec<String>) {
+/// Loads a session and its subagents' sessions; returns the counts and the damage.
+fn load_counts(project: &Project, session: &str) -> (StoredCounts, Vec<String>) {
     let data = project.path("~/.local/share/adjutant");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let store = Store::start(&data);
         let stored = store.load(&SessionId::new(session)).await.unwrap();
-        let mut kept = Kept { messages: stored.messages.len(), ..Kept::default() };
+        let mut kept = StoredCounts { messages: stored.messages.len(), ..StoredCounts::default() };
         kept.digest = crc32fast::hash(serde_json::to_string(&stored.messages).unwrap().as_bytes());
         kept.summaries = stored.messages.iter().filter(|message| message.is_summary()).count();
         for call in stored.messages.iter().flat_map(|message| message.calls()) {
@@ -178,7 +179,7 @@ fn kept(project: &Project, session: &str) -> (Kept, Vec<String>) {
     })
 }
 
-/// The short form: nothing is left behind, nothing is missing, and what is in memory is bounded.
+/// Runs the short form: nothing is left behind, nothing is missing, and the memory is bounded.
 pub fn shortened() {
     let shape = Shape { steps: 60, compactions: 5, subagents: 6, bytes: 40_000 };
     let report = run(shape, true, 10);
@@ -190,31 +191,32 @@ pub fn shortened() {
     assert_eq!((kept.calls, kept.children, kept.childrens_calls), (shape.steps, shape.subagents, shape.subagents));
     let read = (shape.steps - shape.subagents) * shape.bytes / 20 * 19;
     assert!(kept.output > read, "{} bytes of results are kept, of {read}", kept.output);
-    // As large as what is read between two summaries, however long it goes on.
+    // As large as the reads between two summaries, however long it goes on.
     let largest = report.steps.iter().map(|step| step.bytes).max().unwrap_or_default();
-    let slowest = report.steps.iter().map(|step| step.heard).max();
-    assert!(report.steps.iter().all(|step| step.gap <= step.heard));
+    let slowest = report.steps.iter().map(|step| step.received).max();
+    assert!(report.steps.iter().all(|step| step.gap <= step.received));
     assert!(largest < 1_000_000, "a request of {largest} bytes; the slowest step took {slowest:?}");
     assert_eq!(report.used.len(), shape.steps);
     assert!(report.looks.iter().all(|look| look.share <= look.resident && look.steps <= shape.steps));
-    let (first, last) = (report.looks[0], report.looks[report.looks.len() - 1]);
+    let first = report.looks[0];
+    let last = report.looks[report.looks.len() - 1];
     assert!(last.files <= first.files + 2 && last.threads <= first.threads + 2, "{:?}", report.looks);
     let grown = last.resident.saturating_sub(first.resident) >> 20;
     assert!(grown < 24, "{grown} MiB more: {:?}", report.looks);
 }
 
 /// An editor that only counts.
-pub struct Talk {
+pub struct Client {
     pub editor: Editor,
     next: u64,
 }
 
-impl Talk {
+impl Client {
     pub fn new(project: &Project) -> Self {
-        let mut talk = Self { editor: Editor::start(project), next: 10_000 };
-        talk.request(0, "initialize", &json!({ "protocolVersion": 1 }));
-        while talk.hear()["id"] != 0 {}
-        talk
+        let mut client = Self { editor: Editor::start(project), next: 10_000 };
+        client.request(0, "initialize", &json!({ "protocolVersion": 1 }));
+        while client.receive()["id"] != 0 {}
+        client
     }
 
     pub fn open(&mut self, project: &Project) -> String {
@@ -222,7 +224,7 @@ impl Talk {
         let id = self.next;
         self.request(id, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
         loop {
-            let message = self.hear();
+            let message = self.receive();
             if message["id"] == id {
                 return message["result"]["sessionId"].as_str().unwrap().to_owned();
             }
@@ -235,11 +237,11 @@ impl Talk {
     }
 
     fn request(&mut self, id: u64, method: &str, params: &Value) {
-        self.editor.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        self.editor.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
     }
 
-    pub fn hear(&self) -> Value {
-        let line = self.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
+    pub fn receive(&self) -> Value {
+        let line = self.editor.receive(Duration::from_secs(120)).expect("the agent says nothing any more");
         serde_json::from_str(&line).unwrap()
     }
 }
@@ -265,6 +267,7 @@ fn look(pid: i32, steps: usize) -> Look {
         let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
     };
-    let (resident, share) = (bytes("status", "VmRSS:"), bytes("smaps_rollup", "Pss:"));
+    let resident = bytes("status", "VmRSS:");
+    let share = bytes("smaps_rollup", "Pss:");
     Look { steps, resident, share, files: count("fd"), threads: count("task") }
 }

@@ -1,5 +1,5 @@
-//! The tools of an MCP server are those of its last start until it is there: the first request of a process has them,
-//! and a call waits for the server.
+//! Cached tools of an MCP server, offered from its last start until it is ready: the first request of a process
+//! has them, and a call waits for the server.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::model::{self, Answer, Model};
-use crate::program::{adjutant, says};
+use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// Names, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
     ("tools of the last start are offered at once", offered_at_once),
-    ("a server of the editor's is known again", given_by_the_editor),
-    ("a list that has changed counts from the next turn on", changed_list),
-    ("a server that fails now fails the call", failing_server),
-    ("another entry has no tools of the last start", other_entry),
-    ("a project that is not trusted any more has none", trust_withdrawn),
-    ("a damaged list is as if it were not there", damaged_list),
-    ("a change that a call has made counts from the next step on", changed_by_a_call),
+    ("client's server is recognised", given_by_the_editor),
+    ("changed list applies from the next turn", changed_list),
+    ("failed server fails the call", failing_server),
+    ("different entry has no cached tools", other_entry),
+    ("project without trust has no cached tools", trust_withdrawn),
+    ("damaged list is ignored", damaged_list),
+    ("list changed by a call applies from the next step", changed_by_a_call),
 ];
 
-/// A server that begins when something is written to the pipe `gate`, where that stands. Its tools are in `tools.txt`.
+/// A server that waits for a line from the pipe `gate`, if there is one. Its tools are in `tools.txt`.
 const SERVER: &str = r#"
 [ -p gate ] && read -r word <gate
 [ "$word" = die ] && { echo "out of order" >&2; exit 1; }
@@ -56,12 +56,12 @@ const TOOLS: &str = concat!(
 const OTHER_TOOLS: &str =
     r#"{"name":"learn","inputSchema":{"type":"object"}},{"name":"list","inputSchema":{"type":"object"}}"#;
 
-/// A model that says what a script wants, and what it was asked.
+/// Returns a model that follows a script, and its requests.
 fn recorded(script: &str) -> (Model, Arc<Mutex<Vec<Value>>>) {
     let mut answers = model::script(script).unwrap().into_iter();
     let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
     let asked = requests.clone();
-    let model = Model::with_a_mind(move |body| -> Vec<Answer> {
+    let model = Model::answering_with(move |body| -> Vec<Answer> {
         asked.lock().unwrap().push(body.clone());
         answers.next().into_iter().collect()
     });
@@ -82,33 +82,33 @@ fn project(model: &Model) -> Project {
     project
 }
 
-fn begin(project: impl Into<Arc<Project>>) -> Talk {
-    Talk::capable(project, &json!({ "session": { "notices": {} } }))
+fn begin(project: impl Into<Arc<Project>>) -> Client {
+    Client::capable(project, &json!({ "session": { "notices": {} } }))
 }
 
-/// Has a turn made, with what was told in it.
-fn turn(talk: &mut Talk, id: u64, session: &str) -> Vec<Value> {
-    talk.prompt(id, session, "Go on.");
-    ended(talk, id)
+/// Runs a turn and returns its notices.
+fn turn(client: &mut Client, id: u64, session: &str) -> Vec<Value> {
+    client.prompt(id, session, "Go on.");
+    ended(client, id)
 }
 
-fn ended(talk: &mut Talk, id: u64) -> Vec<Value> {
-    let (answer, updates) = talk.answer(id);
+fn ended(client: &mut Client, id: u64) -> Vec<Value> {
+    let (answer, updates) = client.answer(id);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     updates
 }
 
-fn until(talk: &mut Talk, words: &str) {
-    while !talk.hear().to_string().contains(words) {}
+fn until(client: &mut Client, words: &str) {
+    while !client.receive().to_string().contains(words) {}
 }
 
 /// Answers the question whether the project is trusted.
-fn trust(talk: &mut Talk, option: &str) {
+fn trust(client: &mut Client, option: &str) {
     loop {
-        let message = talk.hear();
+        let message = client.receive();
         if message["method"] == "session/request_permission" {
             let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-            talk.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }));
+            client.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }));
             return;
         }
     }
@@ -145,21 +145,21 @@ text: There it is."#;
 
 fn offered_at_once() {
     let (model, requests) = recorded(FIND);
-    let mut talk = begin(project(&model));
-    let session = talk.open();
-    turn(&mut talk, 2, &session);
-    let project = talk.leave();
+    let mut client = begin(project(&model));
+    let session = client.open();
+    turn(&mut client, 2, &session);
+    let project = client.leave();
     close_gate(&project);
-    let mut talk = begin(project.clone());
-    let session = talk.open();
-    until(&mut talk, "notes:greet");
-    talk.prompt(2, &session, "Go on.");
-    until(&mut talk, "in_progress");
+    let mut client = begin(project.clone());
+    let session = client.open();
+    until(&mut client, "notes:greet");
+    client.prompt(2, &session, "Go on.");
+    until(&mut client, "in_progress");
     open_gate(&project, "go");
-    ended(&mut talk, 2);
-    talk.leave();
+    ended(&mut client, 2);
+    client.leave();
     unheard(&model);
-    // Each session has a mark and a directory of its own, but for which a prompt says the same.
+    // Sessions differ in their mark and directory; otherwise their prompts are equal.
     let of = |request: &Value| {
         let said = request["messages"][0].to_string();
         let said = said.split_once("<mcp_instructions>").expect("what servers say").1.to_owned();
@@ -180,25 +180,25 @@ fn given_by_the_editor() {
     let (model, _) = recorded(FIND);
     let project = project(&model);
     project.provider(&model.base(), &json!({}));
-    let open = |talk: &mut Talk, key: &str| {
-        let script = talk.project.path("server.sh");
+    let open = |client: &mut Client, key: &str| {
+        let script = client.project.path("server.sh");
         let server = json!({ "name": "notes", "command": "/bin/sh", "args": [script], "env": [{ "name": "KEY", "value": key }] });
-        let cwd = talk.project.cwd();
-        talk.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [server] }));
-        talk.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
+        let cwd = client.project.cwd();
+        client.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [server] }));
+        client.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
     };
-    let mut talk = begin(project);
-    let session = open(&mut talk, "secret-1");
-    turn(&mut talk, 2, &session);
-    let project = talk.leave();
+    let mut client = begin(project);
+    let session = open(&mut client, "secret-1");
+    turn(&mut client, 2, &session);
+    let project = client.leave();
     close_gate(&project);
-    let mut talk = begin(project.clone());
-    let session = open(&mut talk, "secret-2");
-    talk.prompt(2, &session, "Go on.");
-    until(&mut talk, "in_progress");
+    let mut client = begin(project.clone());
+    let session = open(&mut client, "secret-2");
+    client.prompt(2, &session, "Go on.");
+    until(&mut client, "in_progress");
     open_gate(&project, "go");
-    ended(&mut talk, 2);
-    talk.leave();
+    ended(&mut client, 2);
+    client.leave();
     unheard(&model);
     let list = std::fs::read_to_string(&lists(&project)[0]).unwrap();
     assert!(!list.contains("secret") && !list.contains("server.sh"), "{list}");
@@ -223,25 +223,25 @@ call notes_list {}
 sees: Buy milk.
 text: There it is."#,
     );
-    let mut talk = begin(project(&model));
-    let session = talk.open();
-    turn(&mut talk, 2, &session);
-    let project = talk.leave();
+    let mut client = begin(project(&model));
+    let session = client.open();
+    turn(&mut client, 2, &session);
+    let project = client.leave();
     project.write("tools.txt", OTHER_TOOLS);
     close_gate(&project);
-    let mut talk = begin(project.clone());
-    let session = talk.open();
-    talk.prompt(2, &session, "Go on.");
-    until(&mut talk, "in_progress");
+    let mut client = begin(project.clone());
+    let session = client.open();
+    client.prompt(2, &session, "Go on.");
+    until(&mut client, "in_progress");
     open_gate(&project, "go");
     let told = |updates: &[Value]| updates.iter().filter(|update| update.to_string().contains("other tools")).count();
-    assert_eq!(told(&ended(&mut talk, 2)), 0);
-    let updates = turn(&mut talk, 3, &session);
+    assert_eq!(told(&ended(&mut client, 2)), 0);
+    let updates = turn(&mut client, 3, &session);
     let notice = updates.iter().find(|update| update["sessionUpdate"] == "notice").expect("a notice");
     assert_eq!(notice["title"], "The MCP server notes has other tools than it had before: 1 new, 1 gone.");
     assert_eq!(notice["description"], "New: list. Gone: find.");
     assert_eq!(told(&updates), 1);
-    talk.leave();
+    client.leave();
     unheard(&model);
 }
 
@@ -261,19 +261,19 @@ has not: Finds a note.
 sees: so none of its tools are available
 text: It still does not."#,
     );
-    let mut talk = begin(project(&model));
-    let session = talk.open();
-    turn(&mut talk, 2, &session);
-    let project = talk.leave();
+    let mut client = begin(project(&model));
+    let session = client.open();
+    turn(&mut client, 2, &session);
+    let project = client.leave();
     close_gate(&project);
-    let mut talk = begin(project.clone());
-    let session = talk.open();
-    talk.prompt(2, &session, "Go on.");
-    until(&mut talk, "in_progress");
+    let mut client = begin(project.clone());
+    let session = client.open();
+    client.prompt(2, &session, "Go on.");
+    until(&mut client, "in_progress");
     open_gate(&project, "die");
-    ended(&mut talk, 2);
-    turn(&mut talk, 3, &session);
-    talk.leave();
+    ended(&mut client, 2);
+    turn(&mut client, 3, &session);
+    client.leave();
     unheard(&model);
     project.write("server.sh", "exit 1");
     let listed = adjutant(&project, &["mcp"], "");
@@ -294,19 +294,19 @@ text: Switched off.
 has: "name":"notes_find"
 text: As it was."#,
     );
-    let mut talk = begin(project(&model));
-    let session = talk.open();
-    turn(&mut talk, 2, &session);
-    let project = talk.leave();
+    let mut client = begin(project(&model));
+    let session = client.open();
+    turn(&mut client, 2, &session);
+    let project = client.leave();
     close_gate(&project);
     let mut off = entry(&[]);
     off["notes"]["enabled"] = json!(false);
     for entry in [entry(&["more"]), off, entry(&[])] {
         project.provider(&model.base(), &json!({ "mcp": entry }));
-        let mut talk = begin(project.clone());
-        let session = talk.open();
-        turn(&mut talk, 2, &session);
-        talk.leave();
+        let mut client = begin(project.clone());
+        let session = client.open();
+        turn(&mut client, 2, &session);
+        client.leave();
     }
     unheard(&model);
 }
@@ -325,21 +325,21 @@ text: With."#,
     let project = project(&model);
     project.provider(&model.base(), &json!({}));
     project.write("opencode.json", &json!({ "mcp": entry(&[]) }).to_string());
-    let mut talk = begin(project);
-    let session = talk.open();
-    talk.prompt(2, &session, "Go on.");
-    trust(&mut talk, "yes");
-    ended(&mut talk, 2);
-    let mut project = talk.leave();
-    says(&project, &["trust", "--revoke"]);
+    let mut client = begin(project);
+    let session = client.open();
+    client.prompt(2, &session, "Go on.");
+    trust(&mut client, "yes");
+    ended(&mut client, 2);
+    let mut project = client.leave();
+    stdout_of(&project, &["trust", "--revoke"]);
     close_gate(&project);
     for answer in ["no", "yes"] {
-        let mut talk = begin(project);
-        let session = talk.open();
-        talk.prompt(2, &session, "Go on.");
-        trust(&mut talk, answer);
-        ended(&mut talk, 2);
-        project = talk.leave();
+        let mut client = begin(project);
+        let session = client.open();
+        client.prompt(2, &session, "Go on.");
+        trust(&mut client, answer);
+        ended(&mut client, 2);
+        project = client.leave();
     }
     unheard(&model);
 }
@@ -359,10 +359,10 @@ has: "name":"notes_find"
 text: Known again."#,
     );
     let one_turn = |project: Arc<Project>| {
-        let mut talk = begin(project);
-        let session = talk.open();
-        turn(&mut talk, 2, &session);
-        talk.leave()
+        let mut client = begin(project);
+        let session = client.open();
+        turn(&mut client, 2, &session);
+        client.leave()
     };
     let project = one_turn(Arc::new(project(&model)));
     for list in lists(&project) {
@@ -394,16 +394,16 @@ text: There it is.
 has: "name":"notes_list"
 text: Still there."#,
     );
-    let mut talk = begin(project(&model));
-    let session = talk.open();
-    turn(&mut talk, 2, &session);
-    let project = talk.leave();
+    let mut client = begin(project(&model));
+    let session = client.open();
+    turn(&mut client, 2, &session);
+    let project = client.leave();
     project.write("learnt.txt", OTHER_TOOLS);
-    let mut talk = begin(project);
-    let session = talk.open();
-    turn(&mut talk, 2, &session);
-    let updates = turn(&mut talk, 3, &session);
+    let mut client = begin(project);
+    let session = client.open();
+    turn(&mut client, 2, &session);
+    let updates = turn(&mut client, 3, &session);
     assert!(updates.iter().all(|update| update["sessionUpdate"] != "notice"), "{updates:?}");
-    talk.leave();
+    client.leave();
     unheard(&model);
 }

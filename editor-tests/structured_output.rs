@@ -1,4 +1,4 @@
-//! `adjutant run --schema`: what a script gets.
+//! Results of `adjutant run --schema`.
 
 use std::process::{Output, Stdio};
 
@@ -20,13 +20,13 @@ fn run(schema: &str, script: &str, more: &[&str]) -> Output {
     output
 }
 
-/// What is said beside the result, but for the name of the session.
-fn beside(output: &Output) -> Vec<String> {
+/// Returns standard error without the line that names the session.
+fn stderr_without_session(output: &Output) -> Vec<String> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     stderr.lines().filter(|line| !line.starts_with("session ses_")).map(str::to_owned).collect()
 }
 
-/// Work first, words in between, one result that does not fit: what is printed is JSON that does.
+/// Works first, gives text in between, and one result that does not fit: the printed JSON fits.
 pub fn a_result_that_fits() {
     let schema = r#"{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{"port":{"type":"integer","maximum":65535}},"required":["port"]}"#;
     let script = r#"
@@ -42,7 +42,7 @@ sees: "/port"
 call structured_output {"port":8080}
 "#;
     let output = run(schema, script, &[]);
-    assert_eq!((output.status.code(), beside(&output)), (Some(0), vec![]), "{output:?}");
+    assert_eq!((output.status.code(), stderr_without_session(&output)), (Some(0), vec![]), "{output:?}");
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), json!({ "port": 8080 }));
     let list = run(r#"{"type":"array"}"#, "call structured_output {\"result\":[1,2]}", &[]);
     assert_eq!(serde_json::from_slice::<Value>(&list.stdout).unwrap(), json!([1, 2]));
@@ -51,7 +51,7 @@ call structured_output {"port":8080}
     assert!(last.contains(r#""_meta":{"adjutant":{"structured":{"a":1}}}"#), "{last}");
 }
 
-/// Words and nothing else, however often it is told: an error, and nothing on standard output.
+/// Gives text only, after every reminder: an error, and nothing on standard output.
 pub fn no_result() {
     let output = run(r#"{"type":"object"}"#, &["text: It is 8080."; 4].join("\n---\n"), &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
@@ -63,7 +63,7 @@ pub fn no_result() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("did not give a result that fits"), "{output:?}");
 }
 
-/// What is no schema is said before anything is asked.
+/// Checks that an invalid schema is reported before any request.
 pub fn no_schema() {
     let table = [
         ("{", "shape.json is not JSON"),
@@ -102,7 +102,7 @@ sees: "/1"
 call structured_output {"result":[80,443]}
 "##;
     let output = run(ports, script, &[]);
-    assert_eq!((output.status.code(), beside(&output)), (Some(0), vec![]), "{output:?}");
+    assert_eq!((output.status.code(), stderr_without_session(&output)), (Some(0), vec![]), "{output:?}");
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), json!([80, 443]));
     let object = r#"{"type":"object"}"#;
     let table = [

@@ -1,5 +1,5 @@
-//! Names for what differs from run to run, so that a page written once stays true: ids by the order
-//! in which they are first seen, directories, moments.
+//! Placeholders for values that differ from run to run, so that a page stays valid: ids by the order of their
+//! first occurrence, directories, times.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::project::Project;
 
-/// What ids begin with, and what they are called.
+/// Prefixes of ids, and the names of their placeholders.
 const IDS: &[(&str, &str)] =
     &[("ses_", "session"), ("msg_", "msg"), ("prt_", "part"), ("call_", "call"), ("aside_", "aside")];
 
-/// How many letters follow the prefix of an id.
+/// Number of characters of an id after its prefix.
 const TAIL: usize = 26;
 
 /// The names of one run.
-pub struct Names {
+pub struct Placeholders {
     /// Texts that are known from the start, longest first.
     fixed: Vec<(String, String)>,
     ids: BTreeMap<String, String>,
@@ -23,7 +23,7 @@ pub struct Names {
     asks: BTreeMap<String, String>,
 }
 
-impl Names {
+impl Placeholders {
     /// The names of a project's directories.
     pub fn new(project: &Project) -> Self {
         let fixed = project.names().into_iter().map(|(name, path)| (path, name.to_owned())).collect();
@@ -41,7 +41,7 @@ impl Names {
         self.asks.entry(id.to_string()).or_insert(name);
     }
 
-    /// Gives each of two what the other was called.
+    /// Exchanges two placeholders.
     pub fn exchange(&mut self, [one, other]: [&str; 2]) {
         for name in self.ids.values_mut().chain(self.asks.values_mut()) {
             if name == one {
@@ -52,7 +52,7 @@ impl Names {
         }
     }
 
-    /// What a name such as `${SESSION}` stands for.
+    /// Returns the id behind a placeholder such as `${SESSION}`.
     pub fn meaning(&self, name: &str) -> Option<String> {
         self.ids.iter().find(|(_, n)| *n == name).map(|(id, _)| id.clone())
     }
@@ -92,7 +92,7 @@ impl Names {
         name
     }
 
-    /// Names for what is told apart by its place: the ids of the agent's requests, moments.
+    /// Inserts placeholders that depend on the position: ids of the agent's requests, times.
     pub fn tidy(&self, value: &mut Value) {
         if value["method"].is_string()
             && let Some(name) = self.asks.get(&value["id"].to_string())

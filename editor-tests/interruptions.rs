@@ -1,7 +1,6 @@
-//! A turn that is cut off after each of the lines it says: by a cancel, and by the death of the process.
-//! Whenever that is, the editor gets one answer, nothing is left open, and the next prompt works: the
-//! pretended provider refuses a request in which a call has no result. And a load that something comes
-//! between, while the history is on its way.
+//! Interrupts a turn after each of its lines: by a cancel, and by the death of the process. Each time the client
+//! gets one answer, nothing is left open, and the next prompt works: the mock provider refuses a request in which
+//! a call has no result. Also interrupts a load while the history is being sent.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,16 +9,16 @@ use base::id::SessionId;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::editor::{Editor, Hearing};
-use crate::laws::Laws;
+use crate::editor::{Editor, ReadPace};
+use crate::invariants::Invariants;
 use crate::model::{self, Model};
 use crate::project::Project;
 
-/// Every test of this file, with its name.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
-    ("a cancel after any line", || anywhere(Cut::Cancel)),
-    ("killed after any line, and loaded again", || anywhere(Cut::Kill)),
-    ("something comes between a load", between_a_load),
+    ("turn cancelled after any line gets one answer", || anywhere(Cut::Cancel)),
+    ("session killed after any line can be loaded", || anywhere(Cut::Kill)),
+    ("interrupted load gets one answer", between_a_load),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +53,7 @@ text: Seen.
 text: Done.
 "#;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn anywhere(cut: Cut) {
     let mut line = 1;
@@ -70,59 +69,60 @@ fn cut_after(line: usize, cut: Cut) -> bool {
     let project = Project::new();
     project.provider(&model.base(), &json!({ "permission": { "edit": "ask" } }));
     project.write("a.txt", "a\n");
-    let mut talk = Talk::start(&project);
-    talk.open("session/new", json!({ "cwd": project.cwd(), "mcpServers": [] }));
-    // From the first thing it was told on, the session is there.
-    talk.ask(2, "session/set_mode", &json!({ "sessionId": talk.session, "modeId": "build" }));
-    while talk.hear().unwrap()["id"] != 2 {}
-    talk.prompt(10, "Go.");
-    let (mut said, mut end) = (0, None);
+    let mut client = Client::start(&project);
+    client.open("session/new", json!({ "cwd": project.cwd(), "mcpServers": [] }));
+    // The session is stored from its first change on.
+    client.ask(2, "session/set_mode", &json!({ "sessionId": client.session, "modeId": "build" }));
+    while client.receive().unwrap()["id"] != 2 {}
+    client.prompt(10, "Go.");
+    let mut said = 0;
+    let mut end = None;
     while end.is_none() {
-        let Some(message) = talk.hear() else { break };
+        let Some(message) = client.receive() else { break };
         said += 1;
         end = (message["id"] == 10).then(|| message["result"]["stopReason"].clone());
         if said == line {
             match cut {
-                Cut::Cancel => talk.note("session/cancel"),
-                Cut::Kill => talk.editor.signal(Signal::KILL),
+                Cut::Cancel => client.note("session/cancel"),
+                Cut::Kill => client.editor.signal(Signal::KILL),
             }
         }
     }
     let name = format!("{cut:?} after line {line} of {said}");
-    // What was not asked for any more is not wanted any more. A last request may still be on its way, from
-    // a process that is gone: it gets such an answer as well.
-    model.say(model::script(&["text: Here."; 3].join("\n---\n")).unwrap());
+    // The rest of the script is obsolete. A last request may still be on its way, from a process that is gone: it gets such
+    // an answer as well.
+    model.send(model::script(&["text: Here."; 3].join("\n---\n")).unwrap());
     match (cut, &end) {
         (Cut::Cancel, Some(end)) => assert!(end == "cancelled" || end == "end_turn", "{name}: {end}"),
         (Cut::Cancel, None) => panic!("{name}: no answer"),
         (Cut::Kill, _) => {
-            drop(talk.editor.finish());
+            drop(client.editor.finish());
             project.end_leftovers();
-            assert_eq!(talk.laws.problems(), Vec::<String>::new(), "{name}");
-            let session = talk.session.clone();
-            talk = Talk::start(&project);
-            talk.open("session/load", json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }));
+            assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");
+            let session = client.session.clone();
+            client = Client::start(&project);
+            client.open("session/load", json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }));
         }
     }
-    talk.prompt(11, "Are you there?");
+    client.prompt(11, "Are you there?");
     let end = loop {
-        let message = talk.hear().unwrap_or_else(|| panic!("{name}: no second answer"));
+        let message = client.receive().unwrap_or_else(|| panic!("{name}: no second answer"));
         if message["id"] == 11 {
             break message;
         }
     };
     assert_eq!(end["result"]["stopReason"], "end_turn", "{name}: {end}");
-    let farewell = talk.editor.finish();
-    assert!(farewell.status.is_some_and(|status| status.success()), "{name}: {}", farewell.stderr);
-    assert_eq!(talk.laws.problems(), Vec::<String>::new(), "{name}");
-    assert!(!talk.laws.waiting(), "{name}: {:?}", talk.laws.waiting_for());
-    model.say(Vec::new());
+    let exit = client.editor.finish();
+    assert!(exit.status.is_some_and(|status| status.success()), "{name}: {}", exit.stderr);
+    assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");
+    assert!(!client.invariants.waiting(), "{name}: {:?}", client.invariants.waiting_for());
+    model.send(Vec::new());
     assert_eq!(model.problems(), Vec::<String>::new(), "{name}");
     assert_eq!(project.leftovers(), Vec::<String>::new(), "{name}");
     said >= line
 }
 
-/// What comes while a session is loaded.
+/// The interruption of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     /// session/cancel.
@@ -143,7 +143,7 @@ fn between_a_load() {
     project.provider(&model.base(), &json!({}));
     let session = "ses_00000001";
     let data = project.path("~/.local/share/adjutant");
-    // More than fits into the pipe and what waits for it: the load waits for the editor.
+    // More than fits into the pipe and the queue: the load waits for the client.
     crate::history::long(&data, &project.cwd(), &SessionId::new(session), 300, 4_000);
     let all = [Between::Cancel, Between::NoMore, Between::Close, Between::Load, Between::Prompt, Between::Mode];
     for what in all {
@@ -155,36 +155,36 @@ fn between_a_load() {
 }
 
 fn comes_between(what: Between, after: usize, session: &str, project: &Project, model: &Model, name: &str) {
-    model.say(model::script("begins anew\ntext: Here.").unwrap());
-    let mut talk = Talk::start(project);
-    talk.session = session.to_owned();
+    model.send(model::script("begins anew\ntext: Here.").unwrap());
+    let mut client = Client::start(project);
+    client.session = session.to_owned();
     let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
     let mut answers = HashMap::new();
-    talk.editor.hearing(if after == 0 { Hearing::Nothing } else { Hearing::Lines(after) });
-    talk.ask(1, "session/load", &load);
+    client.editor.set_read_pace(if after == 0 { ReadPace::Nothing } else { ReadPace::Lines(after) });
+    client.ask(1, "session/load", &load);
     for _ in 0..after {
-        talk.hear_answers(&mut answers, name);
+        client.hear_answers(&mut answers, name);
     }
     match what {
-        Between::Cancel => talk.note("session/cancel"),
+        Between::Cancel => client.note("session/cancel"),
         Between::NoMore => {
-            talk.say(&json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": 1 } }))
+            client.send(&json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": 1 } }))
         }
-        Between::Close => talk.ask(2, "session/close", &json!({ "sessionId": session })),
-        Between::Load => talk.ask(2, "session/load", &load),
+        Between::Close => client.ask(2, "session/close", &json!({ "sessionId": session })),
+        Between::Load => client.ask(2, "session/load", &load),
         Between::Prompt => {
-            talk.prompt(2, "Never mind.");
-            talk.note("session/cancel");
+            client.prompt(2, "Never mind.");
+            client.note("session/cancel");
         }
         Between::Mode => {
-            talk.ask(2, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
-            talk.note("session/cancel");
+            client.ask(2, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
+            client.note("session/cancel");
         }
     }
-    talk.editor.hearing(Hearing::All);
+    client.editor.set_read_pace(ReadPace::All);
     let asked = 1 + usize::from(!matches!(what, Between::Cancel | Between::NoMore));
     while answers.len() < asked {
-        talk.hear_answers(&mut answers, name);
+        client.hear_answers(&mut answers, name);
     }
     match what {
         Between::NoMore => assert!(answers[&1]["error"]["code"] == -32_800, "{name}: {}", answers[&1]),
@@ -197,41 +197,42 @@ fn comes_between(what: Between, after: usize, session: &str, project: &Project, 
         assert!(answers[&2]["result"].is_object(), "{name}: {}", answers[&2]);
     }
     // Whatever became of it, the session can be loaded, and goes on.
-    talk.ask(3, "session/load", &load);
+    client.ask(3, "session/load", &load);
     while !answers.contains_key(&3) {
-        talk.hear_answers(&mut answers, name);
+        client.hear_answers(&mut answers, name);
     }
     assert!(answers[&3]["result"].is_object(), "{name}: {}", answers[&3]);
-    talk.prompt(4, "Are you there?");
+    client.prompt(4, "Are you there?");
     while !answers.contains_key(&4) {
-        talk.hear_answers(&mut answers, name);
+        client.hear_answers(&mut answers, name);
     }
     assert_eq!(answers[&4]["result"]["stopReason"], "end_turn", "{name}: {}", answers[&4]);
-    let farewell = talk.editor.finish();
-    assert_eq!(farewell.problems(0), Vec::<String>::new(), "{name}");
-    assert_eq!(talk.laws.problems(), Vec::<String>::new(), "{name}");
-    assert!(!talk.laws.waiting(), "{name}: {:?}", talk.laws.waiting_for());
+    let exit = client.editor.finish();
+    assert_eq!(exit.problems(0), Vec::<String>::new(), "{name}");
+    assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");
+    assert!(!client.invariants.waiting(), "{name}: {:?}", client.invariants.waiting_for());
     assert_eq!(model.problems(), Vec::<String>::new(), "{name}");
 }
 
-struct Talk {
+struct Client {
     editor: Editor,
-    laws: Laws,
+    invariants: Invariants,
     session: String,
 }
 
-impl Talk {
+impl Client {
     fn start(project: &Project) -> Self {
-        let mut talk = Self { editor: Editor::start(project), laws: Laws::default(), session: String::new() };
-        talk.ask(0, "initialize", &json!({ "protocolVersion": 1 }));
-        while talk.hear().unwrap()["id"] != 0 {}
-        talk
+        let mut client =
+            Self { editor: Editor::start(project), invariants: Invariants::default(), session: String::new() };
+        client.ask(0, "initialize", &json!({ "protocolVersion": 1 }));
+        while client.receive().unwrap()["id"] != 0 {}
+        client
     }
 
     fn open(&mut self, method: &str, params: Value) {
         self.ask(1, method, &params);
         let answer = loop {
-            let message = self.hear().unwrap();
+            let message = self.receive().unwrap();
             if message["id"] == 1 {
                 break message;
             }
@@ -246,34 +247,36 @@ impl Talk {
     }
 
     fn note(&mut self, method: &str) {
-        self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": self.session } }));
+        self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": self.session } }));
     }
 
     fn ask(&mut self, id: u64, method: &str, params: &Value) {
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         let line = message.to_string();
-        self.laws.editor_says(&line);
-        self.editor.say(&line);
+        self.invariants.observe_client(&line);
+        self.editor.send(&line);
     }
 
-    /// The next line; an answer is kept under its id.
+    /// Receives the next line; stores an answer under its id.
     fn hear_answers(&mut self, answers: &mut HashMap<u64, Value>, name: &str) {
-        let message = self.hear().unwrap_or_else(|| panic!("{name}: no answer"));
-        if let Some(id) = message["id"].as_u64().filter(|_| message.get("method").is_none()) {
+        let message = self.receive().unwrap_or_else(|| panic!("{name}: no answer"));
+        if message.get("method").is_none()
+            && let Some(id) = message["id"].as_u64()
+        {
             answers.insert(id, message);
         }
     }
 
     /// The next line; a question is answered with yes. None: the agent is gone.
-    fn hear(&mut self) -> Option<Value> {
-        let line = self.editor.hear(PATIENCE)?;
-        let message = self.laws.agent_says(&line)?;
+    fn receive(&mut self) -> Option<Value> {
+        let line = self.editor.receive(RESPONSE_TIMEOUT)?;
+        let message = self.invariants.observe_agent(&line)?;
         if message["method"] == "session/request_permission" {
             let yes = json!({ "outcome": { "outcome": "selected", "optionId": "once" } });
-            self.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": yes }));
+            self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": yes }));
         }
         Some(message)
     }

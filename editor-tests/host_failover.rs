@@ -1,28 +1,28 @@
-//! An editor whose host is lost, or stops: what it has open goes on on another one.
+//! Clients whose host is lost, or stops: their sessions continue on another one.
 
 use std::sync::Arc;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::client::Client;
 use crate::database::Database;
 use crate::fleet::{host, until};
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::remote::{Cut, Served, bridge};
-use crate::talk::Talk;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 4] = [
-    ("a turn goes on where its host was lost", editor_of_a_lost_host),
-    ("a turn goes on where its host stops", editor_of_a_host_that_stops),
-    ("a session in which nothing was said goes on elsewhere", nothing_said),
-    ("a session begins under an id", begun_under_an_id),
+    ("turn of a lost host continues on another", editor_of_a_lost_host),
+    ("turn of a stopping host continues on another", editor_of_a_host_that_stops),
+    ("session without messages continues on another host", session_without_messages),
+    ("session starts with a given id", begun_under_an_id),
 ];
 
-/// What an editor is shown of a turn, whose first host is lost, or stops, while a command runs.
+/// Returns the text that a client sees of a turn whose first host is lost, or stops, while a command runs.
 fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> String {
-    let model = Model::with_a_mind(|request| {
+    let model = Model::answering_with(|request| {
         let messages = request["messages"].as_array().unwrap();
         let results: Vec<&Value> = messages.iter().filter(|message| message["role"] == "tool").collect();
         let told = messages.iter().any(|message| message["content"].to_string().contains("you are on another one now"));
@@ -39,22 +39,22 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
     let project = Arc::new(project);
     let mut first = Served::start(&project, &[]);
     let between = Cut::before(&first.address);
-    let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
-    let session = talk.open();
-    talk.prompt(2, &session, "Do it.");
+    let mut client = Client::of(project.clone(), bridge(&project, &between.address));
+    let session = client.open();
+    client.prompt(2, &session, "Do it.");
     until("the command has begun", || project.path("log").exists());
     let second = Served::start(&project, &[]);
     between.turn_to(&second.address);
     leave(&mut first, &project);
     between.cut();
-    let (answer, shown) = talk.answer(2);
+    let (answer, shown) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     let of = |kind: &'static str| shown.iter().filter(move |update| update["sessionUpdate"] == kind);
     let words: String = of("agent_message_chunk").filter_map(|update| update["content"]["text"].as_str()).collect();
     assert_eq!(of("user_message_chunk").count(), 0, "{shown:?}");
     // The session is the editor's as before.
-    talk.request(3, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
-    assert!(talk.answer(3).0.get("result").is_some());
+    client.request(3, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
+    assert!(client.answer(3).0.get("result").is_some());
     assert_eq!(model.problems(), Vec::<String>::new());
     let log = std::fs::read_to_string(project.path("log")).unwrap();
     assert_eq!(log.matches("begun").count(), 1, "{log}");
@@ -77,15 +77,15 @@ fn editor_of_a_host_that_stops() {
     let Some(database) = Database::get() else { return };
     let words = moved(Some(database.fresh(1)), |first, project| {
         first.signal(Signal::TERM);
-        first.until_said("end at their next step");
+        first.wait_for_stderr("end at their next step");
         project.write("go", "");
         first.child.wait().unwrap();
     });
     assert_eq!(words, "First, \u{2026}and last.");
 }
 
-/// It is kept nowhere; what was chosen in it counts all the same.
-fn nothing_said() {
+/// Moves a session without messages: it is not stored, yet its options are preserved.
+fn session_without_messages() {
     let database = Database::get().map(|database| database.fresh(1));
     for url in std::iter::once(None).chain(database.map(Some)) {
         let model = Model::start(model::script("text: Forty-two.").unwrap());
@@ -96,30 +96,30 @@ fn nothing_said() {
         let project = Arc::new(project);
         let mut first = Served::start(&project, &[]);
         let between = Cut::before(&first.address);
-        let mut talk = Talk::of(project.clone(), bridge(&project, &between.address));
-        let session = talk.open();
+        let mut client = Client::of(project.clone(), bridge(&project, &between.address));
+        let session = client.open();
         let option = json!({ "sessionId": session, "configId": "approvals", "value": "ask" });
-        talk.request(2, "session/set_config_option", &option);
-        assert!(talk.answer(2).0.get("result").is_some());
+        client.request(2, "session/set_config_option", &option);
+        assert!(client.answer(2).0.get("result").is_some());
         for (id, mode) in [(3, "theirs"), (4, "mine")] {
-            talk.request(id, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
-            assert!(talk.answer(id).0.get("result").is_some());
+            client.request(id, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
+            assert!(client.answer(id).0.get("result").is_some());
         }
         let second = Served::start(&project, &[]);
         between.turn_to(&second.address);
         first.child.kill().unwrap();
         first.child.wait().unwrap();
         between.cut();
-        talk.prompt(5, &session, "What is it?");
-        let (answer, shown) = talk.answer(5);
+        client.prompt(5, &session, "What is it?");
+        let (answer, shown) = client.answer(5);
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
         let said = |update: &&Value| update["content"]["text"] == "Forty-two.";
         assert_eq!(shown.iter().filter(said).count(), 1, "{shown:?}");
         let asked = model.requests().pop().unwrap().to_string();
         assert!(asked.contains("You count."), "{asked}");
         let option = json!({ "sessionId": session, "configId": "steer", "value": "off" });
-        talk.request(6, "session/set_config_option", &option);
-        let options = talk.answer(6).0["result"]["configOptions"].take();
+        client.request(6, "session/set_config_option", &option);
+        let options = client.answer(6).0["result"]["configOptions"].take();
         let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
         assert_eq!(approvals["currentValue"], "ask", "{options}");
         assert_eq!(model.problems(), Vec::<String>::new());
@@ -136,13 +136,13 @@ fn begun_under_an_id() {
         project.provider(&model.base(), &json!({ "serve": serve }));
         let project = Arc::new(project);
         let served = Served::start(&project, &[]);
-        let mut talk = Talk::of(project.clone(), bridge(&project, &served.address));
-        talk.request(1, "initialize", &json!({ "protocolVersion": 1 }));
-        talk.answer(1);
+        let mut client = Client::of(project.clone(), bridge(&project, &served.address));
+        client.request(1, "initialize", &json!({ "protocolVersion": 1 }));
+        client.answer(1);
         let own = json!({ "adjutant": { "unsaid": true } });
         let load = json!({ "sessionId": id, "cwd": project.cwd(), "mcpServers": [], "_meta": own });
-        talk.request(2, "session/load", &load);
-        let (answer, _) = talk.answer(2);
+        client.request(2, "session/load", &load);
+        let (answer, _) = client.answer(2);
         assert_eq!(answer.get("result").is_some(), begins, "{answer}");
         assert!(begins || answer["error"]["code"] == -32_002, "{answer}");
         assert!(!project.path("made").exists(), "{id}");

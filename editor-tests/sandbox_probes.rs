@@ -1,8 +1,8 @@
-//! What a command in a sandbox can and cannot do, one probe a row: as root and as an ordinary user,
-//! under every mechanism there is here, in `plan` and in `build`, with and without the network.
+//! Probes of a command in a sandbox, one a row: as root and as an ordinary user, with every mechanism of this machine, in
+//! `plan` and in `build`, with and without the network.
 //!
-//! All probes of one setting run in one command. What cannot be set up on this machine is skipped, and
-//! a line says so.
+//! All probes of one setting run in one command. A setting that this machine does not support is skipped, and reported on
+//! standard error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,26 +17,26 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::client::Client;
 use crate::editor::Editor;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::sandbox::{elsewhere, only, turn, why};
-use crate::talk::Talk;
 
-/// A name and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 6] = [
-    ("every probe (bwrap with landlock)", || every_probe(BOTH, false)),
-    ("every probe (bwrap)", || every_probe("bwrap", false)),
-    ("every probe (landlock)", || every_probe("landlock", false)),
-    ("every probe as an ordinary user (bwrap with landlock)", || every_probe(BOTH, true)),
-    ("every probe as an ordinary user (bwrap)", || every_probe("bwrap", true)),
-    ("every probe as an ordinary user (landlock)", || every_probe("landlock", true)),
+    ("probes pass (bwrap with landlock)", || every_probe(BOTH, false)),
+    ("probes pass (bwrap)", || every_probe("bwrap", false)),
+    ("probes pass (landlock)", || every_probe("landlock", false)),
+    ("probes pass as an ordinary user (bwrap with landlock)", || every_probe(BOTH, true)),
+    ("probes pass as an ordinary user (bwrap)", || every_probe("bwrap", true)),
+    ("probes pass as an ordinary user (landlock)", || every_probe("landlock", true)),
 ];
 
 /// One inside the other, as they are where both hold.
 const BOTH: &str = "bwrap with landlock";
 
-/// Where a row holds.
+/// Settings in which a row holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Where {
     Everywhere,
@@ -52,7 +52,7 @@ enum Where {
     Bwrap,
     /// For one that edits, under Landlock alone.
     Landlock,
-    /// When adjutant is run by root.
+    /// adjutant is run by root.
     Root,
 }
 
@@ -61,9 +61,8 @@ use Where::{Build, Bwrap, Everywhere, Landlock, Offline, Online, Plan, Root};
 const CAN: bool = true;
 const CANNOT: bool = false;
 
-/// A name, a line for bash, where, and whether it succeeds. `$AGENT` is adjutant's process, `$OTHER` one
-/// of the same user that has nothing to do with it, `$OUT` a directory that is nobody's temporary one,
-/// `$PORT` one of this machine's where somebody listens.
+/// A name, a line for bash, the settings, and whether it succeeds. `$AGENT` is adjutant's process, `$OTHER` an unrelated
+/// one of the same user, `$OUT` a directory that is not a temporary one, `$PORT` a port of this machine with a listener.
 type Row = (&'static str, &'static str, Where, bool);
 
 const FILES: &[Row] = &[
@@ -148,7 +147,7 @@ const NETWORK: &[Row] = &[
     ("a connection, allowed", "echo x > /dev/tcp/127.0.0.1/$PORT", Online, CAN),
 ];
 
-/// What must go on working in `build`: tried outside first, and only asked for where it works there.
+/// Programs that must work in `build`; each is run only if it works outside.
 const TOOLS: &[(&str, &str)] = &[
     ("ls", "ls -la / /proc/self > /dev/null"),
     ("find, xargs, sort", "find . -name '*.c' -print0 | xargs -0 -P 2 wc -l | sort --parallel=2"),
@@ -187,9 +186,9 @@ const TOOLS: &[(&str, &str)] = &[
 /// Those that look into another process.
 const TRACING: [&str; 2] = ["gcc with its leak checker", "strace"];
 
-/// System calls by their numbers on x86-64, that every kernel would answer otherwise than with "not
-/// permitted" to somebody who may make them, and which do nothing with these arguments. `B`: memory of
-/// 4 KiB; `V`: a vector of 8 bytes of it; `A`: adjutant's process; `O`: the other one.
+/// System calls by their numbers on x86-64 which a kernel never answers with "not permitted" if they are allowed, and which
+/// do nothing with these arguments. `B`: memory of 4 KiB; `V`: a vector of 8 bytes of it; `A`: adjutant's process; `O`: the
+/// other one.
 type Call = (&'static str, &'static str, Where);
 
 const REFUSED: &[Call] = &[
@@ -312,13 +311,13 @@ impl Setting<'_> {
     }
 }
 
-/// Says why something is not tried.
+/// Reports the reason for a skipped probe.
 fn skipped(why: &str) {
-    say(&format!("skipped: {why}"));
+    report(&format!("skipped: {why}"));
 }
 
 #[expect(clippy::print_stdout, reason = "whoever runs the tests is told what was not tried")]
-fn say(text: &str) {
+fn report(text: &str) {
     println!("{text}");
 }
 
@@ -339,7 +338,7 @@ fn every_probe(mechanism: &str, ordinary: bool) {
     }
 }
 
-/// The number of the user that is nobody.
+/// User id of `nobody`.
 const NOBODY: u32 = 65534;
 
 fn give(path: &Path) {
@@ -362,7 +361,7 @@ impl Drop for Other {
     }
 }
 
-/// What is attacked, and by whom.
+/// The targets of the probes, and the user who attacks.
 struct Stage {
     project: Project,
     model: Model,
@@ -371,7 +370,7 @@ struct Stage {
     other: Other,
     listener: TcpListener,
     binary: PathBuf,
-    /// By the user that is nobody.
+    /// Run by the user `nobody`.
     nobody: bool,
 }
 
@@ -428,7 +427,7 @@ impl Stage {
         Some(Self { project, model, outside, other, listener, binary, nobody })
     }
 
-    /// Which tools work outside of a sandbox.
+    /// Returns the tools that work outside of a sandbox.
     fn tools(&self) -> Vec<(&'static str, &'static str)> {
         let works = |(name, line): &(&'static str, &'static str)| {
             let mut bash = self.project.command("bash");
@@ -444,7 +443,7 @@ impl Stage {
         TOOLS.iter().copied().filter(works).collect()
     }
 
-    /// Writes the script that tries everything, and gives back what should come of it.
+    /// Writes the script that tries everything; returns the expected results.
     fn script(&self, setting: &Setting<'_>) -> BTreeMap<String, bool> {
         let mut wanted = BTreeMap::new();
         let mut script = format!(
@@ -484,7 +483,7 @@ impl Stage {
         }
         script.push_str("echo all tried\n");
         if self.nobody {
-            // Whoever else is nobody here belongs to these tests.
+            // All other processes of `nobody` belong to these tests.
             script.push_str("kill -9 -1\n");
         }
         self.project.write("attack.sh", &script);
@@ -506,7 +505,7 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
     let Some(stage) = Stage::new(setting, nobody) else {
         return skipped("there is no directory to write in but temporary ones");
     };
-    let told = told(&stage, if setting.mode == "plan" { "readOnly" } else { "workspaceWrite" });
+    let told = sandbox_report(&stage, if setting.mode == "plan" { "readOnly" } else { "workspaceWrite" });
     if setting.mechanism == BOTH && told["mechanism"] != "bwrap" {
         return skipped("bubblewrap is not here");
     }
@@ -523,12 +522,12 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
         Editor::start(&project)
     };
     project.write("agent", &editor.pid().to_string());
-    let mut talk = Talk::of(Arc::new(project), editor);
-    let session = talk.open();
+    let mut client = Client::of(Arc::new(project), editor);
+    let session = client.open();
     // Whatever was done to adjutant, it answers.
-    turn(&mut talk, &session, setting.mode);
+    turn(&mut client, &session, setting.mode);
     assert!(other.0.try_wait().unwrap().is_none(), "the other process was ended");
-    talk.leave();
+    client.leave();
 
     let sees = model.requests().last().unwrap().to_string();
     assert!(sees.contains("all tried"), "{sees}");
@@ -542,12 +541,12 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
     let setting = format!("{}, {}, network {}", setting.mechanism, setting.mode, setting.network);
     assert!(wrong.is_empty(), "{setting}:\n{}", wrong.join("\n"));
     assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "untouched");
-    say(&format!("{setting}: {} probes", wanted.len()));
+    report(&format!("{setting}: {} probes", wanted.len()));
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// What `adjutant doctor` tells that user about the sandbox at a level.
-fn told(stage: &Stage, level: &str) -> Value {
+/// Returns the report of `adjutant doctor` to that user on the sandbox at a level.
+fn sandbox_report(stage: &Stage, level: &str) -> Value {
     let mut doctor = stage.project.command(&stage.binary);
     doctor.args(["doctor", "--json"]).current_dir(stage.project.cwd());
     let output = as_user(&mut doctor, stage.nobody).output().unwrap();

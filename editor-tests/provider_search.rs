@@ -1,25 +1,25 @@
-//! Searches by the model's own provider: the same tool at four of them, each in its dialect.
+//! Searches by the model's own provider: the same tool at four of them, each in its wire format.
 
 use serde_json::{Value, json};
 
-use crate::loopback::{Heard, Server};
-use crate::program::{adjutant, says};
+use crate::loopback::{ReceivedRequest, Server};
+use crate::program::{adjutant, stdout_of};
 use crate::project::Project;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
-    ("the model's own provider searches, in its dialect", in_each_dialect),
-    ("a search by the provider is asked about, and may be denied", under_the_rules),
-    ("a provider that cannot search is not offered for it", not_offered),
+    ("model's provider searches in its wire format", in_each_dialect),
+    ("provider search is subject to the rules", under_the_rules),
+    ("provider without search is not offered", not_offered),
 ];
 
-/// A provider, a model of it, and what its answers look like.
+/// A provider, one of its models, and the shape of its answers.
 struct Dialect {
     provider: &'static str,
     model: &'static str,
-    /// What its own search is called in a request.
+    /// Name of the provider's search in a request.
     search: &'static str,
-    /// A call of `websearch`, some words, and what was found.
+    /// A call of `websearch`, some text, and the results.
     call: fn() -> Vec<Value>,
     words: fn() -> Vec<Value>,
     found: fn() -> Vec<Value>,
@@ -122,8 +122,8 @@ fn chat(delta: &Value, reason: &str) -> Vec<Value> {
 
 /// The provider: a search is answered, words without tools are a title, and a call is made until it has a result.
 fn serve(dialect: &'static Dialect) -> Server {
-    Server::start(move |heard: &Heard| {
-        let body = &heard.body;
+    Server::start(move |received: &ReceivedRequest| {
+        let body = &received.body;
         let events = if body.contains(dialect.search) {
             (dialect.found)()
         } else if !body.contains(r#""websearch""#) || asked_back(body) {
@@ -136,7 +136,7 @@ fn serve(dialect: &'static Dialect) -> Server {
     })
 }
 
-/// Whether a request brings a result.
+/// Whether a request contains a result.
 fn asked_back(body: &str) -> bool {
     ["tool_result", "function_call_output", "functionResponse", r#""role":"tool""#]
         .iter()
@@ -145,7 +145,8 @@ fn asked_back(body: &str) -> bool {
 
 fn project(server: &Server, dialect: &Dialect, permission: &Value) -> Project {
     let project = Project::new();
-    let (provider, model) = (dialect.provider, dialect.model);
+    let provider = dialect.provider;
+    let model = dialect.model;
     let settings = json!({ "model": format!("{provider}/{model}"), "permission": permission, "provider": { provider: {
         "options": { "baseURL": format!("{}/v1", server.base()), "apiKey": "secret-key-1" }, "models": { model: {} } } } });
     project.write("~/.config/opencode/opencode.json", &settings.to_string());
@@ -156,13 +157,14 @@ fn in_each_dialect() {
     for dialect in &DIALECTS {
         let server = serve(dialect);
         let project = project(&server, dialect, &json!({ "websearch": "allow" }));
-        let said = says(&project, &["run", "Which version is the newest?"]);
+        let said = stdout_of(&project, &["run", "Which version is the newest?"]);
         assert_eq!(said, "Nine it is.\n", "{}", dialect.provider);
-        let heard = server.heard();
-        let search: Vec<&Heard> = heard.iter().filter(|heard| heard.body.contains(dialect.search)).collect();
+        let received = server.received();
+        let search: Vec<&ReceivedRequest> =
+            received.iter().filter(|received| received.body.contains(dialect.search)).collect();
         assert_eq!(search.len(), 1, "{}", dialect.provider);
         assert!(search[0].body.contains("Search the web for: adjutant 9"), "{}", search[0].body);
-        let told = &heard.iter().rfind(|heard| asked_back(&heard.body)).unwrap().body;
+        let told = &received.iter().rfind(|received| asked_back(&received.body)).unwrap().body;
         let model = format!("{}/{}", dialect.provider, dialect.model);
         let wanted = format!(r"What {model} says of the pages below:\nNine is out.\n\nNine\nhttps://a.example/9");
         assert!(told.contains(&wanted), "{told}");
@@ -173,16 +175,16 @@ fn in_each_dialect() {
 fn under_the_rules() {
     let dialect = &DIALECTS[0];
     let server = serve(dialect);
-    // Nobody can be asked, and the rule asks.
+    // The rule asks, and no user is present.
     let asked = project(&server, dialect, &json!({ "websearch": "ask" }));
     adjutant(&asked, &["run", "Which version?"], "");
-    let told = |heard: &[Heard]| heard.iter().any(|heard| heard.body.contains(dialect.search));
-    let heard = server.heard();
-    assert!(!told(&heard) && heard.iter().any(|heard| heard.body.contains(r#""websearch""#)));
+    let told = |received: &[ReceivedRequest]| received.iter().any(|received| received.body.contains(dialect.search));
+    let received = server.received();
+    assert!(!told(&received) && received.iter().any(|received| received.body.contains(r#""websearch""#)));
     let denied = project(&server, dialect, &json!({ "websearch": "deny" }));
-    says(&denied, &["run", "Which version?"]);
-    let heard = &server.heard()[heard.len()..];
-    assert!(!told(heard) && heard.iter().all(|heard| !heard.body.contains(r#""websearch""#)));
+    stdout_of(&denied, &["run", "Which version?"]);
+    let received = &server.received()[received.len()..];
+    assert!(!told(received) && received.iter().all(|received| !received.body.contains(r#""websearch""#)));
 }
 
 fn not_offered() {
@@ -196,7 +198,7 @@ fn not_offered() {
             "options": { "baseURL": format!("{}/v1", server.base()), "apiKey": "secret-key-1" }, "models": { model: {} } } } });
         project.write("~/.config/opencode/opencode.json", &settings.to_string());
         adjutant(&project, &["run", "Hello.", "--without", "bash"], "");
-        let offered = server.heard().iter().any(|heard| heard.body.contains(r#""name":"websearch""#));
+        let offered = server.received().iter().any(|received| received.body.contains(r#""name":"websearch""#));
         assert_eq!(offered, wanted, "{provider}/{model}");
     }
 }

@@ -1,5 +1,5 @@
-//! Repositories of strangers, whose files would loosen what the user's own settings say: what of them is
-//! withheld, and what holds without it. Those that are calm ask for nothing.
+//! Hostile repositories, whose files would loosen the user's own settings: their withheld parts, and the verdicts
+//! without them. Harmless repositories need no trust.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub fn all() -> Vec<(String, Value)> {
     rows.into_iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row)).collect()
 }
 
-/// How the line of a key begins: a looser rule, unless the key says what it is.
+/// Returns the possible beginnings of a key's line: a looser rule, or the key itself.
 fn kinds(key: &str) -> impl Iterator<Item = String> {
     [format!("- looser rule {key}"), format!("- {key}")].into_iter()
 }

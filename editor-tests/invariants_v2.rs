@@ -1,5 +1,4 @@
-//! What holds in every conversation in version 2 of the protocol, beside what holds in both; `laws.rs` asks
-//! here once an editor has shaken hands in it.
+//! Invariants that hold in version 2 of the protocol only; `invariants.rs` delegates to them once version 2 is negotiated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -8,9 +7,9 @@ use agent_client_protocol_schema::v2;
 use jsonschema::Validator;
 use serde_json::Value;
 
-use crate::laws::validator;
+use crate::invariants::validator;
 
-/// What the agent may send: requests and notifications by method, results by the method they answer.
+/// Schemas of the agent's messages: requests and notifications by method, results by the method they answer.
 pub static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     HashMap::from([
         ("session/update", validator::<v2::UpdateSessionNotification>()),
@@ -52,8 +51,8 @@ const OF_A_TURN: &[&str] = &[
 
 /// The watcher of one connection in version 2.
 #[derive(Default)]
-pub struct Second {
-    /// What each session does: `running`, `requires_action`, `idle`.
+pub struct InvariantsV2 {
+    /// State of each session: `running`, `requires_action`, `idle`.
     states: BTreeMap<String, String>,
     /// Prompts that are in the conversation and whose turn has not ended, per session.
     turns: BTreeMap<String, usize>,
@@ -62,7 +61,7 @@ pub struct Second {
     terminals: BTreeSet<(String, String)>,
 }
 
-impl Second {
+impl InvariantsV2 {
     /// Whether a turn has not ended yet.
     pub fn works(&self) -> bool {
         self.turns.values().any(|turns| *turns > 0)
@@ -73,10 +72,10 @@ impl Second {
         *self.turns.entry(session.into()).or_default() += 1;
     }
 
-    /// The agent sends an update. `replays`: the editor waits for the session to be opened again.
+    /// Checks an update of the agent. `replays`: the client waits for the session to be resumed.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The violation.
     pub fn update(&mut self, session: &str, update: &Value, replays: bool) -> Result<(), String> {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         if kind == "state_update" {
@@ -86,7 +85,7 @@ impl Second {
         if OF_A_TURN.contains(&kind) && !works && !replays {
             return Err("a turn speaks although the session is idle".into());
         }
-        // What a user is asked before their prompt is part of the conversation is a call; words are an answer to it.
+        // A question before the prompt is part of the conversation is a call; text is an answer to it.
         let inserted = self.turns.get(session).is_some_and(|turns| *turns > 0);
         if kind.starts_with("agent_") && !inserted && !replays {
             return Err("the agent speaks before the prompt is part of the conversation".into());
@@ -141,10 +140,10 @@ impl Second {
         if open.is_empty() { Ok(()) } else { Err(format!("calls are left open at the end of the turn: {open:?}")) }
     }
 
-    /// The agent asks for a permission.
+    /// Checks a permission request of the agent.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The violation.
     pub fn permission(&self, session: &str, params: &Value) -> Result<(), String> {
         if params["title"].as_str().is_none_or(str::is_empty)
             || params["description"].as_str().is_none_or(str::is_empty)

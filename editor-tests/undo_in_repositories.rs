@@ -1,5 +1,5 @@
-//! Repositories of every shape, made by git itself: what a session changes in them can be undone, and
-//! nothing of git's own changes by a byte, the user's index, stash, refs and settings included.
+//! Repositories of every shape, created by git: a session's changes in them can be undone, and no byte of git's
+//! own files changes, the user's index, stash, refs and settings included.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::client::Client;
 use crate::model::{self, Model};
 use crate::project::Project;
-use crate::talk::Talk;
 
-/// A name, and what to do.
+/// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 5] = [
     ("an ordinary repository", || undone("git init -q work", "work", &[])),
     ("a linked worktree", || {
@@ -31,8 +31,8 @@ pub const ALL: [(&str, fn()); 5] = [
 
 const SUPER: &str = "git init -q lib; echo m > lib/m.txt; git -C lib add -A; git -C lib commit -qm first; git init -q super; cd super; git config --global protocol.file.allow always";
 
-/// What the user has there: commits, something staged, something stashed, a tag, settings of their own,
-/// and files that are ignored in two ways.
+/// State of the user's repository: commits, a staged and a stashed change, a tag, settings of their own, and files that are
+/// ignored in two ways.
 const USERS: &str = "
     printf 'old\\n' > a.txt; printf 'b\\n' > b.txt; echo '*.log' > .gitignore
     git add -A; git commit -qm files
@@ -84,11 +84,11 @@ fn undone(made: &str, work: &str, more: &[&str]) {
     project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
     let project = Arc::new(project);
     let before = tree(&project.cwd());
-    let mut talk = Talk::new(project.clone());
-    talk.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
-    let session = talk.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned();
-    talk.prompt(2, &session, "Change it.");
-    assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
+    let mut client = Client::new(project.clone());
+    client.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+    let session = client.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned();
+    client.prompt(2, &session, "Change it.");
+    assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
     let after = tree(&project.cwd());
     let changed = ["a.txt", "b.txt", "n/n.txt", "s.txt", "secret.txt", "z.log"].iter().chain(more);
     let mut changed: Vec<String> = changed.map(|path| format!("{work}/{path}")).collect();
@@ -98,18 +98,18 @@ fn undone(made: &str, work: &str, more: &[&str]) {
         names.iter().filter(|name| one.get(**name) != other.get(**name)).map(|name| (*name).clone()).collect::<Vec<_>>()
     };
     assert_eq!(differ(&before, &after), changed);
-    // What is ignored stays as the command left it.
+    // Ignored files stay as the command left them.
     let ignored = [format!("{work}/secret.txt"), format!("{work}/z.log")];
     for (id, word) in [(3, "/undo force"), (4, "/redo"), (5, "/undo force")] {
-        talk.prompt(id, &session, word);
-        let (_, said) = talk.answer(id);
+        client.prompt(id, &session, word);
+        let (_, said) = client.answer(id);
         let now = tree(&project.cwd());
         match word {
             "/undo force" => assert_eq!(differ(&before, &now), ignored, "{said:?}"),
             _ => assert_eq!(differ(&after, &now), Vec::<String>::new(), "{said:?}"),
         }
     }
-    talk.leave();
+    client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
     // And git finds everything as it was.
     let status =

@@ -1,14 +1,14 @@
-//! Unkind things that happen to stored sessions.
+//! Damage to stored sessions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Does `what` to every session file under `data`: `the sessions` (overwritten with rubbish) or
+/// Damages every session file under `data`: `the sessions` (overwritten with rubbish) or
 /// `the version` (as if a newer adjutant had written them).
 ///
 /// # Errors
-/// Where there is nothing to spoil, or no such way to do it.
-pub fn spoil(data: &Path, what: &str) -> Result<(), String> {
+/// If there is no session, or no such damage.
+pub fn corrupt(data: &Path, what: &str) -> Result<(), String> {
     let sessions = files_below(data, "ses_");
     if sessions.is_empty() {
         return Err(format!("no session is stored below {}", data.display()));
