@@ -108,7 +108,7 @@ impl Rows {
         Self { _dir: dir, rows, rules }
     }
 
-    /// The rows that a set of rules asks about on a machine.
+    /// Returns the rows that a set of rules asks about on a machine.
     pub fn questions(&self, set: usize, machine: &str) -> Vec<Question<'_>> {
         let guarantee = guarantee(machine, RULE_SETS[set].agent);
         let judge =
@@ -136,7 +136,7 @@ fn lines(root: &Path) -> Vec<(String, String)> {
     text.lines().skip(1).map(read).collect()
 }
 
-/// The rules of an agent under the settings of a user, and where its commands run.
+/// Returns the rules of an agent under the settings of a user, and the context of its commands.
 fn policy(top: &Path, set: &RuleSet) -> (Rules, PermissionContext) {
     let home = top.join("home");
     std::fs::write(home.join(".config/adjutant/adjutant.json"), set.settings).unwrap();

@@ -57,13 +57,13 @@ impl Client {
         self.editor.send(&line);
     }
 
-    /// The next message.
+    /// Receives the next message.
     pub fn receive(&mut self) -> Value {
         let line = self.editor.receive(RESPONSE_TIMEOUT).expect("the agent says nothing any more");
         self.invariants.observe_agent(&line).expect("a line of JSON")
     }
 
-    /// The answer to a request, and the updates before it.
+    /// Waits for the answer to a request; returns it, and the updates before it.
     pub fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
         let mut updates = Vec::new();
         loop {

@@ -303,7 +303,7 @@ fn killed_writers() {
     });
 }
 
-/// Every prefix of a conversation is where the agent is killed once: 25 moments, eight times each.
+/// Kills the agent after each prefix of a conversation: 25 moments, eight times each.
 fn killed_agents() {
     const MOMENTS: usize = 25;
     const TIMES: usize = 8;

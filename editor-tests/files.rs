@@ -28,7 +28,7 @@ pub const ALL: [(&str, fn()); 8] = [
 
 const ROOT: &str = "the project";
 
-/// A project that loosens a rule of the user's.
+/// Returns a project that loosens a rule of the user's.
 fn loose() -> Project {
     let project = Project::new();
     project.write("~/.config/adjutant/adjutant.json", r#"{"permission":{"bash":"ask"}}"#);

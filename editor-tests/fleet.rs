@@ -36,7 +36,7 @@ pub const ALL: [(&str, fn()); 11] = [
     ("stalled database is reported", standing_still),
 ];
 
-/// A machine with a checkout of the project, and a store that others have.
+/// Returns a machine with a checkout of the project, and a store that others have.
 pub(crate) fn host(url: &str, model: &Model, more: &Value) -> Project {
     let mut project = Project::new();
     project.provider(&model.base(), more);
@@ -233,7 +233,7 @@ fn put(project: &Project, words: &str) -> String {
     stdout_text(&put)
 }
 
-/// A call that has ended is made once.
+/// Kills a host: a call that has ended is not repeated.
 fn lost() {
     let Some(database) = Database::get() else { return };
     let url = database.fresh(1);

@@ -291,8 +291,8 @@ fn doctor_lists_hidden_files() {
     assert!(text.contains("`sandbox.show` names nothing, which is neither a row nor a path"), "{text}");
 }
 
-/// A command that was allowed because of a sandbox is not started when the sandbox is gone, nor with another program
-/// that has its name.
+/// Removes the sandbox after its trial, or replaces it by another program of its name: a command that was allowed
+/// because of it is not started.
 fn commands_without_tested_sandbox_are_refused() {
     let Some(place) = elsewhere() else { return };
     let real =

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::program::adjutant;
 use crate::project::Project;
 
-/// Every repository of the table.
+/// Returns every repository of the table.
 pub fn all() -> Vec<(String, Value)> {
     let rows: Vec<Value> = serde_json::from_str(include_str!("data/traps.json")).unwrap();
     rows.into_iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row)).collect()

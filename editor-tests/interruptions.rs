@@ -270,7 +270,7 @@ impl Client {
         }
     }
 
-    /// The next line; a question is answered with yes. None: the agent is gone.
+    /// Returns the next line; allows questions. `None` if the agent has ended.
     fn receive(&mut self) -> Option<Value> {
         let line = self.editor.receive(RESPONSE_TIMEOUT)?;
         let message = self.invariants.observe_agent(&line)?;

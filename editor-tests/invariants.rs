@@ -126,7 +126,7 @@ impl Invariants {
         !self.pending.is_empty() || self.second.as_ref().is_some_and(InvariantsV2::works)
     }
 
-    /// The requests the editor still waits for.
+    /// Returns the requests the editor still waits for.
     pub fn waiting_for(&self) -> Vec<String> {
         self.pending.iter().map(|(id, (method, _))| format!("{method} ({id})")).collect()
     }
@@ -269,7 +269,7 @@ impl Invariants {
         }
     }
 
-    /// The session that a subagent works for in the end.
+    /// Returns the session that a subagent works for in the end.
     fn root<'a>(&'a self, mut session: &'a str) -> &'a str {
         while let Some(parent) = self.children.get(session) {
             session = parent;
@@ -294,7 +294,7 @@ impl Invariants {
         self.options(params, line);
     }
 
-    /// One option per kind, and a way to say yes and no.
+    /// Checks that there is one option per kind, one to allow and one to reject.
     fn options(&mut self, params: &Value, line: &str) {
         let kinds: Vec<&str> =
             params["options"].as_array().into_iter().flatten().filter_map(|o| o["kind"].as_str()).collect();

@@ -67,7 +67,7 @@ impl InvariantsV2 {
         self.turns.values().any(|turns| *turns > 0)
     }
 
-    /// A prompt is in the conversation.
+    /// Records that a prompt is in the conversation.
     pub fn inserted(&mut self, session: &str) {
         *self.turns.entry(session.into()).or_default() += 1;
     }

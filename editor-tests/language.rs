@@ -73,7 +73,7 @@ fn range(line: usize, from: usize, to: usize) -> Value {
 }
 
 impl Server {
-    /// All files, as they are open, else as they lie on the disk.
+    /// Returns all files, as they are open, else as they lie on the disk.
     fn files(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let mut folders = vec![self.root.clone()];

@@ -250,7 +250,7 @@ pub fn proc(pid: i32, what: &str) -> std::path::PathBuf {
     Path::new("/proc").join(pid.to_string()).join(what)
 }
 
-/// Processor time of all threads that a process has now, in nanoseconds as the scheduler counts them.
+/// Returns the processor time of the current threads of a process, from the scheduler.
 pub fn processor(pid: i32) -> Duration {
     let threads = std::fs::read_dir(proc(pid, "task")).into_iter().flatten().flatten();
     let used = threads.filter_map(|thread| {

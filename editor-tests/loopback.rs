@@ -22,7 +22,7 @@ impl ReceivedRequest {
         self.head[0].split(' ').nth(1).unwrap_or_default()
     }
 
-    /// A header.
+    /// Returns a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.head.iter().skip(1).filter_map(|line| line.split_once(": "));
         headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)

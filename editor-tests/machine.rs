@@ -1,10 +1,9 @@
-//! The pages on which no model answers, once more on a machine that is unlike the one the tests run on: for an ordinary
-//! user with a home of their own, in a network in which a model server answers at every port where one is looked for.
-//! What a page says must not depend on any of it.
+//! The pages on which no model answers, run again on a machine unlike the one of the tests: for an ordinary user
+//! with their own home, in a network with a model server at every default port. The output of a page must not
+//! depend on any of it.
 //!
 //! The suite's own program is started again twice: as the machine ([`serve_if_asked`]), which is a network namespace
-//! with servers at the ports, and in it as the suite ([`is_asked`]). What cannot be set up here is
-//! skipped, and a line says so.
+//! with servers at the ports, and in it as the suite ([`is_asked`]). An unsupported setting is skipped and reported.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

@@ -73,7 +73,7 @@ fn entry(more: &[&str]) -> Value {
     json!({ "notes": { "type": "local", "command": command } })
 }
 
-/// A project whose user has the server in their settings.
+/// Returns a project whose user has the server in their settings.
 fn project(model: &Model) -> Project {
     let project = Project::new();
     project.write("server.sh", SERVER);

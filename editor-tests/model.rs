@@ -129,7 +129,7 @@ impl Model {
         Self { address, shared }
     }
 
-    /// A provider whose answers are made when it is asked, from the request.
+    /// Returns a provider whose answers are made when it is asked, from the request.
     pub fn answering_with(mind: impl FnMut(&Value) -> Vec<Answer> + Send + 'static) -> Self {
         let model = Self::start(Vec::new());
         model.shared.lock().mind = Some(Box::new(mind));
@@ -169,7 +169,7 @@ impl Model {
         self.shared.lock().mode_changed = true;
     }
 
-    /// The messages of every request so far.
+    /// Returns the messages of every request so far.
     pub fn requests(&self) -> Vec<Value> {
         self.shared.lock().requests.iter().map(|(messages, _)| Value::Array(messages.clone())).collect()
     }
@@ -533,7 +533,7 @@ fn difference(requests: &[(Vec<Value>, Value)], messages: &[Value]) -> String {
     }
 }
 
-/// Every string of a request, so that words can be looked for without JSON's escapes.
+/// Returns every string of a request, so that words can be looked for without JSON's escapes.
 fn all_text(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text}\n"),
@@ -543,7 +543,7 @@ fn all_text(value: &Value) -> String {
     }
 }
 
-/// The first message of a conversation that is no system prompt.
+/// Returns the first message of a conversation that is no system prompt.
 fn first_words(body: &Value) -> String {
     let mut messages = body["messages"].as_array().into_iter().flatten();
     messages

@@ -28,7 +28,7 @@ pub const ALL: [(&str, fn()); 8] = [
     ("client can be a metadata document", as_a_document),
 ];
 
-/// An authorization server and, behind the same port, the MCP server it guards. Tokens are `access-1`,
+/// Returns an authorization server and, behind the same port, the MCP server it guards. Tokens are `access-1`,
 /// `access-2` …; the first expires at once. The tool's text `narrow` needs the scope `write`.
 fn guarded() -> Server {
     let tokens = Mutex::new(0);

@@ -24,7 +24,7 @@ pub struct Placeholders {
 }
 
 impl Placeholders {
-    /// The names of a project's directories.
+    /// Returns the names of a project's directories.
     pub fn new(project: &Project) -> Self {
         let fixed = project.names().into_iter().map(|(name, path)| (path, name.to_owned())).collect();
         Self { fixed, ids: BTreeMap::new(), seen: BTreeMap::new(), asks: BTreeMap::new() }
@@ -57,7 +57,7 @@ impl Placeholders {
         self.ids.iter().find(|(_, n)| *n == name).map(|(id, _)| id.clone())
     }
 
-    /// A text with names in it.
+    /// Returns a text with names in it.
     pub fn shorten(&mut self, text: &str) -> String {
         let mut text = self.fixed.iter().fold(text.to_owned(), |text, (long, name)| text.replace(long, name));
         for (prefix, kind) in IDS {

@@ -55,7 +55,7 @@ pub fn in_database<T>(work: impl FnOnce() -> T) -> T {
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The time now, or just after the last one given.
+/// Returns the time now, or just after the last one given.
 fn later_time() -> SystemTime {
     static LAST: Mutex<SystemTime> = Mutex::new(SystemTime::UNIX_EPOCH);
     let mut last = LAST.lock().unwrap();
@@ -72,7 +72,7 @@ pub struct Project {
 }
 
 impl Project {
-    /// An empty project with an empty home.
+    /// Returns an empty project with an empty home.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("adjutant-test-").tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
@@ -109,7 +109,7 @@ impl Project {
         Self { root, vars, _directory: directory }
     }
 
-    /// The session's directory.
+    /// Returns the session's directory.
     pub fn cwd(&self) -> PathBuf {
         self.root.join("project")
     }
@@ -120,7 +120,7 @@ impl Project {
             .map(|(name, directory)| (name, self.root.join(directory).display().to_string()))
     }
 
-    /// A path of a transcript: `~/x` lies in the home, `tmp:x` in the temporary directory, anything
+    /// Returns a path of a transcript: `~/x` lies in the home, `tmp:x` in the temporary directory, anything
     /// else in the project.
     pub fn path(&self, text: &str) -> PathBuf {
         match text.strip_prefix("~/") {
@@ -160,7 +160,7 @@ impl Project {
         }
     }
 
-    /// A variable of the environment.
+    /// Returns a variable of the environment.
     pub fn variable(&self, name: &str) -> &str {
         self.vars.get(name).map_or("", String::as_str)
     }
@@ -226,7 +226,7 @@ impl Project {
         self.write("~/.config/opencode/opencode.json", &text);
     }
 
-    /// A command with the project's environment and nothing else.
+    /// Returns a command with the project's environment and nothing else.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env_clear().envs(&self.vars).stdin(Stdio::null());

@@ -94,7 +94,7 @@ fn models_are_listed() {
     assert!(missing.contains("no provider \"mistrall\". Did you mean mistral?"), "{missing}");
 }
 
-/// A catalogue with one provider, whose models have these names.
+/// Returns a catalogue with one provider, whose models have these names.
 fn catalogue(names: &[&str]) -> String {
     let model = |name: &&str| {
         ((*name).to_owned(), json!({ "id": name, "name": name, "limit": { "context": 10, "output": 5 } }))
@@ -191,7 +191,7 @@ fn keys_are_stored() {
     }
 }
 
-/// A model that answers every request with these words; the key is `secret-key-1`.
+/// Returns a model that answers every request with these words; the key is `secret-key-1`.
 fn words(words: &'static str) -> Server {
     Server::start(move |received| {
         if received.header("authorization") != Some("Bearer secret-key-1") {

@@ -97,7 +97,7 @@ impl Served {
         {}
     }
 
-    /// An editor that starts the bridge.
+    /// Returns an editor that starts the bridge.
     fn bridge(&self, project: &Project) -> Editor {
         bridge(project, &self.address)
     }
@@ -157,7 +157,7 @@ fn model_that(script: &str) -> (Project, Model) {
     (project, model)
 }
 
-/// The words of the agent among messages.
+/// Returns the words of the agent among messages.
 fn words(messages: &[Value]) -> String {
     let chunk = |message: &&Value| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
     let text = |message: &Value| message["params"]["update"]["content"]["text"].as_str().unwrap_or_default().to_owned();

@@ -74,7 +74,7 @@ impl State {
         Self { said, calls, plan: self.plan.clone() }
     }
 
-    /// The files it has written.
+    /// Returns the files it has written.
     fn files(&self) -> BTreeSet<String> {
         let done = |call: &&Map<String, Value>| call.get("status").is_some_and(|status| status == "completed");
         let written = self.calls.values().filter(done).filter_map(|call| call.get("rawInput")?["content"].as_str());
@@ -91,7 +91,7 @@ enum Act {
     Compact,
 }
 
-/// Random acts, and how many turns are visible after them: one is, at the least.
+/// Returns random acts, and how many turns are visible after them: one is, at the least.
 fn acts(random: &mut fastrand::Rng) -> Vec<Act> {
     let mut acts = vec![Act::Say];
     // As the session will see it, so that a summary is only asked for where there is something.

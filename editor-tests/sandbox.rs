@@ -448,8 +448,8 @@ fn missing_required_sandbox_refuses_commands() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// A command that is known to change nothing runs where nothing can be changed, whatever its agent may do: with
-/// Landlock alone where that keeps everything, which takes a third of the time.
+/// Runs a known-harmless command: it cannot change anything, whatever its agent may do. Landlock alone is used if
+/// it has every guarantee, which takes a third of the time.
 fn harmless_command_cannot_change_anything() {
     let table = [
         ("landlock", "cat file", "landlock, read-only"),
@@ -477,7 +477,8 @@ fn harmless_command_cannot_change_anything() {
     }
 }
 
-/// Whatever keeps it: so it has no terminal, and all it starts can be ended together. Its number, and its session's.
+/// Checks with every mechanism that a command has its own session: so it has no terminal, and all its processes can
+/// be ended together. The command prints its process id and its session's.
 fn command_has_own_process_session() {
     if !cfg!(target_os = "linux") {
         return;
@@ -498,7 +499,7 @@ fn command_has_own_process_session() {
     }
 }
 
-/// Also when it is killed and can end nothing itself.
+/// Kills adjutant, which then can end nothing itself.
 fn command_ends_with_adjutant() {
     if !cfg!(target_os = "linux") {
         return;

@@ -102,7 +102,7 @@ fn stage(script: &str, settings: &Value) -> (Model, Project) {
     (model, project)
 }
 
-/// The line of a screen that holds these words.
+/// Returns the line of a screen that holds these words.
 fn line<'s>(screen: &'s str, words: &str) -> &'s str {
     screen.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words:?} in\n{screen}"))
 }

@@ -165,7 +165,7 @@ fn titled_while_loaded() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Also where the earlier one waits, for the load of its session and until the sandbox for commands was tried.
+/// Tests it also while the earlier one waits, for the load of its session and for the trial of the sandbox.
 fn the_later_choice_stays() {
     let model = Model::start(model::script("text: Hello.\n").unwrap());
     let project = Project::new();

@@ -115,7 +115,7 @@ fn check(project: &Project, args: &[&str], typed: &str) {
     }
 }
 
-/// A project in which everything that has a name or a description is hostile.
+/// Returns a project in which everything that has a name or a description is hostile.
 fn hostile(base: &str) -> Project {
     let project = Project::new();
     project.provider(

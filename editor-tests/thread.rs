@@ -74,7 +74,7 @@ const fn patch(name: &'static str, few: usize, many: usize, call: Calling) -> Sc
     Scene { name, model: PATCHES_WITH, call, few, many, times: 1 }
 }
 
-/// The text of a file, by its bytes: lines that differ.
+/// Returns the text of a file, by its bytes: lines that differ.
 fn lines(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 64);
     for at in 0_usize.. {
@@ -273,7 +273,7 @@ const ARGUMENTS: [Scene; 12] = [
     scene("a tool that is none", 10 * KB, 2 * MB, |_, size| ("conjure", json!({ "out_of": lines(size) }))),
 ];
 
-/// The time of the processor that the thread of the runtime has taken: the first one of the process.
+/// Returns the time of the processor that the thread of the runtime has taken: the first one of the process.
 fn taken(pid: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())

@@ -96,7 +96,7 @@ impl Transcript {
         Self { path: path.into(), pieces, text }
     }
 
-    /// The rows of `data/jsonrpc_cases.csv` that this page is about.
+    /// Returns the rows of `data/jsonrpc_cases.csv` that this page is about.
     pub fn cases(&self) -> Vec<String> {
         let lines = self.text.lines().filter_map(|line| line.strip_prefix("Wire cases: "));
         lines.flat_map(|line| line.trim_end_matches('.').split(", ").map(str::to_owned)).collect()
@@ -118,7 +118,7 @@ impl Transcript {
         self.act_out(false, true)
     }
 
-    /// The project, the provider and the web that the page describes.
+    /// Returns the project, the provider and the web that the page describes.
     fn prepare(&self, second: bool) -> Result<Run, String> {
         let mut project = Project::new();
         // The restrictions of a sandbox differ from machine to machine; `sandbox.rs` tests them.

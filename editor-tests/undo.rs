@@ -39,7 +39,7 @@ pub const ALL: [(&str, fn()); 12] = [
 const GATE: &str = "gate";
 const SECOND_GATE: &str = "second-gate";
 
-/// A project with files of the user's, and a gate. None where the mechanism does not hold on this machine.
+/// Returns a project with files of the user's, and a gate; `None` if this machine lacks the mechanism.
 fn stage(mechanism: &str, script: &str) -> Option<(Project, Model)> {
     let model = Model::start(model::script(script).unwrap());
     let mut project = Project::new();
@@ -246,7 +246,7 @@ fn daemon_that_outlives_adjutant_can_write() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// The process that holds the listeners of an adjutant's commands.
+/// Returns the process that holds the listeners of an adjutant's commands.
 fn holder_of(adjutant: i32) -> Option<OwnedFd> {
     // The system lists the programs that each thread has started.
     let threads = fs::read_dir(format!("/proc/{adjutant}/task")).ok()?.flatten();

@@ -42,7 +42,7 @@ const USERS: &str = "
     exclude=$(git rev-parse --git-path info/exclude); mkdir -p $(dirname $exclude); echo secret.txt >> $exclude
     echo s > secret.txt; echo l > z.log; git status --short >/dev/null";
 
-/// Every file below a directory, with git's own.
+/// Returns every file below a directory, with git's own.
 fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_path_buf()];

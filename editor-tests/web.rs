@@ -50,7 +50,7 @@ impl Web {
         web
     }
 
-    /// A text with its address in it.
+    /// Returns a text with its address in it.
     pub fn fill(&self, text: &str) -> String {
         text.replace("${WEB}", &self.base()).replace("${PORT}", &self.port.to_string())
     }

@@ -27,7 +27,7 @@ pub struct Row {
     required: String,
 }
 
-/// All rows.
+/// Returns all rows.
 pub fn rows() -> Vec<Row> {
     let mut rows = csv(ROWS).into_iter();
     let head = rows.next().unwrap();
@@ -260,14 +260,14 @@ fn judge_many(answers: &[(Value, String)], wanted: BTreeMap<(String, i64), usize
     }
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory in bytes.
 pub fn memory(pid: i32) -> u64 {
     let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
 }
 
-/// The bytes of a row. Long ones are cut in the table; they are made whole here.
+/// Returns the bytes of a row. Long ones are cut in the table; they are made whole here.
 fn bytes(id: &str, column: &str, total: &str) -> Vec<u8> {
     if column.is_empty() {
         return Vec::new();
@@ -300,7 +300,7 @@ fn bytes(id: &str, column: &str, total: &str) -> Vec<u8> {
     bytes
 }
 
-/// Comma-separated values with quotes, as RFC 4180 has them.
+/// Parses comma-separated values with quotes (RFC 4180).
 pub fn csv(text: &str) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = Vec::new();

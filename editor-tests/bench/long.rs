@@ -137,7 +137,7 @@ fn cancel_in_a_flood(lines: usize) -> Duration {
     took
 }
 
-/// Processor time of eight sessions in one process, and of eight processes with one each.
+/// Measures the processor time of eight sessions in one process, and of eight processes with one each.
 fn eight_sessions() -> (Duration, Duration) {
     (together(8), (0..8).map(|_| together(1)).sum())
 }
@@ -161,7 +161,7 @@ fn together(sessions: usize) -> Duration {
     of_children() - before
 }
 
-/// Processor time of the processes that this one has seen off.
+/// Returns the processor time of ended child processes.
 fn of_children() -> Duration {
     // In hundredths of a second, on every Linux.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();

@@ -27,7 +27,7 @@ fn wire(name: &str) -> &'static dyn Wire {
     }
 }
 
-/// An answer of words, as this provider streams it: pieces of a few words each.
+/// Returns an answer of words, as this provider streams it: pieces of a few words each.
 fn stream(name: &str) -> String {
     let words = "the quick brown fox jumps over the lazy dog, and then again; ".repeat(2);
     let one = |event: &str, data: serde_json::Value| match event {
@@ -84,7 +84,7 @@ fn decode(bencher: Bencher, name: &str) {
     });
 }
 
-/// A thousand messages: questions, answers, calls and results of 2 KB.
+/// Returns a thousand messages: questions, answers, calls and results of 2 KB.
 fn history() -> Request {
     let code = "    let found = rows.iter().find(|row| row.id == id)?;\n".repeat(40);
     let messages = (0..250).flat_map(|turn| {

@@ -19,7 +19,7 @@ use crate::median;
 use crate::model::{self, Model};
 use crate::project::Project;
 
-/// A server on the loopback with this many tools; it lives as long as the process.
+/// Returns a server on the loopback with this many tools; it lives as long as the process.
 fn server(tools: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -161,7 +161,7 @@ fn answered(editor: &mut Editor, id: u64, method: &str, params: &Value) -> Value
     }
 }
 
-/// A project with a session of so many messages.
+/// Returns a project with a session of so many messages.
 fn project(messages: usize) -> Project {
     let project = Project::new();
     project.settings(&json!({ "model": "replay:nothing" }));
@@ -414,7 +414,7 @@ fn status(pid: i32, name: &str) -> u64 {
     field(&format!("/proc/{pid}/status"), name)
 }
 
-/// A line in kB, as bytes.
+/// Returns a line in kB, as bytes.
 fn field(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();

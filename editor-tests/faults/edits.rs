@@ -187,7 +187,7 @@ const USERS: [&str; 20] = [
     "printf 'a\\nold\\nb\\n' > a.txt; git tag here; git branch there",
 ];
 
-/// Every file below a directory, as a user would tell it from another: mode, words, where it leads.
+/// Returns every file below a directory, as a user would tell it from another: mode, words, where it leads.
 fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_path_buf()];

@@ -94,7 +94,7 @@ fn round(wire: Wire, flood: Flood) -> Result<(), String> {
     if most > RESIDENT { Err(format!("{most} kB were resident")) } else { Ok(()) }
 }
 
-/// The most that was ever resident, in kB.
+/// Returns the most that was ever resident, in kB.
 fn most_resident(pid: i32) -> u64 {
     let status = std::fs::read_to_string(crate::long_run::proc(pid, "status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());

@@ -128,7 +128,7 @@ pub(super) fn much_output() {
     }
 }
 
-/// The most memory a process had at any time.
+/// Returns the most memory a process had at any time.
 fn most(pid: i32) -> u64 {
     let status = fs::read_to_string(proc(pid, "status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -20,15 +20,13 @@ use crate::model::{self, Model};
 use crate::parallel::run_in_parallel;
 use crate::project::Project;
 
-/// The store at an address, or in a directory.
+/// Opens the store at an address, or in a directory.
 pub fn store(place: &str) -> Store {
-    match place.contains("://") {
-        true => {
-            let place = StorePlace::Database(DatabasePlace::new(place));
-            Store::open(move || place)
-        }
-        false => Store::start(Path::new(place)),
+    if !place.contains("://") {
+        return Store::start(Path::new(place));
     }
+    let place = StorePlace::Database(DatabasePlace::new(place));
+    Store::open(move || place)
 }
 
 const ID: &str = "ses_00000001";
@@ -59,7 +57,7 @@ fn whole(stored: Option<StoredSession>) -> usize {
     messages.len()
 }
 
-/// Whatever was acknowledged is there for the next owner.
+/// Kills owners: the next owner has all acknowledged data.
 pub fn killed_owners() {
     const AT_ONCE: usize = 4;
     let Some(database) = Database::get() else { return };

@@ -506,7 +506,7 @@ impl Storm {
     }
 }
 
-/// The number of the plan that an update tells; 0 where it tells none.
+/// Returns the number of the plan in an update; 0 if there is none.
 fn plan(update: &Value) -> usize {
     let first = update["entries"][0]["content"].as_str().and_then(|text| text.strip_prefix("plan "));
     first.and_then(|number| number.parse().ok()).unwrap_or_default()

@@ -169,7 +169,7 @@ impl Stage {
     }
 }
 
-/// A damaged session for every way in which a file can be damaged here.
+/// Returns a damaged session for every way in which a file can be damaged here.
 fn states(images: &[SessionImage; 2], random: &mut fastrand::Rng) -> Vec<DamagedState> {
     let mut states = Vec::new();
     for (image, name) in images.iter().zip(["killed", "left"]) {

@@ -13,7 +13,7 @@ use crate::loopback::Server;
 use crate::program::{stderr_of, stdout_of};
 use crate::project::Project;
 
-/// An authorisation server and, behind the same port, the model it guards. Tokens are `access-1`,
+/// Returns an authorisation server and, behind the same port, the model it guards. Tokens are `access-1`,
 /// `access-2` …; the model takes the second only.
 fn guarded() -> Server {
     let tokens = Mutex::new(0);
@@ -85,14 +85,14 @@ pub fn browse(address: &str) -> String {
     text
 }
 
-/// The value of a name in an address's query, decoded.
+/// Returns the value of a name in an address's query, decoded.
 pub fn query(address: &str, name: &str) -> String {
     let (_, query) = address.split_once('?').unwrap();
     let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default();
     value.replace("%3A", ":").replace("%2F", "/").replace("%3a", ":").replace("%2f", "/")
 }
 
-/// The challenge that belongs to a verifier.
+/// Returns the challenge that belongs to a verifier.
 fn challenge(verifier: &str) -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::URL_SAFE_NO_PAD

@@ -14,7 +14,7 @@ use crate::loopback::{Server, read_request};
 use crate::program::{stderr_of, stdout_of};
 use crate::project::Project;
 
-/// A TLS server whose answers, their kind and their body, are made of a request's body.
+/// Returns a TLS server whose answers, their kind and their body, are made of a request's body.
 fn guarded_by(
     certificate: &rcgen::Certificate,
     key: &rcgen::KeyPair,

@@ -36,7 +36,7 @@ fn owners() -> BTreeMap<String, String> {
     rows.into_iter().flat_map(names).collect()
 }
 
-/// The methods that are served: in which versions.
+/// Returns the methods that are served: in which versions.
 fn methods() -> BTreeMap<String, String> {
     let rows = rows("protocol/README.md", "acp");
     let served = rows.into_iter().filter(|row| row[2].starts_with("editor") && row[3] == "served");

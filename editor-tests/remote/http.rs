@@ -95,7 +95,7 @@ pub(super) fn a_stream_goes_on() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// By curl, where there is one.
+/// Uses curl, if it is installed.
 pub(super) fn over_http_2() {
     let (project, _model) = project();
     let served = Served::start(&project, &[]);

@@ -47,7 +47,7 @@ pub(super) fn silent_socket_is_closed() {
     Socket::open(&served.address).hello();
 }
 
-/// The same before TLS is spoken.
+/// Tests the same before the TLS handshake.
 pub(super) fn silent_tls_socket_is_closed() {
     let (project, _model) = project();
     entry::authority(&project);

@@ -67,7 +67,7 @@ pub(super) fn prints(update: &Value) -> bool {
     running && update["content"].is_array() && same && members.is_some_and(|members| !members.keys().any(news))
 }
 
-/// The places of the lines that the expected ones are, if they are there.
+/// Returns the places of the lines that the expected ones are, if they are there.
 pub(super) fn claim(expected: &[ReceivedLine], received: &[ReceivedLine], unordered: bool) -> Option<Vec<usize>> {
     let mut places = Vec::new();
     let mut streams: Vec<&str> = expected.iter().map(|line| line.stream.as_str()).collect();

@@ -25,7 +25,7 @@ const CHILDREN: [&str; 2] = ["${SESSION2}", "${SESSION3}"];
 /// Placeholders of the questions about the first two calls; of concurrent calls either may ask first.
 const QUESTIONS: [&str; 2] = ["‹ask1›", "‹ask2›"];
 
-/// A text in which the two have each other's name.
+/// Returns a text in which the two have each other's name.
 fn exchanged(text: &str, [one, other]: [&str; 2]) -> String {
     text.split(one).map(|piece| piece.replace(other, one)).collect::<Vec<_>>().join(other)
 }
