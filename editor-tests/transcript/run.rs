@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::buffers::Buffers;
 use super::compare::{ReceivedLine, by_call, claim, difference, joined, matches, printed, prints};
 use super::{ASIDE, SILENCE, fill_paths, own};
-use crate::both;
 use crate::editor::{Editor, RESPONSE_TIMEOUT};
 use crate::invariants::Invariants;
 use crate::model::Model;
 use crate::placeholders::Placeholders;
 use crate::project::Project;
+use crate::replay_as_v2;
 use crate::web::Web;
 
 /// Placeholders of the first two child sessions of a page.
