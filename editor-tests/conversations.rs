@@ -31,7 +31,7 @@ fn reads_slowly() {
 
 /// Streams 40 MiB from the model while the client does not read. The agent must stop reading from the model rather than
 /// buffer all of it, and must still receive the cancel.
-fn flood(hearing: ReadPace) {
+fn flood(pace: ReadPace) {
     let words = "the same words over and over again, ".repeat(28);
     let script = format!("text: {words}\n").repeat(40 << 10) + "\n---\ntext: Here I am.\n";
     let model = Model::start(model::script(&script).unwrap());
@@ -40,7 +40,7 @@ fn flood(hearing: ReadPace) {
     let mut client = Client::new(project);
     let session = client.open();
     let before = memory(client.editor.pid());
-    client.editor.set_read_pace(hearing);
+    client.editor.set_read_pace(pace);
     client.prompt(2, &session, "Tell me everything.");
     let mut most = 0;
     let start = Instant::now();

@@ -115,8 +115,8 @@ impl Editor {
     }
 
     /// Changes the pace of reading, from the next read on.
-    pub fn set_read_pace(&self, hearing: ReadPace) {
-        *self.pace.0.lock().unwrap() = hearing;
+    pub fn set_read_pace(&self, pace: ReadPace) {
+        *self.pace.0.lock().unwrap() = pace;
         self.pace.1.notify_all();
     }
 
@@ -218,17 +218,17 @@ fn read_lines(mut stdout: ChildStdout, pace: &SharedPace, line_sender: &Sender<S
 
 /// Counts a received line against the limit of [`ReadPace::Lines`].
 fn count_line(pace: &SharedPace) {
-    let mut hearing = pace.0.lock().unwrap();
-    match *hearing {
-        ReadPace::Lines(0 | 1) => *hearing = ReadPace::Nothing,
-        ReadPace::Lines(lines) => *hearing = ReadPace::Lines(lines - 1),
+    let mut current = pace.0.lock().unwrap();
+    match *current {
+        ReadPace::Lines(0 | 1) => *current = ReadPace::Nothing,
+        ReadPace::Lines(lines) => *current = ReadPace::Lines(lines - 1),
         _ => {}
     }
 }
 
 fn wait_for_pace(pace: &SharedPace) -> ReadPace {
-    let hearing = pace.0.lock().unwrap();
-    *pace.1.wait_while(hearing, |hearing| *hearing == ReadPace::Nothing).unwrap()
+    let current = pace.0.lock().unwrap();
+    *pace.1.wait_while(current, |current| *current == ReadPace::Nothing).unwrap()
 }
 
 /// The end of an agent's process.
