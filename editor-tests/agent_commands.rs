@@ -1,8 +1,9 @@
-//! Counts of the permission questions that a user gets while a model works: the command lines that a frontier model ran
-//! while it solved real tasks, judged under a few sets of rules. None of these questions improves safety. The lines come
-//! from the published runs of mini-swe-agent on SWE-bench Verified (MIT); `/testbed` is the project.
+//! Counts of the permission questions that a user gets while a model works: the command lines that a frontier model
+//! ran while it solved real tasks, judged under a few sets of rules. None of these questions improves safety. The
+//! lines come from the published runs of mini-swe-agent on SWE-bench Verified (MIT); `/testbed` is the project.
 //!
-//! The suite compares the counts with limits that may only fall; `cargo bench --bench bench -- asked` prints them all.
+//! The suite compares the counts with limits that may only fall; `cargo bench --bench bench -- asked` prints them
+//! all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;

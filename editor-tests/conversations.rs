@@ -29,8 +29,8 @@ fn reads_slowly() {
     flood(ReadPace::Slow);
 }
 
-/// Streams 40 MiB from the model while the client does not read. The agent must stop reading from the model rather than
-/// buffer all of it, and must still receive the cancel.
+/// Streams 40 MiB from the model while the client does not read. The agent must stop reading from the model rather
+/// than buffer all of it, and must still receive the cancel.
 fn flood(pace: ReadPace) {
     let words = "the same words over and over again, ".repeat(28);
     let script = format!("text: {words}\n").repeat(40 << 10) + "\n---\ntext: Here I am.\n";

@@ -151,8 +151,8 @@ fn roomy(rules: Value) -> Value {
 
 /// Runs two activities at once; `Err` is the reason of a failure.
 fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
-    // More than the pipe and the queue hold, several times over; a trickle takes its time. In long runs the size is random,
-    // so that waits meet at other places each time.
+    // More than the pipe and the queue hold, several times over; a trickle takes its time. In long runs the size is
+    // random, so that waits meet at other places each time.
     let much = if std::env::var_os("ADJUTANT_WAITS").is_some() { fastrand::usize(1..=6) } else { 6 };
     let scale = if manner == Manner::Trickle { 1 } else { much };
     let words = ["Begin with one.", "Begin with the other."];
@@ -205,7 +205,8 @@ impl Activity {
         match self {
             Self::Words => answer(piece.repeat(15 * scale)),
             Self::Cancel | Self::Close => answer(piece.repeat(15 * scale) + "hang"),
-            // Concurrent calls of one answer: some of them wait for the client, others have ended and are reported meanwhile.
+            // Concurrent calls of one answer: some of them wait for the client, others have ended and are reported
+            // meanwhile.
             Self::Read | Self::Permission => {
                 let end = if self == Self::Read { "txt" } else { "asked" };
                 for step in 0..scale {

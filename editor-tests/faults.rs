@@ -262,7 +262,8 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Returns the number of stored messages that have their parts; each must equal the expected one, or have no parts yet.
+/// Returns the number of stored messages that have their parts; each must equal the expected one, or have no parts
+/// yet.
 fn stored_count(dir: &Path, id: &str) -> usize {
     let stored = block_on(async {
         let store = Store::start(dir);
@@ -378,8 +379,8 @@ fn killed_agents() {
     });
 }
 
-/// Fails the n-th flush of a thread, once. Data that was not safe is not reported as safe; the store goes on. A file is
-/// created by its own thread, with a few flushes: if one of those fails, it fails each time.
+/// Fails the n-th flush of a thread, once. Data that was not safe is not reported as safe; the store goes on. A file
+/// is created by its own thread, with a few flushes: if one of those fails, it fails each time.
 fn failed_flushes() {
     const MAKING: usize = 4;
     let works = Command::new("strace").args(["-f", "-e", "trace=none", "true"]).output();
@@ -403,8 +404,8 @@ fn failed_flushes() {
     });
 }
 
-/// Limits files to n × 512 bytes, for every n: data reported as safe is safe, and nothing is missing once there is space
-/// again.
+/// Limits files to n × 512 bytes, for every n: data reported as safe is safe, and nothing is missing once there is
+/// space again.
 fn full_disks() {
     run_in_parallel(400, |blocks| {
         let dir = memory_directory();
@@ -534,8 +535,8 @@ fn orphans() {
             _ => {}
         }
         client.editor.finish();
-        // A killed agent can end nothing itself: the system ends the command it started, which takes a moment. That command's own
-        // children live on, as SECURITY.md states.
+        // A killed agent can end nothing itself: the system ends the command it started, which takes a moment. That
+        // command's own children live on, as SECURITY.md states.
         let left = project.left_after(RESPONSE_TIMEOUT, |command| way != "KILL" || command.contains("--noprofile"));
         project.end_leftovers();
         assert!(left.is_empty(), "{way}: {left:?}");

@@ -84,8 +84,8 @@ fn agents_do_not_answer() {
     assert_eq!(said, "No decisions.\n");
 }
 
-/// Checks the same for a process that removes its mark, calls adjutant by another name, or leaves its parents: it is a
-/// descendant of adjutant, or in the sandbox.
+/// Checks the same for a process that removes its mark, calls adjutant by another name, or leaves its parents: it is
+/// a descendant of adjutant, or in the sandbox.
 fn agents_below_us_do_not_answer() {
     let binary = env!("CARGO_BIN_EXE_adjutant");
     let mut commands = vec![

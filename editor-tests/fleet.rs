@@ -103,8 +103,8 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
-/// Moves a session to another host: file contents, whole results and grants are there, and the project may have another
-/// path.
+/// Moves a session to another host: file contents, whole results and grants are there, and the project may have
+/// another path.
 fn everything() {
     let Some(database) = Database::get() else { return };
     let url = database.fresh(5);
@@ -255,8 +255,8 @@ fn lost() {
     assert!(last.contains("was lost, or gave it up") && last.contains("echo once"), "{last}");
 }
 
-/// At any moment: a prompt is answered all the same, no call that ended is made once more, and none is left out that was
-/// not interrupted. `ADJUTANT_LEASES=n` kills n hosts.
+/// At any moment: a prompt is answered all the same, no call that ended is made once more, and none is left out that
+/// was not interrupted. `ADJUTANT_LEASES=n` kills n hosts.
 fn killed_hosts() {
     const CALLS: usize = 4;
     let Some(database) = Database::get() else { return };

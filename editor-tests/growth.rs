@@ -60,7 +60,8 @@ impl Counted {
     }
 }
 
-/// Checks that the additional cost of `many` is at most its share of the additional cost of `few`, plus `chance` calls.
+/// Checks that the additional cost of `many` is at most its share of the additional cost of `few`, plus `chance`
+/// calls.
 fn check(name: &str, [none, few, many]: [Counted; 3], chance: u64) {
     let times = u64::try_from(TIMES).unwrap();
     for (what, none, few, many) in
@@ -139,7 +140,8 @@ fn opening() {
 
 fn loading() {
     let id = SessionId::new("ses_0000000000000001aaaaaaaaaa");
-    // The results of calls of the last hundred messages are read with them, and those before one batch after the other.
+    // The results of calls of the last hundred messages are read with them, and those before one batch after the
+    // other.
     let counted = [2, 4 * FEW, 4 * FEW * TIMES].map(|more| {
         let messages = 100 + more;
         let project = Project::new();

@@ -1,5 +1,5 @@
-//! Files hidden from commands, the programs that see them nevertheless, and the files that a yes opens: through the real
-//! binary, in the sandbox of this machine.
+//! Files hidden from commands, the programs that see them nevertheless, and the files that a yes opens: through the
+//! real binary, in the sandbox of this machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -89,8 +89,8 @@ fn cut_after(line: usize, cut: Cut) -> bool {
         }
     }
     let name = format!("{cut:?} after line {line} of {said}");
-    // The rest of the script is obsolete. A last request may still be on its way, from a process that is gone: it gets such
-    // an answer as well.
+    // The rest of the script is obsolete. A last request may still be on its way, from a process that is gone: it
+    // gets such an answer as well.
     model.send(model::script(&["text: Here."; 3].join("\n---\n")).unwrap());
     match (cut, &end) {
         (Cut::Cancel, Some(end)) => assert!(end == "cancelled" || end == "end_turn", "{name}: {end}"),

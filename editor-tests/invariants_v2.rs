@@ -1,4 +1,5 @@
-//! Invariants that hold in version 2 of the protocol only; `invariants.rs` delegates to them once version 2 is negotiated.
+//! Invariants that hold in version 2 of the protocol only; `invariants.rs` delegates to them once version 2 is
+//! negotiated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;

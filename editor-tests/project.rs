@@ -28,8 +28,8 @@ thread_local! {
     static IN_DATABASE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Pages that run again with a database, which cover the states of a session. None of them kills an agent and loads its
-/// session at once: its lease would not have expired yet.
+/// Pages that run again with a database, which cover the states of a session. None of them kills an agent and loads
+/// its session at once: its lease would not have expired yet.
 pub const DATABASE_PAGES: &[&str] = &[
     "sessions/archive",
     "sessions/close",
@@ -203,13 +203,14 @@ impl Project {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Writes the user's own OpenCode settings. Commands run without a sandbox, because its restrictions differ from machine
-    /// to machine. `sandbox.rs` tests the sandbox.
+    /// Writes the user's own OpenCode settings. Commands run without a sandbox, because its restrictions differ from
+    /// machine to machine. `sandbox.rs` tests the sandbox.
     pub fn settings(&self, more: &Value) {
         self.write("~/.config/opencode/opencode.json", &without_sandbox(more).to_string());
     }
 
-    /// Selects the mock provider at `base` as the model in the user's own OpenCode settings. `more` is merged over it.
+    /// Selects the mock provider at `base` as the model in the user's own OpenCode settings. `more` is merged over
+    /// it.
     pub fn provider(&self, base: &str, more: &Value) {
         let mut settings = json!({
             "$schema": "https://opencode.ai/config.json",

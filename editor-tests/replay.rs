@@ -1,5 +1,5 @@
-//! Checks that a client shows the same after a conversation and after loading it again: random histories of turns, undone
-//! and redone ones, summaries and forks, live and replayed. The files match the last state.
+//! Checks that a client shows the same after a conversation and after loading it again: random histories of turns,
+//! undone and redone ones, summaries and forks, live and replayed. The files match the last state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -132,7 +132,8 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
                 sum.ends.push(reason.into());
             } else if line.get("error").is_some() {
                 if prompts.contains(&line["id"]) {
-                    // A prompt that was cancelled while it waited was never part of the conversation: version 2 answers with an error.
+                    // A prompt that was cancelled while it waited was never part of the conversation: version 2
+                    // answers with an error.
                     let cancelled = line["error"]["code"] == json!(-32800);
                     sum.ends.push(if cancelled { "cancelled" } else { "error" }.into());
                 } else {

@@ -1,8 +1,8 @@
-//! Capabilities of a command in a sandbox, tested from outside: through the real binary, with every mechanism that this
-//! system has, and with none.
+//! Capabilities of a command in a sandbox, tested from outside: through the real binary, with every mechanism that
+//! this system has, and with none.
 //!
-//! The expectations follow from the report of `adjutant doctor`: with a claimed mechanism the forbidden acts must fail;
-//! without one the questions must mention it. So these tests hold on any system, and fail if a claim is false.
+//! The expectations follow from the report of `adjutant doctor`: with a claimed mechanism the forbidden acts must
+//! fail; without one the questions must mention it. So these tests hold on any system, and fail if a claim is false.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -87,8 +87,8 @@ pub fn why(told: &Value, mechanism: &str) {
     assert!(failed.is_some_and(|failed| !failed["why"].as_str().unwrap().contains("left out")), "{told}");
 }
 
-/// Returns a directory outside of the temporary ones, if this machine has a writable one: an ordinary user may have only
-/// their home.
+/// Returns a directory outside of the temporary ones, if this machine has a writable one: an ordinary user may have
+/// only their home.
 pub fn elsewhere() -> Option<tempfile::TempDir> {
     let places = [env!("CARGO_TARGET_TMPDIR"), "/opt", "/srv", "/var/lib", env!("CARGO_MANIFEST_DIR")];
     let temporary =
@@ -406,7 +406,8 @@ fn network_is_open_if_allowed() {
     }
 }
 
-/// Disables the sandbox: a planner's command that is not known to be harmless is asked about, even if a rule allows it.
+/// Disables the sandbox: a planner's command that is not known to be harmless is asked about, even if a rule allows
+/// it.
 fn absent_sandbox_makes_planner_ask() {
     let rule =
         json!({ "sandbox": "auto", "agent": { "plan": { "permission": { "bash": { "sh look.sh": "allow" } } } } });

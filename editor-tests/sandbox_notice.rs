@@ -11,8 +11,8 @@ use crate::sandbox::turn;
 pub const ALL: [(&str, fn()); 1] =
     [("sandbox notice is shown once, and again after a load", sandbox_notice_is_shown_once)];
 
-/// Shows a notice if the client knows them, whatever the command's result. The session does not store it, so each client
-/// that loads the session gets it anew.
+/// Shows a notice if the client knows them, whatever the command's result. The session does not store it, so each
+/// client that loads the session gets it anew.
 fn sandbox_notice_is_shown_once() {
     let call = |command: &str| format!("call bash {}", json!({ "command": command, "description": "Run" }));
     let script = format!("{}\n---\n{}\n---\ntext: Done.", call("exit 3"), call("true"));

@@ -77,8 +77,8 @@ while read -r line; do
 done
 "#;
 
-/// Asks a client without forms, which declines automatically; that does not extend the call's timeout. The user gets one
-/// notice.
+/// Asks a client without forms, which declines automatically; that does not extend the call's timeout. The user gets
+/// one notice.
 fn asks_without_end() {
     let model = Model::start(model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap());
     let project = Project::new();
@@ -126,7 +126,8 @@ fn behind_a_proxy() {
     assert!(proxy.received().iter().all(|received| received.path() == "http://far.example/mcp"));
 }
 
-/// Checks that the user chooses the certificate authority: without it the failure is reported, with it the server works.
+/// Checks that the user chooses the certificate authority: without it the failure is reported, with it the server
+/// works.
 fn vouched_for() {
     let server = mcp::Server::default();
     let (address, stopped, authority) = providers::vouched(move |body| {

@@ -78,8 +78,8 @@ fn taken_over() {
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Stores files with whole results for a week. The process that opens a session first looks for old ones; no other does
-/// within the hour.
+/// Stores files with whole results for a week. The process that opens a session first looks for old ones; no other
+/// does within the hour.
 fn results_of_last_week() {
     let (_model, project) = project("text: Hello.\n---\ntext: Hello.\n");
     let week = std::time::Duration::from_secs(7 * 24 * 60 * 60);

@@ -1,5 +1,5 @@
-//! Terminal injection: hostile text from every source, through every command that shows something, on a pseudo-terminal
-//! and in a pipe. Also the modes of stored files, which only their owner may read.
+//! Terminal injection: hostile text from every source, through every command that shows something, on a
+//! pseudo-terminal and in a pipe. Also the modes of stored files, which only their owner may read.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -25,13 +25,13 @@ pub const ALL: [(&str, fn()); 5] = [
     ("only regular files of a sensible size are imported", imported),
 ];
 
-/// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions, a character without
-/// width, a tag, erasing, a line break of that kind, and a line that overwrites itself. No `/`, because it is a file's
-/// name too.
+/// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions, a character
+/// without width, a tag, erasing, a line break of that kind, and a line that overwrites itself. No `/`, because it is
+/// a file's name too.
 const HOSTILE: &str = "zqx\x1b]0;t\x07\x1b]52;c;aGk=\x07\x1b[45m\x1b[6n\u{9b}5n\u{9d}0;t\u{9c}\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{7f}\u{85}\x08¶\r¶";
 
-/// Returns the first sequence of an output that a terminal would act on or hide. On a terminal these are allowed: cursor
-/// movements of the spinner, our colours and weights, and `\r\n`.
+/// Returns the first sequence of an output that a terminal would act on or hide. On a terminal these are allowed:
+/// cursor movements of the spinner, our colours and weights, and `\r\n`.
 fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     let text = match std::str::from_utf8(output) {
         Ok(text) => text.to_owned(),

@@ -22,11 +22,12 @@ pub const ALL: [(&str, fn()); 5] = [
     ("tools do not block the thread that reads messages: arguments", || check(&ARGUMENTS)),
 ];
 
-/// The largest additional processor time of the thread for the larger call, however large its files and its output are:
-/// both the displayed part and the next request have a limit.
+/// The largest additional processor time of the thread for the larger call, however large its files and its output
+/// are: both the displayed part and the next request have a limit.
 const BOUND: Duration = Duration::from_millis(250);
 
-/// Additional time for each MiB of arguments, which pass through the provider, the client, the store and the next request.
+/// Additional time for each MiB of arguments, which pass through the provider, the client, the store and the next
+/// request.
 const BOUND_OF_MIB: Duration = Duration::from_millis(150);
 
 /// A call: a tool and its arguments.

@@ -12,11 +12,11 @@
 //! | `terminal` | commands, each after `$ `, and what they print; see `terminal.rs` |
 //! | `agent` | what must come out, one message per line; `agent unordered` for concurrent calls |
 //!
-//! JSON lines are literal, except that `"jsonrpc":"2.0"` is omitted on both sides (a line that begins
-//! with `raw ` is sent unchanged), and that placeholders replace values that differ from run to run:
-//! `${SESSION}`, `${SESSION2}`, `${CWD}`, `${HOME}`, `${TMP}`, `${ASK}` (the id of the agent's newest
-//! request), `${MCP}` (the program of `mcp.rs`, with `--mcp-server`, and of `language.rs`), `‹call1›`,
-//! `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` matches anything: a value, a piece of a string, the other members of an object (`"…":"…"`), the rest of an array.
+//! JSON lines are literal, except that `"jsonrpc":"2.0"` is omitted on both sides (a line that begins with `raw ` is
+//! sent unchanged), and that placeholders replace values that differ from run to run: `${SESSION}`, `${SESSION2}`,
+//! `${CWD}`, `${HOME}`, `${TMP}`, `${ASK}` (the id of the agent's newest request), `${MCP}` (the program of `mcp.rs`,
+//! with `--mcp-server`, and of `language.rs`), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` matches
+//! anything: a value, a piece of a string, the other members of an object (`"…":"…"`), the rest of an array.
 //!
 //! Every `editor` block waits until each of its requests is answered, unless it is marked
 //! `editor unanswered`. Consecutive chunks of one message are shown as one, because their number is random.

@@ -98,8 +98,8 @@ pub fn run(group: &str) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Runs the same rows with a client that speaks version 2, translated into it. Rows about the handshake are run before
-/// one.
+/// Runs the same rows with a client that speaks version 2, translated into it. Rows about the handshake are run
+/// before one.
 pub fn run_second(group: &str) {
     let mut project = Project::new();
     project.set("ADJUTANT_ACP_V2", Some("1"));

@@ -78,8 +78,8 @@ fn remote(address: SocketAddr) -> Value {
     json!({"type": "remote", "url": format!("http://{address}/mcp"), "oauth": false})
 }
 
-/// A session with these servers: how long it took to open, how long until the model was asked after that, the bytes it
-/// was asked with, and the memory of the process.
+/// A session with these servers: how long it took to open, how long until the model was asked after that, the bytes
+/// it was asked with, and the memory of the process.
 fn session(servers: &Value) -> (Duration, Duration, usize, u64) {
     let model = Model::unwatched(model::script("text: Hello.").unwrap());
     let project = Project::new();

@@ -1,4 +1,5 @@
-//! Faults while files are edited and restored: killed processes, refused system calls, users who edit at the same time.
+//! Faults while files are edited and restored: killed processes, refused system calls, users who edit at the same
+//! time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -136,8 +137,8 @@ pub(super) fn write_without(what: &str, dir: &Path) {
     }
 }
 
-/// FW02: fails every system call of a write in every way, and fills the disk after every number of bytes. The old file is
-/// unchanged, and the reason is reported.
+/// FW02: fails every system call of a write in every way, and fills the disk after every number of bytes. The old
+/// file is unchanged, and the reason is reported.
 pub(super) fn refused_writes() {
     let calls = CALLS.iter().flat_map(|call| REASONS.map(|errno| (format!("{call}-{errno}"), reason(errno))));
     let sizes = (0..40).map(|kib| (format!("size-{kib}"), reason(libc::EFBIG)));
@@ -212,9 +213,9 @@ fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
     found
 }
 
-/// FW08: the agent has changed files, by edits or by a command; the user does something; the turn is undone. Files that
-/// are still as the agent left them are as before, all others are as the user left them, and the repository is unchanged,
-/// byte by byte. The redo restores exactly the undone changes.
+/// FW08: the agent has changed files, by edits or by a command; the user does something; the turn is undone. Files
+/// that are still as the agent left them are as before, all others are as the user left them, and the repository is
+/// unchanged, byte by byte. The redo restores exactly the undone changes.
 pub(super) fn undo_preserves_users_changes() {
     run_in_parallel(USERS.len() * 2, |number| {
         let user = USERS[number / 2];

@@ -31,8 +31,8 @@ pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after:
     }
 }
 
-/// FD05: fails every flush from the n-th on. Nothing is reported as safe that is not, the process lives, and earlier data
-/// is intact.
+/// FD05: fails every flush from the n-th on. Nothing is reported as safe that is not, the process lives, and earlier
+/// data is intact.
 pub(super) fn failing_flushes() {
     run_in_parallel(40, |after| {
         let dir = memory_directory();

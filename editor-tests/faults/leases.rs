@@ -46,8 +46,8 @@ async fn taken_over(store: &Store) -> Option<StoredSession> {
     }
 }
 
-/// Returns the number of messages, each whole and in its place. The last one may lack its part, which was not reported
-/// as safe.
+/// Returns the number of messages, each whole and in its place. The last one may lack its part, which was not
+/// reported as safe.
 fn whole(stored: Option<StoredSession>) -> usize {
     let mut messages = stored.map(|stored| stored.messages).unwrap_or_default();
     messages.pop_if(|last| last.parts.is_empty());

@@ -1,6 +1,6 @@
-//! Breaks off, stops, damages or repeats a provider's answer at any byte, on every wire format; the answer has text and
-//! two calls. In each case the prompt is answered once, no call is run with half of its arguments, none is run twice, and
-//! the next prompt works.
+//! Breaks off, stops, damages or repeats a provider's answer at any byte, on every wire format; the answer has text
+//! and two calls. In each case the prompt is answered once, no call is run with half of its arguments, none is run
+//! twice, and the next prompt works.
 //!
 //! Plain `cargo test` tries some bytes; `ADJUTANT_OFFSETS=n` every n-th one.
 

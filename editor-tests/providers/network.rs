@@ -63,8 +63,8 @@ fn guarded_by(
     (address, stopped)
 }
 
-/// Starts a TLS server with a certificate of the test's own authority; returns its port, the means to stop it, and the
-/// authority.
+/// Starts a TLS server with a certificate of the test's own authority; returns its port, the means to stop it, and
+/// the authority.
 pub fn vouched(
     answer: impl Fn(&str) -> (u16, &'static str, String) + Send + 'static,
 ) -> (SocketAddr, Arc<AtomicBool>, String) {

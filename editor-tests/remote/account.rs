@@ -1,5 +1,5 @@
-//! Shared account data of a server, which no user may change. The table of `crates/remote/README.md` states the owner of
-//! every method, command and answer; these tests compare it with the program, in both versions of the protocol.
+//! Shared account data of a server, which no user may change. The table of `crates/remote/README.md` states the owner
+//! of every method, command and answer; these tests compare it with the program, in both versions of the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -169,7 +169,8 @@ fn disguised(project: &Project, outside: &Path) -> PathBuf {
     path
 }
 
-/// Returns an authority of the test's own, and writes certificates that it has signed: for this machine and for a client.
+/// Returns an authority of the test's own, and writes certificates that it has signed: for this machine and for a
+/// client.
 pub fn authority(project: &Project) -> (rcgen::Certificate, rcgen::KeyPair) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
