@@ -471,7 +471,7 @@ fn killed_migrations() {
     });
 }
 
-/// Idle, in a turn, while a question waits, while a session is loaded: the editor goes, and so do we.
+/// Ends the client while the agent is idle, in a turn, waits for an answer, or loads a session: the agent exits.
 fn vanished_editors() {
     run_in_parallel(40, |number| {
         let state = ends::STATES[number % 4];
@@ -494,7 +494,7 @@ fn forbid(calls: &[(i64, Option<(u8, u64)>)], errno: i32) {
     refuse(rules.collect(), errno);
 }
 
-/// The same, where the first argument is above a number.
+/// Does the same for calls whose first argument is above a number.
 fn forbid_above(call: i64, number: u64, errno: i32) {
     let above = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, number).unwrap();
     refuse([(call, vec![SeccompRule::new(vec![above]).unwrap()])].into(), errno);

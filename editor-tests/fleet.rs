@@ -174,7 +174,7 @@ text: Done again.
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
-/// Given and taken back on any host.
+/// Grants and revokes trust on different hosts.
 fn trust() {
     let Some(database) = Database::get() else { return };
     let url = database.fresh(5);
@@ -428,7 +428,7 @@ fn deployed() {
     assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > 45 + 10);
 }
 
-/// From now on the server takes connections by TCP over TLS only, with this certificate and key.
+/// Makes the server accept TCP connections over TLS only, with this certificate and key.
 fn serve_over_tls(database: &Database, certificate: &Path, key: &Path) {
     let Some(dir) = &database.dir else { return };
     let data = dir.join("data");

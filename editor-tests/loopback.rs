@@ -68,7 +68,7 @@ impl Server {
         Self { address, received, stopped }
     }
 
-    /// `http://127.0.0.1:port`.
+    /// Returns the base URL: `http://127.0.0.1:port`.
     pub fn base(&self) -> String {
         format!("http://{}", self.address)
     }

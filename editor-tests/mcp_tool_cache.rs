@@ -114,7 +114,7 @@ fn trust(client: &mut Client, option: &str) {
     }
 }
 
-/// From now on the server waits until the gate is opened.
+/// Makes the server wait until the gate is opened.
 fn close_gate(project: &Project) {
     project.shell("mkfifo gate");
 }

@@ -117,7 +117,7 @@ fn moments(value: &mut Value) {
     }
 }
 
-/// `2026-11-21T09:30:00Z`
+/// Whether a text has the form `2026-11-21T09:30:00Z`.
 fn is_moment(text: &str) -> bool {
     let shape = |b: u8| if b.is_ascii_digit() { b'0' } else { b };
     text.bytes().map(shape).eq(*b"0000-00-00T00:00:00Z")

@@ -62,7 +62,7 @@ impl State {
         state
     }
 
-    /// The same without the names, which are others in a fork.
+    /// Returns the state without ids, which differ in a fork.
     fn nameless(&self) -> Self {
         let said = self.said.iter().map(|(kind, _, text)| (kind.clone(), String::new(), text.clone())).collect();
         // Ids are in the order of the calls, here and there.

@@ -129,7 +129,7 @@ fn first_prompt() {
     second.leave();
 }
 
-/// So many answers, as they come.
+/// Receives this number of answers, in order of arrival.
 fn answers(client: &mut Client, count: usize) -> Vec<Value> {
     let mut answers = Vec::new();
     while answers.len() < count {

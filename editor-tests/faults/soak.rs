@@ -506,7 +506,7 @@ fn wild(mut stream: &TcpStream, mut random: Rng) -> std::io::Result<()> {
     stream.write_all(b"data: [DONE]\n\n")
 }
 
-/// Anything a model may call.
+/// Returns a random tool call.
 fn call(random: &mut Rng) -> (&'static str, String) {
     let name = format!("w{}.txt", random.usize(..6));
     let path: PathBuf = name.clone().into();
