@@ -24,7 +24,7 @@ const TIMES: usize = 5;
 const MARGIN: u64 = 15;
 
 /// Random variation in calls: parallel work, such as trying the sandbox, ends earlier or later.
-const CHANCE: u64 = 800;
+const CHANCE: u64 = 1_500;
 
 /// The bytes of such a call.
 const CHANCE_BYTES: u64 = 64;

@@ -28,7 +28,7 @@ fn rows(page: &str, mark: &str) -> Vec<Vec<String>> {
 
 /// Returns the owner of each method and command, from the page: `connection`, `user` or `account`.
 fn owners() -> BTreeMap<String, String> {
-    let rows = rows("src/serve/README.md", "whose");
+    let rows = rows("crates/remote/README.md", "whose");
     let names = |row: Vec<String>| {
         let names: Vec<String> = row[0].split('`').skip(1).step_by(2).map(str::to_owned).collect();
         names.into_iter().map(move |name| (name, row[1].clone()))
@@ -150,7 +150,7 @@ pub(super) fn every_method_and_command_has_owner() {
         .filter(|name| name.starts_with('/') || name.chars().all(|c| c.is_ascii_lowercase() || "/_$".contains(c)))
         .cloned()
         .collect();
-    assert_eq!(sorted, known, "the table of src/serve/README.md is not that of the program");
+    assert_eq!(sorted, known, "the table of crates/remote/README.md is not that of the program");
     assert!(owners.values().all(|owner| ["connection", "user", "account"].contains(&owner.as_str())), "{owners:?}");
 }
 

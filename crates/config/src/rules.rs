@@ -188,7 +188,7 @@ fn unknown_permission(entry: &MapEntry, path: &str, tools: &ToolNames) -> Option
 
 /// Returns the permission that a name probably means: a similar one, or the one of a tool in other
 /// agents. `None` if there is none.
-pub fn meant_permission(key: &str) -> Option<&'static str> {
+pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
     let known = PERMISSIONS.iter().map(|(key, _)| *key).chain(OLD_PERMISSIONS);
     let plain: String = key.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
     let foreign = || FOREIGN_NAMES.iter().find(|(_, names)| names.split(' ').any(|name| name == plain));
