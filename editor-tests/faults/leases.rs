@@ -119,7 +119,7 @@ pub fn stopped_owner() {
         store.stop().await;
         stored
     });
-    let expected: Vec<_> = (0..after).map().collect();
+    let expected: Vec<_> = (0..after).map(stored_message).collect();
     assert_eq!(stored.messages, expected);
 }
 
