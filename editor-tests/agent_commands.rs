@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use base::environment::Environment;
 use base::worktree::Worktree;
-use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
+use permission::{
+    Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate,
+};
 use project::agent::Agents;
 
 const ROWS: &[u8] = include_bytes!("data/agent_commands.jsonl.gz");
@@ -25,8 +27,16 @@ pub struct RuleSet {
 
 /// The two agents as they come, and three sets of rules that users write.
 pub const RULE_SETS: [RuleSet; 5] = [
-    RuleSet { name: "build", agent: "build", settings: "{}" },
-    RuleSet { name: "plan", agent: "plan", settings: "{}" },
+    RuleSet {
+        name: "build",
+        agent: "build",
+        settings: "{}",
+    },
+    RuleSet {
+        name: "plan",
+        agent: "plan",
+        settings: "{}",
+    },
     RuleSet {
         name: "some denies",
         agent: "build",
@@ -38,7 +48,11 @@ pub const RULE_SETS: [RuleSet; 5] = [
         settings: r#"{"permission": {"bash": {"*": "ask", "git *": "allow", "npm *": "allow", "rm *": "deny",
             "grep *": "allow", "cat *": "allow", "ls *": "allow", "python*": "allow", "pytest*": "allow"}}}"#,
     },
-    RuleSet { name: "edits are asked", agent: "build", settings: r#"{"permission": {"edit": "ask"}}"# },
+    RuleSet {
+        name: "edits are asked",
+        agent: "build",
+        settings: r#"{"permission": {"edit": "ask"}}"#,
+    },
 ];
 
 /// Mechanisms that a machine may have: none, bubblewrap, or Landlock on a kernel that does not restrict signals.
@@ -48,10 +62,19 @@ pub const MACHINES: [&str; 3] = ["none", "bubblewrap", "Landlock"];
 fn guarantee(machine: &str, agent: &str) -> SandboxGuarantee {
     match (machine, agent) {
         ("none", _) => SandboxGuarantee::None,
-        ("bubblewrap", "plan") => SandboxGuarantee::ReadOnly { hides_secrets: false, keeps_signals: true },
-        (_, "plan") => SandboxGuarantee::ReadOnly { hides_secrets: false, keeps_signals: false },
+        ("bubblewrap", "plan") => SandboxGuarantee::ReadOnly {
+            hides_secrets: false,
+            keeps_signals: true,
+        },
+        (_, "plan") => SandboxGuarantee::ReadOnly {
+            hides_secrets: false,
+            keeps_signals: false,
+        },
         ("bubblewrap", _) => SandboxGuarantee::WORKSPACE,
-        _ => SandboxGuarantee::Workspace { keeps_modes: false, keeps_signals: false },
+        _ => SandboxGuarantee::Workspace {
+            keeps_modes: false,
+            keeps_signals: false,
+        },
     }
 }
 
@@ -92,42 +115,76 @@ impl Rows {
         }
         std::fs::write(root.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
         let policies: Vec<_> = RULE_SETS.iter().map(|set| policy(&top, set)).collect();
-        let (rules, mut places): (Vec<Rules>, Vec<PermissionContext>) = policies.into_iter().unzip();
+        let (rules, mut places): (Vec<Rules>, Vec<PermissionContext>) =
+            policies.into_iter().unzip();
         let place = places.remove(0);
         let lines: Vec<(String, String)> = lines(&root);
-        let share = lines.len().div_ceil(std::thread::available_parallelism().map_or(1, usize::from));
+        let share = lines
+            .len()
+            .div_ceil(std::thread::available_parallelism().map_or(1, usize::from));
         let take_apart = |(id, line): &(String, String)| {
             let need = command_need(line, &place);
-            JudgedRow { id: id.clone(), line: line.clone(), need }
+            JudgedRow {
+                id: id.clone(),
+                line: line.clone(),
+                need,
+            }
         };
         let rows = std::thread::scope(|scope| {
-            let parts =
-                lines.chunks(share).map(|lines| scope.spawn(|| lines.iter().map(take_apart).collect::<Vec<_>>()));
+            let parts = lines
+                .chunks(share)
+                .map(|lines| scope.spawn(|| lines.iter().map(take_apart).collect::<Vec<_>>()));
             let parts: Vec<_> = parts.collect();
-            parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+            parts
+                .into_iter()
+                .flat_map(|part| part.join().unwrap())
+                .collect()
         });
-        Self { _dir: dir, rows, rules }
+        Self {
+            _dir: dir,
+            rows,
+            rules,
+        }
     }
 
     /// Returns the rows that a set of rules asks about on a machine.
     pub fn questions(&self, set: usize, machine: &str) -> Vec<Question<'_>> {
         let guarantee = guarantee(machine, RULE_SETS[set].agent);
-        let judge =
-            |row: &JudgedRow| evaluate(&self.rules[set], &Rules::default(), &Need { guarantee, ..row.need.clone() });
+        let judge = |row: &JudgedRow| {
+            evaluate(
+                &self.rules[set],
+                &Rules::default(),
+                &Need {
+                    guarantee,
+                    ..row.need.clone()
+                },
+            )
+        };
         let judged = self.rows.iter().map(|row| (row, judge(row)));
         let asked = judged.filter(|(_, verdict)| verdict.action == Action::Ask);
-        asked.map(|(row, verdict)| Question { row, reason: verdict.reason.unwrap_or_default() }).collect()
+        asked
+            .map(|(row, verdict)| Question {
+                row,
+                reason: verdict.reason.unwrap_or_default(),
+            })
+            .collect()
     }
 }
 
 /// Returns the number of tasks with at least one of these questions.
 pub fn tasks(questions: &[Question<'_>]) -> usize {
-    questions.iter().map(|question| question.row.task()).collect::<BTreeSet<_>>().len()
+    questions
+        .iter()
+        .map(|question| question.row.task())
+        .collect::<BTreeSet<_>>()
+        .len()
 }
 
 fn lines(root: &Path) -> Vec<(String, String)> {
     let mut text = String::new();
-    flate2::read::GzDecoder::new(ROWS).read_to_string(&mut text).unwrap();
+    flate2::read::GzDecoder::new(ROWS)
+        .read_to_string(&mut text)
+        .unwrap();
     let root = root.display().to_string();
     let read = |line: &str| {
         let (id, line): (String, String) = serde_json::from_str(line).unwrap();
@@ -144,14 +201,20 @@ fn policy(top: &Path, set: &RuleSet) -> (Rules, PermissionContext) {
     let shown = |path: &PathBuf| path.display().to_string();
     let environment = Environment::from_vars(BTreeMap::from([
         ("HOME".to_owned(), shown(&home)),
-        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), shown(&top.join("nowhere"))),
+        (
+            "OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(),
+            shown(&top.join("nowhere")),
+        ),
         ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),
     ]));
     let worktree = Worktree::find(&top.join("testbed"), &[], None);
     let loaded = config::load(&environment, &worktree, &worktree.root);
     let (agents, _) = Agents::build(&loaded.settings, &environment, &worktree);
     let rules = agents.get(set.agent).unwrap().rules.clone();
-    (rules, PermissionContext::new(&environment, &worktree, &worktree.root))
+    (
+        rules,
+        PermissionContext::new(&environment, &worktree, &worktree.root),
+    )
 }
 
 /// Limits: agent, machine, commands asked about, tasks with a question. A change that lowers a count lowers its limit
@@ -170,11 +233,19 @@ pub fn questions_only_fall() {
     assert_eq!(rows.rows.len(), 9_745);
     for (set, machine, most, most_tasks) in MOST {
         assert!(MACHINES.contains(&machine), "{machine}");
-        let at = RULE_SETS.iter().position(|known| known.name == set).unwrap();
+        let at = RULE_SETS
+            .iter()
+            .position(|known| known.name == set)
+            .unwrap();
         let questions = rows.questions(at, machine);
         let shown: Vec<String> = questions
             .iter()
-            .map(|question| format!("{}: {}: {}", question.row.id, question.reason, question.row.line))
+            .map(|question| {
+                format!(
+                    "{}: {}: {}",
+                    question.row.id, question.reason, question.row.line
+                )
+            })
             .collect();
         let found = questions.len();
         let tasks = tasks(&questions);

@@ -39,8 +39,16 @@ impl Client {
     }
 
     fn initialized(project: Arc<Project>, editor: Editor, capabilities: &Value) -> Self {
-        let mut client = Self { project, editor, invariants: Invariants::default() };
-        client.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
+        let mut client = Self {
+            project,
+            editor,
+            invariants: Invariants::default(),
+        };
+        client.request(
+            0,
+            "initialize",
+            &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }),
+        );
         client.answer(0);
         client
     }
@@ -59,8 +67,13 @@ impl Client {
 
     /// Receives the next message.
     pub fn receive(&mut self) -> Value {
-        let line = self.editor.receive(RESPONSE_TIMEOUT).expect("the agent says nothing any more");
-        self.invariants.observe_agent(&line).expect("a line of JSON")
+        let line = self
+            .editor
+            .receive(RESPONSE_TIMEOUT)
+            .expect("the agent says nothing any more");
+        self.invariants
+            .observe_agent(&line)
+            .expect("a line of JSON")
     }
 
     /// Waits for the answer to a request; returns it, and the updates before it.
@@ -79,13 +92,20 @@ impl Client {
     pub fn open(&mut self) -> String {
         let cwd = self.project.cwd();
         self.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
-        self.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
+        self.answer(1).0["result"]["sessionId"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Sends a prompt to a session.
     pub fn prompt(&mut self, id: u64, session: &str, words: &str) {
         let prompt = json!([{ "type": "text", "text": words }]);
-        self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+        self.request(
+            id,
+            "session/prompt",
+            &json!({ "sessionId": session, "prompt": prompt }),
+        );
     }
 
     /// Waits for an agent that was killed, without checking its exit.

@@ -18,7 +18,10 @@ use crate::wire::memory;
 pub const ALL: [(&str, fn()); 3] = [
     ("S18 an editor that never reads", never_reads),
     ("S19 an editor that reads slowly", reads_slowly),
-    ("S22 a session of ten thousand messages", ten_thousand_messages),
+    (
+        "S22 a session of ten thousand messages",
+        ten_thousand_messages,
+    ),
 ];
 
 fn never_reads() {
@@ -50,13 +53,30 @@ fn flood(pace: ReadPace) {
         most = most.max(memory(client.editor.pid()));
     }
     // The text waits in a queue, in addition to the history and its part that is being written.
-    assert!(most - before < 160 << 20, "{} MiB were kept for an editor that does not read", (most - before) >> 20);
+    assert!(
+        most - before < 160 << 20,
+        "{} MiB were kept for an editor that does not read",
+        (most - before) >> 20
+    );
     client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
     client.editor.set_read_pace(ReadPace::All);
     let (answer, updates) = client.answer(2);
-    assert_eq!(answer["result"]["stopReason"], "cancelled", "after {} updates", updates.len());
-    let kept: usize = updates.iter().filter_map(|update| update["content"]["text"].as_str()).map(str::len).sum();
-    assert!(kept < 24 << 20, "{} MiB of words waited to be read", kept >> 20);
+    assert_eq!(
+        answer["result"]["stopReason"],
+        "cancelled",
+        "after {} updates",
+        updates.len()
+    );
+    let kept: usize = updates
+        .iter()
+        .filter_map(|update| update["content"]["text"].as_str())
+        .map(str::len)
+        .sum();
+    assert!(
+        kept < 24 << 20,
+        "{} MiB of words waited to be read",
+        kept >> 20
+    );
     client.prompt(3, &session, "Are you there?");
     assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
     client.leave();
@@ -75,7 +95,9 @@ fn ten_thousand_messages() {
     let project = client.leave();
 
     let data = project.path("~/.local/share/adjutant");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let store = Store::start(&data);
         let id = SessionId::new(session.as_str());
@@ -94,29 +116,62 @@ fn ten_thousand_messages() {
     let before = memory(client.editor.pid());
     let cwd = client.project.cwd();
     let start = Instant::now();
-    client.request(3, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    client.request(
+        3,
+        "session/load",
+        &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+    );
     client.receive();
     // Unoptimised and on a busy machine; a release build is ten times faster.
     let first = start.elapsed();
     let (answer, updates) = client.answer(3);
     assert!(answer.get("result").is_some(), "{answer}");
-    let texts = updates.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk");
-    let numbers: Vec<usize> =
-        texts.filter_map(|update| update["content"]["text"].as_str()?.strip_prefix("number ")?.parse().ok()).collect();
-    assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>(), "in order, and all of them");
-    assert!(first < Duration::from_secs(2), "the first update came after {first:?}");
+    let texts = updates
+        .iter()
+        .filter(|update| update["sessionUpdate"] == "user_message_chunk");
+    let numbers: Vec<usize> = texts
+        .filter_map(|update| {
+            update["content"]["text"]
+                .as_str()?
+                .strip_prefix("number ")?
+                .parse()
+                .ok()
+        })
+        .collect();
+    assert_eq!(
+        numbers,
+        (0..COUNT).collect::<Vec<_>>(),
+        "in order, and all of them"
+    );
+    assert!(
+        first < Duration::from_secs(2),
+        "the first update came after {first:?}"
+    );
     let kept = memory(client.editor.pid()).saturating_sub(before);
     assert!(kept < 64 << 20, "{} MiB", kept >> 20);
     client.leave();
 }
 
 fn user_message(number: usize) -> Message {
-    let model = ModelRef { provider: "bench".into(), model: "bench-model".into(), effort: None };
-    let text = Text { text: format!("number {number}").into(), ..Text::default() };
+    let model = ModelRef {
+        provider: "bench".into(),
+        model: "bench-model".into(),
+        effort: None,
+    };
+    let text = Text {
+        text: format!("number {number}").into(),
+        ..Text::default()
+    };
     Message {
         id: MessageId::new(format!("msg_{number:016x}aaaaaaaaaa")),
         created: base::environment::Timestamp(1_795_252_200_000),
-        role: Role::User(User { agent: "build".into(), model }),
-        parts: vec![Part { id: PartId::new(format!("prt_{number:016x}aaaaaaaaaa")), content: Content::Text(text) }],
+        role: Role::User(User {
+            agent: "build".into(),
+            model,
+        }),
+        parts: vec![Part {
+            id: PartId::new(format!("prt_{number:016x}aaaaaaaaaa")),
+            content: Content::Text(text),
+        }],
     }
 }

@@ -15,11 +15,16 @@ pub fn corrupt(data: &Path, what: &str) -> Result<(), String> {
     }
     for session in sessions {
         match what {
-            "the sessions" => fs::write(&session, "this is no database, whatever it was before\n".repeat(400))
-                .map_err(|e| e.to_string())?,
+            "the sessions" => fs::write(
+                &session,
+                "this is no database, whatever it was before\n".repeat(400),
+            )
+            .map_err(|e| e.to_string())?,
             "the version" => {
                 let database = rusqlite::Connection::open(&session).map_err(|e| e.to_string())?;
-                database.pragma_update(None, "user_version", 9_999).map_err(|e| e.to_string())?;
+                database
+                    .pragma_update(None, "user_version", 9_999)
+                    .map_err(|e| e.to_string())?;
             }
             _ => return Err("the sessions, or the version".into()),
         }

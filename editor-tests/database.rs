@@ -4,7 +4,10 @@
 //! With `ADJUTANT_TEST_STORE=own` all pages keep their sessions in it; with an address they do in that database; with
 //! `none` it is as if this machine had no PostgreSQL.
 
-#![expect(clippy::disallowed_methods, reason = "a server has to be started, and where it is said from outside")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a server has to be started, and where it is said from outside"
+)]
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -60,10 +63,19 @@ fn programs() -> Option<PathBuf> {
     if std::env::var_os(VARIABLE).is_some_and(|url| url == NONE) {
         return None;
     }
-    let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let installed = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut found: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
-    found.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-    found.into_iter().find(|dir| ["initdb", "pg_ctl", "postgres"].iter().all(|name| dir.join(name).exists()))
+    found.extend(std::env::split_paths(
+        &std::env::var_os("PATH").unwrap_or_default(),
+    ));
+    found.into_iter().find(|dir| {
+        ["initdb", "pg_ctl", "postgres"]
+            .iter()
+            .all(|name| dir.join(name).exists())
+    })
 }
 
 impl Database {
@@ -74,7 +86,11 @@ impl Database {
             let started = Self::elsewhere().map_or_else(Self::start, Ok);
             started
                 .inspect_err(|e| {
-                    writeln!(std::io::stderr(), "skipped: what is kept in PostgreSQL is not tried here: {e}").ok();
+                    writeln!(
+                        std::io::stderr(),
+                        "skipped: what is kept in PostgreSQL is not tried here: {e}"
+                    )
+                    .ok();
                 })
                 .ok()
         });
@@ -82,16 +98,31 @@ impl Database {
     }
 
     fn elsewhere() -> Option<Self> {
-        let url = std::env::var(VARIABLE).ok().filter(|url| wanted() && url.starts_with("postgres"))?;
-        Some(Self { url, dir: None, bin: PathBuf::new(), _watch: None })
+        let url = std::env::var(VARIABLE)
+            .ok()
+            .filter(|url| wanted() && url.starts_with("postgres"))?;
+        Some(Self {
+            url,
+            dir: None,
+            bin: PathBuf::new(),
+            _watch: None,
+        })
     }
 
     /// Starts one of its own.
     pub(crate) fn start() -> Result<Self, String> {
-        let bin = programs().ok_or("there is no PostgreSQL (Debian: apt-get install postgresql)")?;
+        let bin =
+            programs().ok_or("there is no PostgreSQL (Debian: apt-get install postgresql)")?;
         let failed = |e: std::io::Error| e.to_string();
-        let dir = tempfile::Builder::new().prefix("adjutant-pg-").tempdir().map_err(failed)?.keep();
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(failed)?.port();
+        let dir = tempfile::Builder::new()
+            .prefix("adjutant-pg-")
+            .tempdir()
+            .map_err(failed)?
+            .keep();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|socket| socket.local_addr())
+            .map_err(failed)?
+            .port();
         let mut watch = Command::new("bash")
             .args(["-c", WATCH, "watch"])
             .args([&bin, &dir])
@@ -102,13 +133,23 @@ impl Database {
             .map_err(failed)?;
         let mut ready = String::new();
         let out = watch.stdout.take().ok_or("it has no output")?;
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut ready).map_err(failed)?;
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut ready)
+            .map_err(failed)?;
         if ready != "ready\n" {
             let log = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
-            return Err(format!("it does not start: {}{}", log("log"), log("server.log")));
+            return Err(format!(
+                "it does not start: {}{}",
+                log("log"),
+                log("server.log")
+            ));
         }
         let url = format!("postgres://adjutant@127.0.0.1:{port}/postgres");
-        Ok(Self { url, dir: Some(dir), bin, _watch: Some(watch) })
+        Ok(Self {
+            url,
+            dir: Some(dir),
+            bin,
+            _watch: Some(watch),
+        })
     }
 
     /// Returns the address of a new namespace with a short lease.
@@ -116,7 +157,11 @@ impl Database {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let between = if self.url.contains('?') { '&' } else { '?' };
-        format!("{}{between}namespace=t{}_{count}&lease={lease}", self.url, std::process::id())
+        format!(
+            "{}{between}namespace=t{}_{count}&lease={lease}",
+            self.url,
+            std::process::id()
+        )
     }
 
     /// Has the server do something, as `pg_ctl` calls it: `stop`, `start`.
@@ -124,7 +169,13 @@ impl Database {
         let Some(dir) = &self.dir else { return };
         let data = dir.join("data");
         let log = dir.join("server.log");
-        let place = ["-D", data.to_str().unwrap_or_default(), "-l", log.to_str().unwrap_or_default(), "-w"];
+        let place = [
+            "-D",
+            data.to_str().unwrap_or_default(),
+            "-l",
+            log.to_str().unwrap_or_default(),
+            "-w",
+        ];
         self.program("pg_ctl", &[&place, words].concat());
     }
 
@@ -135,11 +186,20 @@ impl Database {
         let program = self.bin.join(name);
         let mut command = Command::new(if root { Path::new("setpriv") } else { &program });
         if root {
-            command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]).arg(&program);
+            command
+                .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"])
+                .arg(&program);
         }
         // The server inherits open files, and would keep them open.
-        let quiet = command.args(words).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::null());
+        let quiet = command
+            .args(words)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         let done = quiet.stderr(Stdio::null()).status();
-        assert!(done.is_ok_and(|status| status.success()), "{name} {words:?}");
+        assert!(
+            done.is_ok_and(|status| status.success()),
+            "{name} {words:?}"
+        );
     }
 }

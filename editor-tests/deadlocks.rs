@@ -20,8 +20,10 @@ use crate::parallel::{repetitions, run_in_parallel};
 use crate::project::Project;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 2] =
-    [("every pair of activities completes", pairs), ("many concurrent questions are answered", many_questions)];
+pub const ALL: [(&str, fn()); 2] = [
+    ("every pair of activities completes", pairs),
+    ("many concurrent questions are answered", many_questions),
+];
 
 /// The longest silence of an agent whose client reads.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -89,11 +91,21 @@ enum Manner {
     Fits,
 }
 
-const MANNERS: [Manner; 7] =
-    [Manner::Full, Manner::Slow, Manner::Trickle, Manner::Pause, Manner::SlowSpeech, Manner::SlowBoth, Manner::Fits];
+const MANNERS: [Manner; 7] = [
+    Manner::Full,
+    Manner::Slow,
+    Manner::Trickle,
+    Manner::Pause,
+    Manner::SlowSpeech,
+    Manner::SlowBoth,
+    Manner::Fits,
+];
 
 fn pairs() {
-    let whole: usize = std::env::var("ADJUTANT_WAITS").ok().and_then(|times| times.parse().ok()).unwrap_or(0);
+    let whole: usize = std::env::var("ADJUTANT_WAITS")
+        .ok()
+        .and_then(|times| times.parse().ok())
+        .unwrap_or(0);
     let mut rounds = Vec::new();
     let mut number = 0;
     for (at, one) in ACTIVITIES.into_iter().enumerate() {
@@ -104,7 +116,10 @@ fn pairs() {
                 let usual = much && matches!(other, Activity::Read | Activity::Permission);
                 let usual = usual && matches!(manner, Manner::Slow | Manner::Pause);
                 // Whether a wait meets another one is a matter of moments.
-                rounds.extend(std::iter::repeat_n((one, other, manner), if usual && whole == 0 { 2 } else { 0 }));
+                rounds.extend(std::iter::repeat_n(
+                    (one, other, manner),
+                    if usual && whole == 0 { 2 } else { 0 },
+                ));
                 if whole > 0 || (repetitions(1, 0) == 1 && number % MANNERS.len() == place) {
                     rounds.push((one, other, manner));
                 }
@@ -116,11 +131,19 @@ fn pairs() {
     run_in_parallel(tried, |number| {
         let (one, other, manner) = rounds[number % rounds.len()];
         if let Err(why) = round([one, other], manner) {
-            wedged.lock().unwrap().push(format!("{one:?} and {other:?}, {manner:?}: {why}"));
+            wedged
+                .lock()
+                .unwrap()
+                .push(format!("{one:?} and {other:?}, {manner:?}: {why}"));
         }
     });
     let wedged = wedged.into_inner().unwrap();
-    assert!(wedged.is_empty(), "{} of {tried}:\n{}", wedged.len(), wedged.join("\n"));
+    assert!(
+        wedged.is_empty(),
+        "{} of {tried}:\n{}",
+        wedged.len(),
+        wedged.join("\n")
+    );
 }
 
 /// Hundreds of identical calls in one answer, each of which is asked about.
@@ -131,7 +154,10 @@ fn many_questions() {
     let script = "in: Begin.\n".to_owned() + &call.repeat(calls) + "---\nin: Begin.\ntext: Done.\n";
     let model = Model::unwatched(model::script(&script).unwrap());
     let project = Project::new();
-    project.provider(&model.base(), &roomy(json!({ "list": "allow", "doom_loop": "ask" })));
+    project.provider(
+        &model.base(),
+        &roomy(json!({ "list": "allow", "doom_loop": "ask" })),
+    );
     let mut stage = Stage::new(&project);
     let session = stage.open();
     stage.manner(Manner::Slow);
@@ -139,7 +165,11 @@ fn many_questions() {
     if let Err(why) = stage.until_all_is_answered(Manner::Slow) {
         panic!("{why}");
     }
-    let asked = stage.asked.get("session/request_permission").copied().unwrap_or_default();
+    let asked = stage
+        .asked
+        .get("session/request_permission")
+        .copied()
+        .unwrap_or_default();
     assert!(asked >= calls - 3, "{asked} questions about {calls} calls");
 }
 
@@ -153,17 +183,29 @@ fn roomy(rules: Value) -> Value {
 fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
     // More than the pipe and the queue hold, several times over; a trickle takes its time. In long runs the size is
     // random, so that waits meet at other places each time.
-    let much = if std::env::var_os("ADJUTANT_WAITS").is_some() { fastrand::usize(1..=6) } else { 6 };
+    let much = if std::env::var_os("ADJUTANT_WAITS").is_some() {
+        fastrand::usize(1..=6)
+    } else {
+        6
+    };
     let scale = if manner == Manner::Trickle { 1 } else { much };
     let words = ["Begin with one.", "Begin with the other."];
-    let script: String = both.iter().zip(words).map(|(activity, words)| activity.script(words, scale)).collect();
+    let script: String = both
+        .iter()
+        .zip(words)
+        .map(|(activity, words)| activity.script(words, scale))
+        .collect();
     let model = Model::unwatched(model::script(&script).unwrap());
     let project = Project::new();
     let rules = json!({ "bash": "allow", "edit": "allow", "question": "allow", "doom_loop": "allow",
         "read": { "*": "allow", "*.asked": "ask" } });
     project.provider(&model.base(), &roomy(rules));
     let data = project.path("~/.local/share/adjutant");
-    for (at, _) in both.iter().enumerate().filter(|(_, activity)| matches!(activity, Activity::Load | Activity::Fork)) {
+    for (at, _) in both
+        .iter()
+        .enumerate()
+        .filter(|(_, activity)| matches!(activity, Activity::Load | Activity::Fork))
+    {
         crate::history::long(&data, &project.cwd(), &loaded(at), 200 * scale, 8_000);
     }
     for file in 0..10 {
@@ -182,14 +224,21 @@ fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
     stage.until_all_is_answered(manner)?;
     let exit = stage.editor.finish();
     if exit.status.is_none_or(|status| !status.success()) {
-        return Err(format!("it did not leave: {:?} {}", exit.status, exit.stderr));
+        return Err(format!(
+            "it did not leave: {:?} {}",
+            exit.status, exit.stderr
+        ));
     }
     Ok(())
 }
 
 /// Returns the bytes per second of a trickle; random if `ADJUTANT_WAITS` is set.
 fn trickle() -> usize {
-    if std::env::var_os("ADJUTANT_WAITS").is_some() { (64 << 10) << fastrand::u32(0..4) } else { 64 << 10 }
+    if std::env::var_os("ADJUTANT_WAITS").is_some() {
+        (64 << 10) << fastrand::u32(0..4)
+    } else {
+        64 << 10
+    }
 }
 
 fn loaded(at: usize) -> SessionId {
@@ -210,18 +259,30 @@ impl Activity {
             Self::Read | Self::Permission => {
                 let end = if self == Self::Read { "txt" } else { "asked" };
                 for step in 0..scale {
-                    let file = |n: usize| format!("call read {{\"filePath\":\"f{}.{end}\"}}\n", (n + step) % 10);
+                    let file = |n: usize| {
+                        format!(
+                            "call read {{\"filePath\":\"f{}.{end}\"}}\n",
+                            (n + step) % 10
+                        )
+                    };
                     let list = |n: usize| format!("call glob {{\"pattern\":\"{step}{n}*\"}}\n");
-                    answer((0..10).map(|n| file(n) + &list(n) + &list(n + 10)).collect());
+                    answer(
+                        (0..10)
+                            .map(|n| file(n) + &list(n) + &list(n + 10))
+                            .collect(),
+                    );
                 }
                 answer("text: Done.".into());
             }
             Self::Write => {
                 let content = "line\n".repeat(8_000);
                 for step in 0..scale {
-                    let call =
-                        |n| json!({ "filePath": format!("new-{step}-{n}-{}.txt", words.len()), "content": content });
-                    answer((0..3).map(|n| format!("call write {}\n", call(n))).collect());
+                    let call = |n| json!({ "filePath": format!("new-{step}-{n}-{}.txt", words.len()), "content": content });
+                    answer(
+                        (0..3)
+                            .map(|n| format!("call write {}\n", call(n)))
+                            .collect(),
+                    );
                 }
                 answer("text: Done.".into());
             }
@@ -235,13 +296,20 @@ impl Activity {
             }
             Self::Terminal => {
                 let lines = 6_000 * scale;
-                answer(format!("call bash {}", json!({ "command": format!("seq -f %060.0f {lines}") })));
+                answer(format!(
+                    "call bash {}",
+                    json!({ "command": format!("seq -f %060.0f {lines}") })
+                ));
                 answer("text: Done.".into());
             }
             Self::Load | Self::Mode | Self::List | Self::New | Self::Fork => {}
         }
         script.truncate(script.rfind("---").unwrap_or_default());
-        if script.is_empty() { script } else { script + "---\n" }
+        if script.is_empty() {
+            script
+        } else {
+            script + "---\n"
+        }
     }
 }
 
@@ -264,10 +332,22 @@ impl<'a> Stage<'a> {
     fn new(project: &'a Project) -> Self {
         let (waiting, asked, to_cancel, to_close) = Default::default();
         let editor = Editor::start(project);
-        let mut stage = Self { project, editor, next: 0, waiting, asked, to_cancel, to_close, slow_speech: false };
+        let mut stage = Self {
+            project,
+            editor,
+            next: 0,
+            waiting,
+            asked,
+            to_cancel,
+            to_close,
+            slow_speech: false,
+        };
         let can = json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "elicitation": { "form": {} },
             "_meta": { "terminal_output": true } });
-        stage.request("initialize", &json!({ "protocolVersion": 1, "clientCapabilities": can }));
+        stage.request(
+            "initialize",
+            &json!({ "protocolVersion": 1, "clientCapabilities": can }),
+        );
         stage.until_all_is_answered(Manner::Full).unwrap();
         stage
     }
@@ -302,12 +382,18 @@ impl<'a> Stage<'a> {
         let cwd = self.project.cwd();
         match activity {
             Activity::Load => {
-                self.request("session/load", &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }));
+                self.request(
+                    "session/load",
+                    &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }),
+                );
             }
             Activity::Mode => {
                 for n in 0..30 {
                     let mode = ["plan", "build"][n % 2];
-                    self.request("session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
+                    self.request(
+                        "session/set_mode",
+                        &json!({ "sessionId": session, "modeId": mode }),
+                    );
                 }
             }
             Activity::List => {
@@ -321,7 +407,10 @@ impl<'a> Stage<'a> {
                 }
             }
             Activity::Fork => {
-                self.request("session/fork", &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }));
+                self.request(
+                    "session/fork",
+                    &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }),
+                );
             }
             Activity::Cancel => {
                 self.to_cancel.insert(session.to_owned());
@@ -337,7 +426,10 @@ impl<'a> Stage<'a> {
 
     fn prompt(&mut self, session: &str, words: &str) {
         let prompt = json!([{ "type": "text", "text": words }]);
-        self.request("session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+        self.request(
+            "session/prompt",
+            &json!({ "sessionId": session, "prompt": prompt }),
+        );
     }
 
     fn request(&mut self, method: &str, params: &Value) -> u64 {
@@ -380,7 +472,11 @@ impl<'a> Stage<'a> {
             }
             if manner == Manner::Fits && received < 2_000 && fastrand::u32(..60) == 0 {
                 self.slow_speech = fastrand::bool();
-                let rate = [ReadPace::Nothing, ReadPace::Rate(16 << 10), ReadPace::Rate(2 << 20)][fastrand::usize(..3)];
+                let rate = [
+                    ReadPace::Nothing,
+                    ReadPace::Rate(16 << 10),
+                    ReadPace::Rate(2 << 20),
+                ][fastrand::usize(..3)];
                 self.editor.set_read_pace(rate);
                 std::thread::sleep(Duration::from_millis(fastrand::u64(..150))); // it does something else
                 self.editor.set_read_pace(ReadPace::All);
@@ -388,12 +484,18 @@ impl<'a> Stage<'a> {
             if message.get("method").is_none()
                 && let Some(id) = message["id"].as_u64()
             {
-                let method = self.waiting.remove(&id).ok_or_else(|| format!("not asked for: {message}"))?;
+                let method = self
+                    .waiting
+                    .remove(&id)
+                    .ok_or_else(|| format!("not asked for: {message}"))?;
                 if message.get("result").is_none() {
                     return Err(format!("{method}: {message}"));
                 }
                 if method == "session/fork" {
-                    self.request("session/delete", &json!({ "sessionId": message["result"]["sessionId"] }));
+                    self.request(
+                        "session/delete",
+                        &json!({ "sessionId": message["result"]["sessionId"] }),
+                    );
                 }
             }
         }
@@ -413,12 +515,18 @@ impl<'a> Stage<'a> {
                 self.request("session/close", &json!({ "sessionId": session }));
             }
         }
-        let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else { return Some(message) };
+        let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else {
+            return Some(message);
+        };
         *self.asked.entry(method.to_owned()).or_default() += 1;
         let result = match method {
-            "session/request_permission" => json!({ "outcome": { "outcome": "selected", "optionId": "once" } }),
+            "session/request_permission" => {
+                json!({ "outcome": { "outcome": "selected", "optionId": "once" } })
+            }
             "fs/read_text_file" => json!({ "content": "what is not saved yet\n".repeat(500) }),
-            "elicitation/create" => json!({ "action": "accept", "content": { "question1": "This" } }),
+            "elicitation/create" => {
+                json!({ "action": "accept", "content": { "question1": "This" } })
+            }
             _ => json!({}),
         };
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));

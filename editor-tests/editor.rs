@@ -53,7 +53,8 @@ impl Editor {
     /// Starts `adjutant acp` in the project.
     pub fn start(project: &Project) -> Self {
         // Another build can be measured in the same run.
-        let binary = std::env::var_os("ADJUTANT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_adjutant").into());
+        let binary = std::env::var_os("ADJUTANT_BINARY")
+            .unwrap_or_else(|| env!("CARGO_BIN_EXE_adjutant").into());
         let mut command = project.command(binary);
         command.arg("acp").current_dir(project.cwd());
         Self::run(command)
@@ -68,7 +69,11 @@ impl Editor {
     pub fn start_through(project: &Project, line: &str) -> Self {
         let mut command = project.command("/bin/sh");
         let script = format!("{line}; exec \"$0\" acp");
-        command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_adjutant")).current_dir(project.cwd());
+        command
+            .arg("-c")
+            .arg(script)
+            .arg(env!("CARGO_BIN_EXE_adjutant"))
+            .current_dir(project.cwd());
         Self::run(command)
     }
 
@@ -88,7 +93,10 @@ impl Editor {
 
     /// Starts a command.
     pub fn run(mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child: Child = command.spawn().unwrap();
         let pid = Pid::from_child(&child);
         let stdin = child.stdin.take();
@@ -103,7 +111,9 @@ impl Editor {
             let mut stderr = stderr;
             let mut all = Vec::new();
             stderr.read_to_end(&mut all).ok();
-            stderr_sender.send(String::from_utf8_lossy(&all).into_owned()).ok();
+            stderr_sender
+                .send(String::from_utf8_lossy(&all).into_owned())
+                .ok();
         });
         let (exit_sender, exit) = channel();
         thread::spawn(move || {
@@ -111,7 +121,15 @@ impl Editor {
                 exit_sender.send(status).ok();
             }
         });
-        Self { pid, stdin, lines, stderr: complaints, exit, pace, gone: false }
+        Self {
+            pid,
+            stdin,
+            lines,
+            stderr: complaints,
+            exit,
+            pace,
+            gone: false,
+        }
     }
 
     /// Changes the pace of reading, from the next read on.
@@ -158,17 +176,31 @@ impl Editor {
         self.set_read_pace(ReadPace::All);
         self.close_stdin();
         let mut lines = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(RESPONSE_TIMEOUT.saturating_sub(start.elapsed())) {
+        while let Ok(line) = self
+            .lines
+            .recv_timeout(RESPONSE_TIMEOUT.saturating_sub(start.elapsed()))
+        {
             lines.push(line);
         }
-        let status = self.exit.recv_timeout(RESPONSE_TIMEOUT.saturating_sub(start.elapsed())).ok();
+        let status = self
+            .exit
+            .recv_timeout(RESPONSE_TIMEOUT.saturating_sub(start.elapsed()))
+            .ok();
         let took = start.elapsed();
         self.gone = status.is_some();
         if !self.gone {
             self.signal(Signal::KILL);
         }
-        let stderr = self.stderr.recv_timeout(RESPONSE_TIMEOUT).unwrap_or_else(|_| "(stderr stays open)".into());
-        Exit { lines, status, took, stderr }
+        let stderr = self
+            .stderr
+            .recv_timeout(RESPONSE_TIMEOUT)
+            .unwrap_or_else(|_| "(stderr stays open)".into());
+        Exit {
+            lines,
+            status,
+            took,
+            stderr,
+        }
     }
 }
 
@@ -204,7 +236,8 @@ fn read_lines(mut stdout: ChildStdout, pace: &SharedPace, line_sender: &Sender<S
                 line.push(*byte);
                 continue;
             }
-            let text = String::from_utf8(std::mem::take(&mut line)).unwrap_or_else(|e| format!("not UTF-8: {e}"));
+            let text = String::from_utf8(std::mem::take(&mut line))
+                .unwrap_or_else(|e| format!("not UTF-8: {e}"));
             count_line(pace);
             if line_sender.send(text).is_err() {
                 return;
@@ -212,7 +245,12 @@ fn read_lines(mut stdout: ChildStdout, pace: &SharedPace, line_sender: &Sender<S
         }
     }
     if !line.is_empty() {
-        line_sender.send(format!("a line without an end: {}", String::from_utf8_lossy(&line))).ok();
+        line_sender
+            .send(format!(
+                "a line without an end: {}",
+                String::from_utf8_lossy(&line)
+            ))
+            .ok();
     }
 }
 
@@ -228,7 +266,10 @@ fn count_line(pace: &SharedPace) {
 
 fn wait_for_pace(pace: &SharedPace) -> ReadPace {
     let current = pace.0.lock().unwrap();
-    *pace.1.wait_while(current, |current| *current == ReadPace::Nothing).unwrap()
+    *pace
+        .1
+        .wait_while(current, |current| *current == ReadPace::Nothing)
+        .unwrap()
 }
 
 /// The end of an agent's process.
@@ -251,7 +292,11 @@ impl Exit {
             None => problems.push("the process did not end after its input did".into()),
             Some(status) if status.code() == Some(code) => {}
             Some(status) => {
-                problems.push(format!("the process ended with code {:?}, signal {:?}", status.code(), status.signal()));
+                problems.push(format!(
+                    "the process ended with code {:?}, signal {:?}",
+                    status.code(),
+                    status.signal()
+                ));
             }
         }
         if self.took > EXIT_TIMEOUT {

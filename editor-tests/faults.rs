@@ -44,7 +44,8 @@ use base::environment::Timestamp;
 use base::id::{MessageId, PartId, SessionId};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
 };
 use serde_json::{Value, json};
 use store::{Error, Record, Store};
@@ -58,36 +59,81 @@ use crate::project::Project;
 
 /// Names, which begin with the row's id, and functions of the tests.
 pub const ALL: [(&str, fn()); 30] = [
-    ("FD01 killed writer leaves a readable session", killed_writers),
-    ("FD03 agent killed at any step loses no reported message", killed_agents),
+    (
+        "FD01 killed writer leaves a readable session",
+        killed_writers,
+    ),
+    (
+        "FD03 agent killed at any step loses no reported message",
+        killed_agents,
+    ),
     ("FD05 failed flush is reported", failed_flushes),
-    ("FD05 store without working flushes reports each loss", large::failing_flushes),
+    (
+        "FD05 store without working flushes reports each loss",
+        large::failing_flushes,
+    ),
     ("FD06 full disk leaves a readable session", full_disks),
     ("FD06 full small disk recovers", large::small_disk),
     ("FD10 second writer is locked out", two_writers),
     ("FD13 long session works", large::long_session),
-    ("FD14 large output of a command is bounded", large::much_output),
-    ("FD16 stored files are readable by their owner only", large::owners_alone),
+    (
+        "FD14 large output of a command is bounded",
+        large::much_output,
+    ),
+    (
+        "FD16 stored files are readable by their owner only",
+        large::owners_alone,
+    ),
     ("FD17 killed migration is repeated", killed_migrations),
-    ("FD18 unreadable session is reported", unreadable::unreadable),
+    (
+        "FD18 unreadable session is reported",
+        unreadable::unreadable,
+    ),
     ("FW01 killed edit leaves whole files", edits::killed_edits),
-    ("FW01 agent killed during an edit leaves whole files", edits::killed_editors),
+    (
+        "FW01 agent killed during an edit leaves whole files",
+        edits::killed_editors,
+    ),
     ("FW02 refused write is reported", edits::refused_writes),
-    ("FW08 undo preserves a user's changes", edits::undo_preserves_users_changes),
+    (
+        "FW08 undo preserves a user's changes",
+        edits::undo_preserves_users_changes,
+    ),
     ("FW10 killed undo is completed", edits::killed_undos),
     ("FC01 agent exits after its client", vanished_editors),
     ("FC02 signal ends the agent in every state", ends::signals),
-    ("FC03 closed output does not hang the agent", ends::closed_outputs),
+    (
+        "FC03 closed output does not hang the agent",
+        ends::closed_outputs,
+    ),
     ("FM05 agent leaves no process", orphans),
     ("random kills lose nothing reported", storm::storm),
-    ("provider that fails at any byte gets one answer", offsets::offsets),
+    (
+        "provider that fails at any byte gets one answer",
+        offsets::offsets,
+    ),
     ("endless answers are bounded", hostile::floods),
-    ("random client and random model get valid answers", soak::soak),
+    (
+        "random client and random model get valid answers",
+        soak::soak,
+    ),
     ("few open files serve many sessions", files::few),
-    ("limit on open files is raised for adjutant only", files::raised),
-    ("killed owner in a database loses nothing acknowledged", leases::killed_owners),
-    ("owner stopped for longer than its lease writes nothing", leases::stopped_owner),
-    ("database restarted in a turn is used again", leases::restarted),
+    (
+        "limit on open files is raised for adjutant only",
+        files::raised,
+    ),
+    (
+        "killed owner in a database loses nothing acknowledged",
+        leases::killed_owners,
+    ),
+    (
+        "owner stopped for longer than its lease writes nothing",
+        leases::stopped_owner,
+    ),
+    (
+        "database restarted in a turn is used again",
+        leases::restarted,
+    ),
 ];
 
 /// Set for a process that only writes: its task, and the directory.
@@ -95,10 +141,15 @@ const WRITER: &str = "ADJUTANT_TEST_WRITER";
 
 /// Runs the writer's task and exits, if this process is a writer.
 pub fn write_if_asked() {
-    let Some(task) = std::env::var(WRITER).ok() else { return };
+    let Some(task) = std::env::var(WRITER).ok() else {
+        return;
+    };
     let (what, rest) = task.split_once(' ').unwrap();
     let (id, dir) = rest.split_once(' ').unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     match what {
         "overwrite" => edits::overwrite(Path::new(dir)),
         "write-without" => {
@@ -139,15 +190,25 @@ fn tell(line: &str) {
 }
 
 fn stored_message(number: usize) -> Message {
-    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let model = ModelRef {
+        provider: "p".into(),
+        model: "m".into(),
+        effort: None,
+    };
     let text = format!("number {number} {}", "x".repeat(number * 37 % 900));
     Message {
         id: MessageId::new(format!("msg_{number:08}")),
         created: Timestamp(1),
-        role: Role::User(User { agent: "build".into(), model }),
+        role: Role::User(User {
+            agent: "build".into(),
+            model,
+        }),
         parts: vec![Part {
             id: PartId::new(format!("prt_{number:08}")),
-            content: Content::Text(Text { text: text.into(), ..Text::default() }),
+            content: Content::Text(Text {
+                text: text.into(),
+                ..Text::default()
+            }),
         }],
     }
 }
@@ -163,11 +224,23 @@ async fn keep(store: &Store, id: &SessionId, number: usize) -> Result<(), Error>
 async fn append(store: &Store, id: &SessionId, count: usize) {
     let first = match store.load(id).await {
         // A message without its part was not safe: it is written again.
-        Ok(stored) => stored.messages.iter().take_while(|message| !message.parts.is_empty()).count(),
+        Ok(stored) => stored
+            .messages
+            .iter()
+            .take_while(|message| !message.parts.is_empty())
+            .count(),
         Err(Error::NotFound(_)) => {
-            let created = store.create(&Record::new(id.clone(), "/w".into(), Timestamp(1))).await;
-            tell(if created.is_ok() { "created" } else { "not created" });
-            store.record(&Record::new(id.clone(), "/w".into(), Timestamp(1))).await;
+            let created = store
+                .create(&Record::new(id.clone(), "/w".into(), Timestamp(1)))
+                .await;
+            tell(if created.is_ok() {
+                "created"
+            } else {
+                "not created"
+            });
+            store
+                .record(&Record::new(id.clone(), "/w".into(), Timestamp(1)))
+                .await;
             0
         }
         Err(e) => {
@@ -195,7 +268,14 @@ async fn append(store: &Store, id: &SessionId, count: usize) {
 async fn until_full(store: &Store, id: &SessionId) {
     append(store, id, 40).await;
     let all = getrlimit(Resource::Fsize).maximum;
-    setrlimit(Resource::Fsize, Rlimit { current: all, maximum: all }).unwrap();
+    setrlimit(
+        Resource::Fsize,
+        Rlimit {
+            current: all,
+            maximum: all,
+        },
+    )
+    .unwrap();
     // Whatever could not be written is written first.
     match keep(store, id, 40).await {
         Ok(()) => tell("recovered"),
@@ -210,12 +290,22 @@ struct Writer {
 
 impl Writer {
     fn start(what: &str, id: &str, dir: &Path) -> Self {
-        Self::run(Command::new(std::env::current_exe().unwrap()), what, id, dir)
+        Self::run(
+            Command::new(std::env::current_exe().unwrap()),
+            what,
+            id,
+            dir,
+        )
     }
 
     fn run(mut command: Command, what: &str, id: &str, dir: &Path) -> Self {
         command.env(WRITER, format!("{what} {id} {}", dir.display()));
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
     }
@@ -240,7 +330,12 @@ impl Writer {
         let mut text = String::new();
         self.lines.read_to_string(&mut text).unwrap();
         let mut complaints = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut complaints)
+            .unwrap();
         self.child.wait().unwrap();
         assert!(!complaints.contains("panicked"), "{complaints}");
         text
@@ -255,11 +350,17 @@ fn acknowledged(text: &str) -> Option<usize> {
 
 /// Returns a directory in memory, if possible: the process is killed, not the disk.
 fn memory_directory() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
 }
 
 /// Returns the number of stored messages that have their parts; each must equal the expected one, or have no parts
@@ -278,7 +379,11 @@ fn stored_count(dir: &Path, id: &str) -> usize {
                 let begun = message.id == expected.id && message.parts.is_empty();
                 assert!(*message == expected || begun, "{number} is {message:?}");
             }
-            stored.messages.iter().filter(|message| !message.parts.is_empty()).count()
+            stored
+                .messages
+                .iter()
+                .filter(|message| !message.parts.is_empty())
+                .count()
         }
         Err(Error::NotFound(_)) => 0,
         Err(e) => panic!("{e}"),
@@ -311,7 +416,12 @@ fn killed_agents() {
     run_in_parallel(MOMENTS * TIMES, |number| {
         let moment = number / TIMES;
         let time = number % TIMES;
-        let call = |n: u32| format!("call bash {}\n", json!({ "command": format!("echo {n} >> marks") }));
+        let call = |n: u32| {
+            format!(
+                "call bash {}\n",
+                json!({ "command": format!("echo {n} >> marks") })
+            )
+        };
         let script = format!(
             "text: First.\n{}---\ntext: Second.\n{}---\ntext: Third.\n---\n{}---\ntext: Fourth.\n---\ntext: After.\n",
             call(1),
@@ -320,11 +430,18 @@ fn killed_agents() {
         );
         let model = Model::start(model::script(&script).unwrap());
         let project = Arc::new(Project::new());
-        project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
+        project.provider(
+            &model.base(),
+            &json!({ "permission": { "bash": "allow", "edit": "allow" } }),
+        );
         let mut client = Client::new(project.clone());
         let session = client.open();
         // The session is stored from its first change on.
-        client.request(9, "session/set_mode", &json!({ "sessionId": session, "modeId": "build" }));
+        client.request(
+            9,
+            "session/set_mode",
+            &json!({ "sessionId": session, "modeId": "build" }),
+        );
         client.answer(9);
         client.prompt(2, &session, "Make two marks.");
         let mut received = Vec::new();
@@ -342,39 +459,91 @@ fn killed_agents() {
         thread::sleep(Duration::from_micros(time as u64 * 700)); // the moment of the kill
         client.editor.signal(Signal::KILL);
         let gone = client.editor.finish();
-        received.extend(gone.lines.iter().filter_map(|line| serde_json::from_str(line).ok()));
-        let marks = || std::fs::read_to_string(project.path("marks")).unwrap_or_default().lines().count();
+        received.extend(
+            gone.lines
+                .iter()
+                .filter_map(|line| serde_json::from_str(line).ok()),
+        );
+        let marks = || {
+            std::fs::read_to_string(project.path("marks"))
+                .unwrap_or_default()
+                .lines()
+                .count()
+        };
         let before = marks();
         drop(client);
 
         let mut again = Client::new(project.clone());
         let cwd = project.cwd();
-        again.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+        again.request(
+            2,
+            "session/load",
+            &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+        );
         let (answer, updates) = again.answer(2);
-        assert!(answer.get("result").is_some(), "moment {moment}, time {time}: {answer}");
-        let prompts = updates.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk").count();
-        let shown = |received: &Value| received["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
+        assert!(
+            answer.get("result").is_some(),
+            "moment {moment}, time {time}: {answer}"
+        );
+        let prompts = updates
+            .iter()
+            .filter(|update| update["sessionUpdate"] == "user_message_chunk")
+            .count();
+        let shown = |received: &Value| {
+            received["params"]["update"]["sessionUpdate"] == "agent_message_chunk"
+        };
         // An update of a turn was shown, so its prompt is stored.
-        assert!(prompts >= usize::from(received.iter().any(shown)), "moment {moment}, time {time}: a prompt was lost");
-        let done = |n: usize| received.iter().any(|received| received["id"] == n && received.get("result").is_some());
-        assert!(prompts > usize::from(done(2) && done(3)) || !done(2), "moment {moment}, time {time}");
+        assert!(
+            prompts >= usize::from(received.iter().any(shown)),
+            "moment {moment}, time {time}: a prompt was lost"
+        );
+        let done = |n: usize| {
+            received
+                .iter()
+                .any(|received| received["id"] == n && received.get("result").is_some())
+        };
+        assert!(
+            prompts > usize::from(done(2) && done(3)) || !done(2),
+            "moment {moment}, time {time}"
+        );
         // A call that was running has ended, and is not reported as done.
         let mut calls = BTreeMap::new();
-        for update in updates.iter().filter(|update| update.get("toolCallId").is_some()) {
-            let status = calls.entry(update["toolCallId"].to_string()).or_insert(Value::Null);
+        for update in updates
+            .iter()
+            .filter(|update| update.get("toolCallId").is_some())
+        {
+            let status = calls
+                .entry(update["toolCallId"].to_string())
+                .or_insert(Value::Null);
             if let Some(now) = update.get("status") {
                 *status = now.clone();
             }
         }
         let over = |status: &Value| status == "completed" || status == "failed";
-        assert!(calls.values().all(over), "moment {moment}, time {time}: {updates:?}");
-        let done_calls = calls.values().filter(|status| *status == "completed").count();
-        assert!(done_calls <= before, "moment {moment}, time {time}: a call is said to be done that was not");
-        assert_eq!(marks(), before, "moment {moment}, time {time}: something ran again by itself");
+        assert!(
+            calls.values().all(over),
+            "moment {moment}, time {time}: {updates:?}"
+        );
+        let done_calls = calls
+            .values()
+            .filter(|status| *status == "completed")
+            .count();
+        assert!(
+            done_calls <= before,
+            "moment {moment}, time {time}: a call is said to be done that was not"
+        );
+        assert_eq!(
+            marks(),
+            before,
+            "moment {moment}, time {time}: something ran again by itself"
+        );
         drop(again.leave());
         let marks = std::fs::read_to_string(project.path("marks")).unwrap_or_default();
         for n in 1..=3 {
-            assert!(marks.lines().filter(|line| *line == n.to_string()).count() <= 1, "{n} ran twice: {marks:?}");
+            assert!(
+                marks.lines().filter(|line| *line == n.to_string()).count() <= 1,
+                "{n} ran twice: {marks:?}"
+            );
         }
     });
 }
@@ -383,7 +552,9 @@ fn killed_agents() {
 /// is created by its own thread, with a few flushes: if one of those fails, it fails each time.
 fn failed_flushes() {
     const MAKING: usize = 4;
-    let works = Command::new("strace").args(["-f", "-e", "trace=none", "true"]).output();
+    let works = Command::new("strace")
+        .args(["-f", "-e", "trace=none", "true"])
+        .output();
     if !works.is_ok_and(|output| output.status.success()) {
         return;
     }
@@ -391,14 +562,29 @@ fn failed_flushes() {
         let dir = memory_directory();
         let mut command = Command::new("strace");
         let inject = format!("inject=fdatasync,fsync:error=EIO:when={}", number + 1);
-        command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", &inject]);
+        command.args([
+            "-f",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=fdatasync,fsync",
+            "-e",
+            &inject,
+        ]);
         command.arg(std::env::current_exe().unwrap());
         let mut writer = Writer::run(command, "some", "ses_00000001", dir.path());
         let text = writer.rest();
         let safe = acknowledged(&text);
-        assert!(safe.is_some() || number < MAKING, "after flush {number} failed nothing was safe any more: {text}");
+        assert!(
+            safe.is_some() || number < MAKING,
+            "after flush {number} failed nothing was safe any more: {text}"
+        );
         match safe {
-            Some(safe) => assert!(stored_count(dir.path(), "ses_00000001") > safe, "flush {number}: {text}"),
+            Some(safe) => assert!(
+                stored_count(dir.path(), "ses_00000001") > safe,
+                "flush {number}: {text}"
+            ),
             None => assert_eq!(text.matches("lost").count(), 12, "flush {number}: {text}"),
         }
     });
@@ -411,7 +597,10 @@ fn full_disks() {
         let dir = memory_directory();
         let mut command = Command::new("/bin/sh");
         let script = format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\"");
-        command.arg("-c").arg(script).arg(std::env::current_exe().unwrap());
+        command
+            .arg("-c")
+            .arg(script)
+            .arg(std::env::current_exe().unwrap());
         let mut writer = Writer::run(command, "until-full", "ses_00000001", dir.path());
         let text = writer.rest();
         let kept = stored_count(dir.path(), "ses_00000001");
@@ -419,7 +608,10 @@ fn full_disks() {
             kept > acknowledged(&text).unwrap_or(0) || !text.contains('\n'),
             "{blocks} blocks: {kept} kept of {text}"
         );
-        assert!(text.contains("recovered") && !text.contains("not recovered"), "{blocks} blocks: {text}");
+        assert!(
+            text.contains("recovered") && !text.contains("not recovered"),
+            "{blocks} blocks: {text}"
+        );
         assert_eq!(kept, 41, "{blocks} blocks: {text}");
     });
 }
@@ -436,10 +628,14 @@ fn two_writers() {
     });
     assert_eq!(acknowledged(&one), Some(499), "{other}");
     // The second was locked out as long as the first was there; it may have come after it.
-    assert!(other.lines().all(|line| line == "locked") || other.contains("ready"), "{other}");
+    assert!(
+        other.lines().all(|line| line == "locked") || other.contains("ready"),
+        "{other}"
+    );
     assert!(stored_count(dir.path(), "ses_00000001") >= 500);
     // Two sessions in one store: neither waits for the other.
-    let mut writers = ["ses_00000002", "ses_00000003"].map(|id| Writer::start("five-hundred", id, dir.path()));
+    let mut writers =
+        ["ses_00000002", "ses_00000003"].map(|id| Writer::start("five-hundred", id, dir.path()));
     for writer in &mut writers {
         assert_eq!(acknowledged(&writer.rest()), Some(499));
     }
@@ -464,10 +660,19 @@ fn killed_migrations() {
         writer.until("open");
         thread::sleep(Duration::from_micros(number as u64 * 60)); // the moment of the kill
         writer.kill();
-        let stored = block_on(async { Store::start(dir.path()).load(&SessionId::new(id)).await }).unwrap();
+        let stored =
+            block_on(async { Store::start(dir.path()).load(&SessionId::new(id)).await }).unwrap();
         // Half a page of the log may have been written: it is cut off and reported.
-        let other: Vec<_> = stored.damage.iter().filter(|said| !said.contains("not whole and are cut off")).collect();
-        assert_eq!((stored.messages.len(), other), (3, Vec::new()), "killed after {number} × 60 µs");
+        let other: Vec<_> = stored
+            .damage
+            .iter()
+            .filter(|said| !said.contains("not whole and are cut off"))
+            .collect();
+        assert_eq!(
+            (stored.messages.len(), other),
+            (3, Vec::new()),
+            "killed after {number} × 60 µs"
+        );
     });
 }
 
@@ -478,7 +683,11 @@ fn vanished_editors() {
         let mut stage = ends::Stage::new(state);
         let gone = stage.client.editor.finish();
         assert_eq!(gone.problems(0), Vec::<String>::new(), "{state:?}");
-        assert!(stage.is_left_clean(), "{state:?}: {:?}", stage.project.leftovers());
+        assert!(
+            stage.is_left_clean(),
+            "{state:?}: {:?}",
+            stage.project.leftovers()
+        );
     });
 }
 
@@ -490,14 +699,20 @@ fn forbid(calls: &[(i64, Option<(u8, u64)>)], errno: i32) {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, masked, *bits).unwrap()
     };
     let rule = |having: SeccompCondition| SeccompRule::new(vec![having]).unwrap();
-    let rules = calls.iter().map(|(call, bits)| (*call, bits.iter().map(having).map(rule).collect()));
+    let rules = calls
+        .iter()
+        .map(|(call, bits)| (*call, bits.iter().map(having).map(rule).collect()));
     refuse(rules.collect(), errno);
 }
 
 /// Does the same for calls whose first argument is above a number.
 fn forbid_above(call: i64, number: u64, errno: i32) {
-    let above = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, number).unwrap();
-    refuse([(call, vec![SeccompRule::new(vec![above]).unwrap()])].into(), errno);
+    let above =
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, number).unwrap();
+    refuse(
+        [(call, vec![SeccompRule::new(vec![above]).unwrap()])].into(),
+        errno,
+    );
 }
 
 fn refuse(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) {
@@ -516,7 +731,8 @@ fn orphans() {
         let limit = if way == "time" { 300 } else { 60_000 };
         let command = "trap '' TERM; sh -c 'trap \"\" TERM; sleep 60 & sleep 60' & sleep 60 & echo begun; wait";
         let call = json!({ "command": command, "timeout": limit });
-        let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
+        let model =
+            Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
         let mut client = Client::new(project.clone());
@@ -537,7 +753,9 @@ fn orphans() {
         client.editor.finish();
         // A killed agent can end nothing itself: the system ends the command it started, which takes a moment. That
         // command's own children live on, as SECURITY.md states.
-        let left = project.left_after(RESPONSE_TIMEOUT, |command| way != "KILL" || command.contains("--noprofile"));
+        let left = project.left_after(RESPONSE_TIMEOUT, |command| {
+            way != "KILL" || command.contains("--noprofile")
+        });
         project.end_leftovers();
         assert!(left.is_empty(), "{way}: {left:?}");
     });

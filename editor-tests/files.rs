@@ -17,13 +17,28 @@ use crate::project::Project;
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
     ("project is trusted and trust is revoked", trusted),
-    ("agent's processes cannot answer for the user", agents_do_not_answer),
-    ("agent's processes without a mark cannot answer for the user", agents_below_us_do_not_answer),
+    (
+        "agent's processes cannot answer for the user",
+        agents_do_not_answer,
+    ),
+    (
+        "agent's processes without a mark cannot answer for the user",
+        agents_below_us_do_not_answer,
+    ),
     ("run without a terminal trusts nothing", untrusted_run),
-    ("instruction page is fetched before the first turn", page_fetched),
+    (
+        "instruction page is fetched before the first turn",
+        page_fetched,
+    ),
     ("missing instruction page is reported", page_missing),
-    ("organisation's defaults are fetched in parallel", defaults_fetched),
-    ("unavailable organisation's defaults are reported", defaults_missing),
+    (
+        "organisation's defaults are fetched in parallel",
+        defaults_fetched,
+    ),
+    (
+        "unavailable organisation's defaults are reported",
+        defaults_missing,
+    ),
 ];
 
 const ROOT: &str = "the project";
@@ -31,7 +46,10 @@ const ROOT: &str = "the project";
 /// Returns a project that loosens a rule of the user's.
 fn loose() -> Project {
     let project = Project::new();
-    project.write("~/.config/adjutant/adjutant.json", r#"{"permission":{"bash":"ask"}}"#);
+    project.write(
+        "~/.config/adjutant/adjutant.json",
+        r#"{"permission":{"bash":"ask"}}"#,
+    );
     project.write("opencode.json", r#"{"permission":{"bash":"allow"}}"#);
     project
 }
@@ -51,34 +69,66 @@ fn trusted() {
     let output = adjutant(&project, &["trust"], "y\n");
     let shown_only = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{shown_only}");
-    assert!(shown_only.contains(wants) && !rules().contains("(opencode.json:1)"), "{shown_only}");
+    assert!(
+        shown_only.contains(wants) && !rules().contains("(opencode.json:1)"),
+        "{shown_only}"
+    );
     let no = shown(&project, &["trust", "--no"]);
-    assert!(no.contains("Not trusted") && !rules().contains("(opencode.json:1)"), "{no}");
+    assert!(
+        no.contains("Not trusted") && !rules().contains("(opencode.json:1)"),
+        "{no}"
+    );
     assert!(shown(&project, &["trust"]).contains("Not trusted: these are off."));
     let first = shown(&project, &["trust", "--yes"]);
-    assert!(first.starts_with(&format!("The files of {ROOT} would do this:\n{wants}\n")), "{first}");
+    assert!(
+        first.starts_with(&format!("The files of {ROOT} would do this:\n{wants}\n")),
+        "{first}"
+    );
     assert!(first.contains("Trusted."), "{first}");
     assert!(rules().contains("opencode.json:1"), "{}", rules());
-    assert_eq!(shown(&project, &["trust"]), format!("{ROOT} is trusted:\n{wants}\n"));
+    assert_eq!(
+        shown(&project, &["trust"]),
+        format!("{ROOT} is trusted:\n{wants}\n")
+    );
     let list = shown(&project, &["trust", "--list"]);
-    assert!(list.starts_with(&format!("{ROOT}: trusted (")) && list.contains(wants), "{list}");
-    assert_eq!(shown(&project, &["trust", "--revoke"]), format!("Forgotten: {ROOT}\n"));
-    assert_eq!(shown(&project, &["trust", "--revoke"]), format!("No decision about {ROOT} was stored.\n"));
+    assert!(
+        list.starts_with(&format!("{ROOT}: trusted (")) && list.contains(wants),
+        "{list}"
+    );
+    assert_eq!(
+        shown(&project, &["trust", "--revoke"]),
+        format!("Forgotten: {ROOT}\n")
+    );
+    assert_eq!(
+        shown(&project, &["trust", "--revoke"]),
+        format!("No decision about {ROOT} was stored.\n")
+    );
     assert!(!rules().contains("opencode.json:1"), "{}", rules());
     project.write("opencode.json", "{}");
-    assert_eq!(shown(&project, &["trust"]), format!("Nothing in {ROOT} needs trust.\n"));
+    assert_eq!(
+        shown(&project, &["trust"]),
+        format!("Nothing in {ROOT} needs trust.\n")
+    );
 }
 
 /// Checks that a process started by an agent cannot answer for the user, whatever its environment.
 fn agents_do_not_answer() {
     let project = loose();
     let binary = env!("CARGO_BIN_EXE_adjutant");
-    for words in
-        ["trust --yes", "trust", "permissions revoke bash", "sessions import x", "auth logout x", "agents create x"]
-    {
+    for words in [
+        "trust --yes",
+        "trust",
+        "permissions revoke bash",
+        "sessions import x",
+        "auth logout x",
+        "agents create x",
+    ] {
         let line = format!("ADJUTANT_CHILD=1:x {binary} {words} 2>&1 || true");
         let said = project.shell(&line);
-        assert!(said.contains("this is for the user to say"), "{words}: {said}");
+        assert!(
+            said.contains("this is for the user to say"),
+            "{words}: {said}"
+        );
     }
     let said = project.shell(&format!("ADJUTANT_CHILD=1:x {binary} trust --list"));
     assert_eq!(said, "No decisions.\n");
@@ -92,13 +142,17 @@ fn agents_below_us_do_not_answer() {
         format!("env -u ADJUTANT_CHILD {binary} trust --yes 2>&1"),
         format!("cp {binary} x; env -u ADJUTANT_CHILD ./x trust --yes 2>&1"),
         format!("cp {binary} x; env -u ADJUTANT_CHILD ./x permissions revoke bash 2>&1"),
-        format!("printf '#!/bin/sh\nexec env -u ADJUTANT_CHILD {binary} trust --yes' > z; sh ./z 2>&1"),
+        format!(
+            "printf '#!/bin/sh\nexec env -u ADJUTANT_CHILD {binary} trust --yes' > z; sh ./z 2>&1"
+        ),
     ];
     if sandboxed() {
         // Started only after its parent has ended.
         let orphan = |name: &str| {
             let work = format!("cat go >/dev/null; ./{name} trust --yes >said 2>&1");
-            format!("mkfifo go said; (env -u ADJUTANT_CHILD setsid sh -c '{work}' &); echo >go; cat said")
+            format!(
+                "mkfifo go said; (env -u ADJUTANT_CHILD setsid sh -c '{work}' &); echo >go; cat said"
+            )
         };
         commands.push(format!("ln -s {binary} y; {}", orphan("y")));
         commands.push(format!("cp {binary} x; {}", orphan("x")));
@@ -111,13 +165,29 @@ fn agents_below_us_do_not_answer() {
         let model = Model::start(model::script(&script).unwrap());
         let project = Project::new();
         // An orphan is known by its sandbox alone.
-        let sandbox = if command.contains("setsid") { json!({ "mode": "auto" }) } else { json!("off") };
-        project.provider(&model.base(), &json!({ "sandbox": sandbox, "permission": { "bash": "ask" } }));
+        let sandbox = if command.contains("setsid") {
+            json!({ "mode": "auto" })
+        } else {
+            json!("off")
+        };
+        project.provider(
+            &model.base(),
+            &json!({ "sandbox": sandbox, "permission": { "bash": "ask" } }),
+        );
         project.write("opencode.json", r#"{"permission":{"bash":"allow"}}"#);
         let output = adjutant(&project, &["run", "--allow", "Trust it."], "");
-        assert_eq!(output.status.code(), Some(0), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{command}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         assert_eq!(model.problems(), Vec::<String>::new(), "{command}");
-        assert_eq!(stdout_of(&project, &["trust", "--list"]), "No decisions.\n", "{command}");
+        assert_eq!(
+            stdout_of(&project, &["trust", "--list"]),
+            "No decisions.\n",
+            "{command}"
+        );
     }
 }
 
@@ -125,7 +195,10 @@ fn agents_below_us_do_not_answer() {
 fn sandboxed() -> bool {
     let doctor = adjutant(&loose(), &["doctor", "--json"], "");
     let told: Value = serde_json::from_slice(&doctor.stdout).unwrap();
-    matches!(told["sandbox"]["workspaceWrite"]["mechanism"].as_str(), Some("bwrap" | "landlock"))
+    matches!(
+        told["sandbox"]["workspaceWrite"]["mechanism"].as_str(),
+        Some("bwrap" | "landlock")
+    )
 }
 
 fn untrusted_run() {
@@ -136,28 +209,50 @@ fn untrusted_run() {
         let output = adjutant(&project, &words, "");
         assert_eq!(output.status.code(), Some(0), "{words:?}");
         let aside = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(aside.contains("This project is not trusted"), "{words:?}: {aside}");
+        assert!(
+            aside.contains("This project is not trusted"),
+            "{words:?}: {aside}"
+        );
     }
     assert_eq!(stdout_of(&project, &["trust", "--list"]), "No decisions.\n");
     let output = adjutant(&project, &["run", "--format", "json", "hello"], "");
-    let lines: Vec<Value> =
-        String::from_utf8(output.stdout).unwrap().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    assert!(lines.iter().any(|line| line["method"] == json!("session/request_permission")));
+    let lines: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["method"] == json!("session/request_permission"))
+    );
 }
 
 /// Returns the text of a turn's updates.
 fn update_text(updates: &[Value]) -> String {
-    updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect()
+    updates
+        .iter()
+        .filter_map(|update| update["content"]["text"].as_str())
+        .collect()
 }
 
 fn page_fetched() {
     let status = Arc::new(AtomicU16::new(200));
     let own = status.clone();
-    let server = Server::start(move |_| (own.load(Ordering::Relaxed), String::new(), "Speak of the weather.".into()));
+    let server = Server::start(move |_| {
+        (
+            own.load(Ordering::Relaxed),
+            String::new(),
+            "Speak of the weather.".into(),
+        )
+    });
     let script = "sees: Speak of the weather.\ntext: It rains.\n---\nsees: Speak of the weather.\ntext: It snows.\n";
     let model = Model::start(model::script(script).unwrap());
     let project = Project::new();
-    project.provider(&model.base(), &json!({ "instructions": [format!("{}/rules.md", server.base())] }));
+    project.provider(
+        &model.base(),
+        &json!({ "instructions": [format!("{}/rules.md", server.base())] }),
+    );
     let mut client = Client::new(project);
     let session = client.open();
     client.prompt(2, &session, "Hello.");
@@ -177,25 +272,34 @@ fn page_missing() {
     let server = Server::start(|_| (404, String::new(), "no".into()));
     let project = Project::new();
     let address = format!("{}/rules.md", server.base());
-    project.write("~/.config/adjutant/adjutant.json", &json!({ "instructions": [address] }).to_string());
+    project.write(
+        "~/.config/adjutant/adjutant.json",
+        &json!({ "instructions": [address] }).to_string(),
+    );
     let mut client = Client::new(project);
     let session = client.open();
     client.prompt(2, &session, "hello");
     let words = update_text(&client.answer(2).1);
     assert!(
-        words.contains(&format!("The instructions at {address} could not be fetched, so they are missing")),
+        words.contains(&format!(
+            "The instructions at {address} could not be fetched, so they are missing"
+        )),
         "{words}"
     );
     client.prompt(3, &session, "hello");
     let words = update_text(&client.answer(3).1);
-    assert!(!words.contains("could not be fetched"), "told once: {words}");
+    assert!(
+        !words.contains("could not be fetched"),
+        "told once: {words}"
+    );
     client.leave();
 }
 
 /// Returns a project of a user who is logged in to an organisation.
 fn member(server: &Server) -> Project {
     let project = Project::new();
-    let login = json!({ server.base(): { "type": "wellknown", "key": "ORG_TOKEN", "token": "t0ken" } });
+    let login =
+        json!({ server.base(): { "type": "wellknown", "key": "ORG_TOKEN", "token": "t0ken" } });
     project.write("~/.local/share/adjutant/auth.json", &login.to_string());
     project
 }
@@ -206,7 +310,9 @@ fn defaults_fetched() {
         let body = match received.path() {
             "/.well-known/opencode" => json!({ "config": { "username": "nobody" },
                 "remote_config": { "url": format!("{base}/more"), "headers": { "x-token": "{env:ORG_TOKEN}{env:HOME}" } } }),
-            _ => json!({ "agent": { "auditor": { "mode": "primary", "description": "Audits for {env:ORG_TOKEN}." } } }),
+            _ => {
+                json!({ "agent": { "auditor": { "mode": "primary", "description": "Audits for {env:ORG_TOKEN}." } } })
+            }
         };
         (200, String::new(), body.to_string())
     });
@@ -217,14 +323,29 @@ fn defaults_fetched() {
     let found = (2..).find(|id| {
         client.prompt(*id, &session, "hello");
         let updates = client.answer(*id).1;
-        let options: Vec<_> = updates.iter().filter(|u| u["sessionUpdate"] == "config_option_update").collect();
-        options.iter().any(|update| update.to_string().contains("Audits for t0ken."))
+        let options: Vec<_> = updates
+            .iter()
+            .filter(|u| u["sessionUpdate"] == "config_option_update")
+            .collect();
+        options
+            .iter()
+            .any(|update| update.to_string().contains("Audits for t0ken."))
             || begun.elapsed() > RESPONSE_TIMEOUT
     });
-    assert!(begun.elapsed() <= RESPONSE_TIMEOUT, "not there after {found:?} turns");
-    let asked: Vec<_> = server.received().iter().map(|received| received.path().to_owned()).collect();
+    assert!(
+        begun.elapsed() <= RESPONSE_TIMEOUT,
+        "not there after {found:?} turns"
+    );
+    let asked: Vec<_> = server
+        .received()
+        .iter()
+        .map(|received| received.path().to_owned())
+        .collect();
     assert_eq!(asked, ["/.well-known/opencode", "/more"]);
-    assert_eq!(server.received()[1].header("x-token"), Some("t0ken{env:HOME}"));
+    assert_eq!(
+        server.received()[1].header("x-token"),
+        Some("t0ken{env:HOME}")
+    );
     let project = client.leave();
     assert!(stdout_of(&project, &["agents"]).contains("auditor"));
 }
@@ -240,6 +361,9 @@ fn defaults_missing() {
         words.contains("could not be fetched, so what they deny is not known: the server answered with a web page")
             || begun.elapsed() > RESPONSE_TIMEOUT
     });
-    assert!(begun.elapsed() <= RESPONSE_TIMEOUT, "not told after {found:?} turns");
+    assert!(
+        begun.elapsed() <= RESPONSE_TIMEOUT,
+        "not told after {found:?} turns"
+    );
     client.leave();
 }

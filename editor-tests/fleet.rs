@@ -48,7 +48,11 @@ pub(crate) fn host(url: &str, model: &Model, more: &Value) -> Project {
 
 fn adjutant(project: &Project, words: &[&str]) -> Output {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
-    command.args(words).current_dir(project.cwd()).output().unwrap()
+    command
+        .args(words)
+        .current_dir(project.cwd())
+        .output()
+        .unwrap()
 }
 
 fn stdout_text(output: &Output) -> String {
@@ -64,11 +68,22 @@ struct Worker {
 impl Worker {
     fn start(project: &Project) -> Self {
         let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
-        command.args(["serve", "--work", "--listen", "127.0.0.1:0"]).current_dir("/");
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["serve", "--work", "--listen", "127.0.0.1:0"])
+            .current_dir("/");
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (sender, lines) = mpsc::channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        thread::spawn(move || {
+            stderr
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
         let worker = Self { child, lines };
         worker.until("answers prompts from the store");
         worker
@@ -98,7 +113,10 @@ impl Drop for Worker {
 pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
     let start = Instant::now();
     while !happened() {
-        assert!(start.elapsed() < RESPONSE_TIMEOUT, "it never happens that {what}");
+        assert!(
+            start.elapsed() < RESPONSE_TIMEOUT,
+            "it never happens that {what}"
+        );
         thread::sleep(Duration::from_millis(20)); // looked again
     }
 }
@@ -106,7 +124,9 @@ pub(crate) fn until(what: &str, happened: impl Fn() -> bool) {
 /// Moves a session to another host: file contents, whole results and grants are there, and the project may have
 /// another path.
 fn everything() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(5);
     let script = r#"
 call read {"filePath":"a.txt"}
@@ -136,7 +156,11 @@ text: Done again.
         }
     };
     let options = question["params"]["options"].as_array().unwrap();
-    let always = options.iter().find(|option| option["kind"] == "allow_always").unwrap()["optionId"].clone();
+    let always = options
+        .iter()
+        .find(|option| option["kind"] == "allow_always")
+        .unwrap()["optionId"]
+        .clone();
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": always } });
     client.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }));
     client.answer(2);
@@ -149,8 +173,15 @@ text: Done again.
     let cwd = other.cwd();
     client.request(1, "session/list", &json!({ "cwd": cwd }));
     let listed = client.answer(1).0;
-    assert_eq!(listed["result"]["sessions"][0]["sessionId"], session, "{listed}");
-    client.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    assert_eq!(
+        listed["result"]["sessions"][0]["sessionId"], session,
+        "{listed}"
+    );
+    client.request(
+        2,
+        "session/load",
+        &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+    );
     let (loaded, _) = client.answer(2);
     assert!(loaded.get("result").is_some(), "{loaded}");
     let kept: Vec<PathBuf> = std::fs::read_dir(other.path("~/.local/share/adjutant/tool-output"))
@@ -158,7 +189,11 @@ text: Done again.
         .map(|entry| entry.unwrap().path())
         .collect();
     let whole: String = (1..=3000).map(|n| format!("{n}\n")).collect();
-    assert!(kept.iter().any(|path| std::fs::read_to_string(path).unwrap() == whole), "{kept:?}");
+    assert!(
+        kept.iter()
+            .any(|path| std::fs::read_to_string(path).unwrap() == whole),
+        "{kept:?}"
+    );
     // Not asked: it was allowed for good, on the other host.
     client.prompt(3, &session, "Count a little.");
     assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
@@ -166,63 +201,128 @@ text: Done again.
         client.prompt(id, &session, "/undo");
         client.answer(id);
     }
-    assert_eq!(std::fs::read_to_string(other.path("a.txt")).unwrap(), "one\n");
+    assert_eq!(
+        std::fs::read_to_string(other.path("a.txt")).unwrap(),
+        "one\n"
+    );
     client.prompt(6, &session, "/redo");
     client.answer(6);
-    assert_eq!(std::fs::read_to_string(other.path("a.txt")).unwrap(), "two\n");
+    assert_eq!(
+        std::fs::read_to_string(other.path("a.txt")).unwrap(),
+        "two\n"
+    );
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// Grants and revokes trust on different hosts.
 fn trust() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(5);
     let model = Model::start(Vec::new());
-    let hosts = [host(&url, &model, &Value::Null), host(&url, &model, &Value::Null)];
+    let hosts = [
+        host(&url, &model, &Value::Null),
+        host(&url, &model, &Value::Null),
+    ];
     for host in &hosts {
-        host.write("opencode.json", r#"{"mcp":{"tool":{"type":"local","command":["true"]}}}"#);
+        host.write(
+            "opencode.json",
+            r#"{"mcp":{"tool":{"type":"local","command":["true"]}}}"#,
+        );
     }
     let [one, other] = &hosts;
-    let state = |host: &Project| stdout_text(&adjutant(host, &["trust"])).lines().last().unwrap().to_owned();
-    assert!(state(other).starts_with("Not decided yet"), "{}", state(other));
+    let state = |host: &Project| {
+        stdout_text(&adjutant(host, &["trust"]))
+            .lines()
+            .last()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        state(other).starts_with("Not decided yet"),
+        "{}",
+        state(other)
+    );
     assert!(adjutant(one, &["trust", "--yes"]).status.success());
     assert!(stdout_text(&adjutant(other, &["trust"])).contains("is trusted"));
     assert!(adjutant(other, &["trust", "--revoke"]).status.success());
     assert!(state(one).starts_with("Not decided yet"), "{}", state(one));
     // Trust is bound to the contents of the files, whatever the path.
     assert!(adjutant(one, &["trust", "--yes"]).status.success());
-    other.write("opencode.json", r#"{"mcp":{"tool":{"type":"local","command":["false"]}}}"#);
-    assert!(state(other).starts_with("Not decided yet"), "{}", state(other));
+    other.write(
+        "opencode.json",
+        r#"{"mcp":{"tool":{"type":"local","command":["false"]}}}"#,
+    );
+    assert!(
+        state(other).starts_with("Not decided yet"),
+        "{}",
+        state(other)
+    );
 }
 
 fn waits() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(5);
     let model = Model::start(model::script("text: Forty-two.").unwrap());
     let mut project = host(&url, &model, &Value::Null);
     project.set("ADJUTANT_STORE", None);
-    let put = adjutant(&project, &["run", "--store", &url, "--detach", "What is it?"]);
+    let put = adjutant(
+        &project,
+        &["run", "--store", &url, "--detach", "What is it?"],
+    );
     let session = stdout_text(&put);
-    assert!(put.status.success() && session.starts_with("ses_"), "{put:?}");
+    assert!(
+        put.status.success() && session.starts_with("ses_"),
+        "{put:?}"
+    );
     project.set("ADJUTANT_STORE", Some(&url));
     let shown = stdout_text(&adjutant(&project, &["sessions", "--all", "--running"]));
-    assert!(shown.starts_with(&format!("{session}  waiting  -")), "{shown}");
-    let twice = adjutant(&project, &["run", "--session", &session, "--detach", "And again?"]);
-    assert!(String::from_utf8_lossy(&twice.stderr).contains("has a prompt that waits"), "{twice:?}");
+    assert!(
+        shown.starts_with(&format!("{session}  waiting  -")),
+        "{shown}"
+    );
+    let twice = adjutant(
+        &project,
+        &["run", "--session", &session, "--detach", "And again?"],
+    );
+    assert!(
+        String::from_utf8_lossy(&twice.stderr).contains("has a prompt that waits"),
+        "{twice:?}"
+    );
     project.set("ADJUTANT_LOG", Some("info"));
     project.set("ADJUTANT_LOG_FORMAT", Some("json"));
     let worker = Worker::start(&project);
     let waited = adjutant(&project, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "Forty-two.".to_owned()), "{waited:?}");
-    until("nothing runs", || stdout_text(&adjutant(&project, &["sessions", "--all", "--running"])) == "Nothing runs.");
-    assert!(stdout_text(&adjutant(&project, &["sessions", "show", &session])).contains("Forty-two."));
+    assert_eq!(
+        (waited.status.code(), stdout_text(&waited)),
+        (Some(0), "Forty-two.".to_owned()),
+        "{waited:?}"
+    );
+    until("nothing runs", || {
+        stdout_text(&adjutant(&project, &["sessions", "--all", "--running"])) == "Nothing runs."
+    });
+    assert!(
+        stdout_text(&adjutant(&project, &["sessions", "show", &session])).contains("Forty-two.")
+    );
     worker.signal(Signal::TERM);
     until("it is logged", || {
         let days = std::fs::read_dir(project.path("~/.local/state/adjutant/log")).unwrap();
-        let log: String = days.map(|day| std::fs::read_to_string(day.unwrap().path()).unwrap()).collect();
-        let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        lines.iter().any(|line| line["message"].as_str().is_some_and(|words| words.contains(&session)))
+        let log: String = days
+            .map(|day| std::fs::read_to_string(day.unwrap().path()).unwrap())
+            .collect();
+        let lines: Vec<Value> = log
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        lines.iter().any(|line| {
+            line["message"]
+                .as_str()
+                .is_some_and(|words| words.contains(&session))
+        })
     });
     assert_eq!(model.problems(), Vec::<String>::new());
 }
@@ -235,7 +335,9 @@ fn put(project: &Project, words: &str) -> String {
 
 /// Kills a host: a call that has ended is not repeated.
 fn lost() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(1);
     let script = "call bash {\"command\":\"echo once >>log\"}\n---\ntext: And now\nhang\n---\ntext: All done.\n";
     let model = Model::start(model::script(script).unwrap());
@@ -248,19 +350,38 @@ fn lost() {
     let _other = Worker::start(&project);
     let start = Instant::now();
     let waited = adjutant(&project, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "All done.".to_owned()), "{waited:?}");
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
-    assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");
+    assert_eq!(
+        (waited.status.code(), stdout_text(&waited)),
+        (Some(0), "All done.".to_owned()),
+        "{waited:?}"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(
+        std::fs::read_to_string(project.path("log")).unwrap(),
+        "once\n"
+    );
     let last = model.requests().pop().unwrap().to_string();
-    assert!(last.contains("was lost, or gave it up") && last.contains("echo once"), "{last}");
+    assert!(
+        last.contains("was lost, or gave it up") && last.contains("echo once"),
+        "{last}"
+    );
 }
 
 /// At any moment: a prompt is answered all the same, no call that ended is made once more, and none is left out that
 /// was not interrupted. `ADJUTANT_LEASES=n` kills n hosts.
 fn killed_hosts() {
     const CALLS: usize = 4;
-    let Some(database) = Database::get() else { return };
-    let kills = std::env::var("ADJUTANT_LEASES").ok().and_then(|n| n.parse().ok()).unwrap_or(8);
+    let Some(database) = Database::get() else {
+        return;
+    };
+    let kills = std::env::var("ADJUTANT_LEASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(8);
     let begun = AtomicUsize::new(0);
     let interrupted = AtomicUsize::new(0);
     let longest = AtomicU64::new(0);
@@ -271,11 +392,22 @@ fn killed_hosts() {
             let received = told.clone();
             let model = Model::answering_with(move |request| {
                 let messages = request["messages"].as_array().unwrap();
-                let lost = |message: &Value| message["content"].to_string().contains("you are on another one now");
+                let lost = |message: &Value| {
+                    message["content"]
+                        .to_string()
+                        .contains("you are on another one now")
+                };
                 received.fetch_or(messages.iter().any(lost), Ordering::Relaxed);
-                let results = messages.iter().filter(|message| message["role"] == "tool").count();
+                let results = messages
+                    .iter()
+                    .filter(|message| message["role"] == "tool")
+                    .count();
                 let call = json!({ "command": format!("sleep 0.05; echo {results} >>log") });
-                let next = if results < CALLS { format!("call bash {call}") } else { "text: All done.".into() };
+                let next = if results < CALLS {
+                    format!("call bash {call}")
+                } else {
+                    "text: All done.".into()
+                };
                 model::script(&next).unwrap()
             });
             let project = host(&database.fresh(1), &model, &Value::Null);
@@ -289,14 +421,27 @@ fn killed_hosts() {
             let waited = adjutant(&project, &["sessions", "wait", &session]);
             longest.fetch_max(killed.elapsed().as_millis() as u64, Ordering::Relaxed);
             let answer = (waited.status.code(), stdout_text(&waited));
-            assert_eq!(answer, (Some(0), "All done.".to_owned()), "{number}.{round}: {waited:?}");
+            assert_eq!(
+                answer,
+                (Some(0), "All done.".to_owned()),
+                "{number}.{round}: {waited:?}"
+            );
             let log = std::fs::read_to_string(project.path("log")).unwrap_or_default();
             let made: Vec<usize> = log.lines().map(|line| line.parse().unwrap()).collect();
-            assert!(made.is_sorted_by(|one, next| one < next), "{number}.{round}: made twice: {made:?}");
-            assert!(made.len() >= CALLS - 1, "{number}.{round}: left out: {made:?}");
+            assert!(
+                made.is_sorted_by(|one, next| one < next),
+                "{number}.{round}: made twice: {made:?}"
+            );
+            assert!(
+                made.len() >= CALLS - 1,
+                "{number}.{round}: left out: {made:?}"
+            );
             let last = adjutant(&project, &["sessions", "show", &session]);
             begun.fetch_add(usize::from(told.load(Ordering::Relaxed)), Ordering::Relaxed);
-            interrupted.fetch_add(usize::from(stdout_text(&last).contains("— failed")), Ordering::Relaxed);
+            interrupted.fetch_add(
+                usize::from(stdout_text(&last).contains("— failed")),
+                Ordering::Relaxed,
+            );
         }
     });
     let number = |counted: &AtomicUsize| counted.load(Ordering::Relaxed);
@@ -309,58 +454,107 @@ fn killed_hosts() {
 }
 
 fn cancelled() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(5);
-    let model = Model::start(model::script("text: Wait\nhang\n---\nbegins anew\ntext: Wait\nhang\n").unwrap());
+    let model = Model::start(
+        model::script("text: Wait\nhang\n---\nbegins anew\ntext: Wait\nhang\n").unwrap(),
+    );
     let project = host(&url, &model, &Value::Null);
     let other = host(&url, &model, &Value::Null);
     let never = put(&project, "Never.");
-    assert!(stdout_text(&adjutant(&other, &["sessions", "cancel", &never])).starts_with("cancelled"));
-    assert_eq!(adjutant(&other, &["sessions", "wait", &never]).status.code(), Some(130));
+    assert!(
+        stdout_text(&adjutant(&other, &["sessions", "cancel", &never])).starts_with("cancelled")
+    );
+    assert_eq!(
+        adjutant(&other, &["sessions", "wait", &never])
+            .status
+            .code(),
+        Some(130)
+    );
     let session = put(&project, "Do it.");
     let _worker = Worker::start(&project);
     until("the turn runs", || !model.requests().is_empty());
-    assert!(stdout_text(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled"));
-    assert_eq!(adjutant(&other, &["sessions", "wait", &session]).status.code(), Some(130));
-    assert_eq!(adjutant(&other, &["sessions", "cancel", &session]).status.code(), Some(1));
+    assert!(
+        stdout_text(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled")
+    );
+    assert_eq!(
+        adjutant(&other, &["sessions", "wait", &session])
+            .status
+            .code(),
+        Some(130)
+    );
+    assert_eq!(
+        adjutant(&other, &["sessions", "cancel", &session])
+            .status
+            .code(),
+        Some(1)
+    );
     // An editor's turn on another host is.
     let mut client = Client::new(project);
     let session = client.open();
     client.prompt(2, &session, "Do it.");
     while client.receive()["params"]["update"]["content"]["text"] != "Wait" {}
-    assert!(stdout_text(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled"));
+    assert!(
+        stdout_text(&adjutant(&other, &["sessions", "cancel", &session])).starts_with("cancelled")
+    );
     assert_eq!(client.answer(2).0["result"]["stopReason"], "cancelled");
     client.leave();
 }
 
 /// Stops a host during a call: the call ends, and the other host continues with its result.
 fn handed_over() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(5);
     let command = "until [ -e go ]; do sleep 0.02; done; echo once >>log";
-    let call = format!("call bash {}\n---\ntext: All done.\n", json!({ "command": command }));
+    let call = format!(
+        "call bash {}\n---\ntext: All done.\n",
+        json!({ "command": command })
+    );
     let model = Model::start(model::script(&call).unwrap());
     let project = host(&url, &model, &json!({ "serve": { "drain": 0 } }));
     let session = put(&project, "Do it.");
     let mut worker = Worker::start(&project);
-    until("the call runs", || !project.left_after(Duration::ZERO, |line| line.contains("sleep 0.02")).is_empty());
+    until("the call runs", || {
+        !project
+            .left_after(Duration::ZERO, |line| line.contains("sleep 0.02"))
+            .is_empty()
+    });
     worker.signal(Signal::TERM);
     worker.until("end at their next step");
     project.write("go", "");
     assert!(worker.child.wait().unwrap().success());
-    assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");
+    assert_eq!(
+        std::fs::read_to_string(project.path("log")).unwrap(),
+        "once\n"
+    );
     assert_eq!(model.requests().len(), 1, "no further step was begun");
     let shown = stdout_text(&adjutant(&project, &["sessions", "--all", "--running"]));
-    assert!(shown.starts_with(&format!("{session}  waiting  -")), "{shown}");
+    assert!(
+        shown.starts_with(&format!("{session}  waiting  -")),
+        "{shown}"
+    );
     let _other = Worker::start(&project);
     let waited = adjutant(&project, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "All done.".to_owned()), "{waited:?}");
-    assert_eq!(std::fs::read_to_string(project.path("log")).unwrap(), "once\n");
+    assert_eq!(
+        (waited.status.code(), stdout_text(&waited)),
+        (Some(0), "All done.".to_owned()),
+        "{waited:?}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(project.path("log")).unwrap(),
+        "once\n"
+    );
 }
 
 /// A session follows its directory, which another host makes elsewhere.
 fn workspaces() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(5);
     let script = r#"
 call write {"filePath":"a.txt","content":"made\n"}
@@ -374,10 +568,16 @@ text: Done.
     let host = |name: &str| {
         let mut project = Project::new();
         project.set("ADJUTANT_STORE", Some(&url));
-        project.write("make", &format!("d=$HOME/{name}/$1; mkdir -p $d; echo making; echo $d"));
+        project.write(
+            "make",
+            &format!("d=$HOME/{name}/$1; mkdir -p $d; echo making; echo $d"),
+        );
         let make = project.path("make").display().to_string();
         let exec = ["env", "WRAPPED=wrapped-{session}", "IN={cwd}"];
-        project.provider(&model.base(), &json!({ "serve": { "workspace": ["/bin/sh", make], "exec": exec } }));
+        project.provider(
+            &model.base(),
+            &json!({ "serve": { "workspace": ["/bin/sh", make], "exec": exec } }),
+        );
         project
     };
     let one = host("one");
@@ -385,10 +585,22 @@ text: Done.
     let session = put(&one, "Do it.");
     let worker = Worker::start(&one);
     let waited = adjutant(&one, &["sessions", "wait", &session]);
-    assert_eq!((waited.status.code(), stdout_text(&waited)), (Some(0), "Done.".to_owned()), "{waited:?}");
+    assert_eq!(
+        (waited.status.code(), stdout_text(&waited)),
+        (Some(0), "Done.".to_owned()),
+        "{waited:?}"
+    );
     let made = one.path(&format!("~/one/{session}/a.txt"));
     assert_eq!(std::fs::read_to_string(&made).unwrap(), "made\n");
-    assert!(model.requests().last().unwrap().to_string().contains(&format!("/home/one/{session}")), "it is told where");
+    assert!(
+        model
+            .requests()
+            .last()
+            .unwrap()
+            .to_string()
+            .contains(&format!("/home/one/{session}")),
+        "it is told where"
+    );
     drop(worker);
     // As a clone of the same would be.
     let again = other.path(&format!("~/two/{session}/a.txt"));
@@ -398,31 +610,60 @@ text: Done.
     let _worker = Worker::start(&other);
     let waited = adjutant(&other, &["sessions", "wait", &session]);
     assert!(stdout_text(&waited).contains("a.txt"), "{waited:?}");
-    assert!(!again.exists() && made.exists(), "undone where the session is now");
+    assert!(
+        !again.exists() && made.exists(),
+        "undone where the session is now"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// Checks that the settings in the deployment files are valid.
 fn deployed() {
-    let yaml =
-        |text: &str| -> Vec<Value> { text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect() };
+    let yaml = |text: &str| -> Vec<Value> {
+        text.split("\n---\n")
+            .map(|one| serde_saphyr::from_str(one).unwrap())
+            .collect()
+    };
     let compose = yaml(include_str!("../crates/remote/src/deploy/compose.yaml"));
-    assert_eq!(compose[0]["services"]["two"]["command"], json!(["adjutant", "serve", "--work"]));
+    assert_eq!(
+        compose[0]["services"]["two"]["command"],
+        json!(["adjutant", "serve", "--work"])
+    );
     let kubernetes = yaml(include_str!("../crates/remote/src/deploy/kubernetes.yaml"));
-    let kinds: Vec<&str> = kubernetes.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = kubernetes
+        .iter()
+        .map(|one| one["kind"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["ConfigMap", "Deployment", "Service"]);
     let inside = kubernetes[0]["data"]["adjutant.jsonc"].as_str().unwrap();
-    for settings in [include_str!("../crates/remote/src/deploy/adjutant.jsonc"), inside] {
+    for settings in [
+        include_str!("../crates/remote/src/deploy/adjutant.jsonc"),
+        inside,
+    ] {
         let mut project = Project::new();
         project.set("PGPASSWORD", Some("secret"));
         project.write("~/.config/adjutant/adjutant.jsonc", settings);
         let checked = adjutant(&project, &["config", "check", "--json"]);
         let said = stdout_text(&checked);
-        assert!(!said.contains("unknown") && !said.contains("wrong-type"), "{said}");
+        assert!(
+            !said.contains("unknown") && !said.contains("wrong-type"),
+            "{said}"
+        );
         let shown = adjutant(&project, &["config"]);
-        assert!(String::from_utf8_lossy(&shown.stdout).contains("4200"), "{shown:?}");
+        assert!(
+            String::from_utf8_lossy(&shown.stdout).contains("4200"),
+            "{shown:?}"
+        );
     }
-    let drain = |text: &str| text.split("\"drain\": ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    let drain = |text: &str| {
+        text.split("\"drain\": ")
+            .nth(1)
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .to_owned()
+    };
     assert_eq!(drain(inside), "45");
     let pod = &kubernetes[1]["spec"]["template"]["spec"];
     assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > 45 + 10);
@@ -441,9 +682,16 @@ fn serve_over_tls(database: &Database, certificate: &Path, key: &Path) {
         let group = std::os::unix::fs::MetadataExt::gid(&owner);
         std::os::unix::fs::chown(&to, Some(user), Some(group)).unwrap();
     }
-    let mut settings = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
+    let mut settings = std::fs::OpenOptions::new()
+        .append(true)
+        .open(data.join("postgresql.conf"))
+        .unwrap();
     writeln!(settings, "ssl = on").unwrap();
-    std::fs::write(data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust\n").unwrap();
+    std::fs::write(
+        data.join("pg_hba.conf"),
+        "hostssl all all 127.0.0.1/32 trust\n",
+    )
+    .unwrap();
     database.control(&["restart", "-m", "fast"]);
 }
 
@@ -454,7 +702,9 @@ fn signal(database: &Database, signal: Signal) {
     let server: i32 = text.lines().next().unwrap().parse().unwrap();
     let parent = |pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<i32>().ok())
+        stat.rsplit(") ")
+            .next()
+            .and_then(|rest| rest.split(' ').nth(1)?.parse::<i32>().ok())
     };
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -465,10 +715,16 @@ fn signal(database: &Database, signal: Signal) {
 
 /// The certificate has to be of the authority that is named, and for the name.
 fn database_over_tls() {
-    let Ok(database) = Database::start() else { return };
+    let Ok(database) = Database::start() else {
+        return;
+    };
     let mut project = Project::new();
     authority(&project);
-    serve_over_tls(&database, &project.path("~/certificate.pem"), &project.path("~/key.pem"));
+    serve_over_tls(
+        &database,
+        &project.path("~/certificate.pem"),
+        &project.path("~/key.pem"),
+    );
     let stranger = Project::new();
     authority(&stranger);
     let url = |host: &str, from: &Project| {
@@ -482,17 +738,28 @@ fn database_over_tls() {
     };
     let known = url("localhost", &project);
     let told = doctor(&mut project, &known);
-    assert!(told.contains("PostgreSQL at") && told.contains(", TLS, ") && told.contains("server 1"), "{told}");
+    assert!(
+        told.contains("PostgreSQL at") && told.contains(", TLS, ") && told.contains("server 1"),
+        "{told}"
+    );
     let told = doctor(&mut project, &url("localhost", &stranger));
-    assert!(told.contains("UnknownIssuer") || told.contains("certificate"), "{told}");
+    assert!(
+        told.contains("UnknownIssuer") || told.contains("certificate"),
+        "{told}"
+    );
     let plain = database.fresh(5);
     let told = doctor(&mut project, &plain);
-    assert!(told.contains("pg_hba.conf"), "it takes none without TLS: {told}");
+    assert!(
+        told.contains("pg_hba.conf"),
+        "it takes none without TLS: {told}"
+    );
 }
 
 /// Stops the database: every waiting client gets an error in bounded time.
 fn standing_still() {
-    let Ok(database) = Database::start() else { return };
+    let Ok(database) = Database::start() else {
+        return;
+    };
     let mut project = Project::new();
     project.set("ADJUTANT_STORE", Some(&database.fresh(5)));
     assert!(adjutant(&project, &["sessions", "--all"]).status.success());
@@ -501,7 +768,16 @@ fn standing_still() {
     let listed = adjutant(&project, &["sessions", "--all"]);
     signal(&database, Signal::CONT);
     let told = String::from_utf8_lossy(&listed.stderr).into_owned();
-    assert!(!listed.status.success() && told.contains("the database is away (no connection for 10 s)"), "{listed:?}");
-    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
-    until("it is back", || adjutant(&project, &["sessions", "--all"]).status.success());
+    assert!(
+        !listed.status.success() && told.contains("the database is away (no connection for 10 s)"),
+        "{listed:?}"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(25),
+        "{:?}",
+        start.elapsed()
+    );
+    until("it is back", || {
+        adjutant(&project, &["sessions", "--all"]).status.success()
+    });
 }

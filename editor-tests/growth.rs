@@ -12,7 +12,10 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 2] = [
-    ("session's start reads in proportion to its settings", opening),
+    (
+        "session's start reads in proportion to its settings",
+        opening,
+    ),
     ("session's load reads in proportion to its history", loading),
 ];
 
@@ -43,20 +46,33 @@ impl Counted {
     fn of(pid: i32) -> Self {
         let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap();
         let number = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(key))
+                .unwrap();
             line.trim_start_matches(':').trim().parse::<u64>().unwrap()
         };
-        Self { calls: number("syscr") + number("syscw"), bytes: number("rchar") + number("wchar") }
+        Self {
+            calls: number("syscr") + number("syscw"),
+            bytes: number("rchar") + number("wchar"),
+        }
     }
 
     /// Returns the counts of the run with the least parallel work.
     fn least(run: impl Fn() -> Self) -> Self {
         let runs = (0..RUNS).map(|_| run());
-        runs.reduce(|one, other| Self { calls: one.calls.min(other.calls), bytes: one.bytes.min(other.bytes) }).unwrap()
+        runs.reduce(|one, other| Self {
+            calls: one.calls.min(other.calls),
+            bytes: one.bytes.min(other.bytes),
+        })
+        .unwrap()
     }
 
     fn since(self, before: Self) -> Self {
-        Self { calls: self.calls - before.calls, bytes: self.bytes - before.bytes }
+        Self {
+            calls: self.calls - before.calls,
+            bytes: self.bytes - before.bytes,
+        }
     }
 }
 
@@ -64,14 +80,22 @@ impl Counted {
 /// calls.
 fn check(name: &str, [none, few, many]: [Counted; 3], chance: u64) {
     let times = u64::try_from(TIMES).unwrap();
-    for (what, none, few, many) in
-        [("calls", none.calls, few.calls, many.calls), ("bytes", none.bytes, few.bytes, many.bytes)]
-    {
+    for (what, none, few, many) in [
+        ("calls", none.calls, few.calls, many.calls),
+        ("bytes", none.bytes, few.bytes, many.bytes),
+    ] {
         let few = few.saturating_sub(none);
         let many = many.saturating_sub(none);
-        let chance = if what == "bytes" { CHANCE * CHANCE_BYTES } else { chance };
+        let chance = if what == "bytes" {
+            CHANCE * CHANCE_BYTES
+        } else {
+            chance
+        };
         let most = few * times * (100 + MARGIN) / 100 + chance;
-        assert!(many <= most, "{name}: some take {few} {what} more than none, and {times} times as many take {many}");
+        assert!(
+            many <= most,
+            "{name}: some take {few} {what} more than none, and {times} times as many take {many}"
+        );
     }
 }
 
@@ -81,21 +105,31 @@ type Scene = fn(&Project, usize) -> Value;
 const SCENES: [(&str, Scene); 7] = [
     ("skills", |project, count| {
         for at in 0..count {
-            let text = format!("---\nname: skill-{at}\ndescription: The skill with number {at}.\n---\nDo it.\n");
-            project.write(&format!("~/.config/adjutant/skill/skill-{at}/SKILL.md"), &text);
+            let text = format!(
+                "---\nname: skill-{at}\ndescription: The skill with number {at}.\n---\nDo it.\n"
+            );
+            project.write(
+                &format!("~/.config/adjutant/skill/skill-{at}/SKILL.md"),
+                &text,
+            );
         }
         json!({})
     }),
     ("agents", |project, count| {
         for at in 0..count {
-            let text = format!("---\ndescription: Agent {at}.\npermission:\n  edit: deny\n---\nIt reviews.\n");
+            let text = format!(
+                "---\ndescription: Agent {at}.\npermission:\n  edit: deny\n---\nIt reviews.\n"
+            );
             project.write(&format!("~/.config/adjutant/agent/agent-{at}.md"), &text);
         }
         json!({})
     }),
     ("commands", |project, count| {
         for at in 0..count {
-            project.write(&format!("~/.config/adjutant/command/command-{at}.md"), &format!("Do number {at}.\n"));
+            project.write(
+                &format!("~/.config/adjutant/command/command-{at}.md"),
+                &format!("Do number {at}.\n"),
+            );
         }
         json!({})
     }),
@@ -105,16 +139,30 @@ const SCENES: [(&str, Scene); 7] = [
         json!({ "instructions": (0..count).map(name).collect::<Vec<_>>() })
     }),
     ("rules", |_, count| {
-        let rule = |at| (format!("tool{at} *"), json!(["allow", "ask", "deny"][at % 3]));
+        let rule = |at| {
+            (
+                format!("tool{at} *"),
+                json!(["allow", "ask", "deny"][at % 3]),
+            )
+        };
         json!({ "permission": { "bash": (0..count).map(rule).collect::<serde_json::Map<_, _>>() } })
     }),
     ("formatters", |_, count| {
-        let one =
-            |at| (format!("own-{at}"), json!({ "command": ["true", "$FILE"], "extensions": [format!(".k{at}")] }));
+        let one = |at| {
+            (
+                format!("own-{at}"),
+                json!({ "command": ["true", "$FILE"], "extensions": [format!(".k{at}")] }),
+            )
+        };
         json!({ "formatter": (0..count).map(one).collect::<serde_json::Map<_, _>>() })
     }),
     ("language servers", |_, count| {
-        let one = |at| (format!("own-{at}"), json!({ "command": ["true", "-"], "extensions": [format!(".k{at}")] }));
+        let one = |at| {
+            (
+                format!("own-{at}"),
+                json!({ "command": ["true", "-"], "extensions": [format!(".k{at}")] }),
+            )
+        };
         json!({ "lsp": (0..count).map(one).collect::<serde_json::Map<_, _>>() })
     }),
 ];
@@ -145,23 +193,43 @@ fn loading() {
     let counted = [2, 4 * FEW, 4 * FEW * TIMES].map(|more| {
         let messages = 100 + more;
         let project = Project::new();
-        history::long(&project.path("~/.local/share/adjutant"), &project.cwd(), &id, messages, 500);
+        history::long(
+            &project.path("~/.local/share/adjutant"),
+            &project.cwd(),
+            &id,
+            messages,
+            500,
+        );
         let mut client = Client::new(project);
         let before = Counted::of(client.editor.pid());
         let cwd = client.project.cwd();
-        client.request(1, "session/load", &json!({ "sessionId": id, "cwd": cwd, "mcpServers": [] }));
+        client.request(
+            1,
+            "session/load",
+            &json!({ "sessionId": id, "cwd": cwd, "mcpServers": [] }),
+        );
         let (answer, updates) = client.answer(1);
         assert!(answer.get("error").is_none(), "{answer}");
-        let said = updates.iter().filter(|update| update["sessionUpdate"] == "agent_message_chunk");
-        let said: Vec<&str> = said.filter_map(|update| update["content"]["text"].as_str()).collect();
+        let said = updates
+            .iter()
+            .filter(|update| update["sessionUpdate"] == "agent_message_chunk");
+        let said: Vec<&str> = said
+            .filter_map(|update| update["content"]["text"].as_str())
+            .collect();
         let summary = messages - 99;
         let answers = (1..messages).step_by(2).filter(|at| *at != summary);
-        let expected: Vec<String> = answers.map(|at| format!("In message {at} there is nothing new.")).collect();
+        let expected: Vec<String> = answers
+            .map(|at| format!("In message {at} there is nothing new."))
+            .collect();
         assert!(said == expected, "each is told once and in order: {said:?}");
         let counted = Counted::of(client.editor.pid()).since(before);
         client.leave();
         counted
     });
     // As many updates are written at once as there are: on a busy machine each in a call of its own.
-    check("messages", counted, CHANCE + u64::try_from(4 * FEW * TIMES).unwrap());
+    check(
+        "messages",
+        counted,
+        CHANCE + u64::try_from(4 * FEW * TIMES).unwrap(),
+    );
 }

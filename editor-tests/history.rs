@@ -7,18 +7,24 @@ use base::id::{CallId, MessageId, PartId, SessionId};
 use serde_json::{Map, json};
 use store::{Record, Store};
 use transcript::{
-    Assistant, Call, CallState, Compaction, Completed, Content, Finish, Message, ModelRef, Part, Role, Text, ToolKind,
-    Usage, User,
+    Assistant, Call, CallState, Compaction, Completed, Content, Finish, Message, ModelRef, Part,
+    Role, Text, ToolKind, Usage, User,
 };
 
 /// Writes a session of so many messages: a prompt, and an answer with a call that has so many bytes of
 /// output. As with every conversation of that size, nearly all of it was summarised.
 pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usize) {
     let mut random = fastrand::Rng::with_seed(1);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let store = Store::start(data);
-        let record = Record { title: Some("A long one".into()), ..Record::new(id.clone(), cwd.into(), Timestamp(1)) };
+        let record = Record {
+            title: Some("A long one".into()),
+            ..Record::new(id.clone(), cwd.into(), Timestamp(1))
+        };
         store.create(&record).await.unwrap();
         store.record(&record).await;
         // A hundred messages before the end.
@@ -38,17 +44,42 @@ pub fn long(data: &Path, cwd: &Path, id: &SessionId, messages: usize, bytes: usi
 }
 
 fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::Rng) -> Message {
-    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let model = ModelRef {
+        provider: "p".into(),
+        model: "m".into(),
+        effort: None,
+    };
     let name = |number: usize| MessageId::new(format!("msg_{number:016x}aaaaaaaaaa"));
-    let part = |n: usize, content| Part { id: PartId::new(format!("prt_{number:016x}{n}aaaaaaaaa")), content };
-    let text = |text: String| Content::Text(Text { text: text.into(), ..Text::default() });
+    let part = |n: usize, content| Part {
+        id: PartId::new(format!("prt_{number:016x}{n}aaaaaaaaa")),
+        content,
+    };
+    let text = |text: String| {
+        Content::Text(Text {
+            text: text.into(),
+            ..Text::default()
+        })
+    };
     let (role, parts) = if number.is_multiple_of(2) {
         let content = if number == summary {
-            Content::Compaction(Compaction { auto: true, before: 9, after: 1, ..Compaction::default() })
+            Content::Compaction(Compaction {
+                auto: true,
+                before: 9,
+                after: 1,
+                ..Compaction::default()
+            })
         } else {
-            text(format!("Prompt {number}: look at it again, and say what is in it."))
+            text(format!(
+                "Prompt {number}: look at it again, and say what is in it."
+            ))
         };
-        (Role::User(User { agent: "build".into(), model }), vec![part(0, content)])
+        (
+            Role::User(User {
+                agent: "build".into(),
+                model,
+            }),
+            vec![part(0, content)],
+        )
     } else {
         let is_summary = number == summary + 1;
         let assistant = Assistant {
@@ -58,13 +89,21 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
             finish: Some(Finish::Stop),
             fault: None,
             summary: is_summary,
-            usage: Usage { input: 1_000, output: 200, ..Usage::default() },
+            usage: Usage {
+                input: 1_000,
+                output: 200,
+                ..Usage::default()
+            },
             cost: None,
             completed: Some(Timestamp(2)),
         };
         let mut output = String::with_capacity(bytes + 64);
         while output.len() < 2 * bytes && !is_summary {
-            output.push_str(&format!("{:06}| {:x} words of a file\n", output.len(), random.u64(..)));
+            output.push_str(&format!(
+                "{:06}| {:x} words of a file\n",
+                output.len(),
+                random.u64(..)
+            ));
         }
         let call = Call {
             call: CallId::new(format!("call_{number:016x}aaaaaaaaaa")),
@@ -74,12 +113,27 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
             kind: ToolKind::Read,
             title: "Read a.txt".into(),
             locations: Vec::new(),
-            state: CallState::Completed(Completed { output: output.into(), ..Completed::default() }),
+            state: CallState::Completed(Completed {
+                output: output.into(),
+                ..Completed::default()
+            }),
             provider: Map::new(),
         };
-        let said = part(1, text(format!("In message {number} there is nothing new.")));
-        let parts = if is_summary { vec![said] } else { vec![part(0, Content::Tool(call)), said] };
+        let said = part(
+            1,
+            text(format!("In message {number} there is nothing new.")),
+        );
+        let parts = if is_summary {
+            vec![said]
+        } else {
+            vec![part(0, Content::Tool(call)), said]
+        };
         (Role::Assistant(assistant), parts)
     };
-    Message { id: name(number), created: Timestamp(1), role, parts }
+    Message {
+        id: name(number),
+        created: Timestamp(1),
+        role,
+        parts,
+    }
 }

@@ -14,9 +14,18 @@ use crate::remote::{Cut, Served, bridge};
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 4] = [
-    ("turn of a lost host continues on another", editor_of_a_lost_host),
-    ("turn of a stopping host continues on another", editor_of_a_host_that_stops),
-    ("session without messages continues on another host", session_without_messages),
+    (
+        "turn of a lost host continues on another",
+        editor_of_a_lost_host,
+    ),
+    (
+        "turn of a stopping host continues on another",
+        editor_of_a_host_that_stops,
+    ),
+    (
+        "session without messages continues on another host",
+        session_without_messages,
+    ),
     ("session starts with a given id", begun_under_an_id),
 ];
 
@@ -24,8 +33,15 @@ pub const ALL: [(&str, fn()); 4] = [
 fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> String {
     let model = Model::answering_with(|request| {
         let messages = request["messages"].as_array().unwrap();
-        let results: Vec<&Value> = messages.iter().filter(|message| message["role"] == "tool").collect();
-        let told = messages.iter().any(|message| message["content"].to_string().contains("you are on another one now"));
+        let results: Vec<&Value> = messages
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .collect();
+        let told = messages.iter().any(|message| {
+            message["content"]
+                .to_string()
+                .contains("you are on another one now")
+        });
         let wait = json!({ "command": "echo begun >>log; while [ ! -e go ]; do sleep 0.05; done; echo done >>log" });
         let script = match (results.len(), told) {
             (0, false) => format!("text: First, \u{2026}\ncall bash {wait}"),
@@ -49,11 +65,21 @@ fn moved(url: Option<String>, leave: impl FnOnce(&mut Served, &Project)) -> Stri
     between.cut();
     let (answer, shown) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let of = |kind: &'static str| shown.iter().filter(move |update| update["sessionUpdate"] == kind);
-    let words: String = of("agent_message_chunk").filter_map(|update| update["content"]["text"].as_str()).collect();
+    let of = |kind: &'static str| {
+        shown
+            .iter()
+            .filter(move |update| update["sessionUpdate"] == kind)
+    };
+    let words: String = of("agent_message_chunk")
+        .filter_map(|update| update["content"]["text"].as_str())
+        .collect();
     assert_eq!(of("user_message_chunk").count(), 0, "{shown:?}");
     // The session is the editor's as before.
-    client.request(3, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
+    client.request(
+        3,
+        "session/set_mode",
+        &json!({ "sessionId": session, "modeId": "plan" }),
+    );
     assert!(client.answer(3).0.get("result").is_some());
     assert_eq!(model.problems(), Vec::<String>::new());
     let log = std::fs::read_to_string(project.path("log")).unwrap();
@@ -69,12 +95,17 @@ fn editor_of_a_lost_host() {
             first.child.kill().unwrap();
             first.child.wait().unwrap();
         });
-        assert_eq!(words, "First, \u{2026}(The turn was interrupted before it ended.)and last.");
+        assert_eq!(
+            words,
+            "First, \u{2026}(The turn was interrupted before it ended.)and last."
+        );
     }
 }
 
 fn editor_of_a_host_that_stops() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let words = moved(Some(database.fresh(1)), |first, project| {
         first.signal(Signal::TERM);
         first.wait_for_stderr("end at their next step");
@@ -102,7 +133,11 @@ fn session_without_messages() {
         client.request(2, "session/set_config_option", &option);
         assert!(client.answer(2).0.get("result").is_some());
         for (id, mode) in [(3, "theirs"), (4, "mine")] {
-            client.request(id, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
+            client.request(
+                id,
+                "session/set_mode",
+                &json!({ "sessionId": session, "modeId": mode }),
+            );
             assert!(client.answer(id).0.get("result").is_some());
         }
         let second = Served::start(&project, &[]);
@@ -120,7 +155,12 @@ fn session_without_messages() {
         let option = json!({ "sessionId": session, "configId": "steer", "value": "off" });
         client.request(6, "session/set_config_option", &option);
         let options = client.answer(6).0["result"]["configOptions"].take();
-        let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
+        let approvals = options
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|option| option["id"] == "approvals")
+            .unwrap();
         assert_eq!(approvals["currentValue"], "ask", "{options}");
         assert_eq!(model.problems(), Vec::<String>::new());
     }
@@ -129,10 +169,17 @@ fn session_without_messages() {
 /// Only an id of the right shape, and none where an id is given a directory.
 fn begun_under_an_id() {
     let model = Model::start(Vec::new());
-    for (makes, id, begins) in [(false, "ses_00000001", true), (false, "../1", false), (true, "ses_00000001", false)] {
+    for (makes, id, begins) in [
+        (false, "ses_00000001", true),
+        (false, "../1", false),
+        (true, "ses_00000001", false),
+    ] {
         let project = Project::new();
-        let serve =
-            if makes { json!({ "workspace": ["/bin/sh", "-c", "pwd; echo made >&2; touch made"] }) } else { json!({}) };
+        let serve = if makes {
+            json!({ "workspace": ["/bin/sh", "-c", "pwd; echo made >&2; touch made"] })
+        } else {
+            json!({})
+        };
         project.provider(&model.base(), &json!({ "serve": serve }));
         let project = Arc::new(project);
         let served = Served::start(&project, &[]);

@@ -16,8 +16,12 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
-    ("turn cancelled after any line gets one answer", || anywhere(Cut::Cancel)),
-    ("session killed after any line can be loaded", || anywhere(Cut::Kill)),
+    ("turn cancelled after any line gets one answer", || {
+        anywhere(Cut::Cancel)
+    }),
+    ("session killed after any line can be loaded", || {
+        anywhere(Cut::Kill)
+    }),
     ("interrupted load gets one answer", between_a_load),
 ];
 
@@ -70,15 +74,24 @@ fn cut_after(line: usize, cut: Cut) -> bool {
     project.provider(&model.base(), &json!({ "permission": { "edit": "ask" } }));
     project.write("a.txt", "a\n");
     let mut client = Client::start(&project);
-    client.open("session/new", json!({ "cwd": project.cwd(), "mcpServers": [] }));
+    client.open(
+        "session/new",
+        json!({ "cwd": project.cwd(), "mcpServers": [] }),
+    );
     // The session is stored from its first change on.
-    client.ask(2, "session/set_mode", &json!({ "sessionId": client.session, "modeId": "build" }));
+    client.ask(
+        2,
+        "session/set_mode",
+        &json!({ "sessionId": client.session, "modeId": "build" }),
+    );
     while client.receive().unwrap()["id"] != 2 {}
     client.prompt(10, "Go.");
     let mut said = 0;
     let mut end = None;
     while end.is_none() {
-        let Some(message) = client.receive() else { break };
+        let Some(message) = client.receive() else {
+            break;
+        };
         said += 1;
         end = (message["id"] == 10).then(|| message["result"]["stopReason"].clone());
         if said == line {
@@ -93,7 +106,9 @@ fn cut_after(line: usize, cut: Cut) -> bool {
     // gets such an answer as well.
     model.send(model::script(&["text: Here."; 3].join("\n---\n")).unwrap());
     match (cut, &end) {
-        (Cut::Cancel, Some(end)) => assert!(end == "cancelled" || end == "end_turn", "{name}: {end}"),
+        (Cut::Cancel, Some(end)) => {
+            assert!(end == "cancelled" || end == "end_turn", "{name}: {end}")
+        }
         (Cut::Cancel, None) => panic!("{name}: no answer"),
         (Cut::Kill, _) => {
             drop(client.editor.finish());
@@ -101,21 +116,34 @@ fn cut_after(line: usize, cut: Cut) -> bool {
             assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");
             let session = client.session.clone();
             client = Client::start(&project);
-            client.open("session/load", json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }));
+            client.open(
+                "session/load",
+                json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }),
+            );
         }
     }
     client.prompt(11, "Are you there?");
     let end = loop {
-        let message = client.receive().unwrap_or_else(|| panic!("{name}: no second answer"));
+        let message = client
+            .receive()
+            .unwrap_or_else(|| panic!("{name}: no second answer"));
         if message["id"] == 11 {
             break message;
         }
     };
     assert_eq!(end["result"]["stopReason"], "end_turn", "{name}: {end}");
     let exit = client.editor.finish();
-    assert!(exit.status.is_some_and(|status| status.success()), "{name}: {}", exit.stderr);
+    assert!(
+        exit.status.is_some_and(|status| status.success()),
+        "{name}: {}",
+        exit.stderr
+    );
     assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");
-    assert!(!client.invariants.waiting(), "{name}: {:?}", client.invariants.waiting_for());
+    assert!(
+        !client.invariants.waiting(),
+        "{name}: {:?}",
+        client.invariants.waiting_for()
+    );
     model.send(Vec::new());
     assert_eq!(model.problems(), Vec::<String>::new(), "{name}");
     assert_eq!(project.leftovers(), Vec::<String>::new(), "{name}");
@@ -145,7 +173,14 @@ fn between_a_load() {
     let data = project.path("~/.local/share/adjutant");
     // More than fits into the pipe and the queue: the load waits for the client.
     crate::history::long(&data, &project.cwd(), &SessionId::new(session), 300, 4_000);
-    let all = [Between::Cancel, Between::NoMore, Between::Close, Between::Load, Between::Prompt, Between::Mode];
+    let all = [
+        Between::Cancel,
+        Between::NoMore,
+        Between::Close,
+        Between::Load,
+        Between::Prompt,
+        Between::Mode,
+    ];
     for what in all {
         for after in [0, 1, 20] {
             let name = format!("{what:?} after {after} lines of a load");
@@ -154,13 +189,24 @@ fn between_a_load() {
     }
 }
 
-fn comes_between(what: Between, after: usize, session: &str, project: &Project, model: &Model, name: &str) {
+fn comes_between(
+    what: Between,
+    after: usize,
+    session: &str,
+    project: &Project,
+    model: &Model,
+    name: &str,
+) {
     model.send(model::script("begins anew\ntext: Here.").unwrap());
     let mut client = Client::start(project);
     client.session = session.to_owned();
     let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
     let mut answers = HashMap::new();
-    client.editor.set_read_pace(if after == 0 { ReadPace::Nothing } else { ReadPace::Lines(after) });
+    client.editor.set_read_pace(if after == 0 {
+        ReadPace::Nothing
+    } else {
+        ReadPace::Lines(after)
+    });
     client.ask(1, "session/load", &load);
     for _ in 0..after {
         client.hear_answers(&mut answers, name);
@@ -187,11 +233,19 @@ fn comes_between(what: Between, after: usize, session: &str, project: &Project, 
         client.hear_answers(&mut answers, name);
     }
     match what {
-        Between::NoMore => assert!(answers[&1]["error"]["code"] == -32_800, "{name}: {}", answers[&1]),
+        Between::NoMore => assert!(
+            answers[&1]["error"]["code"] == -32_800,
+            "{name}: {}",
+            answers[&1]
+        ),
         _ => assert!(answers[&1]["result"].is_object(), "{name}: {}", answers[&1]),
     }
     if what == Between::Prompt {
-        assert_eq!(answers[&2]["result"]["stopReason"], "cancelled", "{name}: {}", answers[&2]);
+        assert_eq!(
+            answers[&2]["result"]["stopReason"], "cancelled",
+            "{name}: {}",
+            answers[&2]
+        );
     }
     if what == Between::Mode {
         assert!(answers[&2]["result"].is_object(), "{name}: {}", answers[&2]);
@@ -206,11 +260,19 @@ fn comes_between(what: Between, after: usize, session: &str, project: &Project, 
     while !answers.contains_key(&4) {
         client.hear_answers(&mut answers, name);
     }
-    assert_eq!(answers[&4]["result"]["stopReason"], "end_turn", "{name}: {}", answers[&4]);
+    assert_eq!(
+        answers[&4]["result"]["stopReason"], "end_turn",
+        "{name}: {}",
+        answers[&4]
+    );
     let exit = client.editor.finish();
     assert_eq!(exit.problems(0), Vec::<String>::new(), "{name}");
     assert_eq!(client.invariants.problems(), Vec::<String>::new(), "{name}");
-    assert!(!client.invariants.waiting(), "{name}: {:?}", client.invariants.waiting_for());
+    assert!(
+        !client.invariants.waiting(),
+        "{name}: {:?}",
+        client.invariants.waiting_for()
+    );
     assert_eq!(model.problems(), Vec::<String>::new(), "{name}");
 }
 
@@ -222,8 +284,11 @@ struct Client {
 
 impl Client {
     fn start(project: &Project) -> Self {
-        let mut client =
-            Self { editor: Editor::start(project), invariants: Invariants::default(), session: String::new() };
+        let mut client = Self {
+            editor: Editor::start(project),
+            invariants: Invariants::default(),
+            session: String::new(),
+        };
         client.ask(0, "initialize", &json!({ "protocolVersion": 1 }));
         while client.receive().unwrap()["id"] != 0 {}
         client
@@ -237,17 +302,22 @@ impl Client {
                 break message;
             }
         };
-        let session = answer["result"]["sessionId"].as_str().or(params["sessionId"].as_str());
+        let session = answer["result"]["sessionId"]
+            .as_str()
+            .or(params["sessionId"].as_str());
         self.session = session.unwrap_or_else(|| panic!("{answer}")).to_owned();
     }
 
     fn prompt(&mut self, id: u64, words: &str) {
-        let params = json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": words }] });
+        let params =
+            json!({ "sessionId": self.session, "prompt": [{ "type": "text", "text": words }] });
         self.ask(id, "session/prompt", &params);
     }
 
     fn note(&mut self, method: &str) {
-        self.send(&json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": self.session } }));
+        self.send(
+            &json!({ "jsonrpc": "2.0", "method": method, "params": { "sessionId": self.session } }),
+        );
     }
 
     fn ask(&mut self, id: u64, method: &str, params: &Value) {
@@ -262,7 +332,9 @@ impl Client {
 
     /// Receives the next line; stores an answer under its id.
     fn hear_answers(&mut self, answers: &mut HashMap<u64, Value>, name: &str) {
-        let message = self.receive().unwrap_or_else(|| panic!("{name}: no answer"));
+        let message = self
+            .receive()
+            .unwrap_or_else(|| panic!("{name}: no answer"));
         if message.get("method").is_none()
             && let Some(id) = message["id"].as_u64()
         {

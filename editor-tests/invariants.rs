@@ -18,29 +18,68 @@ const LONGEST_LINE: usize = 1 << 20;
 static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     HashMap::from([
         ("session/update", validator::<v1::SessionNotification>()),
-        ("session/request_permission", validator::<v1::RequestPermissionRequest>()),
-        ("elicitation/create", validator::<v1::CreateElicitationRequest>()),
-        ("elicitation/complete", validator::<v1::CompleteElicitationNotification>()),
+        (
+            "session/request_permission",
+            validator::<v1::RequestPermissionRequest>(),
+        ),
+        (
+            "elicitation/create",
+            validator::<v1::CreateElicitationRequest>(),
+        ),
+        (
+            "elicitation/complete",
+            validator::<v1::CompleteElicitationNotification>(),
+        ),
         ("fs/read_text_file", validator::<v1::ReadTextFileRequest>()),
-        ("fs/write_text_file", validator::<v1::WriteTextFileRequest>()),
-        ("$/cancel_request", validator::<v1::CancelRequestNotification>()),
+        (
+            "fs/write_text_file",
+            validator::<v1::WriteTextFileRequest>(),
+        ),
+        (
+            "$/cancel_request",
+            validator::<v1::CancelRequestNotification>(),
+        ),
         ("error", validator::<v1::Error>()),
         ("-> initialize", validator::<v1::InitializeResponse>()),
         ("-> authenticate", validator::<v1::AuthenticateResponse>()),
         ("-> session/new", validator::<v1::NewSessionResponse>()),
         ("-> session/load", validator::<v1::LoadSessionResponse>()),
-        ("-> session/resume", validator::<v1::ResumeSessionResponse>()),
+        (
+            "-> session/resume",
+            validator::<v1::ResumeSessionResponse>(),
+        ),
         ("-> logout", validator::<v1::LogoutResponse>()),
         ("-> session/list", validator::<v1::ListSessionsResponse>()),
         ("-> session/close", validator::<v1::CloseSessionResponse>()),
-        ("-> session/delete", validator::<v1::DeleteSessionResponse>()),
-        ("-> session/set_mode", validator::<v1::SetSessionModeResponse>()),
-        ("-> session/set_config_option", validator::<v1::SetSessionConfigOptionResponse>()),
+        (
+            "-> session/delete",
+            validator::<v1::DeleteSessionResponse>(),
+        ),
+        (
+            "-> session/set_mode",
+            validator::<v1::SetSessionModeResponse>(),
+        ),
+        (
+            "-> session/set_config_option",
+            validator::<v1::SetSessionConfigOptionResponse>(),
+        ),
         ("-> session/fork", validator::<v1::ForkSessionResponse>()),
-        ("-> session/set_title", validator::<v1::SetSessionTitleResponse>()),
-        ("-> session/status", validator::<v1::SessionStatusResponse>()),
-        ("-> session/archive", validator::<v1::ArchiveSessionResponse>()),
-        ("-> session/unarchive", validator::<v1::UnarchiveSessionResponse>()),
+        (
+            "-> session/set_title",
+            validator::<v1::SetSessionTitleResponse>(),
+        ),
+        (
+            "-> session/status",
+            validator::<v1::SessionStatusResponse>(),
+        ),
+        (
+            "-> session/archive",
+            validator::<v1::ArchiveSessionResponse>(),
+        ),
+        (
+            "-> session/unarchive",
+            validator::<v1::UnarchiveSessionResponse>(),
+        ),
         ("-> auth/status", validator::<v1::AuthStatusResponse>()),
         ("-> session/prompt", validator::<v1::PromptResponse>()),
     ])
@@ -52,8 +91,14 @@ pub fn validator<T: JsonSchema>() -> Validator {
 }
 
 /// Updates that belong to a turn: they come between a prompt (or a load) and its response.
-const OF_A_TURN: &[&str] =
-    &["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"];
+const OF_A_TURN: &[&str] = &[
+    "user_message_chunk",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+];
 
 /// The watcher of one connection, from the start of a process to its end.
 #[derive(Default)]
@@ -83,14 +128,20 @@ pub struct Invariants {
 impl Invariants {
     /// Observes a line of the client. Lines that are not JSON-RPC are covered by `wire.rs`.
     pub fn observe_client(&mut self, line: &str) {
-        let Ok(message) = serde_json::from_str::<Value>(line) else { return };
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            return;
+        };
         let Some(method) = message["method"].as_str() else {
             self.asked.remove(&message["id"].to_string());
             return;
         };
         if method == "initialize" {
-            let said = ["clientCapabilities", "capabilities"].map(|name| message["params"][name].clone());
-            self.capabilities = said.into_iter().find(|said| !said.is_null()).unwrap_or_default();
+            let said =
+                ["clientCapabilities", "capabilities"].map(|name| message["params"][name].clone());
+            self.capabilities = said
+                .into_iter()
+                .find(|said| !said.is_null())
+                .unwrap_or_default();
         }
         if matches!(method, "session/load" | "session/resume")
             && let Some(session) = message["params"]["sessionId"].as_str()
@@ -98,7 +149,8 @@ impl Invariants {
             self.sessions.insert(session.into());
         }
         if let Some(id) = message.get("id") {
-            self.pending.insert(id.to_string(), (method.into(), message["params"].clone()));
+            self.pending
+                .insert(id.to_string(), (method.into(), message["params"].clone()));
         }
     }
 
@@ -128,7 +180,10 @@ impl Invariants {
 
     /// Returns the requests the editor still waits for.
     pub fn waiting_for(&self) -> Vec<String> {
-        self.pending.iter().map(|(id, (method, _))| format!("{method} ({id})")).collect()
+        self.pending
+            .iter()
+            .map(|(id, (method, _))| format!("{method} ({id})"))
+            .collect()
     }
 
     /// Returns the violations so far.
@@ -155,7 +210,9 @@ impl Invariants {
                 _ => self.addresses.insert(address.to_owned()),
             };
             if !fits {
-                self.wrong(format!("the address {address} is not one that is open: {line}"));
+                self.wrong(format!(
+                    "the address {address} is not one that is open: {line}"
+                ));
             }
             if method == "elicitation/complete" {
                 return;
@@ -163,16 +220,22 @@ impl Invariants {
         }
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
         if method != "$/cancel_request" && !self.sessions.contains(&session) {
-            self.wrong(format!("about a session the editor has not heard of yet: {line}"));
+            self.wrong(format!(
+                "about a session the editor has not heard of yet: {line}"
+            ));
         }
         if let Some(second) = &mut self.second {
-            let replays = |(method, of): &(String, Value)| method == "session/resume" && of["sessionId"] == session;
+            let replays = |(method, of): &(String, Value)| {
+                method == "session/resume" && of["sessionId"] == session
+            };
             let replays = self.pending.values().any(replays);
             let judged = match method {
                 "session/update" => second.update(&session, &params["update"], replays),
                 "session/request_permission" => second.permission(&session, params),
                 "elicitation/create"
-                    if self.capabilities["elicitation"][params["mode"].as_str().unwrap_or("form")].is_null() =>
+                    if self.capabilities["elicitation"]
+                        [params["mode"].as_str().unwrap_or("form")]
+                    .is_null() =>
                 {
                     Err("the editor did not offer this".into())
                 }
@@ -191,7 +254,8 @@ impl Invariants {
             "session/update" => self.update(&session, &params["update"], line),
             "session/request_permission" => self.permission(&session, params, line),
             "elicitation/create"
-                if self.capabilities["elicitation"][params["mode"].as_str().unwrap_or("form")].is_null() =>
+                if self.capabilities["elicitation"][params["mode"].as_str().unwrap_or("form")]
+                    .is_null() =>
             {
                 self.wrong(format!("the editor did not offer this: {line}"));
             }
@@ -201,8 +265,11 @@ impl Invariants {
             "fs/write_text_file" if !self.offers_files("writeTextFile") => {
                 self.wrong(format!("the editor did not offer {method}: {line}"));
             }
-            "fs/read_text_file" | "fs/write_text_file" | "elicitation/create" | "$/cancel_request" => {}
-            _ => self.wrong(format!("{method} is not something this editor offers: {line}")),
+            "fs/read_text_file" | "fs/write_text_file" | "elicitation/create"
+            | "$/cancel_request" => {}
+            _ => self.wrong(format!(
+                "{method} is not something this editor offers: {line}"
+            )),
         }
     }
 
@@ -215,7 +282,8 @@ impl Invariants {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
         let speaks = self.root(session);
         let in_turn = self.pending.values().any(|(method, params)| {
-            matches!(method.as_str(), "session/prompt" | "session/load") && params["sessionId"] == speaks
+            matches!(method.as_str(), "session/prompt" | "session/load")
+                && params["sessionId"] == speaks
         });
         let turn = self.turns.get(speaks).copied().unwrap_or_default();
         if OF_A_TURN.contains(&kind) && !in_turn {
@@ -224,11 +292,19 @@ impl Invariants {
         if matches!(kind, "agent_message_chunk" | "agent_thought_chunk")
             && !self.loading(session)
             && let Some(message) = update["messageId"].as_str()
-            && *self.said.entry((session.into(), message.into())).or_insert(turn) != turn
+            && *self
+                .said
+                .entry((session.into(), message.into()))
+                .or_insert(turn)
+                != turn
         {
-            self.wrong(format!("a message has the id of one of an earlier turn: {line}"));
+            self.wrong(format!(
+                "a message has the id of one of an earlier turn: {line}"
+            ));
         }
-        if matches!(kind, "subagent_update" | "session_message") && self.capabilities["subagents"].is_null() {
+        if matches!(kind, "subagent_update" | "session_message")
+            && self.capabilities["subagents"].is_null()
+        {
             self.wrong(format!("the editor knows no subagents: {line}"));
         }
         if kind == "subagent_update"
@@ -243,12 +319,25 @@ impl Invariants {
                 self.wrong(format!("{member} is no object: {line}"));
             }
         }
-        for content in update["content"].as_array().into_iter().flatten().filter(|c| c["type"] == "diff") {
-            if !content["path"].as_str().is_some_and(|path| path.starts_with('/')) || content.get("oldText").is_none() {
-                self.wrong(format!("a diff wants an absolute path and an oldText: {line}"));
+        for content in update["content"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|c| c["type"] == "diff")
+        {
+            if !content["path"]
+                .as_str()
+                .is_some_and(|path| path.starts_with('/'))
+                || content.get("oldText").is_none()
+            {
+                self.wrong(format!(
+                    "a diff wants an absolute path and an oldText: {line}"
+                ));
             }
         }
-        let Some(call) = update["toolCallId"].as_str() else { return };
+        let Some(call) = update["toolCallId"].as_str() else {
+            return;
+        };
         let key = (session.to_owned(), call.to_owned());
         let status = update["status"].as_str();
         match (kind, self.calls.get(&key).map(String::as_str)) {
@@ -257,8 +346,12 @@ impl Invariants {
                 self.wrong(format!("a call is announced twice: {line}"))
             }
             ("tool_call", _) => drop(self.calls.insert(key, status.unwrap_or("pending").into())),
-            (_, None) => self.wrong(format!("an update of a call that was never announced: {line}")),
-            (_, Some("completed" | "failed")) if status.is_some_and(|s| s == "pending" || s == "in_progress") => {
+            (_, None) => self.wrong(format!(
+                "an update of a call that was never announced: {line}"
+            )),
+            (_, Some("completed" | "failed"))
+                if status.is_some_and(|s| s == "pending" || s == "in_progress") =>
+            {
                 self.wrong(format!("a call that had ended goes on: {line}"));
             }
             (_, Some(_)) => {
@@ -279,34 +372,55 @@ impl Invariants {
 
     fn loading(&self, session: &str) -> bool {
         let speaks = self.root(session);
-        self.pending.values().any(|(method, params)| method == "session/load" && params["sessionId"] == speaks)
+        self.pending
+            .values()
+            .any(|(method, params)| method == "session/load" && params["sessionId"] == speaks)
     }
 
     fn permission(&mut self, session: &str, params: &Value, line: &str) {
         let call = &params["toolCall"];
-        let key = (session.to_owned(), call["toolCallId"].as_str().unwrap_or_default().to_owned());
+        let key = (
+            session.to_owned(),
+            call["toolCallId"].as_str().unwrap_or_default().to_owned(),
+        );
         if !self.calls.contains_key(&key) {
-            self.wrong(format!("permission is asked for a call that was never announced: {line}"));
+            self.wrong(format!(
+                "permission is asked for a call that was never announced: {line}"
+            ));
         }
-        if ["title", "kind", "rawInput"].iter().any(|member| call[member].is_null()) {
-            self.wrong(format!("a permission request wants title, kind and rawInput: {line}"));
+        if ["title", "kind", "rawInput"]
+            .iter()
+            .any(|member| call[member].is_null())
+        {
+            self.wrong(format!(
+                "a permission request wants title, kind and rawInput: {line}"
+            ));
         }
         self.options(params, line);
     }
 
     /// Checks that there is one option per kind, one to allow and one to reject.
     fn options(&mut self, params: &Value, line: &str) {
-        let kinds: Vec<&str> =
-            params["options"].as_array().into_iter().flatten().filter_map(|o| o["kind"].as_str()).collect();
+        let kinds: Vec<&str> = params["options"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|o| o["kind"].as_str())
+            .collect();
         // Answers to a question are all for this once.
         let once = kinds.iter().filter(|kind| **kind == "allow_once").count();
         let others: Vec<_> = kinds.iter().filter(|kind| **kind != "allow_once").collect();
         let distinct: BTreeSet<_> = others.iter().collect();
-        let apart = distinct.len() == others.len() && (once < 2 || !kinds.contains(&"allow_always"));
+        let apart =
+            distinct.len() == others.len() && (once < 2 || !kinds.contains(&"allow_always"));
         // A stored answer is not an answer for this call only.
-        let yes = kinds.iter().any(|kind| matches!(*kind, "allow_once" | "allow_always"));
+        let yes = kinds
+            .iter()
+            .any(|kind| matches!(*kind, "allow_once" | "allow_always"));
         if !apart || !yes || !kinds.contains(&"reject_once") {
-            self.wrong(format!("one option per kind, and a way to say yes and no: {line}"));
+            self.wrong(format!(
+                "one option per kind, and a way to say yes and no: {line}"
+            ));
         }
     }
 
@@ -343,16 +457,23 @@ impl Invariants {
             let open: Vec<_> = self
                 .calls
                 .iter()
-                .filter(|((s, _), status)| s == session && matches!(status.as_str(), "pending" | "in_progress"))
+                .filter(|((s, _), status)| {
+                    s == session && matches!(status.as_str(), "pending" | "in_progress")
+                })
                 .map(|((_, call), status)| format!("{call} is {status}"))
                 .collect();
-            let another = self.pending.values().any(|(m, p)| m == "session/prompt" && p["sessionId"] == session);
+            let another = self
+                .pending
+                .values()
+                .any(|(m, p)| m == "session/prompt" && p["sessionId"] == session);
             if !another {
                 *self.turns.entry(session.into()).or_default() += 1;
             }
             // A prompt that was cancelled before its session was loaded has ended no turn.
             if !open.is_empty() && !another && !self.loading(session) {
-                self.wrong(format!("calls are left open at the end of the turn: {open:?}"));
+                self.wrong(format!(
+                    "calls are left open at the end of the turn: {open:?}"
+                ));
             }
         }
     }
@@ -363,29 +484,42 @@ impl Invariants {
         if message.trim().is_empty() || message.contains('\n') {
             self.wrong(format!("an error message is one line: {line}"));
         }
-        let extra = error["data"].as_object().into_iter().flatten().find(|(key, _)| {
-            let known = match error["code"].as_i64() {
-                Some(-32002) => *key == "sessionId",
-                Some(-32022) => *key == "requested" || *key == "supported",
-                _ => false,
-            };
-            !(*key == "details" || known)
-        });
+        let extra = error["data"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .find(|(key, _)| {
+                let known = match error["code"].as_i64() {
+                    Some(-32002) => *key == "sessionId",
+                    Some(-32022) => *key == "requested" || *key == "supported",
+                    _ => false,
+                };
+                !(*key == "details" || known)
+            });
         if extra.is_some() {
             self.wrong(format!("an error's data holds `details` only: {line}"));
         }
     }
 
     fn check(&mut self, what: &str, value: &Value, line: &str) {
-        let schemas = if self.second.is_some() { &invariants_v2::SCHEMAS } else { &SCHEMAS };
+        let schemas = if self.second.is_some() {
+            &invariants_v2::SCHEMAS
+        } else {
+            &SCHEMAS
+        };
         let Some(schema) = schemas.get(what) else {
             // An answer to something that is not ACP is an error, never a result.
             self.wrong(format!("no schema for {what}: {line}"));
             return;
         };
-        let errors: Vec<_> = schema.iter_errors(value).map(|e| format!("{} at {}", e, e.instance_path())).collect();
+        let errors: Vec<_> = schema
+            .iter_errors(value)
+            .map(|e| format!("{} at {}", e, e.instance_path()))
+            .collect();
         if !errors.is_empty() {
-            self.wrong(format!("it does not fit the schema of {what}: {errors:?}: {line}"));
+            self.wrong(format!(
+                "it does not fit the schema of {what}: {errors:?}: {line}"
+            ));
         }
     }
 }

@@ -13,26 +13,62 @@ use crate::invariants::validator;
 /// Schemas of the agent's messages: requests and notifications by method, results by the method they answer.
 pub static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     HashMap::from([
-        ("session/update", validator::<v2::UpdateSessionNotification>()),
-        ("session/request_permission", validator::<v2::RequestPermissionRequest>()),
-        ("elicitation/create", validator::<v2::CreateElicitationRequest>()),
-        ("elicitation/complete", validator::<v2::CompleteElicitationNotification>()),
-        ("$/cancel_request", validator::<v2::CancelRequestNotification>()),
+        (
+            "session/update",
+            validator::<v2::UpdateSessionNotification>(),
+        ),
+        (
+            "session/request_permission",
+            validator::<v2::RequestPermissionRequest>(),
+        ),
+        (
+            "elicitation/create",
+            validator::<v2::CreateElicitationRequest>(),
+        ),
+        (
+            "elicitation/complete",
+            validator::<v2::CompleteElicitationNotification>(),
+        ),
+        (
+            "$/cancel_request",
+            validator::<v2::CancelRequestNotification>(),
+        ),
         ("error", validator::<v2::Error>()),
         ("-> initialize", validator::<v2::InitializeResponse>()),
         ("-> auth/login", validator::<v2::LoginAuthResponse>()),
         ("-> auth/logout", validator::<v2::LogoutAuthResponse>()),
         ("-> session/new", validator::<v2::NewSessionResponse>()),
-        ("-> session/resume", validator::<v2::ResumeSessionResponse>()),
+        (
+            "-> session/resume",
+            validator::<v2::ResumeSessionResponse>(),
+        ),
         ("-> session/list", validator::<v2::ListSessionsResponse>()),
         ("-> session/close", validator::<v2::CloseSessionResponse>()),
-        ("-> session/delete", validator::<v2::DeleteSessionResponse>()),
-        ("-> session/set_config_option", validator::<v2::SetSessionConfigOptionResponse>()),
+        (
+            "-> session/delete",
+            validator::<v2::DeleteSessionResponse>(),
+        ),
+        (
+            "-> session/set_config_option",
+            validator::<v2::SetSessionConfigOptionResponse>(),
+        ),
         ("-> session/fork", validator::<v2::ForkSessionResponse>()),
-        ("-> session/set_title", validator::<v2::SetSessionTitleResponse>()),
-        ("-> session/status", validator::<v2::SessionStatusResponse>()),
-        ("-> session/archive", validator::<v2::ArchiveSessionResponse>()),
-        ("-> session/unarchive", validator::<v2::UnarchiveSessionResponse>()),
+        (
+            "-> session/set_title",
+            validator::<v2::SetSessionTitleResponse>(),
+        ),
+        (
+            "-> session/status",
+            validator::<v2::SessionStatusResponse>(),
+        ),
+        (
+            "-> session/archive",
+            validator::<v2::ArchiveSessionResponse>(),
+        ),
+        (
+            "-> session/unarchive",
+            validator::<v2::UnarchiveSessionResponse>(),
+        ),
         ("-> auth/status", validator::<v2::AuthStatusResponse>()),
         ("-> session/prompt", validator::<v2::PromptResponse>()),
     ])
@@ -82,7 +118,10 @@ impl InvariantsV2 {
         if kind == "state_update" {
             return self.state(session, update, replays);
         }
-        let works = self.states.get(session).is_some_and(|state| state != "idle");
+        let works = self
+            .states
+            .get(session)
+            .is_some_and(|state| state != "idle");
         if OF_A_TURN.contains(&kind) && !works && !replays {
             return Err("a turn speaks although the session is idle".into());
         }
@@ -91,7 +130,12 @@ impl InvariantsV2 {
         if kind.starts_with("agent_") && !inserted && !replays {
             return Err("the agent speaks before the prompt is part of the conversation".into());
         }
-        let key = |member: &str| (session.to_owned(), update[member].as_str().unwrap_or_default().to_owned());
+        let key = |member: &str| {
+            (
+                session.to_owned(),
+                update[member].as_str().unwrap_or_default().to_owned(),
+            )
+        };
         match kind {
             "tool_call_update" => {
                 for member in ["rawInput", "rawOutput"] {
@@ -106,7 +150,8 @@ impl InvariantsV2 {
                     return Err("a call that had ended goes on".into());
                 }
                 if before.is_none() || status.is_some() {
-                    self.calls.insert(key("toolCallId"), status.unwrap_or("pending").into());
+                    self.calls
+                        .insert(key("toolCallId"), status.unwrap_or("pending").into());
                 }
                 Ok(())
             }
@@ -128,7 +173,11 @@ impl InvariantsV2 {
             return Ok(());
         }
         if update["stopReason"].is_null() {
-            return if replays { Ok(()) } else { Err("a turn ends without a reason".into()) };
+            return if replays {
+                Ok(())
+            } else {
+                Err("a turn ends without a reason".into())
+            };
         }
         if before.as_deref().is_none_or(|before| before == "idle") {
             return Err("a turn ends that had not begun".into());
@@ -137,8 +186,18 @@ impl InvariantsV2 {
             *turns = turns.saturating_sub(1);
         }
         let open = |status: &String| matches!(status.as_str(), "pending" | "in_progress");
-        let open: Vec<_> = self.calls.iter().filter(|((of, _), status)| of == session && open(status)).collect();
-        if open.is_empty() { Ok(()) } else { Err(format!("calls are left open at the end of the turn: {open:?}")) }
+        let open: Vec<_> = self
+            .calls
+            .iter()
+            .filter(|((of, _), status)| of == session && open(status))
+            .collect();
+        if open.is_empty() {
+            Ok(())
+        } else {
+            Err(format!(
+                "calls are left open at the end of the turn: {open:?}"
+            ))
+        }
     }
 
     /// Checks a permission request of the agent.
@@ -151,7 +210,10 @@ impl InvariantsV2 {
         {
             return Err("a permission request wants a title and a description".into());
         }
-        let call = params["subject"]["toolCall"]["toolCallId"].as_str().unwrap_or_default().to_owned();
+        let call = params["subject"]["toolCall"]["toolCallId"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         if !self.calls.contains_key(&(session.to_owned(), call)) {
             return Err("permission is asked for a call that was never announced".into());
         }

@@ -21,10 +21,16 @@ struct Server {
 
 /// Serves on standard input and output, if this process was started for that.
 pub fn serve_if_asked() {
-    let mut words = std::env::args().skip_while(|word| word != "--language-server").skip(1);
+    let mut words = std::env::args()
+        .skip_while(|word| word != "--language-server")
+        .skip(1);
     let Some(how) = words.next() else { return };
     eprintln!("the pretended language server has started");
-    let mut server = Server { how, root: PathBuf::new(), open: BTreeMap::new() };
+    let mut server = Server {
+        how,
+        root: PathBuf::new(),
+        open: BTreeMap::new(),
+    };
     while let Some(message) = read() {
         server.take(&message);
     }
@@ -56,7 +62,8 @@ fn read() -> Option<Value> {
 fn tell(message: &Value) {
     let body = message.to_string();
     let mut out = std::io::stdout().lock();
-    let sent = write!(out, "Content-Length: {}\r\n\r\n{body}", body.len()).and_then(|()| out.flush());
+    let sent =
+        write!(out, "Content-Length: {}\r\n\r\n{body}", body.len()).and_then(|()| out.flush());
     if sent.is_err() {
         std::process::exit(1);
     }
@@ -64,7 +71,11 @@ fn tell(message: &Value) {
 
 /// Returns the name after a word in a line, and its column.
 fn named<'l>(line: &'l str, word: &str) -> Option<(usize, &'l str)> {
-    let name = line.trim_start().strip_prefix(word)?.strip_prefix(' ')?.trim();
+    let name = line
+        .trim_start()
+        .strip_prefix(word)?
+        .strip_prefix(' ')?
+        .trim();
     Some((line.find(name)?, name))
 }
 
@@ -88,7 +99,11 @@ impl Server {
                 }
             }
         }
-        all.extend(self.open.iter().map(|(uri, (_, text))| (uri.clone(), text.clone())));
+        all.extend(
+            self.open
+                .iter()
+                .map(|(uri, (_, text))| (uri.clone(), text.clone())),
+        );
         all
     }
 
@@ -107,12 +122,14 @@ impl Server {
     fn judge(&self, uri: &str) -> Value {
         let declared = self.places(&["def"]);
         let text = self.files().remove(uri).unwrap_or_default();
-        let one = |(n, line): (usize, &str)| match named(line, "use") {
+        let one = |(n, line): (usize, &str)| {
+            match named(line, "use") {
             Some((at, name)) if !declared.iter().any(|(_, _, _, other)| other == name) => Some(
                 json!({"range": range(n, at, at + name.len()), "severity": 1, "message": format!("{name} is declared nowhere\n  at all"), "source": "x"}),
             ),
             _ => (line.trim() == "odd")
                 .then(|| json!({"range": range(n, 0, 3), "severity": 2, "message": "that is odd", "code": "W1"})),
+        }
         };
         text.lines().enumerate().filter_map(one).collect()
     }
@@ -120,21 +137,34 @@ impl Server {
     fn publish(&self, uri: &str) {
         let version = self.open.get(uri).map(|(version, _)| *version);
         let params = json!({"uri": uri, "version": version, "diagnostics": self.judge(uri)});
-        tell(&json!({"jsonrpc": "2.0", "method": "textDocument/publishDiagnostics", "params": params}));
+        tell(
+            &json!({"jsonrpc": "2.0", "method": "textDocument/publishDiagnostics", "params": params}),
+        );
     }
 
     fn take(&mut self, message: &Value) {
         let method = message["method"].as_str().unwrap_or_default();
         let params = &message["params"];
-        let uri = params["textDocument"]["uri"].as_str().unwrap_or_default().to_owned();
-        let version = params["textDocument"]["version"].as_i64().unwrap_or_default();
+        let uri = params["textDocument"]["uri"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let version = params["textDocument"]["version"]
+            .as_i64()
+            .unwrap_or_default();
         match method {
             "textDocument/didOpen" => {
-                let text = params["textDocument"]["text"].as_str().unwrap_or_default().to_owned();
+                let text = params["textDocument"]["text"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
                 self.open.insert(uri.clone(), (version, text));
             }
             "textDocument/didChange" => {
-                let text = params["contentChanges"][0]["text"].as_str().unwrap_or_default().to_owned();
+                let text = params["contentChanges"][0]["text"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
                 self.open.insert(uri.clone(), (version, text));
                 if self.how == "crash" {
                     eprintln!("that is too much for me");
@@ -169,7 +199,11 @@ impl Server {
         if method == "initialize" {
             self.root = params["rootPath"].as_str().unwrap_or_default().into();
             let pull = json!({"interFileDependencies": true, "workspaceDiagnostics": true});
-            let pull = if self.how == "pull" { pull } else { Value::Null };
+            let pull = if self.how == "pull" {
+                pull
+            } else {
+                Value::Null
+            };
             return json!({"capabilities": {
                 "textDocumentSync": {"openClose": true, "change": 1, "save": true}, "diagnosticProvider": pull,
                 "definitionProvider": true, "referencesProvider": true, "hoverProvider": true,
@@ -179,8 +213,13 @@ impl Server {
         }
         let text = self.files().remove(uri).unwrap_or_default();
         let line = params["position"]["line"].as_u64().unwrap_or_default();
-        let line = text.lines().nth(line.try_into().unwrap()).unwrap_or_default();
-        let name = named(line, "use").or_else(|| named(line, "def")).map(|(_, name)| name.to_owned());
+        let line = text
+            .lines()
+            .nth(line.try_into().unwrap())
+            .unwrap_or_default();
+        let name = named(line, "use")
+            .or_else(|| named(line, "def"))
+            .map(|(_, name)| name.to_owned());
         let of = |words: &[&str]| {
             let mut all = self.places(words);
             all.retain(|(_, _, _, other)| Some(other) == name.as_ref());

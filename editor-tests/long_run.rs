@@ -85,20 +85,33 @@ impl Shape {
         let each = self.steps.checked_div(self.subagents).unwrap_or(usize::MAX);
         let mut script = String::new();
         for step in 1..=self.steps {
-            let full = self.compactions > 0 && step % every == 0 && step / every <= self.compactions;
+            let full =
+                self.compactions > 0 && step % every == 0 && step / every <= self.compactions;
             let used = if full { 999_000 } else { 10_000 };
             let read = json!({ "filePath": "big.txt", "offset": step, "limit": lines });
             if step % each == 0 {
                 let task = json!({ "description": format!("part {step}"), "prompt": format!("Look at part {step}."),
                     "subagent_type": "general" });
                 writeln!(script, "call task {task}\nusage {used} 20\n---").unwrap();
-                writeln!(script, "in: Look at part {step}.\ncall read {read}\nusage 9000 20\n---").unwrap();
-                writeln!(script, "in: Look at part {step}.\ntext: Seen.\nusage 9000 20\n---").unwrap();
+                writeln!(
+                    script,
+                    "in: Look at part {step}.\ncall read {read}\nusage 9000 20\n---"
+                )
+                .unwrap();
+                writeln!(
+                    script,
+                    "in: Look at part {step}.\ntext: Seen.\nusage 9000 20\n---"
+                )
+                .unwrap();
             } else {
                 writeln!(script, "call read {read}\nusage {used} 20\n---").unwrap();
             }
             if full {
-                writeln!(script, "without tools\nbegins anew\ntext: ## Objective\nusage 5000 20\n---").unwrap();
+                writeln!(
+                    script,
+                    "without tools\nbegins anew\ntext: ## Objective\nusage 5000 20\n---"
+                )
+                .unwrap();
             }
         }
         script + "text: That was all.\nusage 10000 20\n"
@@ -108,8 +121,12 @@ impl Shape {
         let project = Project::new();
         let limit = json!({ "context": 1_000_000, "output": 8_000 });
         let models = json!({ "bench-model": { "limit": limit } });
-        project.provider(&model.base(), &json!({ "provider": { "bench": { "models": models } } }));
-        let lines = (1..=self.steps + self.bytes / LINE).map(|n| format!("{n:0width$}\n", width = LINE - 8));
+        project.provider(
+            &model.base(),
+            &json!({ "provider": { "bench": { "models": models } } }),
+        );
+        let lines = (1..=self.steps + self.bytes / LINE)
+            .map(|n| format!("{n:0width$}\n", width = LINE - 8));
         project.write("big.txt", &lines.collect::<String>());
         project
     }
@@ -118,7 +135,11 @@ impl Shape {
 /// Runs the turn, samples the process every so many steps, and loads the stored session afterwards.
 pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
     let script = model::script(&shape.script()).unwrap();
-    let model = if watched { Model::start(script) } else { Model::unwatched(script) };
+    let model = if watched {
+        Model::start(script)
+    } else {
+        Model::unwatched(script)
+    };
     let project = shape.project(&model);
     let mut client = Client::new(&project);
     let session = client.open(&project);
@@ -145,22 +166,44 @@ pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
         }
     };
     looks.push(look(pid, done));
-    let steps = model.received_requests().into_iter().filter(|request| request.tools && !request.named).collect();
+    let steps = model
+        .received_requests()
+        .into_iter()
+        .filter(|request| request.tools && !request.named)
+        .collect();
     drop(client.editor.finish());
     let (kept, damage) = load_counts(&project, &session);
-    Report { end, steps, looks, used, compactions, kept, damage, problems: model.problems() }
+    Report {
+        end,
+        steps,
+        looks,
+        used,
+        compactions,
+        kept,
+        damage,
+        problems: model.problems(),
+    }
 }
 
 /// Loads a session and its subagents' sessions; returns the counts and the damage.
 fn load_counts(project: &Project, session: &str) -> (StoredCounts, Vec<String>) {
     let data = project.path("~/.local/share/adjutant");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let store = Store::start(&data);
         let stored = store.load(&SessionId::new(session)).await.unwrap();
-        let mut kept = StoredCounts { messages: stored.messages.len(), ..StoredCounts::default() };
+        let mut kept = StoredCounts {
+            messages: stored.messages.len(),
+            ..StoredCounts::default()
+        };
         kept.digest = crc32fast::hash(serde_json::to_string(&stored.messages).unwrap().as_bytes());
-        kept.summaries = stored.messages.iter().filter(|message| message.is_summary()).count();
+        kept.summaries = stored
+            .messages
+            .iter()
+            .filter(|message| message.is_summary())
+            .count();
         for call in stored.messages.iter().flat_map(|message| message.calls()) {
             if let CallState::Completed(done) = &call.state {
                 kept.calls += 1;
@@ -172,7 +215,12 @@ fn load_counts(project: &Project, session: &str) -> (StoredCounts, Vec<String>) 
             let child = store.load(&child).await.unwrap();
             kept.children += 1;
             let done = |call: &&Call| matches!(call.state, CallState::Completed(_));
-            kept.childrens_calls += child.messages.iter().flat_map(|message| message.calls()).filter(done).count();
+            kept.childrens_calls += child
+                .messages
+                .iter()
+                .flat_map(|message| message.calls())
+                .filter(done)
+                .count();
             damage.extend(child.damage);
         }
         (kept, damage)
@@ -181,26 +229,58 @@ fn load_counts(project: &Project, session: &str) -> (StoredCounts, Vec<String>) 
 
 /// Runs the short form: nothing is left behind, nothing is missing, and the memory is bounded.
 pub fn shortened() {
-    let shape = Shape { steps: 60, compactions: 5, subagents: 6, bytes: 40_000 };
+    let shape = Shape {
+        steps: 60,
+        compactions: 5,
+        subagents: 6,
+        bytes: 40_000,
+    };
     let report = run(shape, true, 10);
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!((report.end, report.damage), (json!("end_turn"), vec![]));
     assert_eq!(report.steps.len(), shape.steps + 1);
     let kept = &report.kept;
-    assert_eq!((report.compactions, kept.summaries), (shape.compactions, shape.compactions));
-    assert_eq!((kept.calls, kept.children, kept.childrens_calls), (shape.steps, shape.subagents, shape.subagents));
+    assert_eq!(
+        (report.compactions, kept.summaries),
+        (shape.compactions, shape.compactions)
+    );
+    assert_eq!(
+        (kept.calls, kept.children, kept.childrens_calls),
+        (shape.steps, shape.subagents, shape.subagents)
+    );
     let read = (shape.steps - shape.subagents) * shape.bytes / 20 * 19;
-    assert!(kept.output > read, "{} bytes of results are kept, of {read}", kept.output);
+    assert!(
+        kept.output > read,
+        "{} bytes of results are kept, of {read}",
+        kept.output
+    );
     // As large as the reads between two summaries, however long it goes on.
-    let largest = report.steps.iter().map(|step| step.bytes).max().unwrap_or_default();
+    let largest = report
+        .steps
+        .iter()
+        .map(|step| step.bytes)
+        .max()
+        .unwrap_or_default();
     let slowest = report.steps.iter().map(|step| step.received).max();
     assert!(report.steps.iter().all(|step| step.gap <= step.received));
-    assert!(largest < 1_000_000, "a request of {largest} bytes; the slowest step took {slowest:?}");
+    assert!(
+        largest < 1_000_000,
+        "a request of {largest} bytes; the slowest step took {slowest:?}"
+    );
     assert_eq!(report.used.len(), shape.steps);
-    assert!(report.looks.iter().all(|look| look.share <= look.resident && look.steps <= shape.steps));
+    assert!(
+        report
+            .looks
+            .iter()
+            .all(|look| look.share <= look.resident && look.steps <= shape.steps)
+    );
     let first = report.looks[0];
     let last = report.looks[report.looks.len() - 1];
-    assert!(last.files <= first.files + 2 && last.threads <= first.threads + 2, "{:?}", report.looks);
+    assert!(
+        last.files <= first.files + 2 && last.threads <= first.threads + 2,
+        "{:?}",
+        report.looks
+    );
     let grown = last.resident.saturating_sub(first.resident) >> 20;
     assert!(grown < 24, "{grown} MiB more: {:?}", report.looks);
 }
@@ -213,7 +293,10 @@ pub struct Client {
 
 impl Client {
     pub fn new(project: &Project) -> Self {
-        let mut client = Self { editor: Editor::start(project), next: 10_000 };
+        let mut client = Self {
+            editor: Editor::start(project),
+            next: 10_000,
+        };
         client.request(0, "initialize", &json!({ "protocolVersion": 1 }));
         while client.receive()["id"] != 0 {}
         client
@@ -222,7 +305,11 @@ impl Client {
     pub fn open(&mut self, project: &Project) -> String {
         self.next += 1;
         let id = self.next;
-        self.request(id, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
+        self.request(
+            id,
+            "session/new",
+            &json!({ "cwd": project.cwd(), "mcpServers": [] }),
+        );
         loop {
             let message = self.receive();
             if message["id"] == id {
@@ -233,15 +320,24 @@ impl Client {
 
     pub fn prompt(&mut self, id: u64, session: &str) {
         let prompt = json!([{ "type": "text", "text": "Go through all of it." }]);
-        self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+        self.request(
+            id,
+            "session/prompt",
+            &json!({ "sessionId": session, "prompt": prompt }),
+        );
     }
 
     fn request(&mut self, id: u64, method: &str, params: &Value) {
-        self.editor.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        self.editor.send(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+        );
     }
 
     pub fn receive(&self) -> Value {
-        let line = self.editor.receive(Duration::from_secs(120)).expect("the agent says nothing any more");
+        let line = self
+            .editor
+            .receive(Duration::from_secs(120))
+            .expect("the agent says nothing any more");
         serde_json::from_str(&line).unwrap()
     }
 }
@@ -252,7 +348,10 @@ pub fn proc(pid: i32, what: &str) -> std::path::PathBuf {
 
 /// Returns the processor time of the current threads of a process, from the scheduler.
 pub fn processor(pid: i32) -> Duration {
-    let threads = std::fs::read_dir(proc(pid, "task")).into_iter().flatten().flatten();
+    let threads = std::fs::read_dir(proc(pid, "task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let used = threads.filter_map(|thread| {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()
@@ -264,10 +363,23 @@ fn look(pid: i32, steps: usize) -> Look {
     let count = |what: &str| std::fs::read_dir(proc(pid, what)).map_or(0, Iterator::count);
     let bytes = |file: &str, key: &str| {
         let text = std::fs::read_to_string(proc(pid, file)).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .unwrap_or_default();
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse::<u64>()
+            .unwrap_or_default()
+            << 10
     };
     let resident = bytes("status", "VmRSS:");
     let share = bytes("smaps_rollup", "Pss:");
-    Look { steps, resident, share, files: count("fd"), threads: count("task") }
+    Look {
+        steps,
+        resident,
+        share,
+        files: count("fd"),
+        threads: count("task"),
+    }
 }

@@ -24,8 +24,14 @@ impl ReceivedRequest {
 
     /// Returns a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.head.iter().skip(1).filter_map(|line| line.split_once(": "));
-        headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let mut headers = self
+            .head
+            .iter()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "));
+        headers
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 }
 
@@ -38,7 +44,9 @@ pub struct Server {
 
 impl Server {
     /// Starts it. The answer is a status line's number, headers and a body.
-    pub fn start(answer: impl Fn(&ReceivedRequest) -> (u16, String, String) + Send + Sync + 'static) -> Self {
+    pub fn start(
+        answer: impl Fn(&ReceivedRequest) -> (u16, String, String) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -54,7 +62,9 @@ impl Server {
                 let answer = answer.clone();
                 let all = all.clone();
                 std::thread::spawn(move || {
-                    let Some(request) = read_request(&stream) else { return };
+                    let Some(request) = read_request(&stream) else {
+                        return;
+                    };
                     all.lock().unwrap().push(request.clone());
                     let (status, headers, body) = answer(&request);
                     let length = body.len();
@@ -65,7 +75,11 @@ impl Server {
                 });
             }
         });
-        Self { address, received, stopped }
+        Self {
+            address,
+            received,
+            stopped,
+        }
     }
 
     /// Returns the base URL: `http://127.0.0.1:port`.
@@ -101,8 +115,14 @@ pub fn read_request(stream: &TcpStream) -> Option<ReceivedRequest> {
         }
         head.push(line.trim_end().to_owned());
     }
-    let mut received = ReceivedRequest { head, body: String::new() };
-    let length = received.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut received = ReceivedRequest {
+        head,
+        body: String::new(),
+    };
+    let length = received
+        .header("content-length")
+        .and_then(|length| length.parse().ok())
+        .unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     received.body = String::from_utf8_lossy(&body).into_owned();

@@ -32,27 +32,67 @@ fn pages() {
     if !cfg!(target_os = "linux") {
         return skipped("namespaces are Linux's");
     }
-    if let Some(missing) = ["unshare", "setpriv", "ip"].into_iter().find(|program| !on_path(program)) {
+    if let Some(missing) = ["unshare", "setpriv", "ip"]
+        .into_iter()
+        .find(|program| !on_path(program))
+    {
         return skipped(&format!("there is no {missing}"));
     }
-    let namespaces: &[&str] = if is_root() { &["--net"] } else { &["--user", "--map-root-user", "--net"] };
+    let namespaces: &[&str] = if is_root() {
+        &["--net"]
+    } else {
+        &["--user", "--map-root-user", "--net"]
+    };
     let mut tried = Command::new("unshare");
-    let tried = tried.args(namespaces).args(["ip", "link", "set", "lo", "up"]).output().unwrap();
+    let tried = tried
+        .args(namespaces)
+        .args(["ip", "link", "set", "lo", "up"])
+        .output()
+        .unwrap();
     if !tried.status.success() {
-        return skipped(&format!("no network of one's own can be had: {}", String::from_utf8_lossy(&tried.stderr)));
+        return skipped(&format!(
+            "no network of one's own can be had: {}",
+            String::from_utf8_lossy(&tried.stderr)
+        ));
     }
-    let home = tempfile::Builder::new().prefix("adjutant-home-").tempdir().unwrap();
+    let home = tempfile::Builder::new()
+        .prefix("adjutant-home-")
+        .tempdir()
+        .unwrap();
     if is_root() {
-        assert!(Command::new("chown").arg(NOBODY).arg(home.path()).status().unwrap().success());
+        assert!(
+            Command::new("chown")
+                .arg(NOBODY)
+                .arg(home.path())
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     let mut machine = Command::new("unshare");
-    machine.args(namespaces).arg(std::env::current_exe().unwrap()).arg(MACHINE);
-    let output = machine.env("HOME", home.path()).env_remove("BLESS").stdin(Stdio::null()).output().unwrap();
+    machine
+        .args(namespaces)
+        .arg(std::env::current_exe().unwrap())
+        .arg(MACHINE);
+    let output = machine
+        .env("HOME", home.path())
+        .env_remove("BLESS")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{said}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let passed = said.lines().filter(|line| line.ends_with("... ok")).count();
     assert!(passed >= 40, "only {passed} pages were tried:\n{said}");
-    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "the tests left something in the home");
+    assert_eq!(
+        std::fs::read_dir(home.path()).unwrap().count(),
+        0,
+        "the tests left something in the home"
+    );
 }
 
 /// Acts as the machine, if this program was started as one; exits with the code of the suite.
@@ -60,22 +100,44 @@ pub fn serve_if_asked() {
     if !std::env::args().any(|argument| argument == MACHINE) {
         return;
     }
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    assert!(up.is_ok_and(|status| status.success()), "the loopback device cannot be set up");
+    let up = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    assert!(
+        up.is_ok_and(|status| status.success()),
+        "the loopback device cannot be set up"
+    );
     for port in PORTS {
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
-        thread::spawn(move || listener.incoming().flatten().for_each(|stream| answer(stream).unwrap_or_default()));
+        thread::spawn(move || {
+            listener
+                .incoming()
+                .flatten()
+                .for_each(|stream| answer(stream).unwrap_or_default())
+        });
     }
     let program = std::env::current_exe().unwrap();
     let mut suite = if is_outer_root() {
         // The program and the pages may lie where only root looks: to look there is all that is left of root.
         let mut suite = Command::new("setpriv");
-        let user = [&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"];
-        suite.args(user).args(["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]).arg(program);
+        let user = [
+            &format!("--reuid={NOBODY}"),
+            &format!("--regid={NOBODY}"),
+            "--clear-groups",
+        ];
+        suite
+            .args(user)
+            .args([
+                "--inh-caps=+dac_read_search",
+                "--ambient-caps=+dac_read_search",
+            ])
+            .arg(program);
         suite
     } else {
         let mut suite = Command::new("unshare");
-        suite.args(["--user", "--map-user=1000", "--map-group=1000"]).arg(program);
+        suite
+            .args(["--user", "--map-user=1000", "--map-group=1000"])
+            .arg(program);
         suite
     };
     let status = suite.env(ONLY, "1").status().unwrap();
@@ -87,7 +149,11 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     while !lines.next().transpose()?.unwrap_or_default().is_empty() {}
     let body = r#"{"object":"list","data":[{"id":"a-model-of-this-machine"}]}"#;
-    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// Whether only pages on which no model answers are run.
@@ -96,7 +162,9 @@ pub fn is_asked() -> bool {
 }
 
 pub fn has_no_model(page: &Path) -> bool {
-    !std::fs::read_to_string(page).unwrap().contains("\n```model")
+    !std::fs::read_to_string(page)
+        .unwrap()
+        .contains("\n```model")
 }
 
 fn is_root() -> bool {
@@ -109,7 +177,10 @@ fn is_outer_root() -> bool {
     is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-#[expect(clippy::print_stdout, reason = "whoever runs the tests is told what was not tried")]
+#[expect(
+    clippy::print_stdout,
+    reason = "whoever runs the tests is told what was not tried"
+)]
 fn skipped(why: &str) {
     println!("skipped: whether pages depend on the machine is not tried here: {why}");
 }

@@ -9,10 +9,20 @@
 //! BLESS=1 cargo test --test editor first-words  writes what came out into the pages
 //! ```
 
-#![expect(clippy::disallowed_methods, reason = "tests start programs and choose their environment")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start programs and choose their environment"
+)]
 #![expect(unreachable_pub, reason = "a test target has no outside")]
-#![expect(clippy::print_stderr, reason = "long tests report the number of attempts")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic at that line")]
+#![expect(
+    clippy::print_stderr,
+    reason = "long tests report the number of attempts"
+)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on should panic at that line"
+)]
 
 mod agent_commands;
 mod client;
@@ -152,45 +162,94 @@ fn main() -> ExitCode {
         if !bless && replay_as_v2::chosen(&path) {
             let name = format!("{name} in version 2");
             let path = path.clone();
-            trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run_second()?)));
+            trials.push(Trial::test(name, move || {
+                Ok(Transcript::read(&path).run_second()?)
+            }));
         }
         // A variable can select all of them instead.
         if !bless && !database::wanted() && project::DATABASE_PAGES.contains(&name.as_str()) {
             let name = format!("{name} in a database");
             let path = path.clone();
-            trials.push(Trial::test(name, move || project::in_database(|| Ok(Transcript::read(&path).run(false)?))));
+            trials.push(Trial::test(name, move || {
+                project::in_database(|| Ok(Transcript::read(&path).run(false)?))
+            }));
         }
-        trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run(bless)?)));
+        trials.push(Trial::test(name, move || {
+            Ok(Transcript::read(&path).run(bless)?)
+        }));
     }
-    let groups: BTreeSet<_> =
-        wire::rows().into_iter().map(|row| row.group).filter(|group| group != "conversation").collect();
+    let groups: BTreeSet<_> = wire::rows()
+        .into_iter()
+        .map(|row| row.group)
+        .filter(|group| group != "conversation")
+        .collect();
     for group in groups {
         let same = group.clone();
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
-        trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
-    }
-    trials.extend(model_mistakes::all().into_iter().map(|(name, run)| test(format!("model_mistakes/{name}"), run)));
-    for (kind, tests) in WRITTEN {
-        trials.extend(tests.iter().map(|(name, run)| test(format!("{kind}{name}"), *run)));
+        trials.push(test(format!("wire/{same} in version 2"), move || {
+            wire::run_second(&same)
+        }));
     }
     trials.extend(
-        hostile_repositories::all()
+        model_mistakes::all()
             .into_iter()
-            .map(|(name, row)| test(format!("hostile_repositories/{name}"), move || hostile_repositories::run(&row))),
+            .map(|(name, run)| test(format!("model_mistakes/{name}"), run)),
     );
-    trials.push(test("permissions/number of questions only falls".into(), agent_commands::questions_only_fall));
+    for (kind, tests) in WRITTEN {
+        trials.extend(
+            tests
+                .iter()
+                .map(|(name, run)| test(format!("{kind}{name}"), *run)),
+        );
+    }
+    trials.extend(hostile_repositories::all().into_iter().map(|(name, row)| {
+        test(format!("hostile_repositories/{name}"), move || {
+            hostile_repositories::run(&row)
+        })
+    }));
+    trials.push(test(
+        "permissions/number of questions only falls".into(),
+        agent_commands::questions_only_fall,
+    ));
     trials.push(test("wire/every row is run".into(), every_row_is_run));
-    trials.push(test("wire/table of methods is true".into(), wire::the_table_is_true));
-    trials.push(test("long/long run leaves nothing behind".into(), long_run::shortened));
-    trials.push(test("structured_output/result that fits is printed".into(), structured_output::a_result_that_fits));
-    trials.push(test("structured_output/missing result fails".into(), structured_output::no_result));
-    trials.push(test("structured_output/invalid schema is refused".into(), structured_output::no_schema));
-    trials.push(test("structured_output/missing result has its reason".into(), structured_output::other_ends));
-    trials.push(test("harness/lines are compared".into(), transcript::own_tests));
-    trials.push(test("harness/required columns are read".into(), wire::own_tests));
+    trials.push(test(
+        "wire/table of methods is true".into(),
+        wire::the_table_is_true,
+    ));
+    trials.push(test(
+        "long/long run leaves nothing behind".into(),
+        long_run::shortened,
+    ));
+    trials.push(test(
+        "structured_output/result that fits is printed".into(),
+        structured_output::a_result_that_fits,
+    ));
+    trials.push(test(
+        "structured_output/missing result fails".into(),
+        structured_output::no_result,
+    ));
+    trials.push(test(
+        "structured_output/invalid schema is refused".into(),
+        structured_output::no_schema,
+    ));
+    trials.push(test(
+        "structured_output/missing result has its reason".into(),
+        structured_output::other_ends,
+    ));
+    trials.push(test(
+        "harness/lines are compared".into(),
+        transcript::own_tests,
+    ));
+    trials.push(test(
+        "harness/required columns are read".into(),
+        wire::own_tests,
+    ));
     if machine::is_asked() {
-        let tried: BTreeSet<String> =
-            pages().into_iter().filter(|page| machine::has_no_model(page)).map(|page| name(&page)).collect();
+        let tried: BTreeSet<String> = pages()
+            .into_iter()
+            .filter(|page| machine::has_no_model(page))
+            .map(|page| name(&page))
+            .collect();
         trials.retain(|trial| tried.contains(trial.name()));
     }
     if !on_path("node") {
@@ -207,7 +266,8 @@ fn test(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 fn on_path(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
 fn pages() -> Vec<PathBuf> {
@@ -231,7 +291,12 @@ fn pages() -> Vec<PathBuf> {
 }
 
 fn name(page: &Path) -> String {
-    let folder = page.parent().unwrap().file_name().unwrap().to_string_lossy();
+    let folder = page
+        .parent()
+        .unwrap()
+        .file_name()
+        .unwrap()
+        .to_string_lossy();
     format!("{folder}/{}", page.file_stem().unwrap().to_string_lossy())
 }
 
@@ -239,16 +304,40 @@ fn name(page: &Path) -> String {
 /// elsewhere.
 fn every_row_is_run() {
     // A handler that panics on demand would be a strange thing to ship.
-    let elsewhere = [("S30", "protocol/src/table.rs", "fn panic_is_answered_with_internal_error")];
-    let mut run: BTreeSet<String> = pages().iter().flat_map(|page| Transcript::read(page).cases()).collect();
-    run.extend(conversations::ALL.iter().filter_map(|(name, _)| name.split_once(' ')).map(|(id, _)| id.to_owned()));
+    let elsewhere = [(
+        "S30",
+        "protocol/src/table.rs",
+        "fn panic_is_answered_with_internal_error",
+    )];
+    let mut run: BTreeSet<String> = pages()
+        .iter()
+        .flat_map(|page| Transcript::read(page).cases())
+        .collect();
+    run.extend(
+        conversations::ALL
+            .iter()
+            .filter_map(|(name, _)| name.split_once(' '))
+            .map(|(id, _)| id.to_owned()),
+    );
     for (id, file, words) in elsewhere {
-        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        let text =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
         assert!(text.contains(words), "{id} is said to be in {file}");
         run.insert(id.to_owned());
     }
-    let rows: BTreeSet<String> =
-        wire::rows().into_iter().filter(|row| row.group == "conversation").map(|row| row.id).collect();
-    assert_eq!(rows.difference(&run).collect::<Vec<_>>(), Vec::<&String>::new(), "rows that nothing runs");
-    assert_eq!(run.difference(&rows).collect::<Vec<_>>(), Vec::<&String>::new(), "pages about rows that do not exist");
+    let rows: BTreeSet<String> = wire::rows()
+        .into_iter()
+        .filter(|row| row.group == "conversation")
+        .map(|row| row.id)
+        .collect();
+    assert_eq!(
+        rows.difference(&run).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "rows that nothing runs"
+    );
+    assert_eq!(
+        run.difference(&rows).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "pages about rows that do not exist"
+    );
 }

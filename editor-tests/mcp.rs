@@ -40,12 +40,15 @@ pub struct Server {
 }
 
 /// A PNG of one dot.
-pub const TINY: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+pub const TINY: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 /// Name, description, annotations.
 const TOOLS: &[(&str, &str, &str)] = &[
-    ("say", "Says what it is told.", r#"{"readOnlyHint":true,"title":"Say it"}"#),
+    (
+        "say",
+        "Says what it is told.",
+        r#"{"readOnlyHint":true,"title":"Say it"}"#,
+    ),
     ("count", "Counts, and says how far it is.", "{}"),
     ("grow", "Learns another tool.", "{}"),
     ("paint", "Paints a dot.", "{}"),
@@ -66,7 +69,9 @@ const TOOLS: &[(&str, &str, &str)] = &[
 
 fn schema(name: &str) -> Value {
     match name {
-        "say" => json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}),
+        "say" => {
+            json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]})
+        }
         _ => json!({"type": "object", "properties": {}}),
     }
 }
@@ -74,10 +79,12 @@ fn schema(name: &str) -> Value {
 impl Server {
     fn tools(&self) -> Vec<Value> {
         // The number of tools can be set.
-        if let Some(n) = std::env::args().find_map(|word| word.strip_prefix("--tools=")?.parse::<usize>().ok()) {
-            let said = "Does something of its own that nobody else does, and says how it went. ".repeat(5);
-            let one =
-                |n: usize| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema("say")});
+        if let Some(n) =
+            std::env::args().find_map(|word| word.strip_prefix("--tools=")?.parse::<usize>().ok())
+        {
+            let said =
+                "Does something of its own that nobody else does, and says how it went. ".repeat(5);
+            let one = |n: usize| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema("say")});
             return (0..n).map(one).collect();
         }
         // With mistakes that published servers make.
@@ -104,7 +111,10 @@ impl Server {
         let is_request = message.get("method").is_some();
         let id = if is_request { message.get("id") } else { None };
         let Some(id) = id else {
-            if let Some(waiting) = message["id"].as_u64().and_then(|id| self.asked.lock().unwrap().remove(&id)) {
+            if let Some(waiting) = message["id"]
+                .as_u64()
+                .and_then(|id| self.asked.lock().unwrap().remove(&id))
+            {
                 waiting.send(message.clone()).ok();
             }
             return None;
@@ -116,16 +126,22 @@ impl Server {
                 let error = json!({"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}});
                 return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
             }
-            "server/discover" if modern => json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "server/discover" if modern => {
+                json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
                 "capabilities": {"tools": {}}, "instructions": "Say it plainly.", "ttlMs": 0,
-                "cacheScope": "private"}),
-            "tools/call" if modern && params["name"] == "ask" => match params["inputResponses"].get("who") {
-                None => json!({"resultType": "input_required", "requestState": "s1", "inputRequests": {"who": {
+                "cacheScope": "private"})
+            }
+            "tools/call" if modern && params["name"] == "ask" => {
+                match params["inputResponses"].get("who") {
+                    None => {
+                        json!({"resultType": "input_required", "requestState": "s1", "inputRequests": {"who": {
                     "method": "elicitation/create", "params": {"mode": "form", "message": "Who is it for?",
-                    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}}}}),
-                Some(said) => json!({"resultType": "complete",
+                    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}}}})
+                    }
+                    Some(said) => json!({"resultType": "complete",
                     "content": [{"type": "text", "text": format!("{said} in {}", params["requestState"])}]}),
-            },
+                }
+            }
             "initialize" => json!({
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": true}, "logging": {}, "prompts": {}, "completions": {},
@@ -137,12 +153,17 @@ impl Server {
             "tools/call" => match self.call(params, headers, other) {
                 Ok(result) => result,
                 Err(why) => {
-                    return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}}));
+                    return Some(
+                        json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}}),
+                    );
                 }
             },
-            "completion/complete" => json!({"completion": {"values": ["Ann", "Bob"], "hasMore": false}}),
+            "completion/complete" => {
+                json!({"completion": {"values": ["Ann", "Bob"], "hasMore": false}})
+            }
             "logging/setLevel" => {
-                *self.level.lock().unwrap() = params["level"].as_str().unwrap_or_default().to_owned();
+                *self.level.lock().unwrap() =
+                    params["level"].as_str().unwrap_or_default().to_owned();
                 json!({})
             }
             "ping" | "resources/subscribe" => json!({}),
@@ -163,7 +184,10 @@ impl Server {
                         "arguments": [{"name": "who", "required": true}, {"name": "how"}]},
                     {"name": "plain", "description": "Says hello."}]);
                 if self.grown.load(Ordering::Relaxed) {
-                    prompts.as_array_mut().unwrap().push(json!({"name": "grown", "description": "Came later."}));
+                    prompts
+                        .as_array_mut()
+                        .unwrap()
+                        .push(json!({"name": "grown", "description": "Came later."}));
                 }
                 json!({"prompts": prompts})
             }
@@ -179,15 +203,23 @@ impl Server {
                 {"uriTemplate": "note://{name}", "name": "notes"}]}),
             "resources/read" => match params["uri"].as_str().unwrap_or_default() {
                 "note://one" => {
-                    let text = if self.rewritten.load(Ordering::Relaxed) { "Buy bread." } else { "Buy milk." };
+                    let text = if self.rewritten.load(Ordering::Relaxed) {
+                        "Buy bread."
+                    } else {
+                        "Buy milk."
+                    };
                     json!({"contents": [{"uri": "note://one", "mimeType": "text/plain", "text": text}]})
                 }
-                "note://dot" => json!({"contents": [{"uri": "note://dot", "mimeType": "image/png", "blob": TINY}]}),
+                "note://dot" => {
+                    json!({"contents": [{"uri": "note://dot", "mimeType": "image/png", "blob": TINY}]})
+                }
                 uri => {
                     return Err(json!({"code": -32002, "message": format!("There is no {uri}.")}));
                 }
             },
-            method => return Err(json!({"code": -32601, "message": format!("no method {method}")})),
+            method => {
+                return Err(json!({"code": -32601, "message": format!("no method {method}")}));
+            }
         })
     }
 
@@ -198,15 +230,19 @@ impl Server {
             other.tell(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
         };
         let content = match params["name"].as_str().unwrap_or_default() {
-            "say" => text(&match params["arguments"]["text"].as_str().unwrap_or_default() {
-                // A header of the client.
-                name if name.starts_with("header ") => {
-                    let name = format!("{}:", &name[7..]);
-                    let line = headers.lines().find(|line| line.to_lowercase().starts_with(&name));
-                    line.unwrap_or("none").to_owned()
-                }
-                words => words.to_owned(),
-            }),
+            "say" => text(
+                &match params["arguments"]["text"].as_str().unwrap_or_default() {
+                    // A header of the client.
+                    name if name.starts_with("header ") => {
+                        let name = format!("{}:", &name[7..]);
+                        let line = headers
+                            .lines()
+                            .find(|line| line.to_lowercase().starts_with(&name));
+                        line.unwrap_or("none").to_owned()
+                    }
+                    words => words.to_owned(),
+                },
+            ),
             "count" => {
                 for n in 1..=3 {
                     let token = &params["_meta"]["progressToken"];
@@ -234,15 +270,27 @@ impl Server {
             "die" => std::process::exit(1),
             "rewrite" => {
                 self.rewritten.store(true, Ordering::Relaxed);
-                note(other, "notifications/resources/updated", json!({"uri": "note://one"}));
+                note(
+                    other,
+                    "notifications/resources/updated",
+                    json!({"uri": "note://one"}),
+                );
                 text("rewritten")
             }
             "log" => {
-                note(other, "notifications/message", json!({"level": "warning", "data": "the disk is nearly full"}));
+                note(
+                    other,
+                    "notifications/message",
+                    json!({"level": "warning", "data": "the disk is nearly full"}),
+                );
                 text(&format!("logged, from {} on", self.level.lock().unwrap()))
             }
-            name @ ("ask" | "visit" | "think" | "confirm" | "roots") => text(&asked(name, params, other)),
-            name if name.starts_with("tool_") => text(&format!("{name} was called with {}", params["arguments"])),
+            name @ ("ask" | "visit" | "think" | "confirm" | "roots") => {
+                text(&asked(name, params, other))
+            }
+            name if name.starts_with("tool_") => {
+                text(&format!("{name} was called with {}", params["arguments"]))
+            }
             _ => return Err("it went wrong".to_owned()),
         };
         Ok(json!({"content": content}))
@@ -252,7 +300,10 @@ impl Server {
         let id = 1000 + self.asks.fetch_add(1, Ordering::Relaxed);
         let (answers, answer) = channel();
         self.asked.lock().unwrap().insert(id, answers);
-        (json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), answer)
+        (
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}),
+            answer,
+        )
     }
 }
 
@@ -278,8 +329,12 @@ fn asked(tool: &str, params: &Value, other: &mut dyn Other) -> String {
             said
         }
         "think" => {
-            let messages = json!([{"role": "user", "content": {"type": "text", "text": "What is 2 + 2?"}}]);
-            let said = other.ask("sampling/createMessage", json!({"messages": messages, "maxTokens": 100}));
+            let messages =
+                json!([{"role": "user", "content": {"type": "text", "text": "What is 2 + 2?"}}]);
+            let said = other.ask(
+                "sampling/createMessage",
+                json!({"messages": messages, "maxTokens": 100}),
+            );
             said.get("result").unwrap_or(&said["error"]).to_string()
         }
         "confirm" => {
@@ -287,7 +342,11 @@ fn asked(tool: &str, params: &Value, other: &mut dyn Other) -> String {
             let schema = json!({"type": "object", "properties": {}});
             let params = json!({"message": "Are you sure?", "requestedSchema": schema});
             let said = other.ask("elicitation/create", params.clone())["result"].to_string();
-            if twice { other.ask("elicitation/create", params)["result"].to_string() } else { said }
+            if twice {
+                other.ask("elicitation/create", params)["result"].to_string()
+            } else {
+                said
+            }
         }
         _ => other.ask("roots/list", json!({}))["result"]["roots"].to_string(),
     }
@@ -338,18 +397,40 @@ pub struct Asked<'a> {
 
 impl Asked<'_> {
     fn header(&self, name: &str) -> Option<&str> {
-        let of = |line: &'_ str| line.split_once(':').is_some_and(|(known, _)| known.eq_ignore_ascii_case(name));
-        self.headers.lines().find(|line| of(line)).and_then(|line| line.split_once(':')).map(|(_, value)| value.trim())
+        let of = |line: &'_ str| {
+            line.split_once(':')
+                .is_some_and(|(known, _)| known.eq_ignore_ascii_case(name))
+        };
+        self.headers
+            .lines()
+            .find(|line| of(line))
+            .and_then(|line| line.split_once(':'))
+            .map(|(_, value)| value.trim())
     }
 }
 
 /// Answers a request at an address.
-pub fn at_an_address(server: &Arc<Server>, how: &str, asked: &Asked<'_>, mut stream: TcpStream) -> Option<()> {
+pub fn at_an_address(
+    server: &Arc<Server>,
+    how: &str,
+    asked: &Asked<'_>,
+    mut stream: TcpStream,
+) -> Option<()> {
     let words: Vec<&str> = how.split(' ').collect();
-    let after = |word: &str| words.iter().position(|known| *known == word).and_then(|at| words.get(at + 1)).copied();
+    let after = |word: &str| {
+        words
+            .iter()
+            .position(|known| *known == word)
+            .and_then(|at| words.get(at + 1))
+            .copied()
+    };
     let mut plain = |status: &str, more: &str, body: &str| {
         let length = body.len();
-        write!(stream, "HTTP/1.1 {status}\r\n{more}content-length: {length}\r\nconnection: close\r\n\r\n{body}").ok()
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\n{more}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+        .ok()
     };
     if let Some(to) = after("moved") {
         return plain("307 Temporary Redirect", &format!("location: {to}\r\n"), "");
@@ -360,7 +441,11 @@ pub fn at_an_address(server: &Arc<Server>, how: &str, asked: &Asked<'_>, mut str
         return plain("401 Unauthorized", "", "");
     }
     if let Some(status) = after("status") {
-        return plain(&format!("{status} Whatever"), "content-type: text/html\r\n", "<h1>Nothing here</h1>");
+        return plain(
+            &format!("{status} Whatever"),
+            "content-type: text/html\r\n",
+            "<h1>Nothing here</h1>",
+        );
     }
     let message = || serde_json::from_slice::<Value>(asked.body).unwrap();
     if words.contains(&"older") {
@@ -368,13 +453,26 @@ pub fn at_an_address(server: &Arc<Server>, how: &str, asked: &Asked<'_>, mut str
             ("GET", _) => {
                 let number = server.asks.fetch_add(1, Ordering::Relaxed);
                 let path = asked.target.split('?').next()?;
-                server.streams.lock().unwrap().insert(number, stream.try_clone().ok()?);
+                server
+                    .streams
+                    .lock()
+                    .unwrap()
+                    .insert(number, stream.try_clone().ok()?);
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: {path}?stream={number}\n\n").ok()
             }
             ("POST", Some((_, number))) => {
-                let to = server.streams.lock().unwrap().get(&number.parse().ok()?)?.try_clone().ok()?;
+                let to = server
+                    .streams
+                    .lock()
+                    .unwrap()
+                    .get(&number.parse().ok()?)?
+                    .try_clone()
+                    .ok()?;
                 plain("202 Accepted", "", "")?;
-                let mut other = Stream { server: server.clone(), stream: to };
+                let mut other = Stream {
+                    server: server.clone(),
+                    stream: to,
+                };
                 if let Some(answer) = server.answer(&message(), asked.headers, &mut other) {
                     other.tell(&answer);
                 }
@@ -384,13 +482,20 @@ pub fn at_an_address(server: &Arc<Server>, how: &str, asked: &Asked<'_>, mut str
         };
     }
     match asked.method {
-        "POST" if words.contains(&"events") && message().get("method").is_some() && message().get("id").is_some() => {
+        "POST"
+            if words.contains(&"events")
+                && message().get("method").is_some()
+                && message().get("id").is_some() =>
+        {
             write!(
                 stream,
                 "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\nmcp-session-id: s1\r\n\r\n"
             )
             .ok()?;
-            let mut other = Stream { server: server.clone(), stream };
+            let mut other = Stream {
+                server: server.clone(),
+                stream,
+            };
             let answer = server.answer(&message(), asked.headers, &mut other)?;
             other.tell(&answer);
             Some(())
@@ -404,7 +509,11 @@ pub fn at_an_address(server: &Arc<Server>, how: &str, asked: &Asked<'_>, mut str
                 }
             }
             match server.answer(&message(), asked.headers, &mut NoClient) {
-                Some(answer) => plain("200 OK", "content-type: application/json\r\n", &answer.to_string()),
+                Some(answer) => plain(
+                    "200 OK",
+                    "content-type: application/json\r\n",
+                    &answer.to_string(),
+                ),
                 None => plain("202 Accepted", "", ""),
             }
         }
@@ -421,12 +530,16 @@ struct Stream {
 impl Other for Stream {
     fn tell(&mut self, message: &Value) {
         // In one piece: others may write to the same stream.
-        self.stream.write_all(format!("event: message\ndata: {message}\n\n").as_bytes()).ok();
+        self.stream
+            .write_all(format!("event: message\ndata: {message}\n\n").as_bytes())
+            .ok();
     }
 
     fn ask(&mut self, method: &str, params: Value) -> Value {
         let (question, answer) = self.server.asking(method, params);
         self.tell(&question);
-        answer.recv_timeout(crate::editor::RESPONSE_TIMEOUT).unwrap_or_default()
+        answer
+            .recv_timeout(crate::editor::RESPONSE_TIMEOUT)
+            .unwrap_or_default()
     }
 }

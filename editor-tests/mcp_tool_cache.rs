@@ -14,14 +14,20 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
-    ("tools of the last start are offered at once", offered_at_once),
+    (
+        "tools of the last start are offered at once",
+        offered_at_once,
+    ),
     ("client's server is recognised", given_by_the_editor),
     ("changed list applies from the next turn", changed_list),
     ("failed server fails the call", failing_server),
     ("different entry has no cached tools", other_entry),
     ("project without trust has no cached tools", trust_withdrawn),
     ("damaged list is ignored", damaged_list),
-    ("list changed by a call applies from the next step", changed_by_a_call),
+    (
+        "list changed by a call applies from the next step",
+        changed_by_a_call,
+    ),
 ];
 
 /// A server that waits for a line from the pipe `gate`, if there is one. Its tools are in `tools.txt`.
@@ -53,8 +59,7 @@ const TOOLS: &str = concat!(
     r#""annotations":{"readOnlyHint":true}}"#
 );
 
-const OTHER_TOOLS: &str =
-    r#"{"name":"learn","inputSchema":{"type":"object"}},{"name":"list","inputSchema":{"type":"object"}}"#;
+const OTHER_TOOLS: &str = r#"{"name":"learn","inputSchema":{"type":"object"}},{"name":"list","inputSchema":{"type":"object"}}"#;
 
 /// Returns a model that follows a script, and its requests.
 fn recorded(script: &str) -> (Model, Arc<Mutex<Vec<Value>>>) {
@@ -127,7 +132,10 @@ fn open_gate(project: &Project, word: &str) {
 
 fn lists(project: &Project) -> Vec<PathBuf> {
     let directory = project.path("~/.local/share/adjutant/mcp-lists");
-    std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
+    std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect()
 }
 
 fn unheard(model: &Model) {
@@ -162,16 +170,25 @@ fn offered_at_once() {
     // Sessions differ in their mark and directory; otherwise their prompts are equal.
     let of = |request: &Value| {
         let said = request["messages"][0].to_string();
-        let said = said.split_once("<mcp_instructions>").expect("what servers say").1.to_owned();
+        let said = said
+            .split_once("<mcp_instructions>")
+            .expect("what servers say")
+            .1
+            .to_owned();
         (request["tools"].to_string(), said)
     };
     let requests = requests.lock().unwrap();
     let (tools, said) = of(&requests[0]);
-    assert!(tools.contains("Finds a note.") && said.contains("Notes are short."), "{said} {tools}");
+    assert!(
+        tools.contains("Finds a note.") && said.contains("Notes are short."),
+        "{said} {tools}"
+    );
     for request in &requests[1..] {
         assert_eq!((tools.clone(), said.clone()), of(request));
     }
-    let [list] = &lists(&project)[..] else { panic!("{:?}", lists(&project)) };
+    let [list] = &lists(&project)[..] else {
+        panic!("{:?}", lists(&project))
+    };
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(list), mode(list.parent().unwrap())), (0o600, 0o700));
 }
@@ -184,8 +201,15 @@ fn given_by_the_editor() {
         let script = client.project.path("server.sh");
         let server = json!({ "name": "notes", "command": "/bin/sh", "args": [script], "env": [{ "name": "KEY", "value": key }] });
         let cwd = client.project.cwd();
-        client.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [server] }));
-        client.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
+        client.request(
+            1,
+            "session/new",
+            &json!({ "cwd": cwd, "mcpServers": [server] }),
+        );
+        client.answer(1).0["result"]["sessionId"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     let mut client = begin(project);
     let session = open(&mut client, "secret-1");
@@ -201,7 +225,10 @@ fn given_by_the_editor() {
     client.leave();
     unheard(&model);
     let list = std::fs::read_to_string(&lists(&project)[0]).unwrap();
-    assert!(!list.contains("secret") && !list.contains("server.sh"), "{list}");
+    assert!(
+        !list.contains("secret") && !list.contains("server.sh"),
+        "{list}"
+    );
 }
 
 fn changed_list() {
@@ -234,11 +261,22 @@ text: There it is."#,
     client.prompt(2, &session, "Go on.");
     until(&mut client, "in_progress");
     open_gate(&project, "go");
-    let told = |updates: &[Value]| updates.iter().filter(|update| update.to_string().contains("other tools")).count();
+    let told = |updates: &[Value]| {
+        updates
+            .iter()
+            .filter(|update| update.to_string().contains("other tools"))
+            .count()
+    };
     assert_eq!(told(&ended(&mut client, 2)), 0);
     let updates = turn(&mut client, 3, &session);
-    let notice = updates.iter().find(|update| update["sessionUpdate"] == "notice").expect("a notice");
-    assert_eq!(notice["title"], "The MCP server notes has other tools than it had before: 1 new, 1 gone.");
+    let notice = updates
+        .iter()
+        .find(|update| update["sessionUpdate"] == "notice")
+        .expect("a notice");
+    assert_eq!(
+        notice["title"],
+        "The MCP server notes has other tools than it had before: 1 new, 1 gone."
+    );
     assert_eq!(notice["description"], "New: list. Gone: find.");
     assert_eq!(told(&updates), 1);
     client.leave();
@@ -277,7 +315,10 @@ text: It still does not."#,
     unheard(&model);
     project.write("server.sh", "exit 1");
     let listed = adjutant(&project, &["mcp"], "");
-    assert!(String::from_utf8_lossy(&listed.stdout).starts_with("notes: failed: "), "{listed:?}");
+    assert!(
+        String::from_utf8_lossy(&listed.stdout).starts_with("notes: failed: "),
+        "{listed:?}"
+    );
 }
 
 fn other_entry() {
@@ -403,7 +444,12 @@ text: Still there."#,
     let session = client.open();
     turn(&mut client, 2, &session);
     let updates = turn(&mut client, 3, &session);
-    assert!(updates.iter().all(|update| update["sessionUpdate"] != "notice"), "{updates:?}");
+    assert!(
+        updates
+            .iter()
+            .all(|update| update["sessionUpdate"] != "notice"),
+        "{updates:?}"
+    );
     client.leave();
     unheard(&model);
 }

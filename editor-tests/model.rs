@@ -171,7 +171,12 @@ impl Model {
 
     /// Returns the messages of every request so far.
     pub fn requests(&self) -> Vec<Value> {
-        self.shared.lock().requests.iter().map(|(messages, _)| Value::Array(messages.clone())).collect()
+        self.shared
+            .lock()
+            .requests
+            .iter()
+            .map(|(messages, _)| Value::Array(messages.clone()))
+            .collect()
     }
 
     /// Returns the problems of the requests, and the unused rest of the script.
@@ -179,7 +184,10 @@ impl Model {
         let state = self.shared.lock();
         let mut problems = state.problems.clone();
         if !state.script.is_empty() {
-            problems.push(format!("{} of the model's answers were never asked for", state.script.len()));
+            problems.push(format!(
+                "{} of the model's answers were never asked for",
+                state.script.len()
+            ));
         }
         problems
     }
@@ -196,7 +204,9 @@ impl Drop for Model {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Waits until so many wait here, or the test is over.
@@ -204,7 +214,12 @@ impl Shared {
         let mut state = self.lock();
         state.met += 1;
         self.changed.notify_all();
-        drop(self.changed.wait_timeout_while(state, RESPONSE_TIMEOUT, |state| state.met < all && !state.stopped));
+        drop(
+            self.changed
+                .wait_timeout_while(state, RESPONSE_TIMEOUT, |state| {
+                    state.met < all && !state.stopped
+                }),
+        );
     }
 
     /// Waits until the test lets us pass, or is over.
@@ -212,7 +227,12 @@ impl Shared {
         let mut state = self.lock();
         state.paused += 1;
         let mine = state.paused;
-        drop(self.changed.wait_timeout_while(state, RESPONSE_TIMEOUT, |state| state.released < mine && !state.stopped));
+        drop(
+            self.changed
+                .wait_timeout_while(state, RESPONSE_TIMEOUT, |state| {
+                    state.released < mine && !state.stopped
+                }),
+        );
     }
 }
 
@@ -242,42 +262,85 @@ impl Posted {
             received.get_or_insert_with(Instant::now);
             head.push(line.trim_end().to_owned());
         }
-        let mut posted = Self { head, body: Vec::new(), received: received.unwrap_or(came) };
-        let length = posted.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let mut posted = Self {
+            head,
+            body: Vec::new(),
+            received: received.unwrap_or(came),
+        };
+        let length = posted
+            .header("content-length")
+            .and_then(|length| length.parse().ok())
+            .unwrap_or(0);
         posted.body = vec![0; length];
         reader.read_exact(&mut posted.body)?;
         Ok(Some(posted))
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.head.iter().skip(1).filter_map(|line| line.split_once(": "));
-        headers.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let mut headers = self
+            .head
+            .iter()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "));
+        headers
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 }
 
 fn serve(shared: &Shared, stream: &TcpStream, came: Instant) -> std::io::Result<()> {
     stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
     stream.set_nodelay(true)?;
-    let Some(posted) = Posted::read(stream, came)? else { return Ok(()) };
-    if !posted.head.first().is_some_and(|first| first.starts_with("POST /v1/chat/completions ")) {
+    let Some(posted) = Posted::read(stream, came)? else {
+        return Ok(());
+    };
+    if !posted
+        .head
+        .first()
+        .is_some_and(|first| first.starts_with("POST /v1/chat/completions "))
+    {
         // Looking which models there are is fine; this provider does not say.
         return respond(stream, 404, None, r#"{"error":{"message":"not found"}}"#);
     }
     let body: Value = serde_json::from_slice(&posted.body).unwrap_or_default();
     if posted.header("authorization") != Some("Bearer a-key") {
-        shared.lock().problems.push(format!("the key was not sent: {:?}", posted.header("authorization")));
+        shared.lock().problems.push(format!(
+            "the key was not sent: {:?}",
+            posted.header("authorization")
+        ));
     }
     let without_tools = body["tools"].as_array().is_none_or(Vec::is_empty);
     let first = first_words(&body);
-    let meant = |answer: &Answer| answer.conversation.as_ref().is_none_or(|words| first.contains(words.as_str()));
-    if without_tools && !shared.lock().script.iter().find(|a| meant(a)).is_some_and(|answer| answer.without_tools) {
+    let meant = |answer: &Answer| {
+        answer
+            .conversation
+            .as_ref()
+            .is_none_or(|words| first.contains(words.as_str()))
+    };
+    if without_tools
+        && !shared
+            .lock()
+            .script
+            .iter()
+            .find(|a| meant(a))
+            .is_some_and(|answer| answer.without_tools)
+    {
         return side_call(stream, &body);
     }
-    let picked = shared.lock().pick(&body, meant, (came, posted.received), posted.body.len());
+    let picked = shared
+        .lock()
+        .pick(&body, meant, (came, posted.received), posted.body.len());
     let Some((answer, number)) = picked else {
-        return respond(stream, 400, None, r#"{"error":{"message":"the script is over"}}"#);
+        return respond(
+            stream,
+            400,
+            None,
+            r#"{"error":{"message":"the script is over"}}"#,
+        );
     };
-    let task = all_text(&body).split_once("<task id=\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
+    let task = all_text(&body)
+        .split_once("<task id=\"")
+        .and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
     stream_answer(shared, stream, &answer, number, &task.unwrap_or_default())
 }
 
@@ -325,11 +388,15 @@ fn stream_answer(
             Move::Call(name, arguments) => {
                 let arguments = arguments.replace("${TASK}", task);
                 // In two pieces, as real ones come in many.
-                let half = arguments.char_indices().nth(arguments.chars().count() / 2).map_or(0, |(at, _)| at);
+                let half = arguments
+                    .char_indices()
+                    .nth(arguments.chars().count() / 2)
+                    .map_or(0, |(at, _)| at);
                 let (first, second) = arguments.split_at(half);
                 let id = format!("call-{number}-{calls}");
                 let function = json!({ "name": name, "arguments": first });
-                let call = json!({ "index": calls, "id": id, "type": "function", "function": function });
+                let call =
+                    json!({ "index": calls, "id": id, "type": "function", "function": function });
                 event(&chunk(json!({ "tool_calls": [call] }), None))?;
                 let call = json!({ "index": calls, "function": { "arguments": second } });
                 event(&chunk(json!({ "tool_calls": [call] }), None))?;
@@ -368,8 +435,7 @@ fn wait_for_hang_up(mut stream: &TcpStream) -> std::io::Result<()> {
 
 fn side_call(stream: &TcpStream, body: &Value) -> std::io::Result<()> {
     let mut out = stream;
-    let message =
-        |key: &str| json!([{ "index": 0, key: { "role": "assistant", "content": TITLE }, "finish_reason": "stop" }]);
+    let message = |key: &str| json!([{ "index": 0, key: { "role": "assistant", "content": TITLE }, "finish_reason": "stop" }]);
     if body["stream"] == true {
         let chunk = json!({ "id": "chatcmpl-side", "object": "chat.completion.chunk", "created": 1, "model": "bench-model",
             "choices": message("delta") });
@@ -385,8 +451,15 @@ fn side_call(stream: &TcpStream, body: &Value) -> std::io::Result<()> {
     respond(stream, 200, None, &whole.to_string())
 }
 
-fn respond(mut stream: &TcpStream, code: u16, retry_after: Option<&str>, body: &str) -> std::io::Result<()> {
-    let retry_after = retry_after.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
+fn respond(
+    mut stream: &TcpStream,
+    code: u16,
+    retry_after: Option<&str>,
+    body: &str,
+) -> std::io::Result<()> {
+    let retry_after = retry_after
+        .map(|seconds| format!("retry-after: {seconds}\r\n"))
+        .unwrap_or_default();
     let length = body.len();
     write!(
         stream,
@@ -408,25 +481,46 @@ impl State {
             self.mind = Some(mind);
         }
         let named = |answer: &Answer| answer.conversation.is_some() && meant(answer);
-        let at = self.script.iter().position(named).or_else(|| self.script.iter().position(&meant));
-        if at.and_then(|at| self.script.get(at)).is_some_and(|answer| answer.anew) {
+        let at = self
+            .script
+            .iter()
+            .position(named)
+            .or_else(|| self.script.iter().position(&meant));
+        if at
+            .and_then(|at| self.script.get(at))
+            .is_some_and(|answer| answer.anew)
+        {
             self.requests.clear();
             self.anew = true;
         }
-        let since = |then: Instant| self.said.map(|said| then.saturating_duration_since(said)).unwrap_or_default();
+        let since = |then: Instant| {
+            self.said
+                .map(|said| then.saturating_duration_since(said))
+                .unwrap_or_default()
+        };
         let gap = since(came);
         let received = since(received);
-        let conversation = at.and_then(|at| self.script.get(at)).is_some_and(|answer| answer.conversation.is_some());
+        let conversation = at
+            .and_then(|at| self.script.get(at))
+            .is_some_and(|answer| answer.conversation.is_some());
         let without_tools = body["tools"].as_array().is_none_or(Vec::is_empty);
-        self.came.push(Request { gap, received, bytes, tools: !without_tools, named: conversation });
+        self.came.push(Request {
+            gap,
+            received,
+            bytes,
+            tools: !without_tools,
+            named: conversation,
+        });
         if !self.unwatched {
             self.inspect(body);
         }
         self.answered += 1;
         let number = self.answered;
         let Some(answer) = at.and_then(|at| self.script.remove(at)) else {
-            self.problems
-                .push(format!("request {number} is more than the script has answers for: {}", last_words(body)));
+            self.problems.push(format!(
+                "request {number} is more than the script has answers for: {}",
+                last_words(body)
+            ));
             return None;
         };
         self.compare(&answer, body, without_tools);
@@ -437,20 +531,38 @@ impl State {
     fn compare(&mut self, answer: &Answer, body: &Value, without_tools: bool) {
         let number = self.answered;
         if answer.without_tools != without_tools {
-            self.problems.push(format!("request {number} offers tools, and should not"));
+            self.problems
+                .push(format!("request {number} offers tools, and should not"));
         }
-        let text = if answer.sees.is_empty() { String::new() } else { all_text(body) };
-        let whole = if answer.has.is_empty() { String::new() } else { body.to_string() };
+        let text = if answer.sees.is_empty() {
+            String::new()
+        } else {
+            all_text(body)
+        };
+        let whole = if answer.has.is_empty() {
+            String::new()
+        } else {
+            body.to_string()
+        };
         for (wanted, words) in &answer.has {
             if whole.contains(words.as_str()) != *wanted {
                 let not = if *wanted { "" } else { "not " };
-                self.problems.push(format!("request {number}: {words:?} must {not}be in {whole}"));
+                self.problems.push(format!(
+                    "request {number}: {words:?} must {not}be in {whole}"
+                ));
             }
         }
         for (wanted, words) in &answer.sees {
             if text.contains(words.as_str()) != *wanted {
-                let what = if *wanted { "does not contain" } else { "contains" };
-                let message = format!("request {number} {what} {words:?}; it ends with {}", last_words(body));
+                let what = if *wanted {
+                    "does not contain"
+                } else {
+                    "contains"
+                };
+                let message = format!(
+                    "request {number} {what} {words:?}; it ends with {}",
+                    last_words(body)
+                );
                 self.problems.push(message);
             }
         }
@@ -473,7 +585,9 @@ impl State {
                 let id = message["tool_call_id"].as_str().unwrap_or_default();
                 match open.iter().position(|call| *call == id) {
                     Some(at) => drop(open.remove(at)),
-                    None => wrong(format!("a result for {id:?}, which was not called just before")),
+                    None => wrong(format!(
+                        "a result for {id:?}, which was not called just before"
+                    )),
                 }
                 continue;
             }
@@ -495,9 +609,14 @@ impl State {
         }
         // Append-only: but for the very first of a session, a request repeats one before it word
         // for word and goes on from there.
-        let fresh = messages.iter().all(|message| message["role"] != "assistant");
+        let fresh = messages
+            .iter()
+            .all(|message| message["role"] != "assistant");
         // The work of a subagent that a command started was done before the first request.
-        let answers = messages.iter().filter(|message| message["role"] == "assistant").count();
+        let answers = messages
+            .iter()
+            .filter(|message| message["role"] == "assistant")
+            .count();
         let fresh = fresh || answers == 1 && first_words(body).contains("(The user typed ");
         // Without tools the system prompt omits their description; the cache is lost anyway.
         let from = usize::from(self.mode_changed || body["tools"].is_null());
@@ -513,20 +632,30 @@ impl State {
         let anew = self.anew;
         self.anew = anew && body["tools"].is_null();
         if !fresh && !anew && !self.requests.iter().any(goes_on) {
-            wrong(format!("it does not begin like any request before it: {}", difference(&self.requests, messages)));
+            wrong(format!(
+                "it does not begin like any request before it: {}",
+                difference(&self.requests, messages)
+            ));
         }
         // As far back as anyone goes.
         const REMEMBERED: usize = 64;
         if self.requests.len() > REMEMBERED {
             self.requests.remove(0);
         }
-        self.requests.push((messages.clone(), body["tools"].clone()));
+        self.requests
+            .push((messages.clone(), body["tools"].clone()));
     }
 }
 
 fn difference(requests: &[(Vec<Value>, Value)], messages: &[Value]) -> String {
-    let Some((before, _)) = requests.last() else { return "there was none".into() };
-    match before.iter().zip(messages).find(|(a, b)| a.to_string() != b.to_string()) {
+    let Some((before, _)) = requests.last() else {
+        return "there was none".into();
+    };
+    match before
+        .iter()
+        .zip(messages)
+        .find(|(a, b)| a.to_string() != b.to_string())
+    {
         Some((a, b)) => format!("\n  was {a}\n  is  {b}"),
         None if before.len() > messages.len() => "it is shorter than the one before".into(),
         None => "its tools differ".into(),
@@ -553,7 +682,13 @@ fn first_words(body: &Value) -> String {
 }
 
 fn last_words(body: &Value) -> String {
-    let last: Vec<String> =
-        body["messages"].as_array().into_iter().flatten().rev().take(3).map(ToString::to_string).collect();
+    let last: Vec<String> = body["messages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .rev()
+        .take(3)
+        .map(ToString::to_string)
+        .collect();
     last.into_iter().rev().collect::<Vec<_>>().join("\n  ")
 }

@@ -60,11 +60,19 @@ pub fn all() -> Vec<(&'static str, fn())> {
         ("rename by multiedit", || run(&rename_by_multiedit())),
         ("rename by patch", || run(&rename_by_patch())),
         ("line ends and tabs", || run(&line_ends_and_tabs())),
-        ("letters that look alike", || run(&letters_that_look_alike())),
+        (
+            "letters that look alike",
+            || run(&letters_that_look_alike()),
+        ),
         ("line numbers copied", || run(&line_numbers_copied())),
         ("names of another agent", || run(&names_of_another_agent())),
-        ("a server and its client", || run(&a_server_and_its_client())),
-        ("a write that was cut off", || run(&a_write_that_was_cut_off())),
+        (
+            "a server and its client",
+            || run(&a_server_and_its_client()),
+        ),
+        ("a write that was cut off", || {
+            run(&a_write_that_was_cut_off())
+        }),
         ("a formatter in between", || run(&a_formatter_in_between())),
         ("the first request is small", first_request),
     ]
@@ -79,13 +87,22 @@ fn one(tool: &str, arguments: &Value) -> Way {
 }
 
 fn files(files: &[(&str, &str)]) -> BTreeMap<String, String> {
-    files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    files
+        .iter()
+        .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
+        .collect()
 }
 
 /// Eight files that use a name, as they are and as they shall be.
 fn eight() -> (BTreeMap<String, String>, BTreeMap<String, String>) {
-    let text = |n: usize, name: &str| format!("fn user{n}() {{\n    let value = {name}({n});\n    show(value);\n}}\n");
-    let all = |name: &str| (1..=8).map(|n| (format!("src/f{n}.rs"), text(n, name))).collect();
+    let text = |n: usize, name: &str| {
+        format!("fn user{n}() {{\n    let value = {name}({n});\n    show(value);\n}}\n")
+    };
+    let all = |name: &str| {
+        (1..=8)
+            .map(|n| (format!("src/f{n}.rs"), text(n, name)))
+            .collect()
+    };
     (all("fetch_old"), all("fetch_new"))
 }
 
@@ -96,8 +113,14 @@ fn rename_by_edit() -> Task {
         let path = format!("src/f{n}.rs");
         let old = format!("    let value = fetch_old({n});");
         let new = format!("    let value = fetch_new({n});");
-        let edit = call("edit", &json!({"filePath": path, "oldString": old, "newString": new}));
-        vec![vec![edit.clone()], vec![call("read", &json!({"filePath": path})), edit]]
+        let edit = call(
+            "edit",
+            &json!({"filePath": path, "oldString": old, "newString": new}),
+        );
+        vec![
+            vec![edit.clone()],
+            vec![call("read", &json!({"filePath": path})), edit],
+        ]
     };
     let search = vec![one("grep", &json!({"pattern": "fetch_old"}))];
     Task {
@@ -114,11 +137,18 @@ fn rename_by_multiedit() -> Task {
     let (files, wanted) = eight();
     let edit = |n: usize| {
         let path = format!("src/f{n}.rs");
-        let edits = json!([{"oldString": "fetch_old", "newString": "fetch_new", "replaceAll": true}]);
+        let edits =
+            json!([{"oldString": "fetch_old", "newString": "fetch_new", "replaceAll": true}]);
         let edit = call("multiedit", &json!({"filePath": path, "edits": edits}));
-        vec![vec![edit.clone()], vec![call("read", &json!({"filePath": path})), edit]]
+        vec![
+            vec![edit.clone()],
+            vec![call("read", &json!({"filePath": path})), edit],
+        ]
     };
-    let search = vec![one("bash", &json!({"command": "cat src/*.rs", "description": "look"}))];
+    let search = vec![one(
+        "bash",
+        &json!({"command": "cat src/*.rs", "description": "look"}),
+    )];
     Task {
         name: "rename by multiedit",
         files,
@@ -136,13 +166,25 @@ fn rename_by_patch() -> Task {
             "*** Update File: src/f{n}.rs\n@@\n fn user{n}() {{\n-    let value = fetch_old({n});\n+    let value = fetch_new({n});\n     show(value);\n"
         )
     };
-    let patch =
-        |all: String| call("apply_patch", &json!({"patchText": format!("*** Begin Patch\n{all}*** End Patch\n")}));
+    let patch = |all: String| {
+        call(
+            "apply_patch",
+            &json!({"patchText": format!("*** Begin Patch\n{all}*** End Patch\n")}),
+        )
+    };
     let whole = patch([3, 1, 8, 2, 5, 4, 7, 6].map(section).concat());
-    let mut after_reading: Way = (1..=8).map(|n| call("read", &json!({"filePath": format!("src/f{n}.rs")}))).collect();
+    let mut after_reading: Way = (1..=8)
+        .map(|n| call("read", &json!({"filePath": format!("src/f{n}.rs")})))
+        .collect();
     after_reading.push(whole.clone());
     let search = vec![one("grep", &json!({"pattern": "fetch_old"}))];
-    Task { name: "rename by patch", files, wanted, goals: vec![search, vec![vec![whole], after_reading]], steps: 3 }
+    Task {
+        name: "rename by patch",
+        files,
+        wanted,
+        goals: vec![search, vec![vec![whole], after_reading]],
+        steps: 3,
+    }
 }
 
 /// A file with tabs and CRLF, edited with blanks and line feeds.
@@ -151,9 +193,18 @@ fn line_ends_and_tabs() -> Task {
     let exact = json!({"filePath": "a.c", "oldString": "go();", "newString": "stop();"});
     Task {
         name: "line ends and tabs",
-        files: files(&[("a.c", "void f(int x)\r\n{\r\n\tif (x) {\r\n\t\tgo();\r\n\t}\r\n}\r\n")]),
-        wanted: files(&[("a.c", "void f(int x)\r\n{\r\n\tif (x) {\r\n\t\tstop();\r\n\t}\r\n}\r\n")]),
-        goals: vec![vec![one("read", &json!({"filePath": "a.c"}))], vec![one("edit", &edit), one("edit", &exact)]],
+        files: files(&[(
+            "a.c",
+            "void f(int x)\r\n{\r\n\tif (x) {\r\n\t\tgo();\r\n\t}\r\n}\r\n",
+        )]),
+        wanted: files(&[(
+            "a.c",
+            "void f(int x)\r\n{\r\n\tif (x) {\r\n\t\tstop();\r\n\t}\r\n}\r\n",
+        )]),
+        goals: vec![
+            vec![one("read", &json!({"filePath": "a.c"}))],
+            vec![one("edit", &edit), one("edit", &exact)],
+        ],
         steps: 3,
     }
 }
@@ -167,7 +218,10 @@ fn letters_that_look_alike() -> Task {
         name: "letters that look alike",
         files: files(&[("a.md", before)]),
         wanted: files(&[("a.md", "# Start\u{2011}up\n\nIt is quick today.\n")]),
-        goals: vec![vec![one("read", &json!({"filePath": "a.md"}))], vec![one("edit", &edit), one("write", &whole)]],
+        goals: vec![
+            vec![one("read", &json!({"filePath": "a.md"}))],
+            vec![one("edit", &edit), one("write", &whole)],
+        ],
         steps: 3,
     }
 }
@@ -175,12 +229,16 @@ fn letters_that_look_alike() -> Task {
 /// Copies the line numbers that `read` prints into an edit.
 fn line_numbers_copied() -> Task {
     let wrong = json!({"filePath": "a.py", "oldString": "2:     return 1\n3: ", "newString": "    return 2\n"});
-    let right = json!({"filePath": "a.py", "oldString": "    return 1", "newString": "    return 2"});
+    let right =
+        json!({"filePath": "a.py", "oldString": "    return 1", "newString": "    return 2"});
     Task {
         name: "line numbers copied",
         files: files(&[("a.py", "def f():\n    return 1\n\ndef g():\n    return 3\n")]),
         wanted: files(&[("a.py", "def f():\n    return 2\n\ndef g():\n    return 3\n")]),
-        goals: vec![vec![one("read", &json!({"filePath": "a.py"}))], vec![one("edit", &wrong), one("edit", &right)]],
+        goals: vec![
+            vec![one("read", &json!({"filePath": "a.py"}))],
+            vec![one("edit", &wrong), one("edit", &right)],
+        ],
         steps: 3,
     }
 }
@@ -189,20 +247,24 @@ fn line_numbers_copied() -> Task {
 fn names_of_another_agent() -> Task {
     let theirs = json!({"file_path": "a.txt", "old_str": "one", "new_str": "two"});
     let ours = json!({"filePath": "a.txt", "oldString": "one", "newString": "two"});
-    let edits =
-        json!({"path": "b.txt", "edits": "[{\"old_string\":\"one\",\"new_string\":\"two\",\"replace_all\":\"true\"}]"});
-    let our_edits =
-        json!({"filePath": "b.txt", "edits": [{"oldString": "one", "newString": "two", "replaceAll": true}]});
+    let edits = json!({"path": "b.txt", "edits": "[{\"old_string\":\"one\",\"new_string\":\"two\",\"replace_all\":\"true\"}]"});
+    let our_edits = json!({"filePath": "b.txt", "edits": [{"oldString": "one", "newString": "two", "replaceAll": true}]});
     Task {
         name: "names of another agent",
         files: files(&[("a.txt", "one\n"), ("b.txt", "one one\n")]),
         wanted: files(&[("a.txt", "two\n"), ("b.txt", "two two\n")]),
         goals: vec![
-            vec![one("View", &json!({"path": "a.txt"})), one("read", &json!({"filePath": "a.txt"}))],
+            vec![
+                one("View", &json!({"path": "a.txt"})),
+                one("read", &json!({"filePath": "a.txt"})),
+            ],
             vec![one("str_replace", &theirs), one("edit", &ours)],
             vec![
                 one("Bash", &json!({"cmd": "cat b.txt"})),
-                one("bash", &json!({"command": "cat b.txt", "description": "look"})),
+                one(
+                    "bash",
+                    &json!({"command": "cat b.txt", "description": "look"}),
+                ),
             ],
             vec![one("MultiEdit", &edits), one("multiedit", &our_edits)],
         ],
@@ -214,17 +276,30 @@ fn names_of_another_agent() -> Task {
 fn a_server_and_its_client() -> Task {
     let serve = "while sleep 0.02; do echo tick; echo tick >> ticks; done";
     let ask = "a=$(wc -l < ticks); sleep 0.5; b=$(wc -l < ticks); rm stop; test \"$b\" -gt \"$a\"";
-    let ask = call("bash", &json!({"command": ask, "description": "see whether it serves"}));
-    let started = call("bash", &json!({"command": serve, "description": "serve", "run_in_background": true}));
+    let ask = call(
+        "bash",
+        &json!({"command": ask, "description": "see whether it serves"}),
+    );
+    let started = call(
+        "bash",
+        &json!({"command": serve, "description": "serve", "run_in_background": true}),
+    );
     Task {
         name: "a server and its client",
         files: files(&[("stop", "")]),
         wanted: files(&[]),
         goals: vec![
-            vec![one("bash", &json!({"command": format!("({serve}) & sleep 0.2"), "description": "serve"}))],
+            vec![one(
+                "bash",
+                &json!({"command": format!("({serve}) & sleep 0.2"), "description": "serve"}),
+            )],
             vec![
                 vec![ask.clone()],
-                vec!["call bash {\"command\":\"touch stop\",\"description\":\"again\"}".into(), started, ask],
+                vec![
+                    "call bash {\"command\":\"touch stop\",\"description\":\"again\"}".into(),
+                    started,
+                    ask,
+                ],
             ],
         ],
         steps: 3,
@@ -236,7 +311,10 @@ fn a_write_that_was_cut_off() -> Task {
     let whole: String = (0..40).map(|n| format!("line {n}\n")).collect();
     let (first, second) = whole.split_at(whole.find("line 20").unwrap());
     let cut = format!("raw data: {}\nfinish length", {
-        let arguments = format!("{{\"filePath\":\"long.txt\",\"content\":\"{}", first.replace('\n', "\\n"));
+        let arguments = format!(
+            "{{\"filePath\":\"long.txt\",\"content\":\"{}",
+            first.replace('\n', "\\n")
+        );
         let call = json!({"index": 0, "id": "cut-1", "type": "function", "function": {"name": "write", "arguments": arguments}});
         json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "bench-model",
             "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": null}]})
@@ -262,7 +340,10 @@ fn a_write_that_was_cut_off() -> Task {
 fn a_formatter_in_between() -> Task {
     let first = json!({"filePath": "a.js", "oldString": "let a=1;", "newString": "let a=2;"});
     let format = json!({"command": "sed -i 's/=/ = /' a.js", "description": "format"});
-    let second = call("edit", &json!({"filePath": "a.js", "oldString": "let b = 1;", "newString": "let b = 2;"}));
+    let second = call(
+        "edit",
+        &json!({"filePath": "a.js", "oldString": "let b = 1;", "newString": "let b = 2;"}),
+    );
     Task {
         name: "a formatter in between",
         files: files(&[("a.js", "let a=1;\nlet b=1;\n")]),
@@ -271,7 +352,10 @@ fn a_formatter_in_between() -> Task {
             vec![one("read", &json!({"filePath": "a.js"}))],
             vec![one("edit", &first)],
             vec![one("bash", &format)],
-            vec![vec![second.clone()], vec![call("read", &json!({"filePath": "a.js"})), second]],
+            vec![
+                vec![second.clone()],
+                vec![call("read", &json!({"filePath": "a.js"})), second],
+            ],
         ],
         steps: 5,
     }
@@ -294,8 +378,11 @@ impl Responder {
             .map(|message| message["content"].to_string().to_lowercase())
             .collect();
         if !results.is_empty() {
-            let says = |result: &String, words: &[&str]| words.iter().any(|words| result.contains(words));
-            let failed = results.iter().any(|result| says(result, &FAILURES) && !says(result, &SUCCESSES));
+            let says =
+                |result: &String, words: &[&str]| words.iter().any(|words| result.contains(words));
+            let failed = results
+                .iter()
+                .any(|result| says(result, &FAILURES) && !says(result, &SUCCESSES));
             let ways = &self.goals[self.goal];
             match (failed, self.step + 1 < ways[self.way].len()) {
                 (true, _) => (self.way, self.step) = (self.way + 1, 0),
@@ -324,7 +411,9 @@ fn first_request() {
         let (tell, told) = std::sync::mpsc::channel();
         let model = Model::answering_with(move |request| {
             let tools = request["tools"].as_array().into_iter().flatten();
-            let names: Vec<String> = tools.map(|tool| tool["function"]["name"].to_string()).collect();
+            let names: Vec<String> = tools
+                .map(|tool| tool["function"]["name"].to_string())
+                .collect();
             tell.send(names).ok();
             model::script("text: Done.").unwrap()
         });
@@ -337,28 +426,48 @@ fn first_request() {
         client.prompt(2, &session, "Hello.");
         client.answer(2);
         client.leave();
-        let first = model.received_requests().into_iter().find(|request| request.tools).unwrap();
+        let first = model
+            .received_requests()
+            .into_iter()
+            .find(|request| request.tools)
+            .unwrap();
         if std::env::var_os("ADJUTANT_HANDS").is_some() {
             eprintln!("| first request, {api_id} | | {} | |", first.bytes);
         }
         assert!(first.bytes < FIRST, "{api_id}: {} bytes", first.bytes);
         let names = told.iter().find(|names| !names.is_empty()).unwrap();
         for name in ["\"list\"", "\"multiedit\"", "\"todoread\""] {
-            assert!(!names.contains(&name.to_owned()), "{name} is offered: {names:?}");
+            assert!(
+                !names.contains(&name.to_owned()),
+                "{name} is offered: {names:?}"
+            );
         }
     }
 }
 
 fn run(task: &Task) {
-    let mut mind = Responder { goals: task.goals.clone(), goal: 0, way: 0, step: 0, lost: false };
+    let mut mind = Responder {
+        goals: task.goals.clone(),
+        goal: 0,
+        way: 0,
+        step: 0,
+        lost: false,
+    };
     let model = Model::answering_with(move |request| mind.answer(request));
     let project = Project::new();
     // Patches are offered to the models that were taught to write them.
-    let models = json!({ "gpt-5": { "name": "Bench", "limit": { "context": 100_000, "output": 8_000 } } });
-    let taught =
-        json!({ "model": "bench/gpt-5", "provider": { "bench": { "models": models } }, "permission": "allow" });
+    let models =
+        json!({ "gpt-5": { "name": "Bench", "limit": { "context": 100_000, "output": 8_000 } } });
+    let taught = json!({ "model": "bench/gpt-5", "provider": { "bench": { "models": models } }, "permission": "allow" });
     let usual = json!({ "permission": "allow" });
-    project.provider(&model.base(), if task.name.ends_with("patch") { &taught } else { &usual });
+    project.provider(
+        &model.base(),
+        if task.name.ends_with("patch") {
+            &taught
+        } else {
+            &usual
+        },
+    );
     for (path, text) in &task.files {
         project.write(path, text);
     }
@@ -368,8 +477,16 @@ fn run(task: &Task) {
     let (answer, _) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     let cwd = client.project.cwd();
-    let steps = model.received_requests().iter().filter(|request| request.tools).count();
-    let bytes: usize = model.received_requests().iter().map(|request| request.bytes).sum();
+    let steps = model
+        .received_requests()
+        .iter()
+        .filter(|request| request.tools)
+        .count();
+    let bytes: usize = model
+        .received_requests()
+        .iter()
+        .map(|request| request.bytes)
+        .sum();
     let requests = model.requests();
     let mut wrong = Vec::new();
     for (path, text) in &task.wanted {
@@ -378,7 +495,11 @@ fn run(task: &Task) {
             wrong.push(format!("{path}: {found:?}"));
         }
     }
-    for path in task.files.keys().filter(|path| !task.wanted.contains_key(*path)) {
+    for path in task
+        .files
+        .keys()
+        .filter(|path| !task.wanted.contains_key(*path))
+    {
         if cwd.join(path).exists() {
             wrong.push(format!("{path} is still there"));
         }
@@ -386,10 +507,17 @@ fn run(task: &Task) {
     client.leave();
     if std::env::var_os("ADJUTANT_HANDS").is_some() {
         let state = if wrong.is_empty() { "right" } else { "WRONG" };
-        eprintln!("| {} | {steps} of {} | {bytes} | {state} |", task.name, task.steps);
+        eprintln!(
+            "| {} | {steps} of {} | {bytes} | {state} |",
+            task.name, task.steps
+        );
         return;
     }
     let last = requests.last().map(ToString::to_string).unwrap_or_default();
     assert!(wrong.is_empty(), "{wrong:?}\n{last}");
-    assert!(steps <= task.steps, "{steps} steps instead of {}:\n{last}", task.steps);
+    assert!(
+        steps <= task.steps,
+        "{steps} steps instead of {}:\n{last}",
+        task.steps
+    );
 }

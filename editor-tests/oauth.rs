@@ -36,23 +36,40 @@ fn guarded() -> Server {
     let server = mcp::Server::default();
     Server::start(move |received| {
         let base = format!("http://{}", received.header("host").unwrap());
-        let json = |body: Value| (200, "content-type: application/json\r\n".to_owned(), body.to_string());
-        let form = |name: &str| received.body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let json = |body: Value| {
+            (
+                200,
+                "content-type: application/json\r\n".to_owned(),
+                body.to_string(),
+            )
+        };
+        let form = |name: &str| {
+            received
+                .body
+                .split('&')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        };
         match received.path().split('?').next().unwrap() {
-            "/.well-known/oauth-protected-resource/mcp" => json(json!({ "resource": format!("{base}/mcp"),
-                "authorization_servers": [base], "scopes_supported": ["read"] })),
+            "/.well-known/oauth-protected-resource/mcp" => {
+                json(json!({ "resource": format!("{base}/mcp"),
+                "authorization_servers": [base], "scopes_supported": ["read"] }))
+            }
             "/.well-known/oauth-authorization-server" => json(json!({ "issuer": base,
                 "authorization_endpoint": format!("{base}/authorize"), "token_endpoint": format!("{base}/token"),
                 "registration_endpoint": format!("{base}/register"), "code_challenge_methods_supported": ["S256"],
                 "response_types_supported": ["code"] })),
             "/register" => {
                 let asked: Value = serde_json::from_str(&received.body).unwrap();
-                json(json!({ "client_id": "c1", "client_name": asked["client_name"],
-                    "redirect_uris": asked["redirect_uris"] }))
+                json(
+                    json!({ "client_id": "c1", "client_name": asked["client_name"],
+                    "redirect_uris": asked["redirect_uris"] }),
+                )
             }
             "/token" => {
                 let granted = match form("grant_type") {
-                    Some("authorization_code") => form("code") == Some("c0de") && form("code_verifier").is_some(),
+                    Some("authorization_code") => {
+                        form("code") == Some("c0de") && form("code_verifier").is_some()
+                    }
                     _ => form("refresh_token") == Some("refresh-1"),
                 };
                 if !granted || form("client_id") != Some("c1") {
@@ -64,18 +81,23 @@ fn guarded() -> Server {
                 }
                 let mut number = tokens.lock().unwrap();
                 *number += 1;
-                json(json!({ "access_token": format!("access-{number}"), "token_type": "bearer",
-                    "expires_in": if *number == 1 { 1 } else { 3600 }, "refresh_token": format!("refresh-{number}") }))
+                json(
+                    json!({ "access_token": format!("access-{number}"), "token_type": "bearer",
+                    "expires_in": if *number == 1 { 1 } else { 3600 }, "refresh_token": format!("refresh-{number}") }),
+                )
             }
             "/mcp" => {
                 let known = *tokens.lock().unwrap();
-                let token = received.header("authorization").and_then(|it| it.strip_prefix("Bearer access-"));
+                let token = received
+                    .header("authorization")
+                    .and_then(|it| it.strip_prefix("Bearer access-"));
                 if token
                     .and_then(|number| number.parse().ok())
                     .is_none_or(|number: u32| number == 0 || number > known.max(7))
                 {
                     let metadata = format!("{base}/.well-known/oauth-protected-resource/mcp");
-                    let challenge = format!("www-authenticate: Bearer resource_metadata=\"{metadata}\"\r\n");
+                    let challenge =
+                        format!("www-authenticate: Bearer resource_metadata=\"{metadata}\"\r\n");
                     return (401, challenge, String::new());
                 }
                 if received.body.contains("narrow") && !*wide.lock().unwrap() {
@@ -105,8 +127,12 @@ fn guarded() -> Server {
 
 fn behind(server: &Server, oauth: &Value) -> Project {
     let project = Project::new();
-    let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()), "oauth": oauth });
-    project.write("~/.config/opencode/opencode.json", &json!({ "mcp": { "guard": entry } }).to_string());
+    let entry =
+        json!({ "type": "remote", "url": format!("{}/mcp", server.base()), "oauth": oauth });
+    project.write(
+        "~/.config/opencode/opencode.json",
+        &json!({ "mcp": { "guard": entry } }).to_string(),
+    );
     project
 }
 
@@ -114,7 +140,10 @@ fn behind(server: &Server, oauth: &Value) -> Project {
 fn agree(address: &str) {
     let back = query(address, "redirect_uri");
     let state = query(address, "state");
-    assert!(browse(&format!("{back}?code=c0de&state={state}")).contains("You are logged in."), "{address}");
+    assert!(
+        browse(&format!("{back}?code=c0de&state={state}")).contains("You are logged in."),
+        "{address}"
+    );
 }
 
 const KEPT: &str = "~/.local/share/adjutant/mcp-auth.json";
@@ -123,9 +152,15 @@ fn a_login() {
     let server = guarded();
     let project = behind(&server, &json!({}));
     let said = stdout_of(&project, &["mcp"]);
-    assert!(said.starts_with("guard: it wants a login: run `adjutant mcp login guard`\n"), "{said}");
+    assert!(
+        said.starts_with("guard: it wants a login: run `adjutant mcp login guard`\n"),
+        "{said}"
+    );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
-        assert_eq!((query(address, "client_id"), query(address, "scope")), ("c1".into(), "read".into()));
+        assert_eq!(
+            (query(address, "client_id"), query(address, "scope")),
+            ("c1".into(), "read".into())
+        );
         assert_eq!(query(address, "code_challenge_method"), "S256");
         assert_eq!(query(address, "resource"), format!("{}/mcp", server.base()));
         // The answer to another login is rejected.
@@ -133,27 +168,62 @@ fn a_login() {
         assert!(browse(&format!("{back}?code=other&state=forged")).starts_with("HTTP/1.1 404"));
         agree(address);
     });
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     use std::os::unix::fs::PermissionsExt;
-    assert_eq!(std::fs::metadata(project.path(KEPT)).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(project.path(KEPT))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
 
     // The first token has expired: it is exchanged once, and the new one is stored.
-    assert!(stdout_of(&project, &["mcp"]).starts_with("guard: connected, 17 tools, 2 prompts, 2 resources, in "));
-    let call = ["mcp", "call", "guard", "say", r#"{"text":"header authorization"}"#, "--allow"];
-    assert_eq!(stdout_of(&project, &call), "authorization: Bearer access-2\n");
-    let renewed =
-        server.received().iter().filter(|received| received.body.contains("grant_type=refresh_token")).count();
+    assert!(
+        stdout_of(&project, &["mcp"])
+            .starts_with("guard: connected, 17 tools, 2 prompts, 2 resources, in ")
+    );
+    let call = [
+        "mcp",
+        "call",
+        "guard",
+        "say",
+        r#"{"text":"header authorization"}"#,
+        "--allow",
+    ];
+    assert_eq!(
+        stdout_of(&project, &call),
+        "authorization: Bearer access-2\n"
+    );
+    let renewed = server
+        .received()
+        .iter()
+        .filter(|received| received.body.contains("grant_type=refresh_token"))
+        .count();
     assert_eq!(renewed, 1);
     let kept = std::fs::read_to_string(project.path(KEPT)).unwrap();
-    assert!(kept.contains("access-2") && kept.contains("refresh-2"), "{kept}");
+    assert!(
+        kept.contains("access-2") && kept.contains("refresh-2"),
+        "{kept}"
+    );
 
     // A login that can no longer be renewed is reported.
     let mut stale: Value = serde_json::from_str(&kept).unwrap();
     stale["guard"]["tokens"]["expiresAt"] = json!(1);
     project.write(KEPT, &stale.to_string());
     assert!(stdout_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
-    assert_eq!(stdout_of(&project, &["mcp", "logout", "guard"]), "guard: forgotten.\n");
-    assert!(stderr_of(&project, &["mcp", "logout", "guard"]).contains("no login is kept for \"guard\""));
+    assert_eq!(
+        stdout_of(&project, &["mcp", "logout", "guard"]),
+        "guard: forgotten.\n"
+    );
+    assert!(
+        stderr_of(&project, &["mcp", "logout", "guard"]).contains("no login is kept for \"guard\"")
+    );
 }
 
 fn no_login() {
@@ -168,25 +238,50 @@ fn no_login() {
         assert!(!done.status.success() && !project.path(KEPT).exists());
         String::from_utf8(done.stderr).unwrap()
     };
-    assert!(failed("error=access_denied").contains("The MCP server guard refused the login: access_denied"));
+    assert!(
+        failed("error=access_denied")
+            .contains("The MCP server guard refused the login: access_denied")
+    );
     assert!(failed("code=wrong").contains("the login to guard failed"));
     let said = failed("code=c0de&iss=https://evil.example");
-    assert!(said.contains("the answer came from another server (https://evil.example)"), "{said}");
+    assert!(
+        said.contains("the answer came from another server (https://evil.example)"),
+        "{said}"
+    );
     let said = stderr_of(&project, &["mcp", "login", "gard"]);
-    assert!(said.contains("the settings have no MCP server \"gard\". Did you mean guard?"), "{said}");
+    assert!(
+        said.contains("the settings have no MCP server \"gard\". Did you mean guard?"),
+        "{said}"
+    );
 
     // A port in use cannot receive the code.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let project = behind(&server, &json!({ "callbackPort": port }));
     let said = stderr_of(&project, &["mcp", "login", "guard"]);
-    assert!(said.contains(&format!("the port {port}, where the browser is to come back to, is in use")), "{said}");
+    assert!(
+        said.contains(&format!(
+            "the port {port}, where the browser is to come back to, is in use"
+        )),
+        "{said}"
+    );
     let project = behind(&server, &json!(false));
-    assert!(stderr_of(&project, &["mcp", "login", "guard"]).contains("\"oauth\" is false for guard"));
+    assert!(
+        stderr_of(&project, &["mcp", "login", "guard"]).contains("\"oauth\" is false for guard")
+    );
     let output = adjutant(&project, &["mcp"], "");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("it wants a login, and its \"oauth\" is false"));
-    let said = stderr_of(&project, &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"]);
-    assert!(said.contains("begins with http: and its host is public"), "{said}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout)
+            .contains("it wants a login, and its \"oauth\" is false")
+    );
+    let said = stderr_of(
+        &project,
+        &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"],
+    );
+    assert!(
+        said.contains("begins with http: and its host is public"),
+        "{said}"
+    );
 }
 
 fn stored_login(server: &str, token: &str) -> String {
@@ -201,25 +296,52 @@ fn of_theirs() {
     let theirs = stored_login(&format!("{}/mcp", server.base()), "access-7");
     project.write("~/.local/share/opencode/mcp-auth.json", &theirs);
     assert!(stdout_of(&project, &["mcp"]).starts_with("guard: connected"));
-    assert!(stdout_of(&project, &["mcp", "logout", "guard"]).contains("`opencode mcp logout guard`"));
-    assert_eq!(std::fs::read_to_string(project.path("~/.local/share/opencode/mcp-auth.json")).unwrap(), theirs);
+    assert!(
+        stdout_of(&project, &["mcp", "logout", "guard"]).contains("`opencode mcp logout guard`")
+    );
+    assert_eq!(
+        std::fs::read_to_string(project.path("~/.local/share/opencode/mcp-auth.json")).unwrap(),
+        theirs
+    );
 }
 
 fn one_address() {
     let server = guarded();
     let project = behind(&server, &json!({}));
-    project.write(KEPT, &stored_login("https://another.example/mcp", "access-7"));
+    project.write(
+        KEPT,
+        &stored_login("https://another.example/mcp", "access-7"),
+    );
     assert!(stdout_of(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
-    assert!(server.received().iter().all(|received| received.header("authorization").is_none()));
+    assert!(
+        server
+            .received()
+            .iter()
+            .all(|received| received.header("authorization").is_none())
+    );
 }
 
 fn too_narrow() {
     let server = guarded();
     let project = behind(&server, &json!({}));
-    assert!(log_in(&project, &["mcp", "login", "guard"], agree).status.success());
-    let call = ["mcp", "call", "guard", "say", r#"{"text":"narrow"}"#, "--allow"];
+    assert!(
+        log_in(&project, &["mcp", "login", "guard"], agree)
+            .status
+            .success()
+    );
+    let call = [
+        "mcp",
+        "call",
+        "guard",
+        "say",
+        r#"{"text":"narrow"}"#,
+        "--allow",
+    ];
     let said = stderr_of(&project, &call);
-    assert!(said.contains("(it wants \"write\"): run `adjutant mcp login guard`"), "{said}");
+    assert!(
+        said.contains("(it wants \"write\"): run `adjutant mcp login guard`"),
+        "{said}"
+    );
     let done = log_in(&project, &["mcp", "login", "guard"], |address| {
         assert!(query(address, "scope").contains("write"), "{address}");
         agree(address);
@@ -240,7 +362,11 @@ fn meanwhile() {
     let session = client.open();
     client.prompt(2, &session, "Before.");
     assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
-    assert!(log_in(&client.project, &["mcp", "login", "guard"], agree).status.success());
+    assert!(
+        log_in(&client.project, &["mcp", "login", "guard"], agree)
+            .status
+            .success()
+    );
     client.prompt(3, &session, "After.");
     assert_eq!(client.answer(3).0["result"]["stopReason"], "end_turn");
     client.leave();
@@ -257,9 +383,17 @@ fn as_a_link() {
     let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()) });
     project.provider(&model.base(), &json!({ "mcp": { "guard": entry } }));
     let project = Arc::new(project);
-    let mut client = Client { editor: Editor::start(&project), project, invariants: Invariants::default() };
+    let mut client = Client {
+        editor: Editor::start(&project),
+        project,
+        invariants: Invariants::default(),
+    };
     let capabilities = json!({ "elicitation": { "url": {} } });
-    client.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
+    client.request(
+        0,
+        "initialize",
+        &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }),
+    );
     client.answer(0);
     let session = client.open();
     client.prompt(2, &session, "Before.");
@@ -270,8 +404,18 @@ fn as_a_link() {
         }
     };
     let params = &asked["params"];
-    assert_eq!((&params["mode"], &params["sessionId"]), (&json!("url"), &json!(session)), "{asked}");
-    assert!(params.get("toolCallId").is_none() && params["message"].as_str().unwrap().contains("MCP server guard"));
+    assert_eq!(
+        (&params["mode"], &params["sessionId"]),
+        (&json!("url"), &json!(session)),
+        "{asked}"
+    );
+    assert!(
+        params.get("toolCallId").is_none()
+            && params["message"]
+                .as_str()
+                .unwrap()
+                .contains("MCP server guard")
+    );
     client.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept" } }));
     agree(params["url"].as_str().unwrap());
     let until = Instant::now() + RESPONSE_TIMEOUT;
@@ -307,5 +451,10 @@ fn as_a_document() {
         browse(&format!("{back}?error=access_denied&state={state}"));
     });
     assert!(!done.status.success());
-    assert!(server.received().iter().all(|received| received.path() != "/register"));
+    assert!(
+        server
+            .received()
+            .iter()
+            .all(|received| received.path() != "/register")
+    );
 }

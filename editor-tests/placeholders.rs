@@ -8,8 +8,13 @@ use serde_json::Value;
 use crate::project::Project;
 
 /// Prefixes of ids, and the names of their placeholders.
-const IDS: &[(&str, &str)] =
-    &[("ses_", "session"), ("msg_", "msg"), ("prt_", "part"), ("call_", "call"), ("aside_", "aside")];
+const IDS: &[(&str, &str)] = &[
+    ("ses_", "session"),
+    ("msg_", "msg"),
+    ("prt_", "part"),
+    ("call_", "call"),
+    ("aside_", "aside"),
+];
 
 /// Number of characters of an id after its prefix.
 const TAIL: usize = 26;
@@ -26,8 +31,17 @@ pub struct Placeholders {
 impl Placeholders {
     /// Returns the names of a project's directories.
     pub fn new(project: &Project) -> Self {
-        let fixed = project.names().into_iter().map(|(name, path)| (path, name.to_owned())).collect();
-        Self { fixed, ids: BTreeMap::new(), seen: BTreeMap::new(), asks: BTreeMap::new() }
+        let fixed = project
+            .names()
+            .into_iter()
+            .map(|(name, path)| (path, name.to_owned()))
+            .collect();
+        Self {
+            fixed,
+            ids: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            asks: BTreeMap::new(),
+        }
     }
 
     /// Gives a text a name.
@@ -54,18 +68,27 @@ impl Placeholders {
 
     /// Returns the id behind a placeholder such as `${SESSION}`.
     pub fn meaning(&self, name: &str) -> Option<String> {
-        self.ids.iter().find(|(_, n)| *n == name).map(|(id, _)| id.clone())
+        self.ids
+            .iter()
+            .find(|(_, n)| *n == name)
+            .map(|(id, _)| id.clone())
     }
 
     /// Returns a text with names in it.
     pub fn shorten(&mut self, text: &str) -> String {
-        let mut text = self.fixed.iter().fold(text.to_owned(), |text, (long, name)| text.replace(long, name));
+        let mut text = self
+            .fixed
+            .iter()
+            .fold(text.to_owned(), |text, (long, name)| {
+                text.replace(long, name)
+            });
         for (prefix, kind) in IDS {
             let mut from = 0;
             while let Some(at) = text[from..].find(prefix).map(|at| at + from) {
                 let end = at + prefix.len() + TAIL;
-                let own =
-                    text.get(at + prefix.len()..end).is_some_and(|t| t.bytes().all(|b| b.is_ascii_alphanumeric()));
+                let own = text
+                    .get(at + prefix.len()..end)
+                    .is_some_and(|t| t.bytes().all(|b| b.is_ascii_alphanumeric()));
                 from = at + prefix.len();
                 if own {
                     let name = self.name(&text[at..end], kind);

@@ -74,7 +74,10 @@ pub struct Project {
 impl Project {
     /// Returns an empty project with an empty home.
     pub fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("adjutant-test-").tempdir().unwrap();
+        let directory = tempfile::Builder::new()
+            .prefix("adjutant-test-")
+            .tempdir()
+            .unwrap();
         let root = directory.path().canonicalize().unwrap();
         for name in ["home", "project", "tmp"] {
             fs::create_dir(root.join(name)).unwrap();
@@ -94,19 +97,28 @@ impl Project {
             ("ADJUTANT_DISABLE_MODELS_FETCH", "1".into()),
             // Local servers and the administrator's settings belong to no page.
             ("ADJUTANT_LOCAL_SERVERS", "none".into()),
-            ("ADJUTANT_TEST_MANAGED_CONFIG_DIR", root.join("managed").display().to_string()),
+            (
+                "ADJUTANT_TEST_MANAGED_CONFIG_DIR",
+                root.join("managed").display().to_string(),
+            ),
             // A page need not answer requests that are not its subject.
             ("ADJUTANT_DISABLE_TITLES", "1".into()),
             (MARKER, format!("{}-{number}", std::process::id())),
         ];
-        let mut vars: BTreeMap<String, String> =
-            vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let mut vars: BTreeMap<String, String> = vars
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
         if (IN_DATABASE.get() || database::wanted())
             && let Some(database) = Database::get()
         {
             vars.insert("ADJUTANT_STORE".into(), database.fresh(15));
         }
-        Self { root, vars, _directory: directory }
+        Self {
+            root,
+            vars,
+            _directory: directory,
+        }
     }
 
     /// Returns the session's directory.
@@ -116,8 +128,12 @@ impl Project {
 
     /// `${CWD}` and the like, and the paths they stand for; longer paths first.
     pub fn names(&self) -> [(&'static str, String); 3] {
-        [("${CWD}", "project"), ("${HOME}", "home"), ("${TMP}", "tmp")]
-            .map(|(name, directory)| (name, self.root.join(directory).display().to_string()))
+        [
+            ("${CWD}", "project"),
+            ("${HOME}", "home"),
+            ("${TMP}", "tmp"),
+        ]
+        .map(|(name, directory)| (name, self.root.join(directory).display().to_string()))
     }
 
     /// Returns a path of a transcript: `~/x` lies in the home, `tmp:x` in the temporary directory, anything
@@ -144,13 +160,18 @@ impl Project {
 
     /// Copies a folder of `fixtures/` into the project; `dot-x` in it becomes `.x`.
     pub fn fixture(&self, name: &str) {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("editor-tests/fixtures").join(name);
+        let from = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("editor-tests/fixtures")
+            .join(name);
         let mut folders = vec![(from, self.cwd())];
         while let Some((from, to)) = folders.pop() {
             fs::create_dir_all(&to).unwrap();
             for entry in fs::read_dir(&from).unwrap().flatten() {
                 let name = entry.file_name().into_string().unwrap();
-                let to = to.join(name.strip_prefix("dot-").map_or(name.clone(), |rest| format!(".{rest}")));
+                let to = to.join(
+                    name.strip_prefix("dot-")
+                        .map_or(name.clone(), |rest| format!(".{rest}")),
+                );
                 if entry.path().is_dir() {
                     folders.push((entry.path(), to));
                 } else {
@@ -191,14 +212,25 @@ impl Project {
             ],
         ] {
             let mut git = self.command("git");
-            assert!(git.args(arguments).current_dir(self.cwd()).status().unwrap().success(), "git {arguments:?}");
+            assert!(
+                git.args(arguments)
+                    .current_dir(self.cwd())
+                    .status()
+                    .unwrap()
+                    .success(),
+                "git {arguments:?}"
+            );
         }
     }
 
     /// Runs a line in a shell in the project; returns its output.
     pub fn shell(&self, line: &str) -> String {
         let mut shell = self.command("bash");
-        let output = shell.args(["--norc", "-ec", line]).current_dir(self.cwd()).output().unwrap();
+        let output = shell
+            .args(["--norc", "-ec", line])
+            .current_dir(self.cwd())
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -206,7 +238,10 @@ impl Project {
     /// Writes the user's own OpenCode settings. Commands run without a sandbox, because its restrictions differ from
     /// machine to machine. `sandbox.rs` tests the sandbox.
     pub fn settings(&self, more: &Value) {
-        self.write("~/.config/opencode/opencode.json", &without_sandbox(more).to_string());
+        self.write(
+            "~/.config/opencode/opencode.json",
+            &without_sandbox(more).to_string(),
+        );
     }
 
     /// Selects the mock provider at `base` as the model in the user's own OpenCode settings. `more` is merged over
@@ -243,7 +278,11 @@ impl Project {
     pub fn left_after(&self, timeout: Duration, meant: impl Fn(&str) -> bool) -> Vec<String> {
         let end = Instant::now() + timeout;
         loop {
-            let left: Vec<(i32, String)> = self.processes().into_iter().filter(|(_, line)| meant(line)).collect();
+            let left: Vec<(i32, String)> = self
+                .processes()
+                .into_iter()
+                .filter(|(_, line)| meant(line))
+                .collect();
             let time = end.saturating_duration_since(Instant::now());
             if left.is_empty() || time.is_zero() {
                 return left.into_iter().map(|(_, line)| line).collect();
@@ -251,7 +290,10 @@ impl Project {
             // Until the first of them ends. Who has ended already is looked for again.
             #[cfg(target_os = "linux")]
             if let Some(first) = left.iter().find_map(|(pid, _)| ending(*pid)) {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
                 runtime.block_on(async {
                     // Not a pipe, but it is awaited in the same way.
                     let first = Receiver::from_owned_fd_unchecked(first).unwrap();
@@ -273,16 +315,31 @@ impl Project {
     /// Processes of this project: by their environment, or by the directory they stand in.
     fn processes(&self) -> Vec<(i32, String)> {
         let marker = format!("{MARKER}={}", self.vars[MARKER]);
-        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return Vec::new();
+        };
         let mut found = Vec::new();
         for process in processes.flatten() {
-            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Some(pid) = process
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
             let process = process.path();
-            let marked = fs::read(process.join("environ"))
-                .is_ok_and(|variables| variables.split(|b| *b == 0).any(|variable| variable == marker.as_bytes()));
-            let inside = fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(&self.root));
+            let marked = fs::read(process.join("environ")).is_ok_and(|variables| {
+                variables
+                    .split(|b| *b == 0)
+                    .any(|variable| variable == marker.as_bytes())
+            });
+            let inside =
+                fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(&self.root));
             let line = fs::read(process.join("cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned();
+            let line = String::from_utf8_lossy(&line)
+                .replace('\0', " ")
+                .trim()
+                .to_owned();
             // A process that is on its way out has no command line any more.
             if (marked || inside) && !line.is_empty() {
                 found.push((pid, line));

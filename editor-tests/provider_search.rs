@@ -8,7 +8,10 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 3] = [
-    ("model's provider searches in its wire format", in_each_dialect),
+    (
+        "model's provider searches in its wire format",
+        in_each_dialect,
+    ),
     ("provider search is subject to the rules", under_the_rules),
     ("provider without search is not offered", not_offered),
 ];
@@ -48,7 +51,11 @@ const DIALECTS: [Dialect; 4] = [
             ])
         },
     },
-    Dialect { provider: "openai", model: "gpt-5", ..RESPONSES },
+    Dialect {
+        provider: "openai",
+        model: "gpt-5",
+        ..RESPONSES
+    },
     Dialect {
         provider: "google",
         model: "gemini-2.5-pro",
@@ -86,8 +93,16 @@ const RESPONSES: Dialect = Dialect {
     provider: "",
     model: "",
     search: r#"[{"type":"web_search"}]"#,
-    call: || response(&[json!({ "type": "function_call", "call_id": "t", "name": "websearch", "arguments": QUERY })]),
-    words: || response(&[json!({ "type": "message", "content": [{ "type": "output_text", "text": "Nine it is." }] })]),
+    call: || {
+        response(&[
+            json!({ "type": "function_call", "call_id": "t", "name": "websearch", "arguments": QUERY }),
+        ])
+    },
+    words: || {
+        response(&[
+            json!({ "type": "message", "content": [{ "type": "output_text", "text": "Nine it is." }] }),
+        ])
+    },
     found: || {
         let cited = json!({ "type": "url_citation", "title": "Nine", "url": "https://a.example/9", "start_index": 0, "end_index": 4 });
         response(&[
@@ -107,13 +122,16 @@ fn message(blocks: &[Value]) -> Vec<Value> {
 
 fn response(items: &[Value]) -> Vec<Value> {
     let usage = json!({ "input_tokens": 9, "output_tokens": 9 });
-    let response = json!({ "object": "response", "status": "completed", "output": items, "usage": usage });
+    let response =
+        json!({ "object": "response", "status": "completed", "output": items, "usage": usage });
     vec![json!({ "type": "response.completed", "response": response })]
 }
 
 fn candidate(parts: &Value, grounding: Value) -> Vec<Value> {
     let content = json!({ "role": "model", "parts": parts });
-    vec![json!({ "candidates": [{ "content": content, "finishReason": "STOP", "groundingMetadata": grounding }] })]
+    vec![
+        json!({ "candidates": [{ "content": content, "finishReason": "STOP", "groundingMetadata": grounding }] }),
+    ]
 }
 
 fn chat(delta: &Value, reason: &str) -> Vec<Value> {
@@ -131,16 +149,24 @@ fn serve(dialect: &'static Dialect) -> Server {
         } else {
             (dialect.call)()
         };
-        let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let text: String = events
+            .iter()
+            .map(|event| format!("data: {event}\n\n"))
+            .collect();
         (200, "content-type: text/event-stream\r\n".into(), text)
     })
 }
 
 /// Whether a request contains a result.
 fn asked_back(body: &str) -> bool {
-    ["tool_result", "function_call_output", "functionResponse", r#""role":"tool""#]
-        .iter()
-        .any(|word| body.contains(word))
+    [
+        "tool_result",
+        "function_call_output",
+        "functionResponse",
+        r#""role":"tool""#,
+    ]
+    .iter()
+    .any(|word| body.contains(word))
 }
 
 fn project(server: &Server, dialect: &Dialect, permission: &Value) -> Project {
@@ -160,15 +186,31 @@ fn in_each_dialect() {
         let said = stdout_of(&project, &["run", "Which version is the newest?"]);
         assert_eq!(said, "Nine it is.\n", "{}", dialect.provider);
         let received = server.received();
-        let search: Vec<&ReceivedRequest> =
-            received.iter().filter(|received| received.body.contains(dialect.search)).collect();
+        let search: Vec<&ReceivedRequest> = received
+            .iter()
+            .filter(|received| received.body.contains(dialect.search))
+            .collect();
         assert_eq!(search.len(), 1, "{}", dialect.provider);
-        assert!(search[0].body.contains("Search the web for: adjutant 9"), "{}", search[0].body);
-        let told = &received.iter().rfind(|received| asked_back(&received.body)).unwrap().body;
+        assert!(
+            search[0].body.contains("Search the web for: adjutant 9"),
+            "{}",
+            search[0].body
+        );
+        let told = &received
+            .iter()
+            .rfind(|received| asked_back(&received.body))
+            .unwrap()
+            .body;
         let model = format!("{}/{}", dialect.provider, dialect.model);
-        let wanted = format!(r"What {model} says of the pages below:\nNine is out.\n\nNine\nhttps://a.example/9");
+        let wanted = format!(
+            r"What {model} says of the pages below:\nNine is out.\n\nNine\nhttps://a.example/9"
+        );
         assert!(told.contains(&wanted), "{told}");
-        assert_eq!(told.contains("Date: May 1"), dialect.provider == "anthropic", "{told}");
+        assert_eq!(
+            told.contains("Date: May 1"),
+            dialect.provider == "anthropic",
+            "{told}"
+        );
     }
 }
 
@@ -178,19 +220,41 @@ fn under_the_rules() {
     // The rule asks, and no user is present.
     let asked = project(&server, dialect, &json!({ "websearch": "ask" }));
     adjutant(&asked, &["run", "Which version?"], "");
-    let told = |received: &[ReceivedRequest]| received.iter().any(|received| received.body.contains(dialect.search));
+    let told = |received: &[ReceivedRequest]| {
+        received
+            .iter()
+            .any(|received| received.body.contains(dialect.search))
+    };
     let received = server.received();
-    assert!(!told(&received) && received.iter().any(|received| received.body.contains(r#""websearch""#)));
+    assert!(
+        !told(&received)
+            && received
+                .iter()
+                .any(|received| received.body.contains(r#""websearch""#))
+    );
     let denied = project(&server, dialect, &json!({ "websearch": "deny" }));
     stdout_of(&denied, &["run", "Which version?"]);
     let received = &server.received()[received.len()..];
-    assert!(!told(received) && received.iter().all(|received| !received.body.contains(r#""websearch""#)));
+    assert!(
+        !told(received)
+            && received
+                .iter()
+                .all(|received| !received.body.contains(r#""websearch""#))
+    );
 }
 
 fn not_offered() {
-    let table = [("anthropic", "claude-sonnet-4-5", true), ("openai", "gpt-4.1-nano", false), ("acme", "m", false)];
+    let table = [
+        ("anthropic", "claude-sonnet-4-5", true),
+        ("openai", "gpt-4.1-nano", false),
+        ("acme", "m", false),
+    ];
     for (provider, model, wanted) in table {
-        let dialect: &'static Dialect = if provider == "openai" { &DIALECTS[1] } else { &DIALECTS[0] };
+        let dialect: &'static Dialect = if provider == "openai" {
+            &DIALECTS[1]
+        } else {
+            &DIALECTS[0]
+        };
         let server = serve(dialect);
         let project = Project::new();
         let settings = json!({ "model": format!("{provider}/{model}"), "provider": { provider: {
@@ -198,7 +262,10 @@ fn not_offered() {
             "options": { "baseURL": format!("{}/v1", server.base()), "apiKey": "secret-key-1" }, "models": { model: {} } } } });
         project.write("~/.config/opencode/opencode.json", &settings.to_string());
         adjutant(&project, &["run", "Hello.", "--without", "bash"], "");
-        let offered = server.received().iter().any(|received| received.body.contains(r#""name":"websearch""#));
+        let offered = server
+            .received()
+            .iter()
+            .any(|received| received.body.contains(r#""name":"websearch""#));
         assert_eq!(offered, wanted, "{provider}/{model}");
     }
 }

@@ -23,14 +23,26 @@ pub use network::vouched;
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 13] = [
     ("models are listed with prices and keys", models_are_listed),
-    ("catalogue is fetched once and revalidated", the_catalogue_is_refreshed),
-    ("newer catalogue is fetched in parallel", refreshed_in_parallel),
+    (
+        "catalogue is fetched once and revalidated",
+        the_catalogue_is_refreshed,
+    ),
+    (
+        "newer catalogue is fetched in parallel",
+        refreshed_in_parallel,
+    ),
     ("keys are stored, listed and removed", keys_are_stored),
-    ("browser login yields tokens that are renewed", login_with_a_browser),
+    (
+        "browser login yields tokens that are renewed",
+        login_with_a_browser,
+    ),
     ("device code login works", login_with_a_code),
     ("OpenRouter login yields a key", login_for_a_key),
     ("logout removes stored credentials", logout),
-    ("traffic is recorded without keys and replayed", recorded_and_replayed),
+    (
+        "traffic is recorded without keys and replayed",
+        recorded_and_replayed,
+    ),
     ("model choice applies to the project", a_choice_holds),
     ("only the user's own authority is trusted", certificates),
     ("one connection serves all steps", one_connection),
@@ -63,14 +75,27 @@ fn models_are_listed() {
         "mine (Anthropic): key from the settings",
         "offline (Offline): no key needed",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line:?} is not in\n{text}"
+        );
     }
-    assert!(!text.contains("hidden") && !text.contains("a-key") && !text.contains("openrouter"), "{text}");
+    assert!(
+        !text.contains("hidden") && !text.contains("a-key") && !text.contains("openrouter"),
+        "{text}"
+    );
 
     let all: Value = serde_json::from_str(&stdout_of(&project, &["models", "--json"])).unwrap();
     assert_eq!(all["default"], "own/large");
-    let of =
-        |id: &str| all["providers"].as_array().unwrap().iter().find(|provider| provider["id"] == id).unwrap().clone();
+    let of = |id: &str| {
+        all["providers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|provider| provider["id"] == id)
+            .unwrap()
+            .clone()
+    };
     let large = &of("own")["models"][0];
     assert_eq!(
         *large,
@@ -79,25 +104,42 @@ fn models_are_listed() {
                 { "inputOver": 32_000, "price": { "input": 2.0, "output": 5.0, "cacheRead": 2.0, "cacheWrite": 2.0 } }] },
             "abilities": ["reasoning", "tools", "temperature"], "efforts": ["medium", "high", "deep"] })
     );
-    assert_eq!((&of("mistral")["hasKey"], &of("mistral")["models"].as_array().unwrap().len()), (&json!(false), &1));
+    assert_eq!(
+        (
+            &of("mistral")["hasKey"],
+            &of("mistral")["models"].as_array().unwrap().len()
+        ),
+        (&json!(false), &1)
+    );
     // The settings override the catalogue.
     let mine = &of("mine")["models"];
-    assert_eq!((mine.as_array().unwrap().len(), &mine[0]["output"]), (1, &json!(1_000)));
+    assert_eq!(
+        (mine.as_array().unwrap().len(), &mine[0]["output"]),
+        (1, &json!(1_000))
+    );
     assert_eq!(mine[0]["price"]["input"], 3.0);
 
     let everyone = stdout_of(&project, &["models", "--all", "openrouter"]);
     assert!(
-        everyone.starts_with("openrouter (OpenRouter): There is no key for OpenRouter. Set OPENROUTER_API_KEY"),
+        everyone.starts_with(
+            "openrouter (OpenRouter): There is no key for OpenRouter. Set OPENROUTER_API_KEY"
+        ),
         "{everyone}"
     );
     let missing = stderr_of(&project, &["models", "mistrall"]);
-    assert!(missing.contains("no provider \"mistrall\". Did you mean mistral?"), "{missing}");
+    assert!(
+        missing.contains("no provider \"mistrall\". Did you mean mistral?"),
+        "{missing}"
+    );
 }
 
 /// Returns a catalogue with one provider, whose models have these names.
 fn catalogue(names: &[&str]) -> String {
     let model = |name: &&str| {
-        ((*name).to_owned(), json!({ "id": name, "name": name, "limit": { "context": 10, "output": 5 } }))
+        (
+            (*name).to_owned(),
+            json!({ "id": name, "name": name, "limit": { "context": 10, "output": 5 } }),
+        )
     };
     let models: serde_json::Map<String, Value> = names.iter().map(model).collect();
     json!({ "acme": { "id": "acme", "name": "Acme", "env": ["ACME_KEY"], "npm": "@ai-sdk/openai-compatible",
@@ -116,16 +158,24 @@ fn the_catalogue_is_refreshed() {
     assert!(!stdout_of(&project, &["models"]).contains("acme"));
     let fetched = stdout_of(&project, &["models", "--refresh"]);
     assert!(
-        fetched.starts_with("Updated the catalogue: 2 models.") && fetched.contains("acme (Acme): key from ACME_KEY")
+        fetched.starts_with("Updated the catalogue: 2 models.")
+            && fetched.contains("acme (Acme): key from ACME_KEY")
     );
-    assert!(stdout_of(&project, &["models", "--refresh"]).starts_with("The catalogue is up to date."));
-    let paths: Vec<_> = server.received().iter().map(|received| received.path().to_owned()).collect();
+    assert!(
+        stdout_of(&project, &["models", "--refresh"]).starts_with("The catalogue is up to date.")
+    );
+    let paths: Vec<_> = server
+        .received()
+        .iter()
+        .map(|received| received.path().to_owned())
+        .collect();
     assert_eq!(paths, ["/api.json", "/api.json"]);
     // Without a server the stored catalogue applies.
     drop(server);
     assert!(stdout_of(&project, &["models", "acme"]).contains("two"));
     assert!(
-        stderr_of(&project, &["models", "--refresh"]).contains("the model catalogue (127.0.0.1) could not be reached")
+        stderr_of(&project, &["models", "--refresh"])
+            .contains("the model catalogue (127.0.0.1) could not be reached")
     );
 }
 
@@ -134,7 +184,10 @@ fn refreshed_in_parallel() {
     let own = gate.clone();
     let server = Server::start(move |_| {
         let open = own.0.lock().unwrap();
-        drop(own.1.wait_timeout_while(open, RESPONSE_TIMEOUT, |open| !*open));
+        drop(
+            own.1
+                .wait_timeout_while(open, RESPONSE_TIMEOUT, |open| !*open),
+        );
         (200, String::new(), catalogue(&["fresh"]))
     });
     let mut project = Project::new();
@@ -153,8 +206,13 @@ fn refreshed_in_parallel() {
     *gate.0.lock().unwrap() = true;
     gate.1.notify_all();
     let begun = Instant::now();
-    let found = (2..).find(|id| models(&mut client, *id).contains("acme/fresh") || begun.elapsed() > RESPONSE_TIMEOUT);
-    assert!(begun.elapsed() <= RESPONSE_TIMEOUT, "not there after {found:?} sessions");
+    let found = (2..).find(|id| {
+        models(&mut client, *id).contains("acme/fresh") || begun.elapsed() > RESPONSE_TIMEOUT
+    });
+    assert!(
+        begun.elapsed() <= RESPONSE_TIMEOUT,
+        "not there after {found:?} sessions"
+    );
     assert_eq!(server.received().len(), 1);
     client.leave();
 }
@@ -164,27 +222,52 @@ fn keys_are_stored() {
     let theirs = json!({ "groq": { "type": "api", "key": "their-key" }, "openai": { "type": "oauth", "access": "x", "refresh": "y", "expires": 1 } });
     project.write("~/.local/share/opencode/auth.json", &theirs.to_string());
     let output = adjutant(&project, &["auth", "login", "mistral"], "our-key\n");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let path = project.path("~/.local/share/adjutant/auth.json");
     let kept: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    assert_eq!(kept, json!({ "mistral": { "type": "api", "key": "our-key" } }));
-    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(
+        kept,
+        json!({ "mistral": { "type": "api", "key": "our-key" } })
+    );
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     project.set("XAI_API_KEY", Some("a-key"));
-    let listed =
-        "mistral: key, in adjutant's auth.json\ngroq: key, in OpenCode's auth.json\nxai: key, from XAI_API_KEY\n";
+    let listed = "mistral: key, in adjutant's auth.json\ngroq: key, in OpenCode's auth.json\nxai: key, from XAI_API_KEY\n";
     assert_eq!(stdout_of(&project, &["auth", "list"]), listed);
-    assert!(stdout_of(&project, &["models", "mistral"]).starts_with("mistral (Mistral): key from auth.json"));
+    assert!(
+        stdout_of(&project, &["models", "mistral"])
+            .starts_with("mistral (Mistral): key from auth.json")
+    );
 
-    assert_eq!(stdout_of(&project, &["auth", "logout", "mistral"]), "mistral: forgotten.\n");
+    assert_eq!(
+        stdout_of(&project, &["auth", "logout", "mistral"]),
+        "mistral: forgotten.\n"
+    );
     assert!(stdout_of(&project, &["auth", "logout", "groq"]).contains("`opencode auth logout`"));
-    assert_eq!(std::fs::read_to_string(project.path("~/.local/share/opencode/auth.json")).unwrap(), theirs.to_string());
+    assert_eq!(
+        std::fs::read_to_string(project.path("~/.local/share/opencode/auth.json")).unwrap(),
+        theirs.to_string()
+    );
     for (words, complaint) in [
-        (&["auth", "logout", "mistral"][..], "nothing is kept for \"mistral\""),
+        (
+            &["auth", "logout", "mistral"][..],
+            "nothing is kept for \"mistral\"",
+        ),
         (&["auth", "login", "mistrall"], "Did you mean mistral?"),
-        (&["auth", "login", "mistral"], "no key was given; nothing was changed"),
+        (
+            &["auth", "login", "mistral"],
+            "no key was given; nothing was changed",
+        ),
         (&["auth", "login"], "name a provider"),
-        (&["auth", "login", "mistral", "--device"], "Mistral has no login with a code"),
+        (
+            &["auth", "login", "mistral", "--device"],
+            "Mistral has no login with a code",
+        ),
     ] {
         let said = stderr_of(&project, words);
         assert!(said.contains(complaint), "{words:?}: {said}");
@@ -198,7 +281,8 @@ fn words(words: &'static str) -> Server {
             return (
                 401,
                 String::new(),
-                json!({ "error": { "message": "Incorrect API key provided: wrong-key-22" } }).to_string(),
+                json!({ "error": { "message": "Incorrect API key provided: wrong-key-22" } })
+                    .to_string(),
             );
         }
         let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": words }, "finish_reason": "stop" }],
@@ -221,7 +305,11 @@ fn recorded_and_replayed() {
     let server = words("Remember me.");
     let mut project = Project::new();
     let tapes = project.path("tmp:tapes").display().to_string();
-    one_provider(&project, &format!("{}/v1?key=secret-key-1", server.base()), "secret-key-1");
+    one_provider(
+        &project,
+        &format!("{}/v1?key=secret-key-1", server.base()),
+        "secret-key-1",
+    );
     project.set("ADJUTANT_RECORD", Some(&tapes));
     assert_eq!(stdout_of(&project, &["run", "Hello"]), "Remember me.\n");
     one_provider(&project, &format!("{}/v1", server.base()), "wrong-key-22");
@@ -233,8 +321,14 @@ fn recorded_and_replayed() {
     for entry in std::fs::read_dir(&tapes).unwrap().flatten() {
         all.push_str(&std::fs::read_to_string(entry.path()).unwrap());
     }
-    assert!(!all.contains("secret-key-1") && !all.contains("wrong-key-22"), "{all}");
-    assert!(all.contains("Hello") && all.contains("Remember me.") && all.contains("[key]"), "{all}");
+    assert!(
+        !all.contains("secret-key-1") && !all.contains("wrong-key-22"),
+        "{all}"
+    );
+    assert!(
+        all.contains("Hello") && all.contains("Remember me.") && all.contains("[key]"),
+        "{all}"
+    );
 
     // Without the server and without a key: the same words, the same refusal, in their order.
     std::fs::remove_file(project.path("~/.config/opencode/opencode.json")).unwrap();
@@ -251,33 +345,57 @@ fn recorded_and_replayed() {
     let (answer, updates) = client.answer(3);
     assert_eq!(answer["result"]["stopReason"], "end_turn");
     let updates = json!(updates).to_string();
-    assert!(updates.contains("Remember me.") && updates.contains(r#""cost":{"amount":2.0"#), "{updates}");
+    assert!(
+        updates.contains("Remember me.") && updates.contains(r#""cost":{"amount":2.0"#),
+        "{updates}"
+    );
     client.prompt(4, &session, "Hello again");
-    let again = client.answer(4).0["error"]["data"]["details"].as_str().unwrap().to_owned();
+    let again = client.answer(4).0["error"]["data"]["details"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(again.contains("401") && refused.contains("401"), "{again}");
     client.prompt(5, &session, "And now?");
-    let over = client.answer(5).0["error"]["message"].as_str().unwrap().to_owned();
-    assert!(over.contains(&format!("Everything has been played in {tapes}.")), "{over}");
+    let over = client.answer(5).0["error"]["message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        over.contains(&format!("Everything has been played in {tapes}.")),
+        "{over}"
+    );
     client.leave();
 }
 
 fn a_choice_holds() {
     let project = Project::new();
     let of = |id: &str, names: &[&str]| {
-        let models: serde_json::Map<String, Value> =
-            names.iter().map(|name| ((*name).to_owned(), json!({ "reasoning": true }))).collect();
+        let models: serde_json::Map<String, Value> = names
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({ "reasoning": true })))
+            .collect();
         json!({ "name": id.to_uppercase(), "npm": "@ai-sdk/openai-compatible", "options": { "baseURL": "http://127.0.0.1:9/v1" }, "models": models })
     };
     let letters = ["a", "b", "c", "d", "e", "f", "g"];
-    let settings = json!({ "provider": { "one": of("one", &letters), "two": of("two", &letters) } });
+    let settings =
+        json!({ "provider": { "one": of("one", &letters), "two": of("two", &letters) } });
     project.write("~/.config/opencode/opencode.json", &settings.to_string());
     let option = |options: &Value, id: &str| {
-        options.as_array().unwrap().iter().find(|option| option["id"] == id).cloned().unwrap_or_default()
+        options
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|option| option["id"] == id)
+            .cloned()
+            .unwrap_or_default()
     };
     let open = |client: &mut Client, id: u64, cwd: &std::path::Path| {
         client.request(id, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
         let result = client.answer(id).0["result"].clone();
-        (result["sessionId"].as_str().unwrap().to_owned(), result["configOptions"].clone())
+        (
+            result["sessionId"].as_str().unwrap().to_owned(),
+            result["configOptions"].clone(),
+        )
     };
     let mut client = Client::new(project);
     let cwd = client.project.cwd();
@@ -286,11 +404,19 @@ fn a_choice_holds() {
         let model = option(options, "model");
         let groups = model["options"].as_array().unwrap().iter();
         groups
-            .map(|group| format!("{}: {}", group["name"].as_str().unwrap(), group["options"].as_array().unwrap().len()))
+            .map(|group| {
+                format!(
+                    "{}: {}",
+                    group["name"].as_str().unwrap(),
+                    group["options"].as_array().unwrap().len()
+                )
+            })
             .collect()
     };
     assert_eq!(groups(&first), ["ONE: 7", "TWO: 7", "adjutant: 1"]);
-    for (id, (option, value)) in (2..).zip([("model", "two/c"), ("model", "one/d"), ("effort", "high")]) {
+    for (id, (option, value)) in
+        (2..).zip([("model", "two/c"), ("model", "one/d"), ("effort", "high")])
+    {
         client.request(
             id,
             "session/set_config_option",
@@ -302,12 +428,21 @@ fn a_choice_holds() {
     client.request(5, "session/close", &json!({ "sessionId": session }));
     client.answer(5);
     let (_, next) = open(&mut client, 6, &cwd);
-    assert_eq!(groups(&next), ["Recently used: 2", "ONE: 6", "TWO: 6", "adjutant: 1"]);
     assert_eq!(
-        (&option(&next, "model")["currentValue"], &option(&next, "effort")["currentValue"]),
+        groups(&next),
+        ["Recently used: 2", "ONE: 6", "TWO: 6", "adjutant: 1"]
+    );
+    assert_eq!(
+        (
+            &option(&next, "model")["currentValue"],
+            &option(&next, "effort")["currentValue"]
+        ),
         (&json!("one/d"), &json!("high"))
     );
-    assert_eq!(option(&next, "model")["options"][0]["options"][1]["name"], "TWO/c");
+    assert_eq!(
+        option(&next, "model")["options"][0]["options"][1]["name"],
+        "TWO/c"
+    );
     // Another project begins afresh.
     std::fs::create_dir_all(client.project.path("~/elsewhere")).unwrap();
     let elsewhere = client.project.path("~/elsewhere");

@@ -15,12 +15,31 @@ pub fn spawn(mut command: Command, rows: u16, columns: u16) -> (Child, File) {
     fcntl_setfd(&ours, FdFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
-    tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    tcsetwinsize(
+        &ours,
+        Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        },
+    )
+    .unwrap();
     let name = ptsname(&ours, Vec::new()).unwrap();
     // The command holds the other end, and goes with the end of this function: else ours would not end.
-    let theirs: OwnedFd =
-        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let theirs: OwnedFd = rustix::fs::open(
+        name,
+        OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .unwrap();
     let end = || Stdio::from(theirs.try_clone().unwrap());
-    let child = command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color").spawn().unwrap();
+    let child = command
+        .stdin(end())
+        .stdout(end())
+        .stderr(end())
+        .env("TERM", "xterm-256color")
+        .spawn()
+        .unwrap();
     (child, File::from(ours))
 }

@@ -38,21 +38,42 @@ pub const ALL: [(&str, fn()); 26] = [
     ("tokens separate users", tokens),
     ("strangers are refused", strangers),
     ("directories outside the roots are refused", roots),
-    ("every method and command has an owner", account::every_method_and_command_has_owner),
-    ("account methods are refused to users", account::account_methods_are_refused_to_users),
-    ("account methods are allowed to listed users", account::account_methods_are_allowed_to_listed_users),
+    (
+        "every method and command has an owner",
+        account::every_method_and_command_has_owner,
+    ),
+    (
+        "account methods are refused to users",
+        account::account_methods_are_refused_to_users,
+    ),
+    (
+        "account methods are allowed to listed users",
+        account::account_methods_are_allowed_to_listed_users,
+    ),
     ("limits are enforced", limits),
     ("too long message is refused", too_long),
     ("reconnected client resumes", goes_on),
-    ("open question is asked again after a reconnect", asked_again),
+    (
+        "open question is asked again after a reconnect",
+        asked_again,
+    ),
     ("bridge reconnects", connects_again),
     ("plain HTTP carries a conversation", plain_http),
     ("event stream resumes", a_stream_goes_on),
     ("HTTP/2 carries a conversation", over_http_2),
     ("silent socket is closed", pressure::silent_socket_is_closed),
-    ("silent TLS socket is closed", pressure::silent_tls_socket_is_closed),
-    ("endless messages are bounded", pressure::endless_messages_are_bounded),
-    ("client that sends much is not blocked", pressure::client_that_sends_much_is_not_blocked),
+    (
+        "silent TLS socket is closed",
+        pressure::silent_tls_socket_is_closed,
+    ),
+    (
+        "endless messages are bounded",
+        pressure::endless_messages_are_bounded,
+    ),
+    (
+        "client that sends much is not blocked",
+        pressure::client_that_sends_much_is_not_blocked,
+    ),
     ("stopping server finishes its turns", asked_to_stop),
     ("TLS carries a conversation", over_tls),
     ("session is taken over", taken_over),
@@ -70,21 +91,43 @@ pub struct Served {
 impl Served {
     fn command(project: &Project, arguments: &[&str]) -> Command {
         let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
-        command.arg("serve").args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .arg("serve")
+            .args(arguments)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         command
     }
 
     pub fn start(project: &Project, arguments: &[&str]) -> Self {
-        let mut command = Self::command(project, &[&["--listen", "127.0.0.1:0"], arguments].concat());
+        let mut command =
+            Self::command(project, &[&["--listen", "127.0.0.1:0"], arguments].concat());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let first = lines.next().expect("the server says where it serves").unwrap();
-        let address = first.split("://").nth(1).and_then(|rest| rest.strip_suffix("/acp"));
-        let address = address.unwrap_or_else(|| panic!("this names no address: {first}")).to_owned();
+        let first = lines
+            .next()
+            .expect("the server says where it serves")
+            .unwrap();
+        let address = first
+            .split("://")
+            .nth(1)
+            .and_then(|rest| rest.strip_suffix("/acp"));
+        let address = address
+            .unwrap_or_else(|| panic!("this names no address: {first}"))
+            .to_owned();
         let (sender, said) = mpsc::channel();
         // The receiver may be dropped.
-        thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
-        Self { child, address, lines: said }
+        thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| drop(sender.send(line)))
+        });
+        Self {
+            child,
+            address,
+            lines: said,
+        }
     }
 
     /// Waits for a text on standard error.
@@ -106,8 +149,16 @@ impl Served {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
         let length = body.len();
-        let host = if head.contains("\r\nHost:") { "" } else { "\r\nHost: localhost" };
-        write!(stream, "{head}{host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}").unwrap();
+        let host = if head.contains("\r\nHost:") {
+            ""
+        } else {
+            "\r\nHost: localhost"
+        };
+        write!(
+            stream,
+            "{head}{host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok();
         answer
@@ -119,15 +170,25 @@ impl Served {
 
     fn number(&self, name: &str) -> f64 {
         let page = self.http("GET /metrics HTTP/1.1", "");
-        let line = page.lines().find(|line| line.split(' ').next() == Some(name));
-        line.unwrap_or_else(|| panic!("{name} is not counted in\n{page}")).split(' ').nth(1).unwrap().parse().unwrap()
+        let line = page
+            .lines()
+            .find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is not counted in\n{page}"))
+            .split(' ')
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     /// Waits until something is counted so often.
     fn until(&self, name: &str, number: f64) {
         let start = Instant::now();
         while self.number(name) != number {
-            assert!(start.elapsed() < RESPONSE_TIMEOUT, "{name} does not become {number}");
+            assert!(
+                start.elapsed() < RESPONSE_TIMEOUT,
+                "{name} does not become {number}"
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -142,7 +203,9 @@ impl Drop for Served {
 
 pub fn bridge(project: &Project, address: &str) -> Editor {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
-    command.args(["connect", &format!("ws://{address}")]).current_dir("/");
+    command
+        .args(["connect", &format!("ws://{address}")])
+        .current_dir("/");
     Editor::run(command)
 }
 
@@ -159,8 +222,14 @@ fn model_that(script: &str) -> (Project, Model) {
 
 /// Returns the words of the agent among messages.
 fn words(messages: &[Value]) -> String {
-    let chunk = |message: &&Value| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
-    let text = |message: &Value| message["params"]["update"]["content"]["text"].as_str().unwrap_or_default().to_owned();
+    let chunk =
+        |message: &&Value| message["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
+    let text = |message: &Value| {
+        message["params"]["update"]["content"]["text"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     messages.iter().filter(chunk).map(text).collect()
 }
 
@@ -173,7 +242,10 @@ fn over_a_bridge() {
     client.prompt(2, &session, "Hi.");
     let (answer, updates) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let said: String = updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect();
+    let said: String = updates
+        .iter()
+        .filter_map(|update| update["content"]["text"].as_str())
+        .collect();
     assert!(said.contains("Hello from afar."), "{said}");
     client.leave();
     assert!(served.number("adjutant_store_flushes_total") >= 1.0);
@@ -189,7 +261,10 @@ fn many_connections() {
     let served = Served::start(&project, &[]);
     let mut sockets: Vec<Socket> = (0..50).map(|_| Socket::open(&served.address)).collect();
     sockets.iter_mut().for_each(Socket::hello);
-    let sessions: Vec<String> = sockets.iter_mut().map(|socket| socket.session(&project)).collect();
+    let sessions: Vec<String> = sockets
+        .iter_mut()
+        .map(|socket| socket.session(&project))
+        .collect();
     assert_eq!(served.number("adjutant_connections"), 50.0);
     assert_eq!(served.number("adjutant_sessions"), 50.0);
     // Each knows its own sessions only, and a ping is answered.
@@ -221,14 +296,30 @@ fn limits() {
     first.session(&project);
     first.session(&project);
     let full = first.new_session(&project);
-    assert!(full["error"]["message"].as_str().unwrap().contains("This connection has 2 sessions open"), "{full}");
+    assert!(
+        full["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("This connection has 2 sessions open"),
+        "{full}"
+    );
     let mut second = Socket::open(&served.address);
     second.hello();
     second.session(&project);
     let full = second.new_session(&project);
-    assert!(full["error"]["message"].as_str().unwrap().contains("The user has 3 sessions open"), "{full}");
+    assert!(
+        full["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("The user has 3 sessions open"),
+        "{full}"
+    );
     let third = Socket::open(&served.address);
-    assert!(Socket::try_open(&served.address, "").head.starts_with("HTTP/1.1 503"));
+    assert!(
+        Socket::try_open(&served.address, "")
+            .head
+            .starts_with("HTTP/1.1 503")
+    );
     drop(third);
     // Without a grace period sessions go with their connection.
     drop(second);
@@ -245,7 +336,10 @@ fn too_long() {
     // The connection may be closed before everything is sent.
     match socket.frame(1, &vec![b' '; 200_000]) {
         Ok(()) => {}
-        Err(e) => assert!(matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{e}"),
+        Err(e) => assert!(
+            matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset),
+            "{e}"
+        ),
     }
     let (kind, payload) = socket.next();
     assert_eq!((kind, &payload[..2]), (8, &1009_u16.to_be_bytes()[..]));
@@ -258,7 +352,11 @@ fn too_long() {
     let (kind, payload) = socket.next();
     assert_eq!((kind, &payload[..2]), (8, &1007_u16.to_be_bytes()[..]));
     let post = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
-    assert!(served.http(post, &" ".repeat(200_000)).starts_with("HTTP/1.1 413"));
+    assert!(
+        served
+            .http(post, &" ".repeat(200_000))
+            .starts_with("HTTP/1.1 413")
+    );
 }
 
 fn asked_to_stop() {
@@ -271,13 +369,24 @@ fn asked_to_stop() {
     socket.receive_until("one");
     served.signal(Signal::TERM);
     let start = Instant::now();
-    while !served.http("GET /readyz HTTP/1.1", "").starts_with("HTTP/1.1 503") {
-        assert!(start.elapsed() < RESPONSE_TIMEOUT, "it is not about to stop");
+    while !served
+        .http("GET /readyz HTTP/1.1", "")
+        .starts_with("HTTP/1.1 503")
+    {
+        assert!(
+            start.elapsed() < RESPONSE_TIMEOUT,
+            "it is not about to stop"
+        );
         thread::sleep(Duration::from_millis(20));
     }
     assert!(served.http("GET /healthz HTTP/1.1", "").ends_with("ok\n"));
     socket.prompt(3, &session, "More.");
-    assert!(socket.answer(3).0["error"]["message"].as_str().unwrap().contains("about to stop"));
+    assert!(
+        socket.answer(3).0["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("about to stop")
+    );
     model.go_on();
     let (answer, rest) = socket.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
@@ -287,8 +396,13 @@ fn asked_to_stop() {
 
 /// The variable allows it as the option does.
 fn second_version() {
-    let cases: [(Option<&str>, &[&str], u8); 5] =
-        [(None, &[], 1), (None, &["--acp-v2"], 2), (Some("1"), &[], 2), (Some("true"), &[], 2), (Some("0"), &[], 1)];
+    let cases: [(Option<&str>, &[&str], u8); 5] = [
+        (None, &[], 1),
+        (None, &["--acp-v2"], 2),
+        (Some("1"), &[], 2),
+        (Some("true"), &[], 2),
+        (Some("0"), &[], 1),
+    ];
     for (variable, arguments, version) in cases {
         let (mut project, _model) = project();
         project.set("ADJUTANT_ACP_V2", variable);
@@ -303,7 +417,8 @@ fn second_version() {
 fn handed_over_in_second() {
     let command = "until [ -e go ]; do sleep 0.02; done";
     let (project, model) = model_that(&format!("call bash {}", json!({ "command": command })));
-    let settings = json!({ "serve": { "drain": 0 }, "permission": { "*": "allow" }, "steer": false });
+    let settings =
+        json!({ "serve": { "drain": 0 }, "permission": { "*": "allow" }, "steer": false });
     project.provider(&model.base(), &settings);
     let mut served = Served::start(&project, &["--acp-v2"]);
     let mut socket = Socket::open(&served.address);
@@ -319,12 +434,21 @@ fn handed_over_in_second() {
     served.wait_for_stderr("end at their next step");
     project.write("go", "");
     let (answer, before) = socket.answer(3);
-    assert_eq!(answer["error"]["data"]["adjutant"]["handedOver"], true, "{answer}");
-    let ends = before.iter().map(|message| &message["params"]["update"]).filter(|update| update["state"] == "idle");
+    assert_eq!(
+        answer["error"]["data"]["adjutant"]["handedOver"], true,
+        "{answer}"
+    );
+    let ends = before
+        .iter()
+        .map(|message| &message["params"]["update"])
+        .filter(|update| update["state"] == "idle");
     let ends: Vec<&Value> = ends.collect();
     assert_eq!(ends.len(), 1, "{before:?}");
     assert_eq!(ends[0]["stopReason"], "cancelled", "{before:?}");
-    assert_eq!(ends[0]["_meta"]["adjutant"]["handedOver"], true, "{before:?}");
+    assert_eq!(
+        ends[0]["_meta"]["adjutant"]["handedOver"], true,
+        "{before:?}"
+    );
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
     assert_eq!(model.problems(), Vec::<String>::new());
 }

@@ -42,7 +42,10 @@ impl State {
                 }
             }
             "tool_call" | "tool_call_update" => {
-                let call = self.calls.entry(update["toolCallId"].to_string()).or_default();
+                let call = self
+                    .calls
+                    .entry(update["toolCallId"].to_string())
+                    .or_default();
                 for (key, value) in update.as_object().into_iter().flatten() {
                     // How a call came to its end is a matter of its time.
                     if !matches!(key.as_str(), "sessionUpdate" | "_meta") {
@@ -51,7 +54,13 @@ impl State {
                 }
             }
             // No plan and an empty one look the same.
-            "plan" => self.plan = update["entries"].as_array().filter(|plan| !plan.is_empty()).cloned().into(),
+            "plan" => {
+                self.plan = update["entries"]
+                    .as_array()
+                    .filter(|plan| !plan.is_empty())
+                    .cloned()
+                    .into()
+            }
             _ => {}
         }
     }
@@ -64,20 +73,39 @@ impl State {
 
     /// Returns the state without ids, which differ in a fork.
     fn nameless(&self) -> Self {
-        let said = self.said.iter().map(|(kind, _, text)| (kind.clone(), String::new(), text.clone())).collect();
+        let said = self
+            .said
+            .iter()
+            .map(|(kind, _, text)| (kind.clone(), String::new(), text.clone()))
+            .collect();
         // Ids are in the order of the calls, here and there.
-        let mut calls: BTreeMap<String, Map<String, Value>> =
-            self.calls.values().enumerate().map(|(n, call)| (format!("{n:04}"), call.clone())).collect();
+        let mut calls: BTreeMap<String, Map<String, Value>> = self
+            .calls
+            .values()
+            .enumerate()
+            .map(|(n, call)| (format!("{n:04}"), call.clone()))
+            .collect();
         for call in calls.values_mut() {
             call.remove("toolCallId");
         }
-        Self { said, calls, plan: self.plan.clone() }
+        Self {
+            said,
+            calls,
+            plan: self.plan.clone(),
+        }
     }
 
     /// Returns the files it has written.
     fn files(&self) -> BTreeSet<String> {
-        let done = |call: &&Map<String, Value>| call.get("status").is_some_and(|status| status == "completed");
-        let written = self.calls.values().filter(done).filter_map(|call| call.get("rawInput")?["content"].as_str());
+        let done = |call: &&Map<String, Value>| {
+            call.get("status")
+                .is_some_and(|status| status == "completed")
+        };
+        let written = self
+            .calls
+            .values()
+            .filter(done)
+            .filter_map(|call| call.get("rawInput")?["content"].as_str());
         written.map(str::to_owned).collect()
     }
 }
@@ -136,15 +164,26 @@ fn script(random: &mut fastrand::Rng, acts: &[Act]) -> String {
                 writeln!(script, "reasoning: I wonder about {turn} and {step}.").unwrap();
             }
             writeln!(script, "text: Step {step} of {turn}:").unwrap();
-            writeln!(script, "text: {}", "more words, ".repeat(random.usize(0..40))).unwrap();
+            writeln!(
+                script,
+                "text: {}",
+                "more words, ".repeat(random.usize(0..40))
+            )
+            .unwrap();
             for call in 0..random.usize(1..4) {
                 let (tool, input) = match random.u8(..6) {
                     0 => ("read", json!({ "filePath": "notes.txt" })),
                     1 => ("read", json!({ "filePath": "missing.txt" })),
-                    2 => ("bash", json!({ "command": format!("echo {turn} {step}; exit {}", random.u8(..2)) })),
+                    2 => (
+                        "bash",
+                        json!({ "command": format!("echo {turn} {step}; exit {}", random.u8(..2)) }),
+                    ),
                     3 => {
                         let name = format!("new-{turn}-{step}-{call}");
-                        ("write", json!({ "filePath": format!("{name}.txt"), "content": name }))
+                        (
+                            "write",
+                            json!({ "filePath": format!("{name}.txt"), "content": name }),
+                        )
                     }
                     4 => ("glob", json!({ "pattern": "notes.*" })),
                     _ => {
@@ -165,7 +204,11 @@ fn script(random: &mut fastrand::Rng, acts: &[Act]) -> String {
 
 fn load(client: &mut Client, id: u64, method: &str, session: &str) -> (Value, State) {
     let cwd = client.project.cwd();
-    client.request(id, method, &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    client.request(
+        id,
+        method,
+        &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+    );
     let (answer, updates) = client.answer(id);
     (answer, State::of(&updates))
 }
@@ -197,8 +240,12 @@ fn same_state() {
                 client.prompt(id, &session, &words);
                 let (answer, updates) = client.answer(id);
                 // A summary does not shorten a short conversation; then nothing changes, and that is reported.
-                let in_vain = *act == Act::Compact && answer.to_string().contains("would take no less room");
-                assert!(in_vain || answer["result"]["stopReason"] == "end_turn", "{case}: {answer}");
+                let in_vain =
+                    *act == Act::Compact && answer.to_string().contains("would take no less room");
+                assert!(
+                    in_vain || answer["result"]["stopReason"] == "end_turn",
+                    "{case}: {answer}"
+                );
                 match act {
                     Act::Compact if in_vain => hidden.clear(),
                     Act::Say => {
@@ -207,8 +254,13 @@ fn same_state() {
                     }
                     Act::Compact => {
                         hidden.clear();
-                        let mut said = updates.iter().filter_map(|update| update["content"]["text"].as_str());
-                        assert!(said.any(|text| text.starts_with("Compacted")), "{case}: {updates:?}");
+                        let mut said = updates
+                            .iter()
+                            .filter_map(|update| update["content"]["text"].as_str());
+                        assert!(
+                            said.any(|text| text.starts_with("Compacted")),
+                            "{case}: {updates:?}"
+                        );
                         visible.last_mut().unwrap().extend(updates);
                     }
                     Act::Undo => hidden.extend(visible.pop()),
@@ -228,7 +280,10 @@ fn same_state() {
             assert_eq!(written, live.files(), "{case}");
 
             let (answer, _) = load(&mut client, 51, "session/fork", &session);
-            let fork = answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{case}: {answer}")).to_owned();
+            let fork = answer["result"]["sessionId"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{case}: {answer}"))
+                .to_owned();
             let (_, forked) = load(&mut client, 52, "session/load", &fork);
             assert_eq!(forked.nameless(), live.nameless(), "{case}");
             client.leave();

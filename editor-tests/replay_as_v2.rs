@@ -57,13 +57,31 @@ const NAMED: &[&str] = &[
 ];
 
 /// Folders whose pages speak the protocol in both versions.
-const FOLDERS: [&str; 8] = ["turns", "tasks", "permissions", "sessions", "background", "failures", "long", "servers"];
+const FOLDERS: [&str; 8] = [
+    "turns",
+    "tasks",
+    "permissions",
+    "sessions",
+    "background",
+    "failures",
+    "long",
+    "servers",
+];
 
 /// Whether a page is run in version 2 as well.
 pub fn chosen(path: &Path) -> bool {
-    let folder = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+    let folder = path
+        .parent()
+        .and_then(Path::file_name)
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let text = std::fs::read_to_string(path).unwrap();
-    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let second = name.bytes().map(usize::from).sum::<usize>() % 2 == 0;
     let all = std::env::var_os("ADJUTANT_BOTH").is_some_and(|value| value == "all");
     FOLDERS.contains(&&*folder)
@@ -91,7 +109,11 @@ pub fn translated(message: &mut Value) {
             Some("session/set_config_option")
         }
         "session/set_config_option" => {
-            let kind = if params["value"].is_boolean() { "boolean" } else { "id" };
+            let kind = if params["value"].is_boolean() {
+                "boolean"
+            } else {
+                "id"
+            };
             params["type"] = kind.into();
             None
         }
@@ -135,17 +157,25 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
                     // A prompt that was cancelled while it waited was never part of the conversation: version 2
                     // answers with an error.
                     let cancelled = line["error"]["code"] == json!(-32800);
-                    sum.ends.push(if cancelled { "cancelled" } else { "error" }.into());
+                    sum.ends
+                        .push(if cancelled { "cancelled" } else { "error" }.into());
                 } else {
-                    sum.errors.push(format!("{} {}", line["id"], line["error"]["code"]));
+                    sum.errors
+                        .push(format!("{} {}", line["id"], line["error"]["code"]));
                 }
             }
             continue;
         }
         match line["method"].as_str() {
             Some("session/request_permission") => {
-                let options = line["params"]["options"].as_array().cloned().unwrap_or_default();
-                let ids: Vec<String> = options.iter().map(|option| text(&option["optionId"])).collect();
+                let options = line["params"]["options"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                let ids: Vec<String> = options
+                    .iter()
+                    .map(|option| text(&option["optionId"]))
+                    .collect();
                 sum.questions.push(ids.join(" "));
             }
             Some("elicitation/create") => sum.questions.push("form".into()),
@@ -153,23 +183,35 @@ pub fn summary(lines: &[Value], prompts: &[Value]) -> Summary {
         }
         let update = &line["params"]["update"];
         match update["sessionUpdate"].as_str() {
-            Some("state_update") if !update["stopReason"].is_null() => sum.ends.push(text(&update["stopReason"])),
-            Some("agent_message_chunk") => sum.said.push_str(update["content"]["text"].as_str().unwrap_or_default()),
+            Some("state_update") if !update["stopReason"].is_null() => {
+                sum.ends.push(text(&update["stopReason"]))
+            }
+            Some("agent_message_chunk") => sum
+                .said
+                .push_str(update["content"]["text"].as_str().unwrap_or_default()),
             Some("tool_call" | "tool_call_update") => {
                 sum.open |= update.get("…").is_some() || update["toolCallId"] == "…";
                 let id = format!("{} {}", line["params"]["sessionId"], update["toolCallId"]);
-                let at = ids.iter().position(|known| *known == id).unwrap_or_else(|| {
-                    ids.push(id);
-                    sum.calls.push([text(&update["name"]), String::new(), "pending".into()]);
-                    ids.len() - 1
-                });
+                let at = ids
+                    .iter()
+                    .position(|known| *known == id)
+                    .unwrap_or_else(|| {
+                        ids.push(id);
+                        sum.calls
+                            .push([text(&update["name"]), String::new(), "pending".into()]);
+                        ids.len() - 1
+                    });
                 let call = &mut sum.calls[at];
                 if let Some(title) = update["title"].as_str() {
                     call[1] = title.into();
                 }
                 if let Some(status) = update["status"].as_str() {
                     let cancelled = update["_meta"]["adjutant"]["cancelled"] == json!(true);
-                    call[2] = if cancelled { "cancelled".into() } else { status.into() };
+                    call[2] = if cancelled {
+                        "cancelled".into()
+                    } else {
+                        status.into()
+                    };
                 }
             }
             _ => {}
@@ -188,20 +230,52 @@ pub fn differences(page: &Summary, received: &Summary) -> Vec<String> {
     let mut out = Vec::new();
     let mut tell = |what: &str, page: String, received: String| {
         if page != received {
-            out.push(format!("{what}: the page has\n  {page}\nand in version 2 there is\n  {received}"));
+            out.push(format!(
+                "{what}: the page has\n  {page}\nand in version 2 there is\n  {received}"
+            ));
         }
     };
-    tell("ends of turns", format!("{:?}", page.ends), format!("{:?}", received.ends));
-    tell("errors", format!("{:?}", page.errors), format!("{:?}", received.errors));
+    tell(
+        "ends of turns",
+        format!("{:?}", page.ends),
+        format!("{:?}", received.ends),
+    );
+    tell(
+        "errors",
+        format!("{:?}", page.errors),
+        format!("{:?}", received.errors),
+    );
     if !open(&page.said) {
         tell("what is said", page.said.clone(), received.said.clone());
     }
-    if !page.open && !page.calls.iter().any(|call| call[0].is_empty() || call.iter().any(|text| open(text))) {
-        tell("calls", format!("{:?}", page.calls), format!("{:?}", received.calls));
+    if !page.open
+        && !page
+            .calls
+            .iter()
+            .any(|call| call[0].is_empty() || call.iter().any(|text| open(text)))
+    {
+        tell(
+            "calls",
+            format!("{:?}", page.calls),
+            format!("{:?}", received.calls),
+        );
     }
     // Where a page leaves the answers open, as many questions must be asked.
-    let vague = page.questions.iter().any(|text| text.is_empty() || open(text));
-    let shown = |questions: &Vec<String>| if vague { questions.len().to_string() } else { format!("{questions:?}") };
-    tell("questions", shown(&page.questions), shown(&received.questions));
+    let vague = page
+        .questions
+        .iter()
+        .any(|text| text.is_empty() || open(text));
+    let shown = |questions: &Vec<String>| {
+        if vague {
+            questions.len().to_string()
+        } else {
+            format!("{questions:?}")
+        }
+    };
+    tell(
+        "questions",
+        shown(&page.questions),
+        shown(&received.questions),
+    );
     out
 }

@@ -21,22 +21,63 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 16] = [
-    ("planner writes nothing (bwrap)", || planner_writes_nothing("bwrap")),
-    ("planner writes nothing (landlock)", || planner_writes_nothing("landlock")),
-    ("planner's background command writes nothing", planner_background_command_writes_nothing),
-    ("planner asks only about commands that may change something", planner_asks_only_if_needed),
-    ("approvals sandboxed skips questions that the sandbox contains", sandboxed_approvals_skip_contained_questions),
-    ("builder writes in the project only (bwrap)", || builder_writes_in_project_only("bwrap")),
-    ("builder writes in the project only (landlock)", || builder_writes_in_project_only("landlock")),
-    ("network is open if the settings allow it", network_is_open_if_allowed),
-    ("absent sandbox makes a planner ask", absent_sandbox_makes_planner_ask),
-    ("missing required sandbox refuses commands", missing_required_sandbox_refuses_commands),
-    ("harmless command cannot change anything", harmless_command_cannot_change_anything),
-    ("command has its own process session", command_has_own_process_session),
+    ("planner writes nothing (bwrap)", || {
+        planner_writes_nothing("bwrap")
+    }),
+    ("planner writes nothing (landlock)", || {
+        planner_writes_nothing("landlock")
+    }),
+    (
+        "planner's background command writes nothing",
+        planner_background_command_writes_nothing,
+    ),
+    (
+        "planner asks only about commands that may change something",
+        planner_asks_only_if_needed,
+    ),
+    (
+        "approvals sandboxed skips questions that the sandbox contains",
+        sandboxed_approvals_skip_contained_questions,
+    ),
+    ("builder writes in the project only (bwrap)", || {
+        builder_writes_in_project_only("bwrap")
+    }),
+    ("builder writes in the project only (landlock)", || {
+        builder_writes_in_project_only("landlock")
+    }),
+    (
+        "network is open if the settings allow it",
+        network_is_open_if_allowed,
+    ),
+    (
+        "absent sandbox makes a planner ask",
+        absent_sandbox_makes_planner_ask,
+    ),
+    (
+        "missing required sandbox refuses commands",
+        missing_required_sandbox_refuses_commands,
+    ),
+    (
+        "harmless command cannot change anything",
+        harmless_command_cannot_change_anything,
+    ),
+    (
+        "command has its own process session",
+        command_has_own_process_session,
+    ),
     ("command ends with adjutant", command_ends_with_adjutant),
-    ("command in bubblewrap gets SIGTERM first", command_in_bubblewrap_gets_sigterm_first),
-    ("doctor reports failed mechanisms", doctor_reports_failed_mechanisms),
-    ("doctor claims no disabled mechanism", doctor_claims_no_disabled_mechanism),
+    (
+        "command in bubblewrap gets SIGTERM first",
+        command_in_bubblewrap_gets_sigterm_first,
+    ),
+    (
+        "doctor reports failed mechanisms",
+        doctor_reports_failed_mechanisms,
+    ),
+    (
+        "doctor claims no disabled mechanism",
+        doctor_claims_no_disabled_mechanism,
+    ),
 ];
 
 const MECHANISMS: [&str; 2] = ["bwrap", "landlock"];
@@ -67,14 +108,21 @@ echo all tried
 
 /// Leaves only one mechanism.
 pub fn only(project: &mut Project, mechanism: &str) {
-    let others: Vec<&str> = MECHANISMS.into_iter().filter(|other| *other != mechanism).collect();
+    let others: Vec<&str> = MECHANISMS
+        .into_iter()
+        .filter(|other| *other != mechanism)
+        .collect();
     project.set("ADJUTANT_SANDBOX_DISABLE", Some(&others.join(",")));
 }
 
 /// Returns the report of `adjutant doctor` on the sandbox at a level.
 pub fn sandbox_report(project: &Project, level: &str) -> Value {
     let mut doctor = project.command(env!("CARGO_BIN_EXE_adjutant"));
-    let output = doctor.args(["doctor", "--json"]).current_dir(project.cwd()).output().unwrap();
+    let output = doctor
+        .args(["doctor", "--json"])
+        .current_dir(project.cwd())
+        .output()
+        .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
     report["sandbox"][level].clone()
@@ -83,23 +131,45 @@ pub fn sandbox_report(project: &Project, level: &str) -> Value {
 /// Checks that a failed mechanism is reported with its reason.
 pub fn why(told: &Value, mechanism: &str) {
     assert_eq!(told["told"], "none: it could do what you can do");
-    let failed = told["failed"].as_array().unwrap().iter().find(|failed| failed["mechanism"] == mechanism);
-    assert!(failed.is_some_and(|failed| !failed["why"].as_str().unwrap().contains("left out")), "{told}");
+    let failed = told["failed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|failed| failed["mechanism"] == mechanism);
+    assert!(
+        failed.is_some_and(|failed| !failed["why"].as_str().unwrap().contains("left out")),
+        "{told}"
+    );
 }
 
 /// Returns a directory outside of the temporary ones, if this machine has a writable one: an ordinary user may have
 /// only their home.
 pub fn elsewhere() -> Option<tempfile::TempDir> {
-    let places = [env!("CARGO_TARGET_TMPDIR"), "/opt", "/srv", "/var/lib", env!("CARGO_MANIFEST_DIR")];
-    let temporary =
-        |place: &PathBuf| ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|tmp| Path::new(place).starts_with(tmp));
+    let places = [
+        env!("CARGO_TARGET_TMPDIR"),
+        "/opt",
+        "/srv",
+        "/var/lib",
+        env!("CARGO_MANIFEST_DIR"),
+    ];
+    let temporary = |place: &PathBuf| {
+        ["/tmp", "/var/tmp", "/dev/shm"]
+            .iter()
+            .any(|tmp| Path::new(place).starts_with(tmp))
+    };
     let places = places.iter().map(PathBuf::from).chain(std::env::home_dir());
-    places.filter(|place| !temporary(place)).find_map(|place| tempfile::tempdir_in(place).ok())
+    places
+        .filter(|place| !temporary(place))
+        .find_map(|place| tempfile::tempdir_in(place).ok())
 }
 
 /// One prompt during which every question is answered with yes: the questions, the updates.
 pub fn turn(client: &mut Client, session: &str, mode: &str) -> (Vec<Value>, Vec<Value>) {
-    client.request(2, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
+    client.request(
+        2,
+        "session/set_mode",
+        &json!({ "sessionId": session, "modeId": mode }),
+    );
     client.answer(2);
     client.prompt(3, session, "Go.");
     let mut questions = Vec::new();
@@ -122,25 +192,36 @@ pub fn turn(client: &mut Client, session: &str, mode: &str) -> (Vec<Value>, Vec<
 /// Returns a project with these settings of the user, and a model that runs one command.
 fn stage(settings: &Value, command: &str) -> (Project, Model) {
     let call = json!({ "command": command, "description": "Run" });
-    let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.")).unwrap());
+    let model =
+        Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.")).unwrap());
     let project = Project::new();
     project.provider(&model.base(), settings);
     (project, model)
 }
 
 pub fn words(updates: &[Value]) -> String {
-    updates.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    updates
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Returns the notices.
 fn asides(updates: &[Value]) -> Vec<&str> {
-    let thoughts = updates.iter().filter(|update| update["sessionUpdate"] == "agent_thought_chunk");
-    thoughts.filter_map(|update| update["content"]["text"].as_str()).collect()
+    let thoughts = updates
+        .iter()
+        .filter(|update| update["sessionUpdate"] == "agent_thought_chunk");
+    thoughts
+        .filter_map(|update| update["content"]["text"].as_str())
+        .collect()
 }
 
 /// Whether a text occurs once among the notices, and in no tool call.
 fn is_noticed_once(updates: &[Value], words: &str) -> bool {
-    let mut cards = updates.iter().filter(|update| update["sessionUpdate"] == "tool_call_update");
+    let mut cards = updates
+        .iter()
+        .filter(|update| update["sessionUpdate"] == "tool_call_update");
     let asides = asides(updates);
     asides.iter().filter(|aside| aside.contains(words)).count() == 1
         && !cards.any(|update| update["content"].to_string().contains(words))
@@ -149,7 +230,9 @@ fn is_noticed_once(updates: &[Value], words: &str) -> bool {
 /// Names in a directory.
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().flatten();
-    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into())
+        .collect();
     names.sort();
     names
 }
@@ -169,16 +252,27 @@ impl SharedPace {
 
     fn received(&self) -> (bool, bool) {
         let nothing = |e: std::io::Error| assert_eq!(e.kind(), ErrorKind::WouldBlock);
-        (self.0.accept().map_err(nothing).is_ok(), self.1.recv(&mut [0; 9]).map_err(nothing).is_ok())
+        (
+            self.0.accept().map_err(nothing).is_ok(),
+            self.1.recv(&mut [0; 9]).map_err(nothing).is_ok(),
+        )
     }
 }
 
 fn planner_writes_nothing(mechanism: &str) {
     let (pace, port) = SharedPace::open();
-    let (mut project, model) = stage(&json!({ "sandbox": { "unattended": false } }), "sh attack.sh");
+    let (mut project, model) = stage(
+        &json!({ "sandbox": { "unattended": false } }),
+        "sh attack.sh",
+    );
     only(&mut project, mechanism);
     let temporary = project.path("tmp:.").display().to_string();
-    project.write("attack.sh", &ATTACK.replace("PORT", &port.to_string()).replace("TEMPORARY", &temporary));
+    project.write(
+        "attack.sh",
+        &ATTACK
+            .replace("PORT", &port.to_string())
+            .replace("TEMPORARY", &temporary),
+    );
     project.write("victim", "untouched");
     let victim = project.path("victim");
     fs::set_permissions(&victim, fs::Permissions::from_mode(0o640)).unwrap();
@@ -196,16 +290,31 @@ fn planner_writes_nothing(mechanism: &str) {
     assert_eq!(questions.len(), 1, "{said}");
     // Stated in the question, in one notice, and in the result.
     let told = told["told"].as_str().unwrap();
-    assert!(told.contains("read-only") && told.contains("no network"), "{told}");
+    assert!(
+        told.contains("read-only") && told.contains("no network"),
+        "{told}"
+    );
     let question = questions[0]["toolCall"]["content"].to_string();
-    assert!(question.contains(&format!("Sandbox: {told}.")), "{question}");
-    assert!(is_noticed_once(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
+    assert!(
+        question.contains(&format!("Sandbox: {told}.")),
+        "{question}"
+    );
+    assert!(
+        is_noticed_once(&updates, &format!("Commands run in a sandbox: {told}.")),
+        "{updates:#?}"
+    );
     assert!(said.contains(&format!("\"sandbox\":\"{told}\"")), "{said}");
     let project = client.leave();
     assert_eq!(names(&project.cwd()), ["attack.sh", "victim"]);
     assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
     let after = fs::metadata(&victim).unwrap();
-    assert_eq!((after.permissions().mode() & 0o777, after.modified().unwrap()), (0o640, before));
+    assert_eq!(
+        (
+            after.permissions().mode() & 0o777,
+            after.modified().unwrap()
+        ),
+        (0o640, before)
+    );
     assert!(!project.path("~/home").exists());
     assert_eq!(names(&project.path("tmp:.")), Vec::<String>::new());
     assert_eq!(pace.received(), (false, false));
@@ -216,10 +325,14 @@ fn planner_writes_nothing(mechanism: &str) {
 fn planner_background_command_writes_nothing() {
     let call = json!({ "command": "sh attack.sh", "run_in_background": true });
     let read = json!({ "bash_id": "bash_1", "wait": 60_000 });
-    let script = format!("call bash {call}\n---\ncall bash_output {read}\n---\nsees: tried\ntext: Done.");
+    let script =
+        format!("call bash {call}\n---\ncall bash_output {read}\n---\nsees: tried\ntext: Done.");
     let model = Model::start(model::script(&script).unwrap());
     let project = Project::new();
-    project.provider(&model.base(), &json!({ "sandbox": { "unattended": false } }));
+    project.provider(
+        &model.base(),
+        &json!({ "sandbox": { "unattended": false } }),
+    );
     project.write("attack.sh", "echo x > written\necho tried\n");
     let held = !sandbox_report(&project, "readOnly")["mechanism"].is_null();
     let mut client = Client::new(project);
@@ -227,7 +340,12 @@ fn planner_background_command_writes_nothing() {
     let (questions, updates) = turn(&mut client, &session, "plan");
     assert_eq!(questions.len(), 1, "{}", words(&updates));
     let project = client.leave();
-    assert_eq!(project.path("written").exists(), !held, "{}", words(&updates));
+    assert_eq!(
+        project.path("written").exists(),
+        !held,
+        "{}",
+        words(&updates)
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -250,11 +368,18 @@ fn planner_asks_only_if_needed() {
     ];
     for (command, questions, received) in table {
         for sandbox in [true, false] {
-            let denied = if command.contains("denied") { "deny" } else { "ask" };
+            let denied = if command.contains("denied") {
+                "deny"
+            } else {
+                "ask"
+            };
             let rules = json!({ "sh asked.sh": "ask", "sh denied.sh": denied });
             let settings = json!({ "sandbox": "auto", "permission": { "bash": rules } });
             let (mut project, model) = stage(&settings, command);
-            project.write("free.sh", "echo x > made; [ -e made ] || echo I ran, and wrote nothing\n");
+            project.write(
+                "free.sh",
+                "echo x > made; [ -e made ] || echo I ran, and wrote nothing\n",
+            );
             project.write("asked.sh", "echo asked\n");
             project.write("denied.sh", "echo I ran\n");
             project.write(".env", "KEY=1\n");
@@ -270,7 +395,12 @@ fn planner_asks_only_if_needed() {
                 assert_eq!(asked.len(), questions, "{command}: {}", words(&updates));
                 assert!(sees.contains(received), "{command}: {sees}");
             } else {
-                assert_eq!(asked.len(), usize::from(command != "sh denied.sh"), "{command}: {}", words(&updates));
+                assert_eq!(
+                    asked.len(),
+                    usize::from(command != "sh denied.sh"),
+                    "{command}: {}",
+                    words(&updates)
+                );
             }
             client.leave();
             assert_eq!(model.problems(), Vec::<String>::new());
@@ -285,8 +415,21 @@ fn sandboxed_approvals_skip_contained_questions() {
     probe.settings(&json!({ "sandbox": "auto" }));
     let told = sandbox_report(&probe, "workspaceWrite");
     let whole = told["whole"] == json!(true);
-    let explained = stdout_of(&probe, &["permissions", "explain", "--approvals", "sandboxed", "mkdir made"]);
-    let holds = if whole { "approvals: sandboxed" } else { "approvals: sandboxed, but no sandbox holds here" };
+    let explained = stdout_of(
+        &probe,
+        &[
+            "permissions",
+            "explain",
+            "--approvals",
+            "sandboxed",
+            "mkdir made",
+        ],
+    );
+    let holds = if whole {
+        "approvals: sandboxed"
+    } else {
+        "approvals: sandboxed, but no sandbox holds here"
+    };
     assert_eq!(explained.lines().next(), Some(holds));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -299,19 +442,37 @@ fn sandboxed_approvals_skip_contained_questions() {
         ("build", bash("bash net.sh; echo tried"), 0, "tried"),
         ("build", bash("cat .env"), 1, "KEY"),
         ("build", bash("cat /etc/hostname; echo seen"), 1, "seen"),
-        ("build", bash("echo x > .git/hooks/pre-commit; echo tried"), 1, "tried"),
+        (
+            "build",
+            bash("echo x > .git/hooks/pre-commit; echo tried"),
+            1,
+            "tried",
+        ),
         ("build", bash("$(cat which.txt) free.sh"), 1, "I ran"),
         ("build", bash("rm free.sh"), 0, "Not allowed"),
-        ("build", "write {\"filePath\":\"new.txt\",\"content\":\"new\"}".into(), 0, "new.txt"),
-        ("build", "write {\"filePath\":\".envrc\",\"content\":\"new\"}".into(), 1, ".envrc"),
+        (
+            "build",
+            "write {\"filePath\":\"new.txt\",\"content\":\"new\"}".into(),
+            0,
+            "new.txt",
+        ),
+        (
+            "build",
+            "write {\"filePath\":\".envrc\",\"content\":\"new\"}".into(),
+            1,
+            ".envrc",
+        ),
         ("plan", bash("sh free.sh"), 0, "I ran"),
         ("plan", bash("touch made"), 0, "Not allowed"),
     ];
     for (mode, call, questions, received) in table {
         // Where something is denied, a script could do just that.
-        let rm = if call.contains("rm free") { "deny" } else { "ask" };
-        let settings =
-            json!({ "sandbox": "auto", "permission": { "edit": "ask", "bash": { "*": "ask", "rm *": rm } } });
+        let rm = if call.contains("rm free") {
+            "deny"
+        } else {
+            "ask"
+        };
+        let settings = json!({ "sandbox": "auto", "permission": { "edit": "ask", "bash": { "*": "ask", "rm *": rm } } });
         let model = Model::start(model::script(&format!("call {call}\n---\ntext: Done.")).unwrap());
         let project = Project::new();
         project.provider(&model.base(), &settings);
@@ -328,10 +489,20 @@ fn sandboxed_approvals_skip_contained_questions() {
         assert_eq!(chosen.get("error").is_none(), whole, "{told}: {chosen}");
         let (asked, updates) = turn(&mut client, &session, mode);
         let sees = model.requests().last().unwrap().to_string();
-        let questions = if whole || received == "Not allowed" { questions } else { 1 };
+        let questions = if whole || received == "Not allowed" {
+            questions
+        } else {
+            1
+        };
         assert_eq!(asked.len(), questions, "{call}: {}", words(&updates));
         assert!(sees.contains(received), "{call}: {sees}");
-        assert!(!whole || listener.accept().is_err_and(|e| e.kind() == ErrorKind::WouldBlock), "{call}");
+        assert!(
+            !whole
+                || listener
+                    .accept()
+                    .is_err_and(|e| e.kind() == ErrorKind::WouldBlock),
+            "{call}"
+        );
         client.leave();
         assert_eq!(model.problems(), Vec::<String>::new());
     }
@@ -340,7 +511,9 @@ fn sandboxed_approvals_skip_contained_questions() {
 fn builder_writes_in_project_only(mechanism: &str) {
     // The project lies below a temporary directory, which a builder may write.
     let outside = elsewhere();
-    let out = outside.as_ref().map_or("/usr".into(), |dir| dir.path().display().to_string());
+    let out = outside
+        .as_ref()
+        .map_or("/usr".into(), |dir| dir.path().display().to_string());
     let script = "
 echo made > made; chmod +x made; mkdir -p deep/down; echo x > TEMPORARY/temporary; echo own > $TMPDIR/own; ls -ld $TMPDIR
 echo out > OUTSIDE/made
@@ -351,7 +524,12 @@ false
     let (mut project, model) = stage(&json!({ "sandbox": "auto" }), "sh made.sh");
     only(&mut project, mechanism);
     let temporary = project.path("tmp:.").display().to_string();
-    project.write("made.sh", &script.replace("OUTSIDE", &out).replace("TEMPORARY", &temporary));
+    project.write(
+        "made.sh",
+        &script
+            .replace("OUTSIDE", &out)
+            .replace("TEMPORARY", &temporary),
+    );
     project.git();
     let hook = project.path(".git/hooks/pre-commit");
     let told = sandbox_report(&project, "workspaceWrite");
@@ -366,9 +544,17 @@ false
     let told = told["told"].as_str().unwrap();
     let open = told.contains("control files not protected");
     let asides = asides(&updates);
-    assert!(is_noticed_once(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
+    assert!(
+        is_noticed_once(&updates, &format!("Commands run in a sandbox: {told}.")),
+        "{updates:#?}"
+    );
     assert_eq!(asides.len(), 1 + usize::from(open), "{asides:?}");
-    assert!(!open || asides[1].contains("changed files that decide what runs on this machine: .git/hooks/pre-commit"));
+    assert!(
+        !open
+            || asides[1].contains(
+                "changed files that decide what runs on this machine: .git/hooks/pre-commit"
+            )
+    );
     let project = client.leave();
     if let Some(outside) = &outside {
         assert_eq!(names(outside.path()), Vec::<String>::new());
@@ -382,9 +568,18 @@ false
     // Either it cannot be changed, or the change is seen.
     assert_eq!(hook.exists(), open, "{told}");
     let sees = model.requests().last().unwrap().to_string();
-    assert_eq!(sees.contains("It changed files that decide what runs on this machine: .git/hooks/pre-commit"), open);
+    assert_eq!(
+        sees.contains(
+            "It changed files that decide what runs on this machine: .git/hooks/pre-commit"
+        ),
+        open
+    );
     // It failed, and its output looks like the effect of a sandbox.
-    assert!(sees.contains("It may have failed because of its sandbox") && sees.contains("not tried outside"), "{sees}");
+    assert!(
+        sees.contains("It may have failed because of its sandbox")
+            && sees.contains("not tried outside"),
+        "{sees}"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -396,7 +591,10 @@ fn network_is_open_if_allowed() {
         let (project, model) = stage(&sandbox, "bash talk.sh");
         project.write("talk.sh", &script);
         let told = sandbox_report(&project, level);
-        assert!(told["mechanism"].is_null() || told["told"].as_str().unwrap().contains(" open, "), "{told}");
+        assert!(
+            told["mechanism"].is_null() || told["told"].as_str().unwrap().contains(" open, "),
+            "{told}"
+        );
         let mut client = Client::new(project);
         let session = client.open();
         let (_, updates) = turn(&mut client, &session, mode);
@@ -409,8 +607,7 @@ fn network_is_open_if_allowed() {
 /// Disables the sandbox: a planner's command that is not known to be harmless is asked about, even if a rule allows
 /// it.
 fn absent_sandbox_makes_planner_ask() {
-    let rule =
-        json!({ "sandbox": "auto", "agent": { "plan": { "permission": { "bash": { "sh look.sh": "allow" } } } } });
+    let rule = json!({ "sandbox": "auto", "agent": { "plan": { "permission": { "bash": { "sh look.sh": "allow" } } } } });
     for (command, asked) in [("sh look.sh", 1), ("ls", 0)] {
         let (mut project, model) = stage(&rule, command);
         project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
@@ -422,10 +619,14 @@ fn absent_sandbox_makes_planner_ask() {
         for question in &questions {
             let text = question["toolCall"]["content"].to_string();
             assert!(text.contains("this is not known to be harmless"), "{text}");
-            assert!(text.contains("Sandbox: none: it could do what you can do."), "{text}");
+            assert!(
+                text.contains("Sandbox: none: it could do what you can do."),
+                "{text}"
+            );
         }
         assert!(
-            is_noticed_once(&updates, "without a sandbox") && is_noticed_once(&updates, "left out by"),
+            is_noticed_once(&updates, "without a sandbox")
+                && is_noticed_once(&updates, "left out by"),
             "{updates:#?}"
         );
         client.leave();
@@ -466,14 +667,22 @@ fn harmless_command_cannot_change_anything() {
         }
         let reads = sandbox_report(&project, "readOnly");
         let writes = sandbox_report(&project, "workspaceWrite");
-        if reads["mechanism"].is_null() || writes["mechanism"].is_null() || reads["whole"] != json!(true) {
+        if reads["mechanism"].is_null()
+            || writes["mechanism"].is_null()
+            || reads["whole"] != json!(true)
+        {
             continue;
         }
         let mut client = Client::new(project);
         let session = client.open();
         let (_, updates) = turn(&mut client, &session, "build");
-        let said = updates.iter().find_map(|update| update["rawOutput"]["sandbox"].as_str().map(str::to_owned));
-        assert!(said.as_deref().unwrap_or_default().contains(expected), "{mechanism}, {command}: {said:?}");
+        let said = updates
+            .iter()
+            .find_map(|update| update["rawOutput"]["sandbox"].as_str().map(str::to_owned));
+        assert!(
+            said.as_deref().unwrap_or_default().contains(expected),
+            "{mechanism}, {command}: {said:?}"
+        );
         drop(client.leave());
     }
 }
@@ -484,18 +693,22 @@ fn command_has_own_process_session() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    let look =
-        "read -r id name state parent group session rest < /proc/self/stat; echo own-$((id - session)); : > made";
+    let look = "read -r id name state parent group session rest < /proc/self/stat; echo own-$((id - session)); : > made";
     for (sandbox, mechanism) in [("off", ""), ("auto", "bwrap"), ("auto", "landlock")] {
         let (mut project, _model) = stage(&json!({ "sandbox": sandbox }), look);
         only(&mut project, mechanism);
-        if !mechanism.is_empty() && sandbox_report(&project, "workspaceWrite")["mechanism"] != mechanism {
+        if !mechanism.is_empty()
+            && sandbox_report(&project, "workspaceWrite")["mechanism"] != mechanism
+        {
             continue;
         }
         let mut client = Client::new(project);
         let session = client.open();
         let (_, updates) = turn(&mut client, &session, "build");
-        assert!(words(&updates).contains("own-0"), "{mechanism}: {updates:?}");
+        assert!(
+            words(&updates).contains("own-0"),
+            "{mechanism}: {updates:?}"
+        );
         drop(client.leave());
     }
 }
@@ -507,11 +720,16 @@ fn command_ends_with_adjutant() {
     }
     for (sandbox, mechanism) in [("off", ""), ("auto", "bwrap"), ("auto", "landlock")] {
         // Left processes end as well if the sandbox can do it.
-        let command =
-            if mechanism == "bwrap" { "sleep 1000 & echo be''gun; wait" } else { "echo be''gun; exec sleep 1000" };
+        let command = if mechanism == "bwrap" {
+            "sleep 1000 & echo be''gun; wait"
+        } else {
+            "echo be''gun; exec sleep 1000"
+        };
         let (mut project, _model) = stage(&json!({ "sandbox": sandbox }), command);
         only(&mut project, mechanism);
-        if mechanism == "bwrap" && sandbox_report(&project, "workspaceWrite")["mechanism"] != "bwrap" {
+        if mechanism == "bwrap"
+            && sandbox_report(&project, "workspaceWrite")["mechanism"] != "bwrap"
+        {
             continue;
         }
         let mut client = Client::new(project);
@@ -527,8 +745,7 @@ fn command_ends_with_adjutant() {
 
 /// Ends a command in bubblewrap: it gets SIGTERM first, and its left processes go on.
 fn command_in_bubblewrap_gets_sigterm_first() {
-    let asked =
-        json!({ "command": "trap 'echo asked > asked; exit 0' TERM; echo begun; sleep 1000 & wait", "timeout": 500 });
+    let asked = json!({ "command": "trap 'echo asked > asked; exit 0' TERM; echo begun; sleep 1000 & wait", "timeout": 500 });
     let left = json!({ "command": "sleep 1000 & echo left" });
     let script = format!("call bash {asked}\n---\ncall bash {left}\n---\ntext: Done.");
     let model = Model::start(model::script(&script).unwrap());
@@ -541,26 +758,46 @@ fn command_in_bubblewrap_gets_sigterm_first() {
     let mut client = Client::new(project);
     let session = client.open();
     let (_, updates) = turn(&mut client, &session, "build");
-    assert!(words(&updates).contains("still running, in the background as bash_1."), "{}", words(&updates));
+    assert!(
+        words(&updates).contains("still running, in the background as bash_1."),
+        "{}",
+        words(&updates)
+    );
     let project = client.leave();
-    assert_eq!(fs::read_to_string(project.path("asked")).unwrap(), "asked\n");
+    assert_eq!(
+        fs::read_to_string(project.path("asked")).unwrap(),
+        "asked\n"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 fn doctor_reports_failed_mechanisms() {
     let doctor = |project: &Project| {
         let mut doctor = project.command(env!("CARGO_BIN_EXE_adjutant"));
-        let output = doctor.arg("doctor").current_dir(project.cwd()).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        let output = doctor
+            .arg("doctor")
+            .current_dir(project.cwd())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
     };
     let mut project = Project::new();
     project.settings(&Value::Null);
     project.set("GH_TOKEN", Some("a-value"));
     project.set("MY_ROOT", Some("/x"));
     let (code, text) = doctor(&project);
-    assert!(text.contains("GH_TOKEN") && text.contains("MY_ROOT") && !text.contains("a-value"), "{text}");
+    assert!(
+        text.contains("GH_TOKEN") && text.contains("MY_ROOT") && !text.contains("a-value"),
+        "{text}"
+    );
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("Everything works.") && text.contains("off, by the settings"), "{text}");
+    assert!(
+        text.contains("Everything works.") && text.contains("off, by the settings"),
+        "{text}"
+    );
     let mut project = Project::new();
     project.settings(&json!({ "sandbox": "required", "modle": "a/b", "snapshot": "perhaps" }));
     project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
@@ -583,17 +820,39 @@ fn doctor_claims_no_disabled_mechanism() {
         let told = sandbox_report(&project, level);
         assert!(told["mechanism"].is_null(), "{told}");
         assert_eq!(told["told"], "none: it could do what you can do");
-        assert!(told["failed"][0]["why"].as_str().unwrap().contains("left out by ADJUTANT_SANDBOX_DISABLE"), "{told}");
+        assert!(
+            told["failed"][0]["why"]
+                .as_str()
+                .unwrap()
+                .contains("left out by ADJUTANT_SANDBOX_DISABLE"),
+            "{told}"
+        );
     }
     // A program that calls itself bwrap and confines nothing is found out.
-    project.write("tmp:bin/bwrap", "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; \"$@\"\n");
-    fs::set_permissions(project.path("tmp:bin/bwrap"), fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", project.path("tmp:bin").display(), std::env::var("PATH").unwrap());
+    project.write(
+        "tmp:bin/bwrap",
+        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; \"$@\"\n",
+    );
+    fs::set_permissions(
+        project.path("tmp:bin/bwrap"),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
+    let path = format!(
+        "{}:{}",
+        project.path("tmp:bin").display(),
+        std::env::var("PATH").unwrap()
+    );
     project.set("PATH", Some(&path));
     project.set("ADJUTANT_SANDBOX_DISABLE", Some("landlock"));
     for level in ["readOnly", "workspaceWrite"] {
         let told = sandbox_report(&project, level);
         assert!(told["mechanism"].is_null(), "{told}");
-        assert!(told["failed"].to_string().contains("files outside could be changed"), "{told}");
+        assert!(
+            told["failed"]
+                .to_string()
+                .contains("files outside could be changed"),
+            "{told}"
+        );
     }
 }

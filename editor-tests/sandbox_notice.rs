@@ -8,14 +8,25 @@ use crate::project::Project;
 use crate::sandbox::turn;
 
 /// Names and functions of the tests.
-pub const ALL: [(&str, fn()); 1] =
-    [("sandbox notice is shown once, and again after a load", sandbox_notice_is_shown_once)];
+pub const ALL: [(&str, fn()); 1] = [(
+    "sandbox notice is shown once, and again after a load",
+    sandbox_notice_is_shown_once,
+)];
 
 /// Shows a notice if the client knows them, whatever the command's result. The session does not store it, so each
 /// client that loads the session gets it anew.
 fn sandbox_notice_is_shown_once() {
-    let call = |command: &str| format!("call bash {}", json!({ "command": command, "description": "Run" }));
-    let script = format!("{}\n---\n{}\n---\ntext: Done.", call("exit 3"), call("true"));
+    let call = |command: &str| {
+        format!(
+            "call bash {}",
+            json!({ "command": command, "description": "Run" })
+        )
+    };
+    let script = format!(
+        "{}\n---\n{}\n---\ntext: Done.",
+        call("exit 3"),
+        call("true")
+    );
     let model = Model::start(model::script(&script).unwrap());
     let mut project = Project::new();
     project.provider(&model.base(), &json!({ "sandbox": "auto" }));
@@ -23,7 +34,11 @@ fn sandbox_notice_is_shown_once() {
     let knows = json!({ "session": { "notices": {} } });
     let notices = |updates: &[Value]| {
         let told = |update: &&Value| update["sessionUpdate"] == "notice";
-        updates.iter().filter(told).filter_map(|update| update["title"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        updates
+            .iter()
+            .filter(told)
+            .filter_map(|update| update["title"].as_str().map(str::to_owned))
+            .collect::<Vec<_>>()
     };
     let wanted = ["Commands run without a sandbox: one that you allow can do what you can do."];
     let mut client = Client::capable(project, &knows);
@@ -33,7 +48,11 @@ fn sandbox_notice_is_shown_once() {
     let project = client.leave();
     let mut client = Client::capable(project, &knows);
     let cwd = client.project.cwd();
-    client.request(1, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    client.request(
+        1,
+        "session/load",
+        &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+    );
     client.answer(1);
     let told = loop {
         let update = client.receive()["params"]["update"].clone();

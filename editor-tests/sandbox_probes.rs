@@ -25,12 +25,21 @@ use crate::sandbox::{elsewhere, only, turn, why};
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 6] = [
-    ("probes pass (bwrap with landlock)", || every_probe(BOTH, false)),
+    ("probes pass (bwrap with landlock)", || {
+        every_probe(BOTH, false)
+    }),
     ("probes pass (bwrap)", || every_probe("bwrap", false)),
     ("probes pass (landlock)", || every_probe("landlock", false)),
-    ("probes pass as an ordinary user (bwrap with landlock)", || every_probe(BOTH, true)),
-    ("probes pass as an ordinary user (bwrap)", || every_probe("bwrap", true)),
-    ("probes pass as an ordinary user (landlock)", || every_probe("landlock", true)),
+    (
+        "probes pass as an ordinary user (bwrap with landlock)",
+        || every_probe(BOTH, true),
+    ),
+    ("probes pass as an ordinary user (bwrap)", || {
+        every_probe("bwrap", true)
+    }),
+    ("probes pass as an ordinary user (landlock)", || {
+        every_probe("landlock", true)
+    }),
 ];
 
 /// One inside the other, as they are where both hold.
@@ -70,15 +79,45 @@ const FILES: &[Row] = &[
     ("write outside", "echo x > $OUT/made", Everywhere, CANNOT),
     ("append outside", "echo x >> $OUT/file", Everywhere, CANNOT),
     ("remove outside", "rm $OUT/file", Everywhere, CANNOT),
-    ("move outside", "echo x > a1 && mv a1 $OUT/a1", Everywhere, CANNOT),
-    ("link in and write", "ln $OUT/file a2 && echo x >> a2", Everywhere, CANNOT),
-    ("symlink in and write", "ln -sf $OUT/file a3; echo x >> a3", Everywhere, CANNOT),
+    (
+        "move outside",
+        "echo x > a1 && mv a1 $OUT/a1",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "link in and write",
+        "ln $OUT/file a2 && echo x >> a2",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "symlink in and write",
+        "ln -sf $OUT/file a3; echo x >> a3",
+        Everywhere,
+        CANNOT,
+    ),
     ("directory outside", "mkdir $OUT/folder", Everywhere, CANNOT),
     ("mode outside", "chmod 777 $OUT/file", Plan, CANNOT),
-    ("mode outside under bwrap", "chmod 777 $OUT/file", Bwrap, CANNOT),
-    ("time outside", "touch -d 2001-01-01 $OUT/file", Plan, CANNOT),
+    (
+        "mode outside under bwrap",
+        "chmod 777 $OUT/file",
+        Bwrap,
+        CANNOT,
+    ),
+    (
+        "time outside",
+        "touch -d 2001-01-01 $OUT/file",
+        Plan,
+        CANNOT,
+    ),
     ("device", "mknod $TMPDIR/device c 1 3", Everywhere, CANNOT),
-    ("kernel's settings", "f=/proc/sys/kernel/core_pattern; v=$(cat $f) && echo \"$v\" > $f", Everywhere, CANNOT),
+    (
+        "kernel's settings",
+        "f=/proc/sys/kernel/core_pattern; v=$(cat $f) && echo \"$v\" > $f",
+        Everywhere,
+        CANNOT,
+    ),
     (
         "cgroups",
         "mkdir /sys/fs/cgroup/unified/adjutant-probe || mkdir /sys/fs/cgroup/adjutant-probe",
@@ -86,97 +125,264 @@ const FILES: &[Row] = &[
         CANNOT,
     ),
     ("write the project", "echo x > made", Plan, CANNOT),
-    ("write the project, to build it", "echo x > made && rm made", Build, CAN),
-    ("write a temporary file", "echo x > $TMPDIR/made && rm $TMPDIR/made", Everywhere, CAN),
+    (
+        "write the project, to build it",
+        "echo x > made && rm made",
+        Build,
+        CAN,
+    ),
+    (
+        "write a temporary file",
+        "echo x > $TMPDIR/made && rm $TMPDIR/made",
+        Everywhere,
+        CAN,
+    ),
     ("adjutant's keys", "echo x >> $DATA/auth.json", Plan, CANNOT),
 ];
 
 const CONTROL: &[Row] = &[
     ("a hook", "echo x > .git/hooks/pre-commit", Bwrap, CANNOT),
-    ("a hook, reported", "echo x > .git/hooks/pre-commit", Landlock, CAN),
+    (
+        "a hook, reported",
+        "echo x > .git/hooks/pre-commit",
+        Landlock,
+        CAN,
+    ),
     ("git's settings", "git config a.b c", Bwrap, CANNOT),
-    ("git's attributes that were not there", "echo '* filter=x' > .git/info/attributes", Bwrap, CANNOT),
-    ("a submodule's settings", "echo x >> .git/modules/m/config", Bwrap, CANNOT),
+    (
+        "git's attributes that were not there",
+        "echo '* filter=x' > .git/info/attributes",
+        Bwrap,
+        CANNOT,
+    ),
+    (
+        "a submodule's settings",
+        "echo x >> .git/modules/m/config",
+        Bwrap,
+        CANNOT,
+    ),
     ("hooks put aside", "mv .git/hooks .git/h", Bwrap, CANNOT),
     ("git put aside", "mv .git g", Bwrap, CANNOT),
     ("info put aside", "mv .git/info .git/i", Bwrap, CANNOT),
     ("modules put aside", "mv .git/modules .git/m", Bwrap, CANNOT),
     ("instructions", "echo x >> AGENTS.md", Bwrap, CANNOT),
-    ("instructions replaced", "echo x > a4; mv a4 AGENTS.md", Bwrap, CANNOT),
-    ("an agent's settings", "echo x >> .claude/settings.json", Bwrap, CANNOT),
-    ("an agent's settings put aside", "mv .claude c", Bwrap, CANNOT),
-    ("an editor's tasks", "echo x > .vscode/tasks.json", Bwrap, CANNOT),
+    (
+        "instructions replaced",
+        "echo x > a4; mv a4 AGENTS.md",
+        Bwrap,
+        CANNOT,
+    ),
+    (
+        "an agent's settings",
+        "echo x >> .claude/settings.json",
+        Bwrap,
+        CANNOT,
+    ),
+    (
+        "an agent's settings put aside",
+        "mv .claude c",
+        Bwrap,
+        CANNOT,
+    ),
+    (
+        "an editor's tasks",
+        "echo x > .vscode/tasks.json",
+        Bwrap,
+        CANNOT,
+    ),
     ("cargo's settings put aside", "mv .cargo c", Bwrap, CANNOT),
-    ("a commit", "echo x > b1 && git add b1 && git -c user.name=A -c user.email=a@b commit -qm x b1", Build, CAN),
+    (
+        "a commit",
+        "echo x > b1 && git add b1 && git -c user.name=A -c user.email=a@b commit -qm x b1",
+        Build,
+        CAN,
+    ),
 ];
 
 const PROCESSES: &[Row] = &[
-    ("no new privileges", "grep -q 'NoNewPrivs:.*1' /proc/self/status", Everywhere, CAN),
-    ("system calls are filtered", "grep -q 'Seccomp:.*2' /proc/self/status", Everywhere, CAN),
+    (
+        "no new privileges",
+        "grep -q 'NoNewPrivs:.*1' /proc/self/status",
+        Everywhere,
+        CAN,
+    ),
+    (
+        "system calls are filtered",
+        "grep -q 'Seccomp:.*2' /proc/self/status",
+        Everywhere,
+        CAN,
+    ),
     (
         "capabilities",
         "grep -E '^Cap(Prm|Eff|Inh|Amb):' /proc/self/status | grep -qv 0000000000000000",
         Everywhere,
         CANNOT,
     ),
-    ("capabilities to be had", "grep ^CapBnd: /proc/self/status | grep -qv 0000000000000000", Root, CANNOT),
-    ("adjutant's variables", "cat /proc/$AGENT/environ", Everywhere, CANNOT),
-    ("anybody's variables", "cat /proc/[0-9]*/environ | grep -qa the-secret'-'value", Everywhere, CANNOT),
-    ("adjutant's memory", "head -c 1 /proc/$AGENT/mem", Everywhere, CANNOT),
-    ("adjutant's map", "cat /proc/$AGENT/maps | grep -q .", Everywhere, CANNOT),
-    ("adjutant's files", "readlink /proc/$AGENT/fd/0", Everywhere, CANNOT),
-    ("adjutant's root", "ls /proc/$AGENT/root/", Everywhere, CANNOT),
-    ("another's variables", "cat /proc/$OTHER/environ | grep -q .", Everywhere, CANNOT),
-    ("a way around through another", "echo x > /proc/$OTHER/root/$OUT/made", Everywhere, CANNOT),
+    (
+        "capabilities to be had",
+        "grep ^CapBnd: /proc/self/status | grep -qv 0000000000000000",
+        Root,
+        CANNOT,
+    ),
+    (
+        "adjutant's variables",
+        "cat /proc/$AGENT/environ",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "anybody's variables",
+        "cat /proc/[0-9]*/environ | grep -qa the-secret'-'value",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "adjutant's memory",
+        "head -c 1 /proc/$AGENT/mem",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "adjutant's map",
+        "cat /proc/$AGENT/maps | grep -q .",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "adjutant's files",
+        "readlink /proc/$AGENT/fd/0",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "adjutant's root",
+        "ls /proc/$AGENT/root/",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "another's variables",
+        "cat /proc/$OTHER/environ | grep -q .",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "a way around through another",
+        "echo x > /proc/$OTHER/root/$OUT/made",
+        Everywhere,
+        CANNOT,
+    ),
     ("ask adjutant", "kill -0 $AGENT", Everywhere, CANNOT),
     ("continue adjutant", "kill -CONT $AGENT", Everywhere, CANNOT),
     ("stop adjutant", "kill -STOP $AGENT", Everywhere, CANNOT),
     ("kill adjutant", "kill -9 $AGENT", Everywhere, CANNOT),
-    ("kill adjutant's group", "kill -9 -- -$AGENT", Everywhere, CANNOT),
-    ("kill by name", "pkill -CONT -x adjutant", Everywhere, CANNOT),
+    (
+        "kill adjutant's group",
+        "kill -9 -- -$AGENT",
+        Everywhere,
+        CANNOT,
+    ),
+    (
+        "kill by name",
+        "pkill -CONT -x adjutant",
+        Everywhere,
+        CANNOT,
+    ),
     ("kill another", "kill -9 $OTHER", Everywhere, CANNOT),
-    ("kill one's own", "sleep 60 & kill -9 $!; wait $!; [ $? = 137 ]", Everywhere, CAN),
+    (
+        "kill one's own",
+        "sleep 60 & kill -9 $!; wait $!; [ $? = 137 ]",
+        Everywhere,
+        CAN,
+    ),
     ("a user namespace", "unshare -Ur true", Everywhere, CANNOT),
     ("a mount namespace", "unshare -m true", Everywhere, CANNOT),
-    ("another's limits", "prlimit --pid $OTHER --nofile=20:20", Everywhere, CANNOT),
+    (
+        "another's limits",
+        "prlimit --pid $OTHER --nofile=20:20",
+        Everywhere,
+        CANNOT,
+    ),
     ("one's own limits", "ulimit -n 20", Everywhere, CAN),
 ];
 
 const NETWORK: &[Row] = &[
-    ("a connection", "echo x > /dev/tcp/127.0.0.1/$PORT", Offline, CANNOT),
-    ("a datagram", "echo x > /dev/udp/127.0.0.1/$PORT", Offline, CANNOT),
-    ("a connection, allowed", "echo x > /dev/tcp/127.0.0.1/$PORT", Online, CAN),
+    (
+        "a connection",
+        "echo x > /dev/tcp/127.0.0.1/$PORT",
+        Offline,
+        CANNOT,
+    ),
+    (
+        "a datagram",
+        "echo x > /dev/udp/127.0.0.1/$PORT",
+        Offline,
+        CANNOT,
+    ),
+    (
+        "a connection, allowed",
+        "echo x > /dev/tcp/127.0.0.1/$PORT",
+        Online,
+        CAN,
+    ),
 ];
 
 /// Programs that must work in `build`; each is run only if it works outside.
 const TOOLS: &[(&str, &str)] = &[
     ("ls", "ls -la / /proc/self > /dev/null"),
-    ("find, xargs, sort", "find . -name '*.c' -print0 | xargs -0 -P 2 wc -l | sort --parallel=2"),
+    (
+        "find, xargs, sort",
+        "find . -name '*.c' -print0 | xargs -0 -P 2 wc -l | sort --parallel=2",
+    ),
     ("job control", "set -m; sleep 0.01 & jobs; fg %1; wait"),
     ("timeout and nice", "timeout 5 nice true"),
     ("gcc", "gcc -O1 -o t1 hello.c -pthread && ./t1"),
-    ("gcc with its leak checker", "gcc -fsanitize=address -o t2 hello.c -pthread && ./t2"),
-    ("make", "printf 'all:\\n\\ttrue\\n' > t3.mk && make -f t3.mk -j2"),
+    (
+        "gcc with its leak checker",
+        "gcc -fsanitize=address -o t2 hello.c -pthread && ./t2",
+    ),
+    (
+        "make",
+        "printf 'all:\\n\\ttrue\\n' > t3.mk && make -f t3.mk -j2",
+    ),
     (
         "git",
         "git init -q t4 && cd t4 && git -c user.name=A -c user.email=a@b commit -q --allow-empty -m x && git gc -q && git status",
     ),
-    ("git clone", "git clone -q \"$PWD/$(git rev-parse --show-cdup)\" t5"),
-    ("git worktree", "git worktree add -q --detach t6 && git worktree remove t6"),
+    (
+        "git clone",
+        "git clone -q \"$PWD/$(git rev-parse --show-cdup)\" t5",
+    ),
+    (
+        "git worktree",
+        "git worktree add -q --detach t6 && git worktree remove t6",
+    ),
     (
         "python",
         "python3 -c 'import threading, subprocess; t = threading.Thread(target=print); t.start(); t.join(); subprocess.run([\"true\"], check=True)'",
     ),
-    ("python's pool", "python3 -c 'import multiprocessing as m; p = m.Pool(2); print(p.map(abs, [1, 2]))'"),
-    ("a terminal of its own", "python3 -c 'import pty; exit(pty.spawn([\"true\"]))'"),
+    (
+        "python's pool",
+        "python3 -c 'import multiprocessing as m; p = m.Pool(2); print(p.map(abs, [1, 2]))'",
+    ),
+    (
+        "a terminal of its own",
+        "python3 -c 'import pty; exit(pty.spawn([\"true\"]))'",
+    ),
     (
         "node",
         "node -e 'require(\"child_process\").execSync(\"true\"); new (require(\"worker_threads\").Worker)(\"1\", { eval: true })'",
     ),
     ("rustc", "rustc -o t7 hello.rs && ./t7"),
-    ("cargo", "cargo init -q --vcs none t8 && cd t8 && cargo build -q --offline"),
+    (
+        "cargo",
+        "cargo init -q --vcs none t8 && cd t8 && cargo build -q --offline",
+    ),
     ("strace", "strace -f -o t9.txt true"),
-    ("tar", "tar cf t10.tar hello.c && mkdir t10 && tar xf t10.tar -C t10"),
+    (
+        "tar",
+        "tar cf t10.tar hello.c && mkdir t10 && tar xf t10.tar -C t10",
+    ),
     (
         "tar of another's files",
         "tar cf t11.tar --owner=1234 --group=1234 hello.c && mkdir t11 && tar xf t11.tar -C t11",
@@ -268,7 +474,11 @@ const REFUSED: &[Call] = &[
     ("unshare mounts", "272 0x20000", Everywhere),
     ("unshare time", "272 0x80", Everywhere),
     ("clone3", "435 0 0", Everywhere),
-    ("clone with a user namespace", "56 0x10000011 0 0 0 0", Everywhere),
+    (
+        "clone with a user namespace",
+        "56 0x10000011 0 0 0 0",
+        Everywhere,
+    ),
     ("unshare user", "272 0x10000000", Everywhere),
 ];
 
@@ -317,7 +527,10 @@ fn skipped(why: &str) {
     report(&format!("skipped: {why}"));
 }
 
-#[expect(clippy::print_stdout, reason = "whoever runs the tests is told what was not tried")]
+#[expect(
+    clippy::print_stdout,
+    reason = "whoever runs the tests is told what was not tried"
+)]
 fn report(text: &str) {
     println!("{text}");
 }
@@ -335,7 +548,15 @@ fn every_probe(mechanism: &str, ordinary: bool) {
         return skipped("there is no setpriv to become an ordinary user with");
     }
     for (mode, network) in [("plan", false), ("build", true), ("build", false)] {
-        probe(&Setting { mechanism, mode, network, root: root && !ordinary }, become_nobody);
+        probe(
+            &Setting {
+                mechanism,
+                mode,
+                network,
+                root: root && !ordinary,
+            },
+            become_nobody,
+        );
     }
 }
 
@@ -380,7 +601,8 @@ impl Stage {
         let outside = elsewhere()?;
         fs::write(outside.path().join("file"), "untouched").unwrap();
         let call = json!({ "command": "bash attack.sh", "description": "Probe" });
-        let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.")).unwrap());
+        let model =
+            Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.")).unwrap());
         let mut project = Project::new();
         project.provider(
             &model.base(),
@@ -391,7 +613,10 @@ impl Stage {
         }
         project.set("PROBE_API_KEY", Some("the-secret-value"));
         // Where rustup is, it looks for its compilers in the home.
-        if let Some(rustup) = std::env::home_dir().map(|home| home.join(".rustup")).filter(|path| path.is_dir()) {
+        if let Some(rustup) = std::env::home_dir()
+            .map(|home| home.join(".rustup"))
+            .filter(|path| path.is_dir())
+        {
             project.set("RUSTUP_HOME", rustup.to_str());
         }
         for (path, text) in [
@@ -399,8 +624,14 @@ impl Stage {
             (".claude/settings.json", "{}\n"),
             (".vscode/settings.json", "{}\n"),
             (".cargo/config.toml", ""),
-            ("hello.c", "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n"),
-            ("hello.rs", "fn main() { std::thread::spawn(|| println!(\"hello\")).join().unwrap(); }\n"),
+            (
+                "hello.c",
+                "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n",
+            ),
+            (
+                "hello.rs",
+                "fn main() { std::thread::spawn(|| println!(\"hello\")).join().unwrap(); }\n",
+            ),
             ("call.py", CALLER),
         ] {
             project.write(path, text);
@@ -415,29 +646,49 @@ impl Stage {
             let copy = project.path("tmp:adjutant");
             // Not by us: a program that another test starts meanwhile would hold it open for writing, and it could
             // not be run.
-            assert!(Command::new("cp").args([&binary, &copy]).status().unwrap().success());
+            assert!(
+                Command::new("cp")
+                    .args([&binary, &copy])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
             fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
             binary = copy;
             give(project.cwd().parent().unwrap());
             give(outside.path());
         }
         let mut sleep = Command::new("sleep");
-        sleep.arg("600").env("ANOTHERS", "variable").stdin(Stdio::null());
+        sleep
+            .arg("600")
+            .env("ANOTHERS", "variable")
+            .stdin(Stdio::null());
         let other = Other(as_user(&mut sleep, nobody).spawn().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Some(Self { project, model, outside, other, listener, binary, nobody })
+        Some(Self {
+            project,
+            model,
+            outside,
+            other,
+            listener,
+            binary,
+            nobody,
+        })
     }
 
     /// Returns the tools that work outside of a sandbox.
     fn tools(&self) -> Vec<(&'static str, &'static str)> {
         let works = |(name, line): &(&'static str, &'static str)| {
             let mut bash = self.project.command("bash");
-            let line = format!("mkdir tried && cp hello.* tried && cd tried && ({line}) > /dev/null 2>&1");
+            let line =
+                format!("mkdir tried && cp hello.* tried && cd tried && ({line}) > /dev/null 2>&1");
             bash.args(["-c", &line]).current_dir(self.project.cwd());
             let works = as_user(&mut bash, self.nobody).status().unwrap().success();
             fs::remove_dir_all(self.project.path("tried")).ok();
             if !works {
-                skipped(&format!("{name} does not work here without a sandbox either"));
+                skipped(&format!(
+                    "{name} does not work here without a sandbox either"
+                ));
             }
             works
         };
@@ -468,7 +719,11 @@ impl Stage {
         if setting.mode == "build" && setting.network {
             for (name, line) in self.tools() {
                 // Who traces could take over bubblewrap's own process, unless Landlock forbids it.
-                row(&format!("tool: {name}"), line, setting.mechanism != "bwrap" || !TRACING.contains(&name));
+                row(
+                    &format!("tool: {name}"),
+                    line,
+                    setting.mechanism != "bwrap" || !TRACING.contains(&name),
+                );
             }
         }
         if cfg!(target_arch = "x86_64") && Path::new("/usr/bin/python3").exists() {
@@ -506,18 +761,39 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
     let Some(stage) = Stage::new(setting, nobody) else {
         return skipped("there is no directory to write in but temporary ones");
     };
-    let told = sandbox_report(&stage, if setting.mode == "plan" { "readOnly" } else { "workspaceWrite" });
+    let told = sandbox_report(
+        &stage,
+        if setting.mode == "plan" {
+            "readOnly"
+        } else {
+            "workspaceWrite"
+        },
+    );
     if setting.mechanism == BOTH && told["mechanism"] != "bwrap" {
         return skipped("bubblewrap is not here");
     }
     if told["mechanism"].is_null() {
         why(&told, setting.mechanism.split(' ').next().unwrap());
-        return skipped(&format!("{} does not hold here: {}", setting.mechanism, told["failed"]));
+        return skipped(&format!(
+            "{} does not hold here: {}",
+            setting.mechanism, told["failed"]
+        ));
     }
     let wanted = stage.script(setting);
-    let Stage { project, model, outside, mut other, binary, listener: _listener, .. } = stage;
+    let Stage {
+        project,
+        model,
+        outside,
+        mut other,
+        binary,
+        listener: _listener,
+        ..
+    } = stage;
     let editor = if nobody {
-        let line = format!("exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {} acp", binary.display());
+        let line = format!(
+            "exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {} acp",
+            binary.display()
+        );
         Editor::start_through(&project, &line)
     } else {
         Editor::start(&project)
@@ -527,21 +803,32 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
     let session = client.open();
     // Whatever was done to adjutant, it answers.
     turn(&mut client, &session, setting.mode);
-    assert!(other.0.try_wait().unwrap().is_none(), "the other process was ended");
+    assert!(
+        other.0.try_wait().unwrap().is_none(),
+        "the other process was ended"
+    );
     client.leave();
 
     let sees = model.requests().last().unwrap().to_string();
     assert!(sees.contains("all tried"), "{sees}");
-    let lines = sees.split("\\n").filter_map(|line| line.split_once("probe|")?.1.split_once('|'));
+    let lines = sees
+        .split("\\n")
+        .filter_map(|line| line.split_once("probe|")?.1.split_once('|'));
     let found: BTreeMap<&str, bool> = lines.map(|(name, how)| (name, how == "can")).collect();
     let wrong: Vec<String> = wanted
         .iter()
         .filter(|(name, can)| found.get(name.as_str()) != Some(can))
         .map(|(name, can)| format!("{name}: wanted {can}, found {:?}", found.get(name.as_str())))
         .collect();
-    let setting = format!("{}, {}, network {}", setting.mechanism, setting.mode, setting.network);
+    let setting = format!(
+        "{}, {}, network {}",
+        setting.mechanism, setting.mode, setting.network
+    );
     assert!(wrong.is_empty(), "{setting}:\n{}", wrong.join("\n"));
-    assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "untouched");
+    assert_eq!(
+        fs::read_to_string(outside.path().join("file")).unwrap(),
+        "untouched"
+    );
     report(&format!("{setting}: {} probes", wanted.len()));
     assert_eq!(model.problems(), Vec::<String>::new());
 }
@@ -549,7 +836,9 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
 /// Returns the report of `adjutant doctor` to that user on the sandbox at a level.
 fn sandbox_report(stage: &Stage, level: &str) -> Value {
     let mut doctor = stage.project.command(&stage.binary);
-    doctor.args(["doctor", "--json"]).current_dir(stage.project.cwd());
+    doctor
+        .args(["doctor", "--json"])
+        .current_dir(stage.project.cwd());
     let output = as_user(&mut doctor, stage.nobody).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));

@@ -13,8 +13,13 @@ use crate::sandbox::{elsewhere, names, only, sandbox_report, turn, words};
 use crate::wire::csv;
 
 pub const ALL: [(&str, fn()); 2] = [
-    ("lines of the table change nothing outside (bwrap)", || lines_of_the_table("bwrap")),
-    ("lines of the table change nothing outside (landlock)", || lines_of_the_table("landlock")),
+    ("lines of the table change nothing outside (bwrap)", || {
+        lines_of_the_table("bwrap")
+    }),
+    (
+        "lines of the table change nothing outside (landlock)",
+        || lines_of_the_table("landlock"),
+    ),
 ];
 
 /// Runs every line whose question the sandbox removes, in the live sandbox: files outside and control files are
@@ -33,21 +38,39 @@ fn lines_of_the_table(mechanism: &str) {
         }
         let Some(outside) = elsewhere() else { continue };
         let path = outside.path().display().to_string();
-        let changed = rows.iter().skip(1).filter(|row| row[1] == agent && row[3] == "ask" && row[column] == "allow");
-        let lines: Vec<String> = changed.map(|row| serde_json::from_str(&row[2]).unwrap()).collect();
+        let changed = rows
+            .iter()
+            .skip(1)
+            .filter(|row| row[1] == agent && row[3] == "ask" && row[column] == "allow");
+        let lines: Vec<String> = changed
+            .map(|row| serde_json::from_str(&row[2]).unwrap())
+            .collect();
         assert!(lines.len() > 20, "{}", lines.len());
         for lines in lines.chunks(LINES) {
             fs::write(outside.path().join("kept"), "kept").unwrap();
             let before = fs::metadata(outside.path().join("kept")).unwrap();
             let call = |line: &String| {
-                format!("call bash {}\n---\n", json!({ "command": line.replace("OUTSIDE", &path), "timeout": 20_000 }))
+                format!(
+                    "call bash {}\n---\n",
+                    json!({ "command": line.replace("OUTSIDE", &path), "timeout": 20_000 })
+                )
             };
             let script = lines.iter().map(call).collect::<String>() + "text: Done.";
             let model = Model::start(model::script(&script).unwrap());
             let mut project = Project::new();
             only(&mut project, mechanism);
             project.provider(&model.base(), &json!({ "sandbox": "auto" }));
-            for file in ["a.txt", "a1.txt", "b.txt", "list", "x.py", "script.py", "env.sh", "src/main.rs", "src/f.c"] {
+            for file in [
+                "a.txt",
+                "a1.txt",
+                "b.txt",
+                "list",
+                "x.py",
+                "script.py",
+                "env.sh",
+                "src/main.rs",
+                "src/f.c",
+            ] {
                 project.write(file, "alpha\n");
             }
             for file in ["evil.sh", "script.sh"] {
@@ -58,7 +81,11 @@ fn lines_of_the_table(mechanism: &str) {
             project.git();
             let decides = [".git/config", ".git/hooks"].map(|name| project.path(name));
             let state = |path: &PathBuf| {
-                if path.is_dir() { names(path).join(" ") } else { fs::read_to_string(path).unwrap_or_default() }
+                if path.is_dir() {
+                    names(path).join(" ")
+                } else {
+                    fs::read_to_string(path).unwrap_or_default()
+                }
             };
             let held = decides.each_ref().map(state);
             let all = names(&project.cwd());
@@ -71,15 +98,27 @@ fn lines_of_the_table(mechanism: &str) {
             let project = client.leave();
             let after = fs::metadata(outside.path().join("kept")).unwrap();
             let kept = fs::read_to_string(outside.path().join("kept")).unwrap();
-            assert_eq!((names(outside.path()), kept.as_str()), (vec!["kept".to_owned()], "kept"), "{lines:#?}");
-            assert_eq!(after.modified().unwrap(), before.modified().unwrap(), "{lines:#?}");
+            assert_eq!(
+                (names(outside.path()), kept.as_str()),
+                (vec!["kept".to_owned()], "kept"),
+                "{lines:#?}"
+            );
+            assert_eq!(
+                after.modified().unwrap(),
+                before.modified().unwrap(),
+                "{lines:#?}"
+            );
             assert_eq!(after.permissions(), before.permissions(), "{lines:#?}");
             if told["whole"] == json!(true) {
                 assert_eq!(decides.each_ref().map(state), held, "{lines:#?}");
             }
             if agent == "plan" {
                 assert_eq!(names(&project.cwd()), all, "{lines:#?}");
-                assert_eq!(fs::read_to_string(project.path("a.txt")).unwrap(), "alpha\n", "{lines:#?}");
+                assert_eq!(
+                    fs::read_to_string(project.path("a.txt")).unwrap(),
+                    "alpha\n",
+                    "{lines:#?}"
+                );
             }
             assert_eq!(model.problems(), Vec::<String>::new());
         }

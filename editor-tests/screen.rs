@@ -54,7 +54,12 @@ impl Terminal {
             }
         });
         let [rows, columns] = [ROWS, COLUMNS].map(|n| NonZero::new(n).unwrap());
-        Self { child, ours, pieces, screen: vt100::Parser::new(rows, columns, 0) }
+        Self {
+            child,
+            ours,
+            pieces,
+            screen: vt100::Parser::new(rows, columns, 0),
+        }
     }
 
     fn text(&self) -> String {
@@ -65,7 +70,10 @@ impl Terminal {
     fn wait(&mut self, words: &str) {
         let late = Instant::now() + RESPONSE_TIMEOUT;
         while !self.text().contains(words) {
-            match self.pieces.recv_timeout(late.saturating_duration_since(Instant::now())) {
+            match self
+                .pieces
+                .recv_timeout(late.saturating_duration_since(Instant::now()))
+            {
                 Ok(piece) => self.screen.process(&piece),
                 Err(_) => panic!("{words:?} never came:\n{}", self.text()),
             }
@@ -73,7 +81,9 @@ impl Terminal {
     }
 
     fn enter(&mut self, words: &str) {
-        self.ours.write_all(format!("{words}\n").as_bytes()).unwrap();
+        self.ours
+            .write_all(format!("{words}\n").as_bytes())
+            .unwrap();
     }
 
     /// Waits for the end; gives the exit code and the screen.
@@ -83,7 +93,10 @@ impl Terminal {
         }
         let text = self.text();
         let spinner = |c: char| ('\u{2800}'..='\u{28ff}').contains(&c);
-        assert!(!text.contains(spinner), "the spinner has left something:\n{text}");
+        assert!(
+            !text.contains(spinner),
+            "the spinner has left something:\n{text}"
+        );
         let status = self.child.wait().unwrap();
         (status.code(), text)
     }
@@ -104,7 +117,10 @@ fn stage(script: &str, settings: &Value) -> (Model, Project) {
 
 /// Returns the line of a screen that holds these words.
 fn line<'s>(screen: &'s str, words: &str) -> &'s str {
-    screen.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words:?} in\n{screen}"))
+    screen
+        .lines()
+        .find(|line| line.contains(words))
+        .unwrap_or_else(|| panic!("no {words:?} in\n{screen}"))
 }
 
 fn answer() {
@@ -116,11 +132,17 @@ fn answer() {
     );
     let (code, screen) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
     assert_eq!(code, Some(0), "{screen}");
-    assert_eq!(line(&screen, "exit 7"), "✗ echo begun; echo why >&2; exit 7 (exit code 7)");
+    assert_eq!(
+        line(&screen, "exit 7"),
+        "✗ echo begun; echo why >&2; exit 7 (exit code 7)"
+    );
     assert!(screen.contains("    begun\n    why\n"), "{screen}");
     assert_eq!(line(&screen, "Write"), "• Write a.txt");
     assert_eq!(line(&screen, "new line"), "    +new line");
-    assert_eq!(line(&screen, "all in"), "It is all in a.txt, here (https://x.example).");
+    assert_eq!(
+        line(&screen, "all in"),
+        "It is all in a.txt, here (https://x.example)."
+    );
     assert!(screen.starts_with("session ses_"), "{screen}");
 }
 
@@ -131,16 +153,30 @@ fn question() {
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("other words are a no");
     let screen = terminal.text();
-    let shown: Vec<&str> = screen.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    let from = shown.iter().position(|line| line.starts_with("? ")).unwrap_or_else(|| panic!("{screen}"));
+    let shown: Vec<&str> = screen
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let from = shown
+        .iter()
+        .position(|line| line.starts_with("? "))
+        .unwrap_or_else(|| panic!("{screen}"));
     assert_eq!(shown[from], "? touch 'a*b' && ls *", "{screen}");
     assert_eq!(
         shown[from + 1],
         "  The agent wants to run this command. You are asked because your settings say so.",
         "{screen}"
     );
-    assert_eq!(screen.matches("touch 'a*b' && ls *").count(), 1, "the command is shown once:\n{screen}");
-    assert!(screen.contains("  y  Allow once\n") && screen.contains("  n  Reject\n"), "{screen}");
+    assert_eq!(
+        screen.matches("touch 'a*b' && ls *").count(),
+        1,
+        "the command is shown once:\n{screen}"
+    );
+    assert!(
+        screen.contains("  y  Allow once\n") && screen.contains("  n  Reject\n"),
+        "{screen}"
+    );
     // Invalid answers do not count; there is no "always" here.
     terminal.enter("?");
     terminal.wait("n  refuses it, and the turn stops");
@@ -152,24 +188,40 @@ fn question() {
     terminal.wait("That is a no, and the agent is told: yse");
     terminal.enter("OK");
     let (code, screen) = terminal.end();
-    assert_eq!((code, project.cwd().join("a*b").exists()), (Some(0), true), "{screen}");
+    assert_eq!(
+        (code, project.cwd().join("a*b").exists()),
+        (Some(0), true),
+        "{screen}"
+    );
     // "n" is no, and so are other words, which the model gets.
-    let (_model, project) =
-        stage(&format!("{}\n---\nsees: elsewhere\ntext: So be it.", script.split("\n---").next().unwrap()), &settings);
+    let (_model, project) = stage(
+        &format!(
+            "{}\n---\nsees: elsewhere\ntext: So be it.",
+            script.split("\n---").next().unwrap()
+        ),
+        &settings,
+    );
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("other words are a no");
     terminal.enter("elsewhere");
     terminal.wait("That is a no, and the agent is told: elsewhere");
     terminal.enter("");
     let (code, screen) = terminal.end();
-    assert_eq!((code, project.cwd().join("a*b").exists()), (Some(0), false), "{screen}");
+    assert_eq!(
+        (code, project.cwd().join("a*b").exists()),
+        (Some(0), false),
+        "{screen}"
+    );
     let (_model, project) = stage("call bash {\"command\":\"touch x\"}", &settings);
     let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
     terminal.wait("other words are a no");
     terminal.enter("N");
     let (code, screen) = terminal.end();
     assert_eq!(code, Some(5), "{screen}");
-    assert!(screen.contains("You rejected this: touch x. I stopped here"), "{screen}");
+    assert!(
+        screen.contains("You rejected this: touch x. I stopped here"),
+        "{screen}"
+    );
 }
 
 /// Two calls of one step ask about the same. "Always" answers both, and neither was rejected.
@@ -183,9 +235,14 @@ fn settled() {
     let made = ["a", "b"].map(|name| project.cwd().join(name).exists());
     assert_eq!((code, made), (Some(0), [true, true]), "{screen}");
     assert!(!screen.contains("rejected"), "{screen}");
-    let explained = adjutant(&project, &["permissions", "explain", "touch c"]).output().unwrap();
+    let explained = adjutant(&project, &["permissions", "explain", "touch c"])
+        .output()
+        .unwrap();
     let explained = text(&explained.stdout);
-    assert!(explained.starts_with("allow: touch c\n  because: you allowed this before"), "{explained}");
+    assert!(
+        explained.starts_with("allow: touch c\n  because: you allowed this before"),
+        "{explained}"
+    );
 }
 
 fn colours() {
@@ -196,8 +253,16 @@ fn colours() {
         let mut terminal = Terminal::start(command);
         terminal.wait("there.");
         let screen = terminal.screen.screen();
-        let row = (0..ROWS).find(|row| screen.contents_between(*row, 0, *row, COLUMNS).contains("there.")).unwrap();
-        let bold = (0..COLUMNS).filter(|column| screen.cell(row, *column).is_some_and(vt100::Cell::bold)).count();
+        let row = (0..ROWS)
+            .find(|row| {
+                screen
+                    .contents_between(*row, 0, *row, COLUMNS)
+                    .contains("there.")
+            })
+            .unwrap();
+        let bold = (0..COLUMNS)
+            .filter(|column| screen.cell(row, *column).is_some_and(vt100::Cell::bold))
+            .count();
         assert_eq!(bold, if wanted { 3 } else { 0 }, "{variable}");
         terminal.end();
     }
@@ -211,7 +276,13 @@ fn text(bytes: &[u8]) -> String {
 fn stderr_without_session(output: &Output) -> (String, String) {
     let stderr = text(&output.stderr);
     let (session, rest) = stderr.split_once('\n').unwrap_or_default();
-    (rest.to_owned(), session.strip_prefix("session ").unwrap_or_default().to_owned())
+    (
+        rest.to_owned(),
+        session
+            .strip_prefix("session ")
+            .unwrap_or_default()
+            .to_owned(),
+    )
 }
 
 fn piped() {
@@ -224,10 +295,16 @@ fn piped() {
     );
     let output = adjutant(&project, &["run", "Do it."]).output().unwrap();
     assert_eq!(text(&output.stdout), format!("**It** is\u{1b}[1m {long}\n"));
-    assert_eq!(stderr_without_session(&output).0, "Let me see.\nOne more look.\n");
+    assert_eq!(
+        stderr_without_session(&output).0,
+        "Let me see.\nOne more look.\n"
+    );
     // A question without a user is refused to the model, which goes on.
     let refused = "text: Let me see.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\nsees: nobody can be asked here\ntext: I could not look.";
-    for (strict, code) in [(&["run", "Do it."][..], 0), (&["run", "--strict", "Do it."], 5)] {
+    for (strict, code) in [
+        (&["run", "Do it."][..], 0),
+        (&["run", "--strict", "Do it."], 5),
+    ] {
         let (_model, project) = stage(refused, &json!({}));
         let output = adjutant(&project, strict).output().unwrap();
         assert_eq!(
@@ -254,20 +331,40 @@ fn piped() {
         "text: It is so.\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}\n---\ncall read {\"filePath\":\"/etc/hostname\"}",
         &json!({}),
     );
-    let output = adjutant(&project, &["run", "--deny", "Do it."]).output().unwrap();
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(5), "It is so.\n"), "{output:?}");
-    assert!(text(&output.stderr).contains("not allowed, as --deny says: Read /etc/hostname"), "{output:?}");
+    let output = adjutant(&project, &["run", "--deny", "Do it."])
+        .output()
+        .unwrap();
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(5), "It is so.\n"),
+        "{output:?}"
+    );
+    assert!(
+        text(&output.stderr).contains("not allowed, as --deny says: Read /etc/hostname"),
+        "{output:?}"
+    );
     // A failure has no answer.
     let (_model, project) = stage(
         "text: It is so.\ncall bash {\"command\":\"ls\"}\n---\nstatus 400 {\"error\":{\"message\":\"no such thing\"}}",
         &json!({}),
     );
     let output = adjutant(&project, &["run", "Do it."]).output().unwrap();
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{output:?}");
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(1), ""),
+        "{output:?}"
+    );
 }
 
 fn sessions(project: &Project) -> usize {
-    text(&adjutant(project, &["sessions", "--all", "--json"]).output().unwrap().stdout).lines().count()
+    text(
+        &adjutant(project, &["sessions", "--all", "--json"])
+            .output()
+            .unwrap()
+            .stdout,
+    )
+    .lines()
+    .count()
 }
 
 fn continued() {
@@ -276,32 +373,64 @@ fn continued() {
         &json!({}),
     );
     let run = |args: &[&str]| {
-        let output = adjutant(&project, &[&["run"], args].concat()).output().unwrap();
+        let output = adjutant(&project, &[&["run"], args].concat())
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
         (text(&output.stdout), stderr_without_session(&output).1)
     };
     let (_, first) = run(&["Remember 7."]);
     assert!(first.starts_with("ses_"), "{first}");
-    assert_eq!(run(&["-c", "And now?"]), ("Second.\n".to_owned(), first.clone()));
-    assert_eq!(run(&["--session", &first[..first.len() - 2], "And now?"]), ("Third.\n".to_owned(), first.clone()));
+    assert_eq!(
+        run(&["-c", "And now?"]),
+        ("Second.\n".to_owned(), first.clone())
+    );
+    assert_eq!(
+        run(&["--session", &first[..first.len() - 2], "And now?"]),
+        ("Third.\n".to_owned(), first.clone())
+    );
     let (answer, copy) = run(&["--continue", "--fork", "And now?"]);
-    assert_eq!((answer.as_str(), copy != first, sessions(&project)), ("Fourth.\n", true, 2));
+    assert_eq!(
+        (answer.as_str(), copy != first, sessions(&project)),
+        ("Fourth.\n", true, 2)
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
     // A mistake in a command line is reported at once, and leaves nothing behind.
     let table: [(&[&str], &str); 9] = [
-        (&["--mode", "nope", "Hello"], "there is no mode \"nope\"; there are: build, plan"),
-        (&["--model", "nope/x", "Hello"], "there is no model \"nope/x\" here."),
-        (&["--schema", "gone.json", "Hello"], "--schema: gone.json cannot be read"),
+        (
+            &["--mode", "nope", "Hello"],
+            "there is no mode \"nope\"; there are: build, plan",
+        ),
+        (
+            &["--model", "nope/x", "Hello"],
+            "there is no model \"nope/x\" here.",
+        ),
+        (
+            &["--schema", "gone.json", "Hello"],
+            "--schema: gone.json cannot be read",
+        ),
         (&["--cwd", "gone", "Hello"], "--cwd: gone cannot be entered"),
-        (&["--fork", "Hello"], "--fork copies a session: name it with --session, or use --continue"),
-        (&[""], "the prompt is empty; say what to do: adjutant run \"PROMPT\""),
+        (
+            &["--fork", "Hello"],
+            "--fork copies a session: name it with --session, or use --continue",
+        ),
+        (
+            &[""],
+            "the prompt is empty; say what to do: adjutant run \"PROMPT\"",
+        ),
         (&[], "the prompt is empty"),
         (&["-f", "gone.txt", "Hello"], "gone.txt cannot be read"),
         (&["--nope", "Hello"], "unexpected argument '--nope' found"),
     ];
     for (args, words) in table {
-        let output = adjutant(&project, &[&["run"], args].concat()).output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}: {output:?}");
+        let output = adjutant(&project, &[&["run"], args].concat())
+            .output()
+            .unwrap();
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).as_str()),
+            (Some(2), ""),
+            "{args:?}: {output:?}"
+        );
         assert!(text(&output.stderr).contains(words), "{args:?}: {output:?}");
     }
     assert_eq!(sessions(&project), 2);
@@ -315,21 +444,54 @@ fn attached() {
     );
     project.write("a.rs", "let a = 5;\n");
     project.write("src/b.rs", "let b = 6;\n");
-    let picture = base64::engine::general_purpose::STANDARD.decode(crate::mcp::TINY).unwrap();
+    let picture = base64::engine::general_purpose::STANDARD
+        .decode(crate::mcp::TINY)
+        .unwrap();
     std::fs::write(project.path("p.png"), picture).unwrap();
     let with_input = |args: &[&str], words: &str| {
         let mut child = adjutant(&project, &[&["run"], args].concat());
-        let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let mut child = child.unwrap();
-        child.stdin.take().unwrap().write_all(words.as_bytes()).unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(words.as_bytes())
+            .unwrap();
         child.wait_with_output().unwrap()
     };
-    let output = with_input(&["-f", "a.rs", "-f", "p.png", "Read @src/b.rs, and the lines that follow:"], "1 2 3\n");
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "Seen.\n"), "{output:?}");
+    let output = with_input(
+        &[
+            "-f",
+            "a.rs",
+            "-f",
+            "p.png",
+            "Read @src/b.rs, and the lines that follow:",
+        ],
+        "1 2 3\n",
+    );
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(0), "Seen.\n"),
+        "{output:?}"
+    );
     let output = with_input(&[], "This is all of it.\n");
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "Seen.\n"), "{output:?}");
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(0), "Seen.\n"),
+        "{output:?}"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
-    let shown = text(&adjutant(&project, &["sessions", "show", "last"]).output().unwrap().stdout);
+    let shown = text(
+        &adjutant(&project, &["sessions", "show", "last"])
+            .output()
+            .unwrap()
+            .stdout,
+    );
     assert!(!shown.contains("<attached"), "{shown}");
     let nothing = with_input(&["-"], " \n \n");
     assert_eq!(nothing.status.code(), Some(2), "{nothing:?}");
@@ -338,17 +500,26 @@ fn attached() {
 fn trust() {
     let project = Project::new();
     project.settings(&json!({ "permission": { "bash": "ask" } }));
-    project.write("opencode.json", &json!({ "permission": { "bash": { "echo *": "allow" } } }).to_string());
+    project.write(
+        "opencode.json",
+        &json!({ "permission": { "bash": { "echo *": "allow" } } }).to_string(),
+    );
     let piped = |args: &[&str]| {
-        let output = adjutant(&project, &[&["trust"], args].concat()).output().unwrap();
+        let output = adjutant(&project, &[&["trust"], args].concat())
+            .output()
+            .unwrap();
         (output.status.code(), text(&output.stdout))
     };
     let (code, said) = piped(&[]);
-    assert!(code == Some(1) && said.contains("Not decided yet: these are off."), "{said}");
+    assert!(
+        code == Some(1) && said.contains("Not decided yet: these are off."),
+        "{said}"
+    );
     // A no at the terminal is not stored.
-    for (typed, words, later) in
-        [("N", "Not trusted now: these are off.", 1), ("Ok", "Trusted. You are asked again", 0)]
-    {
+    for (typed, words, later) in [
+        ("N", "Not trusted now: these are off.", 1),
+        ("Ok", "Trusted. You are asked again", 0),
+    ] {
         piped(&["--revoke"]);
         let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
         terminal.wait("[y/n]");
@@ -356,7 +527,10 @@ fn trust() {
         terminal.wait("Answer y or n; ? explains.");
         terminal.enter(typed);
         let (ended, screen) = terminal.end();
-        assert!(ended == Some(0) && screen.contains(words), "{typed}: {screen}");
+        assert!(
+            ended == Some(0) && screen.contains(words),
+            "{typed}: {screen}"
+        );
         assert_eq!(piped(&[]).0, Some(later), "{typed}");
     }
     assert!(piped(&["--no"]).1.contains("Not trusted: these are off."));

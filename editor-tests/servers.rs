@@ -15,10 +15,19 @@ use crate::providers;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 4] = [
-    ("server that does not read does not block the session", does_not_read),
-    ("server that asks endlessly does not block the session", asks_without_end),
+    (
+        "server that does not read does not block the session",
+        does_not_read,
+    ),
+    (
+        "server that asks endlessly does not block the session",
+        asks_without_end,
+    ),
     ("server behind a proxy is reached", behind_a_proxy),
-    ("server with the user's own authority is trusted", vouched_for),
+    (
+        "server with the user's own authority is trusted",
+        vouched_for,
+    ),
 ];
 
 /// It answers until its tools are listed.
@@ -80,17 +89,25 @@ done
 /// Asks a client without forms, which declines automatically; that does not extend the call's timeout. The user gets
 /// one notice.
 fn asks_without_end() {
-    let model = Model::start(model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap());
+    let model = Model::start(
+        model::script("call nag_ask {}\n---\nsees: did not answer\ntext: Enough.").unwrap(),
+    );
     let project = Project::new();
     project.write("nag.sh", NAGS);
     let server = json!({ "type": "local", "command": ["sh", "nag.sh"] });
-    project.provider(&model.base(), &json!({ "mcp": { "nag": server }, "experimental": { "mcp_timeout": 50 } }));
+    project.provider(
+        &model.base(),
+        &json!({ "mcp": { "nag": server }, "experimental": { "mcp_timeout": 50 } }),
+    );
     let mut client = Client::new(project);
     let session = client.open();
     client.prompt(2, &session, "Ask it.");
     let (answer, updates) = client.answer(2);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let told = updates.iter().filter(|update| update.to_string().contains("this editor cannot show")).count();
+    let told = updates
+        .iter()
+        .filter(|update| update.to_string().contains("this editor cannot show"))
+        .count();
     assert_eq!(told, 1, "{updates:?}");
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
@@ -105,11 +122,22 @@ fn answer(server: &mcp::Server, body: &str) -> (u16, String) {
             Value::Null
         }
     }
-    let Ok(message) = serde_json::from_str(body) else { return (405, String::new()) };
-    server.answer(&message, "", &mut NoClient).map_or((202, String::new()), |answer| (200, answer.to_string()))
+    let Ok(message) = serde_json::from_str(body) else {
+        return (405, String::new());
+    };
+    server
+        .answer(&message, "", &mut NoClient)
+        .map_or((202, String::new()), |answer| (200, answer.to_string()))
 }
 
-const CALL: [&str; 6] = ["mcp", "call", "far", "say", r#"{"text":"hello"}"#, "--allow"];
+const CALL: [&str; 6] = [
+    "mcp",
+    "call",
+    "far",
+    "say",
+    r#"{"text":"hello"}"#,
+    "--allow",
+];
 
 /// The user's proxy is on the way to a server elsewhere, and to no other.
 fn behind_a_proxy() {
@@ -121,9 +149,17 @@ fn behind_a_proxy() {
     let mut project = Project::new();
     project.set("http_proxy", Some(&proxy.base()));
     let entry = json!({ "type": "remote", "url": "http://far.example/mcp" });
-    project.write("~/.config/opencode/opencode.json", &json!({ "mcp": { "far": entry } }).to_string());
+    project.write(
+        "~/.config/opencode/opencode.json",
+        &json!({ "mcp": { "far": entry } }).to_string(),
+    );
     assert_eq!(stdout_of(&project, &CALL), "hello\n");
-    assert!(proxy.received().iter().all(|received| received.path() == "http://far.example/mcp"));
+    assert!(
+        proxy
+            .received()
+            .iter()
+            .all(|received| received.path() == "http://far.example/mcp")
+    );
 }
 
 /// Checks that the user chooses the certificate authority: without it the failure is reported, with it the server
@@ -136,10 +172,17 @@ fn vouched_for() {
     });
     let mut project = Project::new();
     project.write("~/authority.pem", &authority);
-    let entry = json!({ "type": "remote", "url": format!("https://localhost:{}/mcp", address.port()) });
-    project.write("~/.config/opencode/opencode.json", &json!({ "mcp": { "far": entry } }).to_string());
+    let entry =
+        json!({ "type": "remote", "url": format!("https://localhost:{}/mcp", address.port()) });
+    project.write(
+        "~/.config/opencode/opencode.json",
+        &json!({ "mcp": { "far": entry } }).to_string(),
+    );
     let refused = adjutant(&project, &CALL, "");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("it cannot be reached"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("it cannot be reached"),
+        "{refused:?}"
+    );
     for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
         let pem = project.path("~/authority.pem").display().to_string();
         project.set(variable, Some(&pem));

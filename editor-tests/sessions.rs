@@ -17,13 +17,22 @@ use crate::project::Project;
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 8] = [
     ("session is taken over by another process", taken_over),
-    ("session is listed elsewhere from its first prompt", first_prompt),
+    (
+        "session is listed elsewhere from its first prompt",
+        first_prompt,
+    ),
     ("title set during a load remains", titled_while_loaded),
     ("later of two choices applies", the_later_choice_stays),
     ("sessions work on the command line", command_line),
     ("session is exported as a page", as_a_page),
-    ("old sessions are deleted when the first one is opened", pruned),
-    ("whole results of last week are deleted", results_of_last_week),
+    (
+        "old sessions are deleted when the first one is opened",
+        pruned,
+    ),
+    (
+        "whole results of last week are deleted",
+        results_of_last_week,
+    ),
 ];
 
 fn project(script: &str) -> (Model, Arc<Project>) {
@@ -35,7 +44,11 @@ fn project(script: &str) -> (Model, Arc<Project>) {
 
 fn load(client: &mut Client, id: u64, session: &str) -> (Value, Vec<Value>) {
     let cwd = client.project.cwd();
-    client.request(id, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    client.request(
+        id,
+        "session/load",
+        &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+    );
     client.answer(id)
 }
 
@@ -51,28 +64,45 @@ fn taken_over() {
     let (refused, _) = load(&mut second, 2, &session);
     let details = refused["error"]["data"]["details"].as_str().unwrap();
     assert!(
-        details.contains(&format!("(number {})", first.editor.pid())) && details.contains("once more"),
+        details.contains(&format!("(number {})", first.editor.pid()))
+            && details.contains("once more"),
         "{details}"
     );
     let (taken, updates) = load(&mut second, 3, &session);
     assert!(taken.get("result").is_some(), "{taken}");
-    assert_eq!(updates[1]["content"]["text"], "Once upon a time", "what was said so far is there: {updates:?}");
+    assert_eq!(
+        updates[1]["content"]["text"], "Once upon a time",
+        "what was said so far is there: {updates:?}"
+    );
     let (cancelled, updates) = first.answer(2);
     assert_eq!(cancelled["result"]["stopReason"], "cancelled");
     let told = |update: &Value| {
-        update["content"]["text"].as_str().is_some_and(|text| text.contains("taken this session over"))
+        update["content"]["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("taken this session over"))
     };
     assert!(updates.iter().any(told), "{updates:?}");
     first.prompt(4, &session, "Go on.");
     let (refused, _) = first.answer(4);
-    assert!(refused["error"]["message"].as_str().unwrap().contains("load it again"), "{refused}");
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("load it again"),
+        "{refused}"
+    );
     second.prompt(5, &session, "Go on.");
     assert_eq!(second.answer(5).0["result"]["stopReason"], "end_turn");
     // And back.
     assert!(load(&mut first, 6, &session).0.get("error").is_some());
     let (back, updates) = load(&mut first, 7, &session);
     assert!(back.get("result").is_some(), "{back}");
-    assert!(updates.iter().any(|update| update["content"]["text"] == "The end."), "{updates:?}");
+    assert!(
+        updates
+            .iter()
+            .any(|update| update["content"]["text"] == "The end."),
+        "{updates:?}"
+    );
     first.leave();
     second.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
@@ -88,7 +118,8 @@ fn results_of_last_week() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let file = std::fs::File::create(&path).unwrap();
         if old {
-            file.set_modified(std::time::SystemTime::now() - week - week).unwrap();
+            file.set_modified(std::time::SystemTime::now() - week - week)
+                .unwrap();
         }
         path
     };
@@ -116,10 +147,21 @@ fn first_prompt() {
     let mut second = Client::new(project.clone());
     // No other process knows of it before its first message.
     let unknown = load(&mut second, 2, &session).0;
-    assert!(unknown["error"]["message"].as_str().unwrap().contains("There is no session"), "{unknown}");
+    assert!(
+        unknown["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("There is no session"),
+        "{unknown}"
+    );
     first.prompt(3, &session, "Hello?");
     first.answer(3);
-    assert!(load(&mut second, 3, &session).0["error"]["message"].as_str().unwrap().contains("is open in another"));
+    assert!(
+        load(&mut second, 3, &session).0["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("is open in another")
+    );
     // A killed process does not lock others out.
     first.editor.signal(rustix::process::Signal::KILL);
     let gone = first.editor.finish();
@@ -142,23 +184,41 @@ fn answers(client: &mut Client, count: usize) -> Vec<Value> {
 fn titled_while_loaded() {
     let (model, project) = project("text: Hello.\n");
     let id = SessionId::new("ses_00000001");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let store = Store::start(&project.path("~/.local/share/adjutant"));
-        store.create(&Record::new(id.clone(), project.cwd(), Timestamp(1))).await.unwrap();
+        store
+            .create(&Record::new(id.clone(), project.cwd(), Timestamp(1)))
+            .await
+            .unwrap();
         store.message(&id, &hello()).await;
         store.stop().await;
     });
     let mut client = Client::new(project);
     let cwd = client.project.cwd();
-    client.request(2, "session/load", &json!({ "sessionId": id.as_str(), "cwd": cwd, "mcpServers": [] }));
-    client.request(3, "session/set_title", &json!({ "sessionId": id.as_str(), "title": "Mine" }));
+    client.request(
+        2,
+        "session/load",
+        &json!({ "sessionId": id.as_str(), "cwd": cwd, "mcpServers": [] }),
+    );
+    client.request(
+        3,
+        "session/set_title",
+        &json!({ "sessionId": id.as_str(), "title": "Mine" }),
+    );
     let answers = answers(&mut client, 2);
-    assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
+    assert!(
+        answers.iter().all(|answer| answer.get("result").is_some()),
+        "{answers:?}"
+    );
     client.prompt(4, id.as_str(), "Something else");
     let (answer, updates) = client.answer(4);
     assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
-    let titles = updates.iter().filter(|update| update["sessionUpdate"] == "session_info_update");
+    let titles = updates
+        .iter()
+        .filter(|update| update["sessionUpdate"] == "session_info_update");
     let others: Vec<&Value> = titles.filter(|update| update["title"] != "Mine").collect();
     assert!(others.is_empty(), "{others:?}");
     client.leave();
@@ -183,11 +243,23 @@ fn the_later_choice_stays() {
     }
     let answers = answers(&mut client, 3);
     // Where no sandbox holds, the first choice is refused.
-    assert_eq!(answers.iter().map(|answer| answer["id"].clone()).collect::<Vec<_>>(), [3, 4, 5], "{answers:?}");
+    assert_eq!(
+        answers
+            .iter()
+            .map(|answer| answer["id"].clone())
+            .collect::<Vec<_>>(),
+        [3, 4, 5],
+        "{answers:?}"
+    );
     let steer = json!({ "sessionId": session, "configId": "steer", "value": "off" });
     client.request(6, "session/set_config_option", &steer);
     let options = client.answer(6).0["result"]["configOptions"].take();
-    let approvals = options.as_array().unwrap().iter().find(|option| option["id"] == "approvals").unwrap();
+    let approvals = options
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|option| option["id"] == "approvals")
+        .unwrap();
     assert_eq!(approvals["currentValue"], "ask", "{options}");
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
@@ -196,7 +268,10 @@ fn the_later_choice_stays() {
 /// Runs `adjutant sessions …`.
 fn sessions(project: &Project, arguments: &[&str]) -> Output {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
-    command.arg("sessions").args(arguments).current_dir(project.cwd());
+    command
+        .arg("sessions")
+        .args(arguments)
+        .current_dir(project.cwd());
     command.output().unwrap()
 }
 
@@ -207,7 +282,8 @@ fn stdout_of(project: &Project, arguments: &[&str]) -> String {
 }
 
 fn command_line() {
-    let (_model, project) = project("text: The wildcard is matched in rule.rs.\n---\ntext: Nothing.\n");
+    let (_model, project) =
+        project("text: The wildcard is matched in rule.rs.\n---\ntext: Nothing.\n");
     let mut client = Client::new(project.clone());
     let first = client.open();
     let second = client.open();
@@ -217,19 +293,40 @@ fn command_line() {
     client.answer(3);
     // While an editor has them open: everything can be read, nothing can be changed.
     let list = stdout_of(&project, &[]);
-    assert!(list.contains(&first) && list.contains("Where is the wildcard matched"), "{list}");
+    assert!(
+        list.contains(&first) && list.contains("Where is the wildcard matched"),
+        "{list}"
+    );
     assert!(stdout_of(&project, &["search", "RULE.rs"]).contains(&first));
     assert!(stdout_of(&project, &["show", &first]).contains("The wildcard is matched in rule.rs."));
-    assert!(!sessions(&project, &["search", "no such words"]).status.success());
+    assert!(
+        !sessions(&project, &["search", "no such words"])
+            .status
+            .success()
+    );
     let refused = sessions(&project, &["delete", &first]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("is open in another adjutant process"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("is open in another adjutant process"),
+        "{refused:?}"
+    );
     client.leave();
 
     stdout_of(&project, &["rename", &first, "Wildcards,", "mine"]);
     assert!(stdout_of(&project, &["list"]).contains("Wildcards, mine"));
     // Scripts get the fields that a user would ask for, and nothing about the storage.
-    let listed: Value = serde_json::from_str(stdout_of(&project, &["list", "--json"]).lines().next().unwrap()).unwrap();
-    let keys: Vec<&str> = listed.as_object().unwrap().keys().map(String::as_str).collect();
+    let listed: Value = serde_json::from_str(
+        stdout_of(&project, &["list", "--json"])
+            .lines()
+            .next()
+            .unwrap(),
+    )
+    .unwrap();
+    let keys: Vec<&str> = listed
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     let wanted = [
         "additionalDirectories",
         "agent",
@@ -244,7 +341,12 @@ fn command_line() {
         "title",
         "updated",
     ];
-    assert_eq!(keys.iter().copied().collect::<std::collections::BTreeSet<_>>(), wanted.into());
+    assert_eq!(
+        keys.iter()
+            .copied()
+            .collect::<std::collections::BTreeSet<_>>(),
+        wanted.into()
+    );
     // Out and in again: under the same id when it is free, under another when it is taken.
     let file = project.path("tmp:exported.json");
     let path = file.display().to_string();
@@ -255,21 +357,32 @@ fn command_line() {
     assert!(stdout_of(&project, &["import", &path]).contains(&first));
     let again = stdout_of(&project, &["export", &first]);
     assert_eq!(again.trim(), std::fs::read_to_string(&file).unwrap().trim());
-    for (text, words) in
-        [("{}", "not an exported session"), ("{\"adjutant\":99}", "newer"), ("[1", "not an exported session")]
-    {
+    for (text, words) in [
+        ("{}", "not an exported session"),
+        ("{\"adjutant\":99}", "newer"),
+        ("[1", "not an exported session"),
+    ] {
         std::fs::write(&file, text).unwrap();
         let refused = sessions(&project, &["import", &path]);
-        assert!(String::from_utf8_lossy(&refused.stderr).contains(words), "{refused:?}");
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains(words),
+            "{refused:?}"
+        );
     }
     // Only the user's own settings set the retention; a project's do not.
     project.write("opencode.json", "{\"sessions\": {\"keep_days\": 1}}");
     let pruned = stdout_of(&project, &["prune", "--dry-run"]);
-    assert!(pruned.contains("would delete 0 sessions") && pruned.contains("Only empty sessions"), "{pruned}");
+    assert!(
+        pruned.contains("would delete 0 sessions") && pruned.contains("Only empty sessions"),
+        "{pruned}"
+    );
     assert!(stdout_of(&project, &["prune", "--days", "0"]).contains("deleted 3 sessions"));
     assert!(stdout_of(&project, &["list"]).contains("No sessions in this project"));
     let unknown = sessions(&project, &["show", "ses_nothing1"]);
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no session ses_nothing1"), "{unknown:?}");
+    assert!(
+        String::from_utf8_lossy(&unknown.stderr).contains("no session ses_nothing1"),
+        "{unknown:?}"
+    );
 }
 
 /// Sets a retention period: the first session that a process opens has older ones deleted, children too.
@@ -278,9 +391,13 @@ fn pruned() {
     let project = Project::new();
     project.settings(&json!({ "sessions": { "keep_days": 30 } }));
     let data = project.path("~/.local/share/adjutant");
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     let now = u64::try_from(now.as_millis()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let store = Store::start(&data);
         for (id, days, parent) in [
@@ -294,7 +411,11 @@ fn pruned() {
                 title: Some(format!("{days} days ago")),
                 updated: Timestamp(now - days * DAY),
                 parent: parent.map(SessionId::new),
-                ..Record::new(SessionId::new(id), project.cwd(), Timestamp(now - 400 * DAY))
+                ..Record::new(
+                    SessionId::new(id),
+                    project.cwd(),
+                    Timestamp(now - 400 * DAY),
+                )
             };
             store.create(&record).await.unwrap();
             store.message(&record.id, &hello()).await;
@@ -305,7 +426,9 @@ fn pruned() {
     let files = || {
         let files = std::fs::read_dir(data.join("sessions")).unwrap().flatten();
         let names = files.map(|file| file.file_name().into_string().unwrap());
-        let mut old: Vec<String> = names.filter(|name| name.starts_with("ses_0") && name.ends_with(".db")).collect();
+        let mut old: Vec<String> = names
+            .filter(|name| name.starts_with("ses_0") && name.ends_with(".db"))
+            .collect();
         old.sort();
         old
     };
@@ -320,8 +443,12 @@ fn pruned() {
     assert_eq!(files(), ["ses_00000003.db", "ses_00000004.db"]);
     client.request(2, "session/list", &json!({}));
     let (listed, _) = client.answer(2);
-    let ids: Vec<&str> =
-        listed["result"]["sessions"].as_array().unwrap().iter().filter_map(|s| s["sessionId"].as_str()).collect();
+    let ids: Vec<&str> = listed["result"]["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|s| s["sessionId"].as_str())
+        .collect();
     // A session that was only opened is not listed.
     assert!(!ids.contains(&opened.as_str()));
     assert_eq!(ids, ["ses_00000004", "ses_00000003"]);
@@ -329,14 +456,25 @@ fn pruned() {
 }
 
 fn hello() -> Message {
-    let model = ModelRef { provider: "bench".into(), model: "bench-model".into(), effort: None };
-    let role = Role::User(User { agent: "build".into(), model });
-    Message { id: MessageId::new("msg_00000001"), created: Timestamp(1), role, parts: Vec::new() }
+    let model = ModelRef {
+        provider: "bench".into(),
+        model: "bench-model".into(),
+        effort: None,
+    };
+    let role = Role::User(User {
+        agent: "build".into(),
+        model,
+    });
+    Message {
+        id: MessageId::new("msg_00000001"),
+        created: Timestamp(1),
+        role,
+        parts: Vec::new(),
+    }
 }
 
 /// Text of a hostile repository for an exported page.
-const HOSTILE: &str =
-    "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\"'&[x](javascript:alert(1))\u{1b}[31m";
+const HOSTILE: &str = "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\"'&[x](javascript:alert(1))\u{1b}[31m";
 
 fn as_a_page() {
     let call = json!({ "filePath": "hostile.txt" });
@@ -357,13 +495,28 @@ fn as_a_page() {
     client.leave();
     let page = stdout_of(&project, &["export", "--format", "html", "last"]);
     let body = page.split_once("<body>").unwrap().1;
-    let tags: Vec<&str> = body.split('<').skip(1).filter_map(|rest| rest.split('>').next()).collect();
+    let tags: Vec<&str> = body
+        .split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split('>').next())
+        .collect();
     for bad in ["script", "img", "iframe", "link", "object"] {
-        assert!(!tags.iter().any(|tag| tag.starts_with(bad)), "{bad}: {tags:?}");
+        assert!(
+            !tags.iter().any(|tag| tag.starts_with(bad)),
+            "{bad}: {tags:?}"
+        );
     }
-    assert!(!tags.iter().any(|tag| tag.contains("onerror") || tag.contains("javascript")), "{tags:?}");
+    assert!(
+        !tags
+            .iter()
+            .any(|tag| tag.contains("onerror") || tag.contains("javascript")),
+        "{tags:?}"
+    );
     assert!(!page.contains('\u{1b}'));
-    let fetching: Vec<&&str> = tags.iter().filter(|tag| tag.contains("src=") || tag.contains("http://")).collect();
+    let fetching: Vec<&&str> = tags
+        .iter()
+        .filter(|tag| tag.contains("src=") || tag.contains("http://"))
+        .collect();
     assert_eq!(fetching, Vec::<&&str>::new());
     assert!(page.contains("default-src 'none'") && page.contains("<svg class=\"chart\""));
     assert!(body.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));

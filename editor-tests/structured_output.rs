@@ -14,8 +14,15 @@ fn run(schema: &str, script: &str, more: &[&str]) -> Output {
     project.provider(&model.base(), &Value::Null);
     project.write("shape.json", schema);
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
-    command.args(["run", "--schema", "shape.json"]).args(more).arg("Where does it listen?");
-    let output = command.current_dir(project.cwd()).stdin(Stdio::null()).output().unwrap();
+    command
+        .args(["run", "--schema", "shape.json"])
+        .args(more)
+        .arg("Where does it listen?");
+    let output = command
+        .current_dir(project.cwd())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     assert_eq!(model.problems(), Vec::<String>::new(), "{output:?}");
     output
 }
@@ -23,7 +30,11 @@ fn run(schema: &str, script: &str, more: &[&str]) -> Output {
 /// Returns standard error without the line that names the session.
 fn stderr_without_session(output: &Output) -> Vec<String> {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    stderr.lines().filter(|line| !line.starts_with("session ses_")).map(str::to_owned).collect()
+    stderr
+        .lines()
+        .filter(|line| !line.starts_with("session ses_"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Works first, gives text in between, and one result that does not fit: the printed JSON fits.
@@ -42,25 +53,68 @@ sees: "/port"
 call structured_output {"port":8080}
 "#;
     let output = run(schema, script, &[]);
-    assert_eq!((output.status.code(), stderr_without_session(&output)), (Some(0), vec![]), "{output:?}");
-    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), json!({ "port": 8080 }));
-    let list = run(r#"{"type":"array"}"#, "call structured_output {\"result\":[1,2]}", &[]);
-    assert_eq!(serde_json::from_slice::<Value>(&list.stdout).unwrap(), json!([1, 2]));
-    let lines = run(r#"{"type":"object"}"#, "call structured_output {\"a\":1}", &["--format", "json"]);
+    assert_eq!(
+        (output.status.code(), stderr_without_session(&output)),
+        (Some(0), vec![]),
+        "{output:?}"
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(&output.stdout).unwrap(),
+        json!({ "port": 8080 })
+    );
+    let list = run(
+        r#"{"type":"array"}"#,
+        "call structured_output {\"result\":[1,2]}",
+        &[],
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(&list.stdout).unwrap(),
+        json!([1, 2])
+    );
+    let lines = run(
+        r#"{"type":"object"}"#,
+        "call structured_output {\"a\":1}",
+        &["--format", "json"],
+    );
     let last = String::from_utf8(lines.stdout).unwrap();
-    assert!(last.contains(r#""_meta":{"adjutant":{"structured":{"a":1}}}"#), "{last}");
+    assert!(
+        last.contains(r#""_meta":{"adjutant":{"structured":{"a":1}}}"#),
+        "{last}"
+    );
 }
 
 /// Gives text only, after every reminder: an error, and nothing on standard output.
 pub fn no_result() {
-    let output = run(r#"{"type":"object"}"#, &["text: It is 8080."; 4].join("\n---\n"), &[]);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("did not give a result that fits"), "{output:?}");
+    let output = run(
+        r#"{"type":"object"}"#,
+        &["text: It is 8080."; 4].join("\n---\n"),
+        &[],
+    );
+    assert_eq!(
+        (output.status.code(), output.stdout.len()),
+        (Some(1), 0),
+        "{output:?}"
+    );
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("did not give a result that fits"),
+        "{output:?}"
+    );
     // Results, and none of them fits.
     let wrong = ["call structured_output {\"port\":\"8080\"}"; 4].join("\n---\n");
-    let output = run(r#"{"type":"object","properties":{"port":{"type":"integer"}}}"#, &wrong, &["--allow"]);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("did not give a result that fits"), "{output:?}");
+    let output = run(
+        r#"{"type":"object","properties":{"port":{"type":"integer"}}}"#,
+        &wrong,
+        &["--allow"],
+    );
+    assert_eq!(
+        (output.status.code(), output.stdout.len()),
+        (Some(1), 0),
+        "{output:?}"
+    );
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("did not give a result that fits"),
+        "{output:?}"
+    );
 }
 
 /// Checks that an invalid schema is reported before any request.
@@ -69,29 +123,57 @@ pub fn no_schema() {
         ("{", "shape.json is not JSON"),
         ("", "shape.json is not JSON"),
         (r#"{"type":"nothing"}"#, "shape.json is not a JSON Schema"),
-        (r#"["a"]"#, "shape.json is not a JSON Schema: a schema is an object"),
+        (
+            r#"["a"]"#,
+            "shape.json is not a JSON Schema: a schema is an object",
+        ),
         ("false", "nothing fits"),
-        (r#"{"$ref":"https://example.com/port.json"}"#, "is not fetched; put what is referred to under \"$defs\""),
+        (
+            r#"{"$ref":"https://example.com/port.json"}"#,
+            "is not fetched; put what is referred to under \"$defs\"",
+        ),
     ];
     for (schema, words) in table {
         let output = run(schema, "", &[]);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{schema}: {output:?}");
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(2), 0),
+            "{output:?}"
+        );
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(words),
+            "{schema}: {output:?}"
+        );
     }
-    for (name, words) in [("gone.json", "gone.json cannot be read"), (".", ". cannot be read")] {
+    for (name, words) in [
+        ("gone.json", "gone.json cannot be read"),
+        (".", ". cannot be read"),
+    ] {
         let project = Project::new();
         let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
         command.args(["run", "--schema", name, "Where does it listen?"]);
-        let output = command.current_dir(project.cwd()).stdin(Stdio::null()).output().unwrap();
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{output:?}");
+        let output = command
+            .current_dir(project.cwd())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(2), 0),
+            "{output:?}"
+        );
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(words),
+            "{output:?}"
+        );
     }
 }
 
 /// A result that is no object comes unwrapped, and its definitions reach the model. A turn that ends in
 /// another way has no result: the exit code says how it ended, standard error why.
 pub fn other_ends() {
-    let ports = r##"{"type":"array","items":{"$ref":"#/$defs/port"},"$defs":{"port":{"type":"integer"}}}"##;
+    let ports =
+        r##"{"type":"array","items":{"$ref":"#/$defs/port"},"$defs":{"port":{"type":"integer"}}}"##;
     let script = r##"
 has: "$defs":{"port":{"type":"integer"}}
 has: "result":{"type":"array","items":{"$ref":"#/$defs/port"}}
@@ -102,8 +184,15 @@ sees: "/1"
 call structured_output {"result":[80,443]}
 "##;
     let output = run(ports, script, &[]);
-    assert_eq!((output.status.code(), stderr_without_session(&output)), (Some(0), vec![]), "{output:?}");
-    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), json!([80, 443]));
+    assert_eq!(
+        (output.status.code(), stderr_without_session(&output)),
+        (Some(0), vec![]),
+        "{output:?}"
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(&output.stdout).unwrap(),
+        json!([80, 443])
+    );
     let object = r#"{"type":"object"}"#;
     let table = [
         (
@@ -111,16 +200,30 @@ call structured_output {"result":[80,443]}
             3,
             "shape.json: the model's answers were cut off at its output limit",
         ),
-        ("finish content_filter", 3, "shape.json: the model refused to answer"),
         (
-            &format!("call read {{\"filePath\":\"/etc/hostname\"}}{}", "\n---\ntext: It was not allowed.".repeat(4)),
+            "finish content_filter",
+            3,
+            "shape.json: the model refused to answer",
+        ),
+        (
+            &format!(
+                "call read {{\"filePath\":\"/etc/hostname\"}}{}",
+                "\n---\ntext: It was not allowed.".repeat(4)
+            ),
             1,
             "the model did not give a result that fits the schema",
         ),
     ];
     for (script, code, words) in table {
         let output = run(object, script, &["--deny"]);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{script}: {output:?}");
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(code), 0),
+            "{output:?}"
+        );
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(words),
+            "{script}: {output:?}"
+        );
     }
 }

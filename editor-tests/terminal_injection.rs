@@ -18,11 +18,20 @@ use crate::pty;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 5] = [
-    ("hostile text is escaped on terminals and in pipes", every_command),
+    (
+        "hostile text is escaped on terminals and in pipes",
+        every_command,
+    ),
     ("run's output is escaped", runs),
     ("answer in a pipe is exact", exact),
-    ("stored files are readable by their owner only, whatever the umask", owner_alone),
-    ("only regular files of a sensible size are imported", imported),
+    (
+        "stored files are readable by their owner only, whatever the umask",
+        owner_alone,
+    ),
+    (
+        "only regular files of a sensible size are imported",
+        imported,
+    ),
 ];
 
 /// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions, a character
@@ -48,7 +57,10 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
         }
         let fine = matches!(c, '\n' | '\t') || (terminal && c == '\r');
         if !fine && base::text::is_hidden(c) {
-            return Some(format!("{c:?} in {:?}", rest.chars().take(60).collect::<String>()));
+            return Some(format!(
+                "{c:?} in {:?}",
+                rest.chars().take(60).collect::<String>()
+            ));
         }
         rest = &rest[c.len_utf8()..];
     }
@@ -59,8 +71,9 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
 /// that begin or end one of our styles.
 fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
-    if let Some(rest) =
-        ["0m", "1m", "2m", "3m", "4m", "31m", "32m", "36m"].iter().find_map(|s| sequence.strip_prefix(s))
+    if let Some(rest) = ["0m", "1m", "2m", "3m", "4m", "31m", "32m", "36m"]
+        .iter()
+        .find_map(|s| sequence.strip_prefix(s))
     {
         return Some(rest);
     }
@@ -73,7 +86,8 @@ fn ours(text: &str) -> Option<&str> {
 fn on_terminal(command: Command, typed: &str) -> Vec<u8> {
     let (mut child, mut ours) = pty::spawn(command, 50, 1000);
     // Then the input ends: a question too many is not waited for.
-    ours.write_all(format!("{typed}\x04\x04\x04").as_bytes()).unwrap();
+    ours.write_all(format!("{typed}\x04\x04\x04").as_bytes())
+        .unwrap();
     let (tx, rx) = mpsc::channel();
     thread::spawn(move || {
         let mut output = Vec::new();
@@ -103,15 +117,25 @@ fn adjutant(project: &Project, args: &[&str]) -> Command {
 fn check(project: &Project, args: &[&str], typed: &str) {
     let on_terminal = on_terminal(adjutant(project, args), typed);
     let piped = adjutant(project, args).output().unwrap();
-    for (place, output, terminal) in
-        [("a terminal", &on_terminal, true), ("stdout", &piped.stdout, false), ("stderr", &piped.stderr, false)]
-    {
+    for (place, output, terminal) in [
+        ("a terminal", &on_terminal, true),
+        ("stdout", &piped.stdout, false),
+        ("stderr", &piped.stderr, false),
+    ] {
         let wrong = dirty(output, terminal);
-        assert!(wrong.is_none(), "{args:?} on {place}: {}\n{:?}", wrong.unwrap(), String::from_utf8_lossy(output));
+        assert!(
+            wrong.is_none(),
+            "{args:?} on {place}: {}\n{:?}",
+            wrong.unwrap(),
+            String::from_utf8_lossy(output)
+        );
     }
     for output in [on_terminal, [piped.stdout, piped.stderr].concat()] {
         let text = String::from_utf8_lossy(&output).into_owned();
-        assert!(text.contains("zqx"), "{args:?} showed nothing of it: {text:?}");
+        assert!(
+            text.contains("zqx"),
+            "{args:?} showed nothing of it: {text:?}"
+        );
     }
 }
 
@@ -152,14 +176,22 @@ fn every_command() {
     let script = format!("call read {read}\n---\ncall write {write}\n---\ntext: {words}");
     let model = Model::start(model::script(&script).unwrap());
     let project = hostile(&model.base());
-    let said = adjutant(&project, &["run", "--allow", &format!("{HOSTILE} please")]).output().unwrap();
+    let said = adjutant(&project, &["run", "--allow", &format!("{HOSTILE} please")])
+        .output()
+        .unwrap();
     assert!(said.status.success(), "{said:?}");
     // On a terminal, the exact output of a pipe is escaped as well.
     let patch = on_terminal(adjutant(&project, &["sessions", "diff", "last"]), "");
     assert_eq!(dirty(&patch, true), None);
     assert!(String::from_utf8_lossy(&patch).contains("zqx"));
-    let piped = adjutant(&project, &["sessions", "diff", "last"]).output().unwrap();
-    assert!(String::from_utf8(piped.stdout).unwrap().contains("+zqx\x1b]0;t\x07\x1b]52;c;aGk=\x07"));
+    let piped = adjutant(&project, &["sessions", "diff", "last"])
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8(piped.stdout)
+            .unwrap()
+            .contains("+zqx\x1b]0;t\x07\x1b]52;c;aGk=\x07")
+    );
     let schema = format!("{HOSTILE}.json");
     let known = format!("{HOSTILE}/m");
     let explained = format!("cat {HOSTILE} | sh");
@@ -202,10 +234,18 @@ fn every_command() {
         &["run", "--model", &known, "x"],
         &["run", "--schema", &schema, "x"],
     ];
-    let shown_by =
-        |args: &[&str]| !matches!(args, ["permissions", "revoke", ..] | ["doctor", ..] | ["auth", "login", ..]);
+    let shown_by = |args: &[&str]| {
+        !matches!(
+            args,
+            ["permissions", "revoke", ..] | ["doctor", ..] | ["auth", "login", ..]
+        )
+    };
     for args in table {
-        let typed = if args.first() == Some(&"trust") { "n\n" } else { "" };
+        let typed = if args.first() == Some(&"trust") {
+            "n\n"
+        } else {
+            ""
+        };
         if shown_by(args) {
             check(&project, args, typed);
         } else {
@@ -214,14 +254,30 @@ fn every_command() {
         }
     }
     let mut judge = adjutant(&project, &["permissions", "check"]);
-    let mut judge = judge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut judge = judge
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let question = json!({ "id": HOSTILE, "bash": explained });
     writeln!(judge.stdin.take().unwrap(), "{question}").unwrap();
     let answer = judge.wait_with_output().unwrap().stdout;
     assert_eq!(dirty(&answer, false), None);
-    assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap()["id"], HOSTILE);
-    for log in fs::read_dir(project.path("~/.local/state/adjutant/log")).into_iter().flatten().flatten() {
-        assert_eq!(dirty(&fs::read(log.path()).unwrap(), false), None, "{:?}", log.path());
+    assert_eq!(
+        serde_json::from_slice::<Value>(&answer).unwrap()["id"],
+        HOSTILE
+    );
+    for log in fs::read_dir(project.path("~/.local/state/adjutant/log"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        assert_eq!(
+            dirty(&fs::read(log.path()).unwrap(), false),
+            None,
+            "{:?}",
+            log.path()
+        );
     }
 }
 
@@ -229,30 +285,60 @@ fn every_command() {
 /// complaints.
 fn runs() {
     let words = serde_json::to_string(HOSTILE).unwrap();
-    let letters: Vec<String> = HOSTILE.chars().map(|c| format!("text: {}", json!(c.to_string()))).collect();
+    let letters: Vec<String> = HOSTILE
+        .chars()
+        .map(|c| format!("text: {}", json!(c.to_string())))
+        .collect();
     let bash = json!({ "command": format!("printf '%s' '{HOSTILE}'"), "description": HOSTILE });
     let question = json!({ "questions": [{ "question": HOSTILE, "header": HOSTILE, "options": [{ "label": HOSTILE, "description": HOSTILE }, { "label": "b", "description": "" }] }] });
     let refused = json!({ "error": { "message": HOSTILE } });
     let table = [
         (format!("text: {words}"), &[][..], ""),
         (letters.join("\n"), &["--deny"], ""),
-        (format!("call bash {bash}\n---\ntext: {words}"), &["--allow"], ""),
-        (format!("call bash {bash}\n---\ntext: {words}"), &["--deny"], ""),
-        (format!("call bash {bash}\n---\ntext: {words}"), &[], "n\nn\n"),
+        (
+            format!("call bash {bash}\n---\ntext: {words}"),
+            &["--allow"],
+            "",
+        ),
+        (
+            format!("call bash {bash}\n---\ntext: {words}"),
+            &["--deny"],
+            "",
+        ),
+        (
+            format!("call bash {bash}\n---\ntext: {words}"),
+            &[],
+            "n\nn\n",
+        ),
         (format!("call {HOSTILE} {{}}\n---\ntext: {words}"), &[], ""),
-        (format!("call question {question}\n---\ntext: {words}"), &[], "n\n1\n"),
+        (
+            format!("call question {question}\n---\ntext: {words}"),
+            &[],
+            "n\n1\n",
+        ),
         (format!("status 400 {refused}"), &[], ""),
-        (format!("whole text/html <html>{}", HOSTILE.replace('\r', "")), &[], ""),
+        (
+            format!("whole text/html <html>{}", HOSTILE.replace('\r', "")),
+            &[],
+            "",
+        ),
         (format!("text: {words}"), &["--format", "json"], ""),
     ];
     for (script, args, typed) in table {
         let model = Model::start(model::script(&script).unwrap());
         let project = hostile(&model.base());
         let args = [&["run"], args, &["Do it."]].concat();
-        let output = on_terminal(adjutant(&project, &args), if typed.is_empty() { "n\n" } else { typed });
+        let output = on_terminal(
+            adjutant(&project, &args),
+            if typed.is_empty() { "n\n" } else { typed },
+        );
         let wrong = dirty(&output, true);
         let text = String::from_utf8_lossy(&output);
-        assert!(wrong.is_none(), "{script} {args:?}: {}\n{text:?}", wrong.unwrap());
+        assert!(
+            wrong.is_none(),
+            "{script} {args:?}: {}\n{text:?}",
+            wrong.unwrap()
+        );
         assert!(text.contains("zqx"), "{script} {args:?}: {text:?}");
         // In a pipe, the answer is exact; standard error is clean.
         let model = Model::start(model::script(&script).unwrap());
@@ -267,11 +353,20 @@ fn runs() {
 
 /// Checks that a pipe gets the model's exact text.
 fn exact() {
-    let model = Model::start(model::script(&format!("text: {}", serde_json::to_string(HOSTILE).unwrap())).unwrap());
+    let model = Model::start(
+        model::script(&format!(
+            "text: {}",
+            serde_json::to_string(HOSTILE).unwrap()
+        ))
+        .unwrap(),
+    );
     let project = Project::new();
     project.provider(&model.base(), &Value::Null);
     let output = adjutant(&project, &["run", "Say it."]).output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{HOSTILE}\n"));
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("{HOSTILE}\n")
+    );
 }
 
 /// Sessions, records, logs, keys, long results, snapshots, exports.
@@ -287,31 +382,67 @@ fn owner_alone() {
              touch ~/over.json; chmod 666 ~/over.json; adjutant sessions export last -o ~/over.json; \
              adjutant sessions export last -o ~/kept.json; adjutant sessions import ~/kept.json; echo a-key | adjutant auth login bench; \
              mkdir ~/mine; chmod 755 ~/mine; ADJUTANT_RECORD=$HOME/mine adjutant run again 2>&1 || true",
-            Path::new(env!("CARGO_BIN_EXE_adjutant")).parent().unwrap().display()
+            Path::new(env!("CARGO_BIN_EXE_adjutant"))
+                .parent()
+                .unwrap()
+                .display()
         );
         project.shell(&line);
         let mut files = Vec::new();
         let home = project.path("~/");
-        let ours = [".local", ".cache", "tapes", "kept.json", "over.json"].map(|name| home.join(name));
+        let ours =
+            [".local", ".cache", "tapes", "kept.json", "over.json"].map(|name| home.join(name));
         let mut left: Vec<_> = ours.into_iter().filter(|path| path.exists()).collect();
         while let Some(path) = left.pop() {
             let data = fs::symlink_metadata(&path).unwrap();
             let mode = data.permissions().mode() & 0o777;
             let wanted = if data.is_dir() { 0o700 } else { 0o600 };
             // Files that are never written again may have a stricter mode.
-            assert_eq!(mode & !wanted, 0, "umask {umask}: {} is {mode:o}", path.display());
+            assert_eq!(
+                mode & !wanted,
+                0,
+                "umask {umask}: {} is {mode:o}",
+                path.display()
+            );
             if data.is_dir() {
-                left.extend(fs::read_dir(&path).unwrap().flatten().map(|entry| entry.path()));
+                left.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .flatten()
+                        .map(|entry| entry.path()),
+                );
             } else {
                 files.push(path.strip_prefix(&home).unwrap().display().to_string());
             }
         }
-        for kind in [".db", "tapes/", ".log", "tool-output/", "auth.json", "kept.json", "snapshots/"] {
-            assert!(files.iter().any(|file| file.contains(kind)), "umask {umask}: nothing of {kind} in {files:?}");
+        for kind in [
+            ".db",
+            "tapes/",
+            ".log",
+            "tool-output/",
+            "auth.json",
+            "kept.json",
+            "snapshots/",
+        ] {
+            assert!(
+                files.iter().any(|file| file.contains(kind)),
+                "umask {umask}: nothing of {kind} in {files:?}"
+            );
         }
         // A directory of the user's own stays as it was; the project's files follow the umask.
-        assert_eq!(fs::metadata(home.join("mine")).unwrap().permissions().mode() & 0o777, 0o755);
-        let made = fs::metadata(project.path("made")).unwrap().permissions().mode() & 0o777;
+        assert_eq!(
+            fs::metadata(home.join("mine"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o755
+        );
+        let made = fs::metadata(project.path("made"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777;
         assert_eq!(made, 0o666 & !u32::from_str_radix(umask, 8).unwrap());
     }
 }
@@ -322,11 +453,20 @@ fn imported() {
     let project = Project::new();
     project.provider(&model.base(), &Value::Null);
     project.shell("mkfifo pipe; mkdir folder; truncate -s 300M large; ln -s /dev/zero zero; printf '\\377' > bytes");
-    assert!(adjutant(&project, &["run", "Hello?"]).output().unwrap().status.success());
+    assert!(
+        adjutant(&project, &["run", "Hello?"])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     let table = [
         ("pipe", "pipe cannot be read: it is not a regular file"),
         ("folder", "folder cannot be read: it is not a regular file"),
-        ("/dev/zero", "/dev/zero cannot be read: it is not a regular file"),
+        (
+            "/dev/zero",
+            "/dev/zero cannot be read: it is not a regular file",
+        ),
         ("zero", "zero cannot be read: it is not a regular file"),
         // A file of any size is read a message at a time.
         ("large", "this is not an exported session"),
@@ -334,14 +474,37 @@ fn imported() {
         ("absent", "absent cannot be read"),
     ];
     for (file, told) in table {
-        let output = adjutant(&project, &["sessions", "import", file]).output().unwrap();
+        let output = adjutant(&project, &["sessions", "import", file])
+            .output()
+            .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && stderr.contains(told), "{file}: {output:?}");
+        assert!(
+            output.status.code() == Some(1) && stderr.contains(told),
+            "{file}: {output:?}"
+        );
     }
     let mut endless = adjutant(&project, &["sessions", "import", "-"]);
-    let output = endless.stdin(File::open(project.path("large")).unwrap()).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("standard input is larger than 256 MiB"), "{output:?}");
+    let output = endless
+        .stdin(File::open(project.path("large")).unwrap())
+        .output()
+        .unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("standard input is larger than 256 MiB"),
+        "{output:?}"
+    );
     let typed = "adjutant sessions export last -o kept.json; ln -s kept.json link; adjutant sessions import link; adjutant sessions import - <kept.json";
-    let path = format!("PATH={}:$PATH", Path::new(env!("CARGO_BIN_EXE_adjutant")).parent().unwrap().display());
-    assert_eq!(project.shell(&format!("export {path}; {typed}")).matches("imported ").count(), 2);
+    let path = format!(
+        "PATH={}:$PATH",
+        Path::new(env!("CARGO_BIN_EXE_adjutant"))
+            .parent()
+            .unwrap()
+            .display()
+    );
+    assert_eq!(
+        project
+            .shell(&format!("export {path}; {typed}"))
+            .matches("imported ")
+            .count(),
+        2
+    );
 }

@@ -15,11 +15,26 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 5] = [
-    ("tools do not block the thread that reads messages: files", || check(&FILES)),
-    ("tools do not block the thread that reads messages: edits", || check(&EDITS)),
-    ("tools do not block the thread that reads messages: patches", || check(&PATCHES)),
-    ("tools do not block the thread that reads messages: output", || check(&OUTPUT)),
-    ("tools do not block the thread that reads messages: arguments", || check(&ARGUMENTS)),
+    (
+        "tools do not block the thread that reads messages: files",
+        || check(&FILES),
+    ),
+    (
+        "tools do not block the thread that reads messages: edits",
+        || check(&EDITS),
+    ),
+    (
+        "tools do not block the thread that reads messages: patches",
+        || check(&PATCHES),
+    ),
+    (
+        "tools do not block the thread that reads messages: output",
+        || check(&OUTPUT),
+    ),
+    (
+        "tools do not block the thread that reads messages: arguments",
+        || check(&ARGUMENTS),
+    ),
 ];
 
 /// The largest additional processor time of the thread for the larger call, however large its files and its output
@@ -64,15 +79,36 @@ const KB: usize = 1_000;
 const MB: usize = 1_000_000;
 
 const fn scene(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
-    Scene { name, model: EDITS_WITH, call, few, many, times: 1 }
+    Scene {
+        name,
+        model: EDITS_WITH,
+        call,
+        few,
+        many,
+        times: 1,
+    }
 }
 
 const fn twice(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
-    Scene { name, model: EDITS_WITH, call, few, many, times: 2 }
+    Scene {
+        name,
+        model: EDITS_WITH,
+        call,
+        few,
+        many,
+        times: 2,
+    }
 }
 
 const fn patch(name: &'static str, few: usize, many: usize, call: Calling) -> Scene {
-    Scene { name, model: PATCHES_WITH, call, few, many, times: 1 }
+    Scene {
+        name,
+        model: PATCHES_WITH,
+        call,
+        few,
+        many,
+        times: 1,
+    }
 }
 
 /// Returns the text of a file, by its bytes: lines that differ.
@@ -82,7 +118,9 @@ fn lines(bytes: usize) -> String {
         if text.len() >= bytes {
             break;
         }
-        text.push_str(&format!("line {at} of the file, and some words to make it as long as lines are\n"));
+        text.push_str(&format!(
+            "line {at} of the file, and some words to make it as long as lines are\n"
+        ));
     }
     text
 }
@@ -98,7 +136,9 @@ fn file(scenery: &Scenery<'_>, bytes: usize) -> String {
 fn folder(scenery: &Scenery<'_>, count: usize) -> String {
     let name = format!("folder-{}", scenery.run);
     for at in 0..count {
-        let path = scenery.project.path(&format!("{name}/{}/file-{at}.txt", at % 20));
+        let path = scenery
+            .project
+            .path(&format!("{name}/{}/file-{at}.txt", at % 20));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "a needle\n").unwrap();
     }
@@ -106,7 +146,9 @@ fn folder(scenery: &Scenery<'_>, count: usize) -> String {
 }
 
 const FILES: [Scene; 11] = [
-    scene("read", 100 * KB, 4 * MB, |it, size| ("read", json!({ "filePath": file(it, size) }))),
+    scene("read", 100 * KB, 4 * MB, |it, size| {
+        ("read", json!({ "filePath": file(it, size) }))
+    }),
     scene("read, from the end", 100 * KB, 4 * MB, |it, size| {
         ("read", json!({ "filePath": file(it, size), "offset": -10 }))
     }),
@@ -123,60 +165,102 @@ const FILES: [Scene; 11] = [
     }),
     scene("read a PDF", 100 * KB, 4 * MB, |it, size| {
         let name = format!("pages-{}.pdf", it.run);
-        it.project.write(&name, &format!("%PDF-1.4\n{}", lines(size)));
+        it.project
+            .write(&name, &format!("%PDF-1.4\n{}", lines(size)));
         ("read", json!({ "filePath": name }))
     }),
     scene("read with instructions", 10 * KB, 4 * MB, |it, size| {
-        it.project.write(&format!("told-{}/AGENTS.md", it.run), &lines(size));
+        it.project
+            .write(&format!("told-{}/AGENTS.md", it.run), &lines(size));
         it.project.write(&format!("told-{}/a.txt", it.run), "a\n");
-        ("read", json!({ "filePath": format!("told-{}/a.txt", it.run) }))
+        (
+            "read",
+            json!({ "filePath": format!("told-{}/a.txt", it.run) }),
+        )
     }),
-    scene("list", 100, 10 * KB, |it, size| ("list", json!({ "path": folder(it, size) }))),
-    scene("glob", 100, 10 * KB, |it, size| ("glob", json!({ "pattern": "*.txt", "path": folder(it, size) }))),
+    scene("list", 100, 10 * KB, |it, size| {
+        ("list", json!({ "path": folder(it, size) }))
+    }),
+    scene("glob", 100, 10 * KB, |it, size| {
+        (
+            "glob",
+            json!({ "pattern": "*.txt", "path": folder(it, size) }),
+        )
+    }),
     scene("grep in many files", 100, 10 * KB, |it, size| {
-        ("grep", json!({ "pattern": "needle", "path": folder(it, size) }))
+        (
+            "grep",
+            json!({ "pattern": "needle", "path": folder(it, size) }),
+        )
     }),
     scene("grep in a large file", 100 * KB, 4 * MB, |it, size| {
-        ("grep", json!({ "pattern": "words", "path": file(it, size) }))
+        (
+            "grep",
+            json!({ "pattern": "words", "path": file(it, size) }),
+        )
     }),
     scene("skill", 10 * KB, 5 * MB, |it, size| {
         let name = format!("skill-{}", it.run);
         let head = format!("---\nname: {name}\ndescription: A skill.\n---\n");
-        it.project.write(&format!("~/.config/opencode/skill/{name}/SKILL.md"), &(head + &lines(size)));
+        it.project.write(
+            &format!("~/.config/opencode/skill/{name}/SKILL.md"),
+            &(head + &lines(size)),
+        );
         ("skill", json!({ "name": name }))
     }),
 ];
 
 const EDITS: [Scene; 8] = [
     twice("write over a file", 100 * KB, 4 * MB, |it, size| {
-        ("write", json!({ "filePath": file(it, size), "content": "short\n" }))
+        (
+            "write",
+            json!({ "filePath": file(it, size), "content": "short\n" }),
+        )
     }),
     scene("edit", 100 * KB, 4 * MB, |it, size| {
         let file = file(it, size);
-        ("edit", json!({ "filePath": file, "oldString": "line 700 of", "newString": "line seven hundred of" }))
+        (
+            "edit",
+            json!({ "filePath": file, "oldString": "line 700 of", "newString": "line seven hundred of" }),
+        )
     }),
     scene("edit the end", 100 * KB, 4 * MB, |it, size| {
         let name = file(it, size);
         let text = format!("{}the end\n", lines(size));
         it.project.write(&name, &text);
-        ("edit", json!({ "filePath": name, "oldString": "the end", "newString": "no end" }))
+        (
+            "edit",
+            json!({ "filePath": name, "oldString": "the end", "newString": "no end" }),
+        )
     }),
     scene("edit all places", 100 * KB, 4 * MB, |it, size| {
         let file = file(it, size);
-        ("edit", json!({ "filePath": file, "oldString": "words", "newString": "letters", "replaceAll": true }))
+        (
+            "edit",
+            json!({ "filePath": file, "oldString": "words", "newString": "letters", "replaceAll": true }),
+        )
     }),
     scene("edit, almost as quoted", 100 * KB, 4 * MB, |it, size| {
         let file = file(it, size);
         let quoted = "  line 700 of the file, and some words to make it as long as lines are";
-        ("edit", json!({ "filePath": file, "oldString": quoted, "newString": "gone" }))
+        (
+            "edit",
+            json!({ "filePath": file, "oldString": quoted, "newString": "gone" }),
+        )
     }),
     scene("edit what is not there", 100 * KB, 4 * MB, |it, size| {
-        ("edit", json!({ "filePath": file(it, size), "oldString": "nothing like it\nat all", "newString": "" }))
+        (
+            "edit",
+            json!({ "filePath": file(it, size), "oldString": "nothing like it\nat all", "newString": "" }),
+        )
     }),
     scene("edit in many places", 10, KB, |it, size| {
         let edit = |at| json!({ "oldString": format!("line {at} of"), "newString": format!("row {at} of") });
         let edits: Vec<Value> = (0..size).map(edit).collect();
-        ("multiedit", json!({ "filePath": file(it, size * 100), "edits": edits }))
+        (
+            "multiedit",
+            json!({ "filePath": file(it, size * 100), "edits": edits }),
+        )
     }),
     twice("write what differs", 100 * KB, 3 * MB, |it, size| {
         let name = format!("differs-{}.txt", it.run);
@@ -188,14 +272,31 @@ const EDITS: [Scene; 8] = [
 const PATCHES: [Scene; 4] = [
     patch("patch a large file", 100 * KB, 4 * MB, |it, size| {
         let name = file(it, size);
-        let row = |word: &str| format!("line {word} of the file, and some words to make it as long as lines are");
-        let text = format!("*** Update File: {name}\n@@\n-{}\n+{}", row("700"), row("seven hundred"));
-        ("apply_patch", json!({ "patchText": format!("*** Begin Patch\n{text}\n*** End Patch") }))
+        let row = |word: &str| {
+            format!("line {word} of the file, and some words to make it as long as lines are")
+        };
+        let text = format!(
+            "*** Update File: {name}\n@@\n-{}\n+{}",
+            row("700"),
+            row("seven hundred")
+        );
+        (
+            "apply_patch",
+            json!({ "patchText": format!("*** Begin Patch\n{text}\n*** End Patch") }),
+        )
     }),
     patch("patch many places", 10, 2 * KB, |it, size| {
         let name = file(it, size * 700);
-        let row = |word: String| format!("line {word} of the file, and some words to make it as long as lines are");
-        let hunk = |at: usize| format!("@@\n-{}\n+{}\n", row((2 * at).to_string()), row(format!("no {at}")));
+        let row = |word: String| {
+            format!("line {word} of the file, and some words to make it as long as lines are")
+        };
+        let hunk = |at: usize| {
+            format!(
+                "@@\n-{}\n+{}\n",
+                row((2 * at).to_string()),
+                row(format!("no {at}"))
+            )
+        };
         let text: String = (0..size).map(hunk).collect();
         (
             "apply_patch",
@@ -205,73 +306,149 @@ const PATCHES: [Scene; 4] = [
     patch("patch many files", 10, KB, |it, size| {
         let add = |at| format!("*** Add File: made-{}/{at}.txt\n+one\n", it.run);
         let text: String = (0..size).map(add).collect();
-        ("apply_patch", json!({ "patchText": format!("*** Begin Patch\n{text}*** End Patch") }))
+        (
+            "apply_patch",
+            json!({ "patchText": format!("*** Begin Patch\n{text}*** End Patch") }),
+        )
     }),
     patch("patch away a large file", 100 * KB, 4 * MB, |it, size| {
         let name = file(it, size);
-        ("apply_patch", json!({ "patchText": format!("*** Begin Patch\n*** Delete File: {name}\n*** End Patch") }))
+        (
+            "apply_patch",
+            json!({ "patchText": format!("*** Begin Patch\n*** Delete File: {name}\n*** End Patch") }),
+        )
     }),
 ];
 
 const OUTPUT: [Scene; 7] = [
-    scene("a command that prints much", 100 * KB, 20 * MB, |_, size| {
-        ("bash", json!({ "command": format!("yes and some words | head -c {size}") }))
-    }),
-    scene("a command that prints a long line", 100 * KB, 20 * MB, |_, size| {
-        ("bash", json!({ "command": format!("head -c {size} /dev/zero | tr '\\0' x") }))
-    }),
+    scene(
+        "a command that prints much",
+        100 * KB,
+        20 * MB,
+        |_, size| {
+            (
+                "bash",
+                json!({ "command": format!("yes and some words | head -c {size}") }),
+            )
+        },
+    ),
+    scene(
+        "a command that prints a long line",
+        100 * KB,
+        20 * MB,
+        |_, size| {
+            (
+                "bash",
+                json!({ "command": format!("head -c {size} /dev/zero | tr '\\0' x") }),
+            )
+        },
+    ),
     scene("a command that prints often", 100, 2 * KB, |_, size| {
-        ("bash", json!({ "command": format!("for ((i = 0; i < {size}; i++)); do echo $i; done") }))
+        (
+            "bash",
+            json!({ "command": format!("for ((i = 0; i < {size}; i++)); do echo $i; done") }),
+        )
     }),
-    scene("a command in the background that prints much", 100 * KB, 20 * MB, |_, size| {
-        let line = format!("yes and some words | head -c {size}");
-        ("bash", json!({ "command": line, "run_in_background": true }))
-    }),
+    scene(
+        "a command in the background that prints much",
+        100 * KB,
+        20 * MB,
+        |_, size| {
+            let line = format!("yes and some words | head -c {size}");
+            (
+                "bash",
+                json!({ "command": line, "run_in_background": true }),
+            )
+        },
+    ),
     scene("a command that changes files", 10, 2 * KB, |it, size| {
-        let line = format!("for ((i = 0; i < {size}; i++)); do echo $i >changed-{}-$i; done", it.run);
+        let line = format!(
+            "for ((i = 0; i < {size}; i++)); do echo $i >changed-{}-$i; done",
+            it.run
+        );
         ("bash", json!({ "command": line }))
     }),
     scene("a page", 10 * KB, 4 * MB, |it, size| {
-        ("webfetch", json!({ "url": format!("{}/{size}", it.site.base()), "format": "markdown" }))
+        (
+            "webfetch",
+            json!({ "url": format!("{}/{size}", it.site.base()), "format": "markdown" }),
+        )
     }),
     scene("a page as text", 10 * KB, 4 * MB, |it, size| {
-        ("webfetch", json!({ "url": format!("{}/{size}", it.site.base()), "format": "text" }))
+        (
+            "webfetch",
+            json!({ "url": format!("{}/{size}", it.site.base()), "format": "text" }),
+        )
     }),
 ];
 
 const ARGUMENTS: [Scene; 12] = [
     scene("write", 10 * KB, 5 * MB, |it, size| {
-        ("write", json!({ "filePath": format!("new-{}.txt", it.run), "content": lines(size) }))
+        (
+            "write",
+            json!({ "filePath": format!("new-{}.txt", it.run), "content": lines(size) }),
+        )
     }),
     scene("edit to much", 10 * KB, 5 * MB, |it, size| {
         let name = format!("small-{}.txt", it.run);
         it.project.write(&name, "here\n");
-        ("edit", json!({ "filePath": name, "oldString": "here", "newString": lines(size) }))
+        (
+            "edit",
+            json!({ "filePath": name, "oldString": "here", "newString": lines(size) }),
+        )
     }),
     scene("edit what is much", 10 * KB, 2 * MB, |it, size| {
         let name = format!("small-{}.txt", it.run);
         it.project.write(&name, "here\n");
-        ("edit", json!({ "filePath": name, "oldString": lines(size), "newString": "there" }))
+        (
+            "edit",
+            json!({ "filePath": name, "oldString": lines(size), "newString": "there" }),
+        )
     }),
     scene("a command", 10 * KB, 2 * MB, |_, size| {
-        ("bash", json!({ "command": format!("cat <<'E' | wc -c\n{}E", lines(size)) }))
+        (
+            "bash",
+            json!({ "command": format!("cat <<'E' | wc -c\n{}E", lines(size)) }),
+        )
     }),
-    scene("a command of many", KB, 20 * KB, |_, size| ("bash", json!({ "command": "true\n".repeat(size) }))),
-    scene("a pattern", 10 * KB, 2 * MB, |_, size| ("grep", json!({ "pattern": "(words|and)".repeat(size / 11) }))),
-    scene("a glob", 10 * KB, 2 * MB, |_, size| ("glob", json!({ "pattern": "{a,b}*".repeat(size / 6) }))),
+    scene("a command of many", KB, 20 * KB, |_, size| {
+        ("bash", json!({ "command": "true\n".repeat(size) }))
+    }),
+    scene("a pattern", 10 * KB, 2 * MB, |_, size| {
+        (
+            "grep",
+            json!({ "pattern": "(words|and)".repeat(size / 11) }),
+        )
+    }),
+    scene("a glob", 10 * KB, 2 * MB, |_, size| {
+        ("glob", json!({ "pattern": "{a,b}*".repeat(size / 6) }))
+    }),
     scene("todos", 100, 10 * KB, |_, size| {
         let todo = |at| json!({ "content": format!("Do number {at}"), "status": "pending", "priority": "low" });
-        ("todowrite", json!({ "todos": (0..size).map(todo).collect::<Vec<_>>() }))
+        (
+            "todowrite",
+            json!({ "todos": (0..size).map(todo).collect::<Vec<_>>() }),
+        )
     }),
-    scene("a path", 10 * KB, 2 * MB, |_, size| ("read", json!({ "filePath": "a/".repeat(size / 2) }))),
+    scene("a path", 10 * KB, 2 * MB, |_, size| {
+        ("read", json!({ "filePath": "a/".repeat(size / 2) }))
+    }),
     scene("a task", 10 * KB, 2 * MB, |_, size| {
         let words = format!("Look. {}", lines(size));
-        ("task", json!({ "description": "Look", "prompt": words, "subagent_type": "explore" }))
+        (
+            "task",
+            json!({ "description": "Look", "prompt": words, "subagent_type": "explore" }),
+        )
     }),
     scene("arguments that do not fit", 10 * KB, 2 * MB, |_, size| {
-        ("write", json!({ "filePath": 7, "contents": { "none": lines(size) } }))
+        (
+            "write",
+            json!({ "filePath": 7, "contents": { "none": lines(size) } }),
+        )
     }),
-    scene("a tool that is none", 10 * KB, 2 * MB, |_, size| ("conjure", json!({ "out_of": lines(size) }))),
+    scene("a tool that is none", 10 * KB, 2 * MB, |_, size| {
+        ("conjure", json!({ "out_of": lines(size) }))
+    }),
 ];
 
 /// Returns the time of the processor that the thread of the runtime has taken: the first one of the process.
@@ -283,10 +460,17 @@ fn taken(pid: i32) -> Duration {
 fn check(scenes: &[Scene]) {
     let page = |size: usize| {
         let item = "<li><a href=\"/x\">A place</a> and <b>some</b> words &amp; signs.</li>\n";
-        format!("<html><body><h1>A page</h1><ul>{}</ul></body></html>", item.repeat(size / item.len()))
+        format!(
+            "<html><body><h1>A page</h1><ul>{}</ul></body></html>",
+            item.repeat(size / item.len())
+        )
     };
     let site = Server::start(move |received| {
-        let size = received.path().trim_start_matches('/').parse().unwrap_or_default();
+        let size = received
+            .path()
+            .trim_start_matches('/')
+            .parse()
+            .unwrap_or_default();
         (200, "content-type: text/html\r\n".into(), page(size))
     });
     let mut wrong = Vec::new();
@@ -294,7 +478,10 @@ fn check(scenes: &[Scene]) {
     for scene in scenes.iter().filter(|scene| scene.name.contains(&only)) {
         let (few, many, bytes) = measured(scene, &site);
         let most = few + BOUND + BOUND_OF_MIB * u32::try_from(bytes >> 10).unwrap() / 1024;
-        let line = format!("{}: {few:?} for {}, {many:?} for {}, at most {most:?}", scene.name, scene.few, scene.many);
+        let line = format!(
+            "{}: {few:?} for {}, {many:?} for {}, at most {most:?}",
+            scene.name, scene.few, scene.many
+        );
         if std::env::var_os("ADJUTANT_THREAD").is_some() {
             eprintln!("{line}");
         }
@@ -302,7 +489,11 @@ fn check(scenes: &[Scene]) {
             wrong.push(line);
         }
     }
-    assert!(wrong.is_empty(), "the thread is kept:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "the thread is kept:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// Measures the processor time of the thread for either call, and the bytes of the larger one's arguments.
@@ -322,7 +513,16 @@ fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
     let calls: Vec<Called> = sizes
         .into_iter()
         .enumerate()
-        .map(|(run, size)| (scene.call)(&Scenery { project: &project, site, run }, size))
+        .map(|(run, size)| {
+            (scene.call)(
+                &Scenery {
+                    project: &project,
+                    site,
+                    run,
+                },
+                size,
+            )
+        })
         .collect();
     let bytes = calls[2].1.to_string().len() * scene.times;
     let mut client = Client::new(project);
@@ -345,7 +545,10 @@ fn measured(scene: &Scene, site: &Server) -> (Duration, Duration, usize) {
 /// Waits for the answer to a prompt, and allows every request. Skips the updates unparsed: they are too many.
 fn finished(client: &mut Client, id: u64) {
     loop {
-        let line = client.editor.receive(3 * RESPONSE_TIMEOUT).expect("the agent says nothing any more");
+        let line = client
+            .editor
+            .receive(3 * RESPONSE_TIMEOUT)
+            .expect("the agent says nothing any more");
         if line.starts_with(r#"{"jsonrpc":"2.0","method":"session/update""#) {
             continue;
         }
@@ -356,7 +559,8 @@ fn finished(client: &mut Client, id: u64) {
         }
         if message["method"] == "session/request_permission" {
             let outcome = json!({ "outcome": "selected", "optionId": "once" });
-            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
+            let answer =
+                json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "outcome": outcome } });
             client.editor.send(&answer.to_string());
         }
     }

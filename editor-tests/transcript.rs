@@ -75,7 +75,11 @@ pub struct Transcript {
 
 enum Piece {
     Prose(String),
-    Block { info: String, body: String, line: usize },
+    Block {
+        info: String,
+        body: String,
+        line: usize,
+    },
 }
 
 impl Transcript {
@@ -88,18 +92,35 @@ impl Transcript {
             match line.strip_prefix("```") {
                 None => pieces.push(Piece::Prose(line.to_owned())),
                 Some(info) => {
-                    let body: Vec<_> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
-                    pieces.push(Piece::Block { info: info.into(), body: body.join("\n"), line: number + 1 });
+                    let body: Vec<_> = lines
+                        .by_ref()
+                        .map(|(_, line)| line)
+                        .take_while(|line| *line != "```")
+                        .collect();
+                    pieces.push(Piece::Block {
+                        info: info.into(),
+                        body: body.join("\n"),
+                        line: number + 1,
+                    });
                 }
             }
         }
-        Self { path: path.into(), pieces, text }
+        Self {
+            path: path.into(),
+            pieces,
+            text,
+        }
     }
 
     /// Returns the rows of `data/jsonrpc_cases.csv` that this page is about.
     pub fn cases(&self) -> Vec<String> {
-        let lines = self.text.lines().filter_map(|line| line.strip_prefix("Wire cases: "));
-        lines.flat_map(|line| line.trim_end_matches('.').split(", ").map(str::to_owned)).collect()
+        let lines = self
+            .text
+            .lines()
+            .filter_map(|line| line.strip_prefix("Wire cases: "));
+        lines
+            .flat_map(|line| line.trim_end_matches('.').split(", ").map(str::to_owned))
+            .collect()
     }
 
     /// Acts it out.
@@ -135,7 +156,9 @@ impl Transcript {
         });
         let web_filled = |text: &str| web.as_ref().map_or(text.to_owned(), |web| web.fill(text));
         for piece in &self.pieces {
-            let Piece::Block { info, body, line } = piece else { continue };
+            let Piece::Block { info, body, line } = piece else {
+                continue;
+            };
             match info.as_str() {
                 "files" | "files git" => {
                     files(&project, body);
@@ -146,18 +169,24 @@ impl Transcript {
                 "fixture" => project.fixture(body.trim()),
                 "config" => project.write("opencode.json", &web_filled(&own(body))),
                 "config home" => {
-                    user = serde_json::from_str(&web_filled(&own(body))).map_err(|e| format!("line {line}: {e}"))?
+                    user = serde_json::from_str(&web_filled(&own(body)))
+                        .map_err(|e| format!("line {line}: {e}"))?
                 }
                 "environment" => {
                     for variable in body.lines() {
-                        let (name, value) = variable.split_once('=').map_or((variable, None), |(n, v)| (n, Some(v)));
+                        let (name, value) = variable
+                            .split_once('=')
+                            .map_or((variable, None), |(n, v)| (n, Some(v)));
                         let value = value.map(|value| fill_paths(&project, value));
                         project.set(name, value.as_deref());
                     }
                 }
                 "model" => {
                     has_model = true;
-                    script.extend(model::script(&web_filled(body)).map_err(|e| format!("line {line}: {e}"))?);
+                    script.extend(
+                        model::script(&web_filled(body))
+                            .map_err(|e| format!("line {line}: {e}"))?,
+                    );
                 }
                 "editor" | "editor unanswered" | "agent" | "agent unordered" => {}
                 // Any other language is part of the prose.
@@ -170,7 +199,11 @@ impl Transcript {
             None if user.is_object() => project.settings(&user),
             None => {}
         }
-        let aside = ASIDE.iter().copied().filter(|kind| !self.text.contains(kind)).collect();
+        let aside = ASIDE
+            .iter()
+            .copied()
+            .filter(|kind| !self.text.contains(kind))
+            .collect();
         Ok(Run::new(project, model, web, aside, second))
     }
 
@@ -179,15 +212,21 @@ impl Transcript {
         let mut lines = Vec::new();
         let mut blessed = Vec::new();
         for piece in &self.pieces {
-            let Piece::Block { info, body, line } = piece else { continue };
+            let Piece::Block { info, body, line } = piece else {
+                continue;
+            };
             let place = |e| format!("{}:{line}: {e}", self.path.display());
             match info.as_str() {
-                "editor" | "editor unanswered" => run.editor_block(body, info == "editor").map_err(place)?,
+                "editor" | "editor unanswered" => {
+                    run.editor_block(body, info == "editor").map_err(place)?
+                }
                 "agent" | "agent unordered" => {
                     let unordered = info.ends_with("unordered");
                     if second {
-                        let line =
-                            |line| serde_json::from_str::<Value>(line).map_err(|e| place(format!("{line}: {e}")));
+                        let line = |line| {
+                            serde_json::from_str::<Value>(line)
+                                .map_err(|e| place(format!("{line}: {e}")))
+                        };
                         lines.extend(
                             body.lines()
                                 .filter(|line| !line.trim().is_empty())
@@ -202,7 +241,8 @@ impl Transcript {
                 }
                 "terminal" => {
                     run.settled().map_err(place)?;
-                    let text = terminal::run(body, &run.project, &mut run.names, bless).map_err(place)?;
+                    let text =
+                        terminal::run(body, &run.project, &mut run.names, bless).map_err(place)?;
                     if bless {
                         blessed.push(text);
                     }
@@ -210,11 +250,19 @@ impl Transcript {
                 _ => {}
             }
         }
-        let problems = if second { run.end_second(&lines) } else { run.end(bless) };
+        let problems = if second {
+            run.end_second(&lines)
+        } else {
+            run.end(bless)
+        };
         if bless && self.rewrite(blessed) {
             fs::write(&self.path, &self.text).unwrap();
         }
-        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.join("\n"))
+        }
     }
 
     fn rewrite(&mut self, blessed: Vec<String>) -> bool {
@@ -224,9 +272,17 @@ impl Transcript {
             match piece {
                 Piece::Prose(line) => writeln!(text, "{line}").unwrap(),
                 Piece::Block { info, body, .. } => {
-                    let new = if info.starts_with("agent") || info == "terminal" { blessed.next() } else { None };
+                    let new = if info.starts_with("agent") || info == "terminal" {
+                        blessed.next()
+                    } else {
+                        None
+                    };
                     let body = new.as_ref().unwrap_or(body);
-                    let end = if body.is_empty() || body.ends_with('\n') { "" } else { "\n" };
+                    let end = if body.is_empty() || body.ends_with('\n') {
+                        ""
+                    } else {
+                        "\n"
+                    };
                     write!(text, "```{info}\n{body}{end}```\n").unwrap();
                 }
             }
@@ -243,7 +299,10 @@ pub fn files(project: &Project, body: &str) {
     for line in body.lines().map(Some).chain([None]) {
         match line.map(|line| line.strip_prefix("=== ").ok_or(line)) {
             Some(Err(line)) => {
-                let text = &mut current.as_mut().expect("a files block begins with === path").1;
+                let text = &mut current
+                    .as_mut()
+                    .expect("a files block begins with === path")
+                    .1;
                 writeln!(text, "{line}").unwrap();
             }
             next => {
@@ -258,9 +317,17 @@ pub fn files(project: &Project, body: &str) {
 
 /// Returns a text with the path of the mock MCP server in it.
 fn own(text: &str) -> String {
-    text.replace("${MCP}", &std::env::current_exe().unwrap().display().to_string())
+    text.replace(
+        "${MCP}",
+        &std::env::current_exe().unwrap().display().to_string(),
+    )
 }
 
 fn fill_paths(project: &Project, text: &str) -> String {
-    project.names().iter().fold(text.to_owned(), |text, (name, path)| text.replace(name, path))
+    project
+        .names()
+        .iter()
+        .fold(text.to_owned(), |text, (name, path)| {
+            text.replace(name, path)
+        })
 }

@@ -17,22 +17,46 @@ use crate::sandbox::{only, sandbox_report, why};
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 12] = [
-    ("user's concurrent changes are preserved (bwrap)", || users_concurrent_changes_are_preserved("bwrap")),
-    ("user's concurrent changes are preserved (landlock)", || users_concurrent_changes_are_preserved("landlock")),
-    ("user's changes after a call of the same step are preserved (bwrap)", || {
-        users_later_changes_are_preserved("bwrap")
+    ("user's concurrent changes are preserved (bwrap)", || {
+        users_concurrent_changes_are_preserved("bwrap")
     }),
-    ("user's changes after a call of the same step are preserved (landlock)", || {
-        users_later_changes_are_preserved("landlock")
+    ("user's concurrent changes are preserved (landlock)", || {
+        users_concurrent_changes_are_preserved("landlock")
     }),
-    ("another session's changes are preserved (bwrap)", || another_sessions_changes_are_preserved("bwrap")),
-    ("another session's changes are preserved (landlock)", || another_sessions_changes_are_preserved("landlock")),
-    ("another process's changes are preserved (bwrap)", || another_processes_changes_are_preserved("bwrap")),
-    ("another process's changes are preserved (landlock)", || another_processes_changes_are_preserved("landlock")),
-    ("background job's changes are undone (bwrap)", || background_jobs_changes_are_undone("bwrap")),
-    ("background job's changes are undone (landlock)", || background_jobs_changes_are_undone("landlock")),
-    ("daemon that outlives a killed adjutant can write (landlock)", daemon_that_outlives_adjutant_can_write),
-    ("changes without reports are asked about (none)", changes_without_reports_are_asked_about),
+    (
+        "user's changes after a call of the same step are preserved (bwrap)",
+        || users_later_changes_are_preserved("bwrap"),
+    ),
+    (
+        "user's changes after a call of the same step are preserved (landlock)",
+        || users_later_changes_are_preserved("landlock"),
+    ),
+    ("another session's changes are preserved (bwrap)", || {
+        another_sessions_changes_are_preserved("bwrap")
+    }),
+    ("another session's changes are preserved (landlock)", || {
+        another_sessions_changes_are_preserved("landlock")
+    }),
+    ("another process's changes are preserved (bwrap)", || {
+        another_processes_changes_are_preserved("bwrap")
+    }),
+    ("another process's changes are preserved (landlock)", || {
+        another_processes_changes_are_preserved("landlock")
+    }),
+    ("background job's changes are undone (bwrap)", || {
+        background_jobs_changes_are_undone("bwrap")
+    }),
+    ("background job's changes are undone (landlock)", || {
+        background_jobs_changes_are_undone("landlock")
+    }),
+    (
+        "daemon that outlives a killed adjutant can write (landlock)",
+        daemon_that_outlives_adjutant_can_write,
+    ),
+    (
+        "changes without reports are asked about (none)",
+        changes_without_reports_are_asked_about,
+    ),
 ];
 
 /// The pipe that a command waits for, so that others can act in the meantime.
@@ -63,12 +87,18 @@ fn stage(mechanism: &str, script: &str) -> Option<(Project, Model)> {
 }
 
 fn call(command: &str) -> String {
-    format!("call bash {}", json!({ "command": command, "description": "Run" }))
+    format!(
+        "call bash {}",
+        json!({ "command": command, "description": "Run" })
+    )
 }
 
 /// Waits until a command waits at the gate, and opens the gate after `act`.
 fn meanwhile(project: &Project, gate: &str, act: impl FnOnce()) {
-    let gate = fs::OpenOptions::new().write(true).open(project.path(gate)).unwrap();
+    let gate = fs::OpenOptions::new()
+        .write(true)
+        .open(project.path(gate))
+        .unwrap();
     act();
     drop(gate);
 }
@@ -97,8 +127,12 @@ fn holds(project: &Project, name: &str) -> Option<String> {
 }
 
 fn users_concurrent_changes_are_preserved(mechanism: &str) {
-    let command = format!("cat {GATE}; echo a > a.txt; echo more >> user.txt; mkdir d && mv a.txt d/b.txt");
-    let Some((project, model)) = stage(mechanism, &format!("{}\n---\ntext: Done.", call(&command))) else { return };
+    let command =
+        format!("cat {GATE}; echo a > a.txt; echo more >> user.txt; mkdir d && mv a.txt d/b.txt");
+    let Some((project, model)) = stage(mechanism, &format!("{}\n---\ntext: Done.", call(&command)))
+    else {
+        return;
+    };
     project.write("own.txt", "mine\n");
     let mut client = Client::new(project);
     let session = client.open();
@@ -112,11 +146,26 @@ fn users_concurrent_changes_are_preserved(mechanism: &str) {
     assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\nmore\n"));
     assert_eq!(holds(&project, "d/b.txt").as_deref(), Some("a\n"));
     let answer = run_built_in_command(&mut client, 3, &session, "/undo");
-    assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\n"), "{answer}");
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("old\n"),
+        "{answer}"
+    );
     assert_eq!(holds(&project, "d/b.txt"), None, "{answer}");
-    assert_eq!(holds(&project, "own.txt").as_deref(), Some("edited\n"), "{answer}");
-    assert_eq!(holds(&project, "notes.txt").as_deref(), Some("new\n"), "{answer}");
-    assert!(!answer.contains("own.txt") && !answer.contains("notes.txt"), "{answer}");
+    assert_eq!(
+        holds(&project, "own.txt").as_deref(),
+        Some("edited\n"),
+        "{answer}"
+    );
+    assert_eq!(
+        holds(&project, "notes.txt").as_deref(),
+        Some("new\n"),
+        "{answer}"
+    );
+    assert!(
+        !answer.contains("own.txt") && !answer.contains("notes.txt"),
+        "{answer}"
+    );
     run_built_in_command(&mut client, 4, &session, "/redo");
     assert_eq!(holds(&project, "user.txt").as_deref(), Some("old\nmore\n"));
     assert_eq!(holds(&project, "d/b.txt").as_deref(), Some("a\n"));
@@ -126,11 +175,16 @@ fn users_concurrent_changes_are_preserved(mechanism: &str) {
 
 /// One step has written two files, and still runs when the user saves both.
 fn users_later_changes_are_preserved(mechanism: &str) {
-    let edit = format!("call write {}", json!({ "filePath": "new.txt", "content": "ours\n" }));
+    let edit = format!(
+        "call write {}",
+        json!({ "filePath": "new.txt", "content": "ours\n" })
+    );
     let command = call("echo ours > user.txt; echo ours > kept.txt");
     let waits = call(&format!("cat {GATE}"));
     let script = format!("{edit}\n{command}\n{waits}\n---\ntext: Done.");
-    let Some((project, model)) = stage(mechanism, &script) else { return };
+    let Some((project, model)) = stage(mechanism, &script) else {
+        return;
+    };
     let mut client = Client::new(project);
     let session = client.open();
     client.prompt(2, &session, "Go.");
@@ -142,11 +196,25 @@ fn users_later_changes_are_preserved(mechanism: &str) {
     });
     ended(&mut client, 2);
     let answer = run_built_in_command(&mut client, 3, &session, "/undo");
-    assert_eq!(holds(&project, "new.txt").as_deref(), Some("the user's\n"), "{answer}");
-    assert_eq!(holds(&project, "user.txt").as_deref(), Some("the user's\n"), "{answer}");
+    assert_eq!(
+        holds(&project, "new.txt").as_deref(),
+        Some("the user's\n"),
+        "{answer}"
+    );
+    assert_eq!(
+        holds(&project, "user.txt").as_deref(),
+        Some("the user's\n"),
+        "{answer}"
+    );
     assert_eq!(holds(&project, "kept.txt"), None, "{answer}");
-    assert!(answer.contains("`new.txt`: it has changed since"), "{answer}");
-    assert!(answer.contains("`user.txt`: it has changed since"), "{answer}");
+    assert!(
+        answer.contains("`new.txt`: it has changed since"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("`user.txt`: it has changed since"),
+        "{answer}"
+    );
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
 }
@@ -154,8 +222,13 @@ fn users_later_changes_are_preserved(mechanism: &str) {
 /// Two turns at once in one project: the first waits while the second one writes.
 fn another_sessions_changes_are_preserved(mechanism: &str) {
     let first = call(&format!("cat {GATE}; echo one > one.txt"));
-    let script = format!("{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.", call("echo two > two.txt"));
-    let Some((project, model)) = stage(mechanism, &script) else { return };
+    let script = format!(
+        "{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.",
+        call("echo two > two.txt")
+    );
+    let Some((project, model)) = stage(mechanism, &script) else {
+        return;
+    };
     let mut client = Client::new(project);
     let project = client.project.clone();
     let one = client.open();
@@ -167,7 +240,14 @@ fn another_sessions_changes_are_preserved(mechanism: &str) {
     });
     ended(&mut client, 2);
     let answer = run_built_in_command(&mut client, 4, &one, "/undo");
-    assert_eq!((holds(&project, "one.txt"), holds(&project, "two.txt").as_deref()), (None, Some("two\n")), "{answer}");
+    assert_eq!(
+        (
+            holds(&project, "one.txt"),
+            holds(&project, "two.txt").as_deref()
+        ),
+        (None, Some("two\n")),
+        "{answer}"
+    );
     let answer = run_built_in_command(&mut client, 5, &two, "/undo");
     assert_eq!(holds(&project, "two.txt"), None, "{answer}");
     client.leave();
@@ -176,8 +256,13 @@ fn another_sessions_changes_are_preserved(mechanism: &str) {
 
 fn another_processes_changes_are_preserved(mechanism: &str) {
     let first = call(&format!("cat {GATE}; echo one > one.txt"));
-    let script = format!("{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.", call("echo two > two.txt"));
-    let Some((project, model)) = stage(mechanism, &script) else { return };
+    let script = format!(
+        "{first}\n---\n{}\n---\ntext: Done.\n---\ntext: Done.",
+        call("echo two > two.txt")
+    );
+    let Some((project, model)) = stage(mechanism, &script) else {
+        return;
+    };
     let project = Arc::new(project);
     let mut here = Client::new(project.clone());
     let mut there = Client::new(project.clone());
@@ -190,7 +275,14 @@ fn another_processes_changes_are_preserved(mechanism: &str) {
     });
     ended(&mut here, 2);
     let answer = run_built_in_command(&mut here, 3, &one, "/undo");
-    assert_eq!((holds(&project, "one.txt"), holds(&project, "two.txt").as_deref()), (None, Some("two\n")), "{answer}");
+    assert_eq!(
+        (
+            holds(&project, "one.txt"),
+            holds(&project, "two.txt").as_deref()
+        ),
+        (None, Some("two\n")),
+        "{answer}"
+    );
     let answer = run_built_in_command(&mut there, 3, &two, "/undo");
     assert_eq!(holds(&project, "two.txt"), None, "{answer}");
     here.leave();
@@ -201,8 +293,13 @@ fn another_processes_changes_are_preserved(mechanism: &str) {
 /// Checks that later writes of a background command belong to the turn that started it.
 fn background_jobs_changes_are_undone(mechanism: &str) {
     let command = format!("cat {GATE}; echo late > late.txt; cat {SECOND_GATE}");
-    let call = format!("call bash {}", json!({ "command": command, "description": "Run", "run_in_background": true }));
-    let Some((project, model)) = stage(mechanism, &format!("{call}\n---\ntext: Done.")) else { return };
+    let call = format!(
+        "call bash {}",
+        json!({ "command": command, "description": "Run", "run_in_background": true })
+    );
+    let Some((project, model)) = stage(mechanism, &format!("{call}\n---\ntext: Done.")) else {
+        return;
+    };
     let mut client = Client::new(project);
     let project = client.project.clone();
     let session = client.open();
@@ -213,7 +310,11 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
     meanwhile(&project, SECOND_GATE, || {
         let answer = run_built_in_command(&mut client, 3, &session, "/undo");
         assert_eq!(holds(&project, "late.txt"), None, "{answer}");
-        assert_eq!(holds(&project, "notes.txt").as_deref(), Some("new\n"), "{answer}");
+        assert_eq!(
+            holds(&project, "notes.txt").as_deref(),
+            Some("new\n"),
+            "{answer}"
+        );
     });
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
@@ -222,9 +323,15 @@ fn background_jobs_changes_are_undone(mechanism: &str) {
 /// Adjutant is killed while a program that left its command still runs: a process of ours answers in its place, and
 /// ends with the program.
 fn daemon_that_outlives_adjutant_can_write() {
-    let daemon = format!("cat {GATE}; echo late > late.txt; mv late.txt later.txt; echo written > {SECOND_GATE}");
+    let daemon = format!(
+        "cat {GATE}; echo late > late.txt; mv late.txt later.txt; echo written > {SECOND_GATE}"
+    );
     let command = format!("echo first > first.txt; setsid sh -c '{daemon}' > /dev/null 2>&1 &");
-    let Some((project, model)) = stage("landlock", &format!("{}\n---\ntext: Done.", call(&command))) else { return };
+    let Some((project, model)) =
+        stage("landlock", &format!("{}\n---\ntext: Done.", call(&command)))
+    else {
+        return;
+    };
     let mut client = Client::new(project);
     let project = client.project.clone();
     let session = client.open();
@@ -238,23 +345,39 @@ fn daemon_that_outlives_adjutant_can_write() {
     let (written, received) = std::sync::mpsc::channel();
     let gate = project.path(SECOND_GATE);
     std::thread::spawn(move || written.send(fs::read_to_string(gate).unwrap()));
-    assert_eq!(received.recv_timeout(RESPONSE_TIMEOUT).as_deref(), Ok("written\n"), "the daemon could not write");
+    assert_eq!(
+        received.recv_timeout(RESPONSE_TIMEOUT).as_deref(),
+        Ok("written\n"),
+        "the daemon could not write"
+    );
     assert_eq!(holds(&project, "later.txt").as_deref(), Some("late\n"));
     let mut end = [PollFd::new(&holder, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: i64::try_from(RESPONSE_TIMEOUT.as_secs()).unwrap(), tv_nsec: 0 };
-    assert_eq!(poll(&mut end, Some(&timeout)), Ok(1), "the holder did not end");
+    let timeout = Timespec {
+        tv_sec: i64::try_from(RESPONSE_TIMEOUT.as_secs()).unwrap(),
+        tv_nsec: 0,
+    };
+    assert_eq!(
+        poll(&mut end, Some(&timeout)),
+        Ok(1),
+        "the holder did not end"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 /// Returns the process that holds the listeners of an adjutant's commands.
 fn holder_of(adjutant: i32) -> Option<OwnedFd> {
     // The system lists the programs that each thread has started.
-    let threads = fs::read_dir(format!("/proc/{adjutant}/task")).ok()?.flatten();
-    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let threads = fs::read_dir(format!("/proc/{adjutant}/task"))
+        .ok()?
+        .flatten();
+    let children =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let children: String = children.collect();
     let mut children = children.split_whitespace();
-    let holds =
-        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("\"hold\":"));
+    let holds = |pid: &&str| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.contains("\"hold\":"))
+    };
     let pid = children.find(holds)?.parse().ok().and_then(Pid::from_raw)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
@@ -263,7 +386,10 @@ fn holder_of(adjutant: i32) -> Option<OwnedFd> {
 /// by force.
 fn changes_without_reports_are_asked_about() {
     let command = format!("cat {GATE}; echo a > a.txt");
-    let Some((project, model)) = stage("none", &format!("{}\n---\ntext: Done.", call(&command))) else { return };
+    let Some((project, model)) = stage("none", &format!("{}\n---\ntext: Done.", call(&command)))
+    else {
+        return;
+    };
     let mut client = Client::new(project);
     let project = client.project.clone();
     let session = client.open();
@@ -272,8 +398,15 @@ fn changes_without_reports_are_asked_about() {
     ended(&mut client, 2);
     let answer = run_built_in_command(&mut client, 3, &session, "/undo");
     assert_eq!(holds(&project, "a.txt").as_deref(), Some("a\n"), "{answer}");
-    assert_eq!(holds(&project, "notes.txt").as_deref(), Some("new\n"), "{answer}");
-    assert!(answer.contains("a.txt") && answer.contains("notes.txt") && answer.contains("/undo force"), "{answer}");
+    assert_eq!(
+        holds(&project, "notes.txt").as_deref(),
+        Some("new\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("a.txt") && answer.contains("notes.txt") && answer.contains("/undo force"),
+        "{answer}"
+    );
     let answer = run_built_in_command(&mut client, 4, &session, "/undo force");
     assert_eq!(holds(&project, "a.txt"), None, "{answer}");
     client.leave();

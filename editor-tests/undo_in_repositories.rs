@@ -14,7 +14,9 @@ use crate::project::Project;
 
 /// Names and functions of the tests.
 pub const ALL: [(&str, fn()); 5] = [
-    ("an ordinary repository", || undone("git init -q work", "work", &[])),
+    ("an ordinary repository", || {
+        undone("git init -q work", "work", &[])
+    }),
     ("a linked worktree", || {
         undone(
             "git init -q main; cd main; git commit -qm first --allow-empty; git worktree add -q ../work",
@@ -22,11 +24,23 @@ pub const ALL: [(&str, fn()); 5] = [
             &[],
         )
     }),
-    ("a submodule", || undone(&format!("{SUPER}; git submodule add -q ../lib work"), "super/work", &[])),
-    ("a repository with a submodule", || {
-        undone(&format!("{SUPER}; git submodule add -q ../lib module"), "super", &["module/m.txt"])
+    ("a submodule", || {
+        undone(
+            &format!("{SUPER}; git submodule add -q ../lib work"),
+            "super/work",
+            &[],
+        )
     }),
-    ("a git directory elsewhere", || undone("git init -q --separate-git-dir=elsewhere work", "work", &[])),
+    ("a repository with a submodule", || {
+        undone(
+            &format!("{SUPER}; git submodule add -q ../lib module"),
+            "super",
+            &["module/m.txt"],
+        )
+    }),
+    ("a git directory elsewhere", || {
+        undone("git init -q --separate-git-dir=elsewhere work", "work", &[])
+    }),
 ];
 
 const SUPER: &str = "git init -q lib; echo m > lib/m.txt; git -C lib add -A; git -C lib commit -qm first; git init -q super; cd super; git config --global protocol.file.allow always";
@@ -51,7 +65,12 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
             if entry.file_type().unwrap().is_dir() {
                 folders.push(entry.path());
             } else {
-                let name = entry.path().strip_prefix(root).unwrap().display().to_string();
+                let name = entry
+                    .path()
+                    .strip_prefix(root)
+                    .unwrap()
+                    .display()
+                    .to_string();
                 found.insert(name, fs::read(entry.path()).unwrap_or_default());
             }
         }
@@ -70,7 +89,10 @@ fn undone(made: &str, work: &str, more: &[&str]) {
     project.shell(made);
     project.shell(&format!("cd {work}\n{USERS}"));
     let cwd = project.cwd().join(work);
-    let sweep: String = more.iter().map(|path| format!("echo more >> {path}; ")).collect();
+    let sweep: String = more
+        .iter()
+        .map(|path| format!("echo more >> {path}; "))
+        .collect();
     let command = format!(
         "{sweep}echo more >> b.txt; rm s.txt; mkdir n; echo new > n/n.txt; echo changed >> z.log; echo changed >> secret.txt"
     );
@@ -81,21 +103,36 @@ fn undone(made: &str, work: &str, more: &[&str]) {
         json!({ "command": command })
     );
     let model = Model::start(model::script(&script).unwrap());
-    project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
+    project.provider(
+        &model.base(),
+        &json!({ "permission": { "bash": "allow", "edit": "allow" } }),
+    );
     let project = Arc::new(project);
     let before = tree(&project.cwd());
     let mut client = Client::new(project.clone());
     client.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
-    let session = client.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned();
+    let session = client.answer(1).0["result"]["sessionId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     client.prompt(2, &session, "Change it.");
     assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
     let after = tree(&project.cwd());
-    let changed = ["a.txt", "b.txt", "n/n.txt", "s.txt", "secret.txt", "z.log"].iter().chain(more);
+    let changed = ["a.txt", "b.txt", "n/n.txt", "s.txt", "secret.txt", "z.log"]
+        .iter()
+        .chain(more);
     let mut changed: Vec<String> = changed.map(|path| format!("{work}/{path}")).collect();
     changed.sort();
-    let names = before.keys().chain(after.keys()).collect::<std::collections::BTreeSet<_>>();
+    let names = before
+        .keys()
+        .chain(after.keys())
+        .collect::<std::collections::BTreeSet<_>>();
     let differ = |one: &BTreeMap<String, Vec<u8>>, other: &BTreeMap<String, Vec<u8>>| {
-        names.iter().filter(|name| one.get(**name) != other.get(**name)).map(|name| (*name).clone()).collect::<Vec<_>>()
+        names
+            .iter()
+            .filter(|name| one.get(**name) != other.get(**name))
+            .map(|name| (*name).clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(differ(&before, &after), changed);
     // Ignored files stay as the command left them.
@@ -112,8 +149,12 @@ fn undone(made: &str, work: &str, more: &[&str]) {
     client.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
     // And git finds everything as it was.
-    let status =
-        project.shell(&format!("cd {work}; git status --short; git stash list; git tag; git config user.note"));
-    assert_eq!(status, "A  s.txt\nstash@{0}: WIP on ".to_owned() + status.split_once("WIP on ").unwrap().1);
+    let status = project.shell(&format!(
+        "cd {work}; git status --short; git stash list; git tag; git config user.note"
+    ));
+    assert_eq!(
+        status,
+        "A  s.txt\nstash@{0}: WIP on ".to_owned() + status.split_once("WIP on ").unwrap().1
+    );
     assert!(status.ends_with("here\nmine\n"), "{status}");
 }

@@ -39,7 +39,9 @@ impl Web {
     /// Reads a `web` block, and serves it.
     pub fn start(block: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let web = Self { port: listener.local_addr().unwrap().port() };
+        let web = Self {
+            port: listener.local_addr().unwrap().port(),
+        };
         let pages = pages(&web.fill(block));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -52,7 +54,8 @@ impl Web {
 
     /// Returns a text with its address in it.
     pub fn fill(&self, text: &str) -> String {
-        text.replace("${WEB}", &self.base()).replace("${PORT}", &self.port.to_string())
+        text.replace("${WEB}", &self.base())
+            .replace("${PORT}", &self.port.to_string())
     }
 
     /// Its address.
@@ -72,11 +75,16 @@ fn pages(block: &str) -> BTreeMap<String, Page> {
         let (line, body) = piece.split_once('\n').unwrap_or((piece, ""));
         let (path, rest) = line.split_once(' ').unwrap_or((line, "text/plain"));
         let mut words = rest.split(' ').peekable();
-        let status = words.next_if(|word| word.parse::<u16>().is_ok()).unwrap_or("200").to_owned();
+        let status = words
+            .next_if(|word| word.parse::<u16>().is_ok())
+            .unwrap_or("200")
+            .to_owned();
         let kind = words.next().unwrap_or("text/plain");
         let encoded = words.next();
         let body = match encoded {
-            Some("base64") => base64::engine::general_purpose::STANDARD.decode(body.trim()).unwrap(),
+            Some("base64") => base64::engine::general_purpose::STANDARD
+                .decode(body.trim())
+                .unwrap(),
             _ => body.as_bytes().to_vec(),
         };
         let head = match (kind, encoded) {
@@ -85,7 +93,15 @@ fn pages(block: &str) -> BTreeMap<String, Page> {
         };
         let body = if kind == "->" { Vec::new() } else { body };
         let mcp = (kind == "mcp").then(|| (Arc::default(), rest.trim().to_owned()));
-        found.insert(path.to_owned(), Page { head, body, hangs: kind == "hang", mcp });
+        found.insert(
+            path.to_owned(),
+            Page {
+                head,
+                body,
+                hangs: kind == "hang",
+                mcp,
+            },
+        );
     }
     found
 }
@@ -102,21 +118,46 @@ fn answer(mut stream: TcpStream, pages: &BTreeMap<String, Page>) -> Option<()> {
     }
     let method = request.split(' ').next()?;
     let path = request.split(' ').nth(1)?;
-    let nothing = Page { head: "HTTP/1.1 404 Not Found\r\n".into(), body: Vec::new(), hangs: false, mcp: None };
-    let page = pages.get(path.split('?').next()?).cloned().unwrap_or(nothing);
+    let nothing = Page {
+        head: "HTTP/1.1 404 Not Found\r\n".into(),
+        body: Vec::new(),
+        hangs: false,
+        mcp: None,
+    };
+    let page = pages
+        .get(path.split('?').next()?)
+        .cloned()
+        .unwrap_or(nothing);
     if page.hangs {
         // Until the other side is gone.
         reader.read_line(&mut request).ok();
         return None;
     }
     if let Some((server, how)) = &page.mcp {
-        let length =
-            headers.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        let length = headers.lines().find_map(|line| {
+            line.to_lowercase()
+                .strip_prefix("content-length:")?
+                .trim()
+                .parse()
+                .ok()
+        });
         let mut body = vec![0; length.unwrap_or(0)];
         reader.read_exact(&mut body).ok()?;
-        let asked = mcp::Asked { method, target: path, headers: &headers, body: &body };
+        let asked = mcp::Asked {
+            method,
+            target: path,
+            headers: &headers,
+            body: &body,
+        };
         return mcp::at_an_address(server, how, &asked, stream);
     }
-    let head = format!("{}content-length: {}\r\nconnection: close\r\n\r\n", page.head, page.body.len());
-    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&page.body)).ok()
+    let head = format!(
+        "{}content-length: {}\r\nconnection: close\r\n\r\n",
+        page.head,
+        page.body.len()
+    );
+    stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(&page.body))
+        .ok()
 }

@@ -31,7 +31,17 @@ pub struct Row {
 pub fn rows() -> Vec<Row> {
     let mut rows = csv(ROWS).into_iter();
     let head = rows.next().unwrap();
-    assert_eq!(head[..6], ["id", "group", "description", "bytes_json_latin1", "total_bytes", "required"]);
+    assert_eq!(
+        head[..6],
+        [
+            "id",
+            "group",
+            "description",
+            "bytes_json_latin1",
+            "total_bytes",
+            "required"
+        ]
+    );
     rows.map(|row| Row {
         bytes: bytes(&row[0], &row[3], &row[4]),
         id: row[0].clone(),
@@ -55,9 +65,15 @@ struct Required {
 
 fn required(text: &str) -> Required {
     // Remarks do not matter: "(one or two lines)" is seen to below.
-    let words: Vec<&str> =
-        text.split(|c: char| c.is_whitespace() || "/;,()".contains(c)).filter(|w| !w.is_empty()).collect();
-    let codes = words.iter().filter_map(|word| word.parse().ok()).filter(|code| *code <= -32000).collect();
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || "/;,()".contains(c))
+        .filter(|w| !w.is_empty())
+        .collect();
+    let codes = words
+        .iter()
+        .filter_map(|word| word.parse().ok())
+        .filter(|code| *code <= -32000)
+        .collect();
     let mut ids = Vec::new();
     for (at, word) in words.iter().enumerate() {
         let after = |before: &[&str]| at > 0 && before.contains(&words[at - 1]);
@@ -82,10 +98,18 @@ pub fn run(group: &str) {
     let mut editor = Editor::start(&project);
     if !matches!(group, "parse" | "envelope") {
         editor.send(r#"{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":1}}"#);
-        assert!(editor.receive(RESPONSE_TIMEOUT).unwrap().contains(r#""id":"hello""#));
+        assert!(
+            editor
+                .receive(RESPONSE_TIMEOUT)
+                .unwrap()
+                .contains(r#""id":"hello""#)
+        );
     }
     let mut problems = Vec::new();
-    for row in rows().into_iter().filter(|row| row.group == group && row.id != "RX05") {
+    for row in rows()
+        .into_iter()
+        .filter(|row| row.group == group && row.id != "RX05")
+    {
         problems.extend(run_row(&mut editor, &row, 1));
     }
     problems.extend(editor.finish().problems(0));
@@ -107,7 +131,12 @@ pub fn run_second(group: &str) {
     editor.send(
         r#"{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":2,"info":{"name":"e","version":"1"}}}"#,
     );
-    assert!(editor.receive(RESPONSE_TIMEOUT).unwrap().contains(r#""protocolVersion":2"#));
+    assert!(
+        editor
+            .receive(RESPONSE_TIMEOUT)
+            .unwrap()
+            .contains(r#""protocolVersion":2"#)
+    );
     let mut problems = Vec::new();
     for mut row in rows().into_iter().filter(|row| row.group == group) {
         let text = String::from_utf8_lossy(&row.bytes);
@@ -121,7 +150,10 @@ pub fn run_second(group: &str) {
             "RP19" => Some(text.replace("session/load", "session/resume")),
             "RP20" => Some(
                 text.replace("session/set_mode", "session/set_config_option")
-                    .replace(r#""modeId""#, r#""configId": "mode", "type": "id", "value""#),
+                    .replace(
+                        r#""modeId""#,
+                        r#""configId": "mode", "type": "id", "value""#,
+                    ),
             ),
             "RP21" => Some(text.replace("authenticate", "auth/login")),
             _ => None,
@@ -139,7 +171,13 @@ pub fn run_second(group: &str) {
 /// Checks every method in the protocol's own table, in each version: a served one is known, another one is refused.
 pub fn the_table_is_true() {
     let page = include_str!("../protocol/README.md");
-    let table = page.split_once("<!-- acp:begin").unwrap().1.split_once("<!-- acp:end").unwrap().0;
+    let table = page
+        .split_once("<!-- acp:begin")
+        .unwrap()
+        .1
+        .split_once("<!-- acp:end")
+        .unwrap()
+        .0;
     let rows: Vec<Vec<&str>> = table
         .lines()
         .filter(|line| line.starts_with("| `"))
@@ -165,10 +203,15 @@ pub fn the_table_is_true() {
             editor.send(
                 &serde_json::json!({"jsonrpc": "2.0", "id": method, "method": method, "params": [1]}).to_string(),
             );
-            let answer: Value = serde_json::from_str(&editor.receive(RESPONSE_TIMEOUT).unwrap()).unwrap();
+            let answer: Value =
+                serde_json::from_str(&editor.receive(RESPONSE_TIMEOUT).unwrap()).unwrap();
             assert_eq!(answer["id"], *method, "{answer}");
             let known = answer["error"]["code"] != -32601;
-            let right = if served { known == here } else { !answer["error"].is_null() };
+            let right = if served {
+                known == here
+            } else {
+                !answer["error"].is_null()
+            };
             assert!(right, "version {version}: {row:?}: {answer}");
         }
         let problems = editor.finish().problems(0);
@@ -181,15 +224,24 @@ fn run_row(editor: &mut Editor, row: &Row, latest: u64) -> Vec<String> {
     let before = memory(editor.pid());
     editor.write(&row.bytes);
     let fence = format!("after {}", row.id);
-    editor.send(&format!(r#"{{"jsonrpc":"2.0","id":"{fence}","method":"_after"}}"#));
+    editor.send(&format!(
+        r#"{{"jsonrpc":"2.0","id":"{fence}","method":"_after"}}"#
+    ));
     let mut answers = Vec::new();
     let mut fenced = false;
     let many = many(&row.id);
-    let wanted = many.as_ref().map_or_else(|| required(&row.required).count.0, |many| many.values().sum());
+    let wanted = many.as_ref().map_or_else(
+        || required(&row.required).count.0,
+        |many| many.values().sum(),
+    );
     // An answer that takes its time may come after the fence.
     while !fenced || answers.len() < wanted {
         let Some(line) = editor.receive(RESPONSE_TIMEOUT) else {
-            return vec![format!("{}: the stream ended or stalled after {} answers", row.id, answers.len())];
+            return vec![format!(
+                "{}: the stream ended or stalled after {} answers",
+                row.id,
+                answers.len()
+            )];
         };
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
             return vec![format!("{}: not JSON: {line}", row.id)];
@@ -206,10 +258,21 @@ fn run_row(editor: &mut Editor, row: &Row, latest: u64) -> Vec<String> {
     };
     let mut problems: Vec<String> = judged
         .into_iter()
-        .map(|what| format!("{} {} (required: {}): {what}", row.id, row.description, row.required))
+        .map(|what| {
+            format!(
+                "{} {} (required: {}): {what}",
+                row.id, row.description, row.required
+            )
+        })
         .collect();
-    if row.id == "RP06" && answers.iter().any(|(answer, _)| answer["result"]["protocolVersion"] != latest) {
-        problems.push(format!("RP06: the answer is not the latest supported version: {answers:?}"));
+    if row.id == "RP06"
+        && answers
+            .iter()
+            .any(|(answer, _)| answer["result"]["protocolVersion"] != latest)
+    {
+        problems.push(format!(
+            "RP06: the answer is not the latest supported version: {answers:?}"
+        ));
     }
     // More than 48 MiB of a 40 MiB line were buffered: that is no bound.
     if row.id == "RX04" && memory(editor.pid()).saturating_sub(before) > 48 << 20 {
@@ -230,7 +293,12 @@ fn judge(answers: &[(Value, String)], required: &Required) -> Vec<String> {
             problems.push(format!("code {code:?}: {line}"));
         }
         // Compared as text: 9007199254740993 must not have become a float.
-        if !required.ids.is_empty() && !required.ids.iter().any(|id| line.contains(&format!("\"id\":{id},"))) {
+        if !required.ids.is_empty()
+            && !required
+                .ids
+                .iter()
+                .any(|id| line.contains(&format!("\"id\":{id},")))
+        {
             problems.push(format!("id: {line}"));
         }
     }
@@ -240,8 +308,15 @@ fn judge(answers: &[(Value, String)], required: &Required) -> Vec<String> {
 /// Rows that want many answers: how often each id must come, with which code.
 fn many(row: &str) -> Option<BTreeMap<(String, i64), usize>> {
     match row {
-        "RJ24" => Some(BTreeMap::from([(("null".into(), -32700), 100), (("911".into(), -32601), 1)])),
-        "RX02" => Some((20_000..21_000).map(|id: u32| ((id.to_string(), -32601), 1)).collect()),
+        "RJ24" => Some(BTreeMap::from([
+            (("null".into(), -32700), 100),
+            (("911".into(), -32601), 1),
+        ])),
+        "RX02" => Some(
+            (20_000..21_000)
+                .map(|id: u32| ((id.to_string(), -32601), 1))
+                .collect(),
+        ),
         _ => None,
     }
 }
@@ -250,21 +325,36 @@ fn judge_many(answers: &[(Value, String)], wanted: BTreeMap<(String, i64), usize
     let mut received = BTreeMap::new();
     for (answer, _) in answers {
         *received
-            .entry((answer["id"].to_string(), answer["error"]["code"].as_i64().unwrap_or_default()))
+            .entry((
+                answer["id"].to_string(),
+                answer["error"]["code"].as_i64().unwrap_or_default(),
+            ))
             .or_default() += 1;
     }
     if received == wanted {
         Vec::new()
     } else {
-        vec![format!("{} different answers, of {}", received.len(), wanted.len())]
+        vec![format!(
+            "{} different answers, of {}",
+            received.len(),
+            wanted.len()
+        )]
     }
 }
 
 /// Returns the resident memory in bytes.
 pub fn memory(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"))
+        .unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap_or_default();
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .unwrap_or_default()
+        << 10
 }
 
 /// Returns the bytes of a row. Long ones are cut in the table; they are made whole here.
@@ -273,7 +363,10 @@ fn bytes(id: &str, column: &str, total: &str) -> Vec<u8> {
         return Vec::new();
     }
     let text: String = serde_json::from_str(column).unwrap();
-    let mut bytes: Vec<u8> = text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let mut bytes: Vec<u8> = text
+        .chars()
+        .map(|c| u8::try_from(u32::from(c)).unwrap())
+        .collect();
     let total: usize = total.parse().unwrap();
     if bytes.len() < total {
         bytes = match id {
@@ -325,23 +418,56 @@ pub fn csv(text: &str) -> Vec<Vec<String>> {
 
 /// Tests of how the `required` column is read.
 pub fn own_tests() {
-    type Case = (&'static str, &'static [i64], &'static [&'static str], (usize, usize));
+    type Case = (
+        &'static str,
+        &'static [i64],
+        &'static [&'static str],
+        (usize, usize),
+    );
     let table: &[Case] = &[
         ("-32700 id null", &[-32700], &["null"], (1, 1)),
-        ("-32700 id null (one or two lines)", &[-32700], &["null"], (1, 2)),
+        (
+            "-32700 id null (one or two lines)",
+            &[-32700],
+            &["null"],
+            (1, 2),
+        ),
         ("-32700 or -32601, no crash", &[-32700, -32601], &[], (1, 1)),
         ("silence", &[], &[], (0, 0)),
-        ("-32600 id 914 (or null)", &[-32600], &["914", "null"], (1, 1)),
-        ("-32600 id 917/null or silence (response-shaped)", &[-32600], &["917", "null"], (0, 1)),
-        ("-32600 id null or echo 1.5", &[-32600], &["null", "1.5"], (1, 1)),
+        (
+            "-32600 id 914 (or null)",
+            &[-32600],
+            &["914", "null"],
+            (1, 1),
+        ),
+        (
+            "-32600 id 917/null or silence (response-shaped)",
+            &[-32600],
+            &["917", "null"],
+            (0, 1),
+        ),
+        (
+            "-32600 id null or echo 1.5",
+            &[-32600],
+            &["null", "1.5"],
+            (1, 1),
+        ),
         ("-32601 id -7", &[-32601], &["-7"], (1, 1)),
         ("two answers, both id 925", &[], &["925"], (2, 2)),
-        ("-32002 id 956; no path is touched", &[-32002], &["956"], (1, 1)),
+        (
+            "-32002 id 956; no path is touched",
+            &[-32002],
+            &["956"],
+            (1, 1),
+        ),
         ("-32600/-32602, no crash", &[-32600, -32602], &[], (1, 1)),
     ];
     for (text, codes, ids, count) in table {
-        let wanted =
-            Required { codes: codes.to_vec(), ids: ids.iter().map(ToString::to_string).collect(), count: *count };
+        let wanted = Required {
+            codes: codes.to_vec(),
+            ids: ids.iter().map(ToString::to_string).collect(),
+            count: *count,
+        };
         assert_eq!(required(text), wanted, "{text}");
     }
 }

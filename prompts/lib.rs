@@ -45,7 +45,8 @@ pub mod reminder {
     pub const LOADED: &str = include_str!("reminder/loaded.md").trim_ascii_end();
     pub const MENTION: &str = include_str!("reminder/mention.md").trim_ascii_end();
     pub const NO_PROMPT: &str = include_str!("reminder/no-prompt.md").trim_ascii_end();
-    pub const RESOURCE_CHANGED: &str = include_str!("reminder/resource-changed.md").trim_ascii_end();
+    pub const RESOURCE_CHANGED: &str =
+        include_str!("reminder/resource-changed.md").trim_ascii_end();
     pub const RUNNING: &str = include_str!("reminder/running.md").trim_ascii_end();
     pub const SERVER_FAILED: &str = include_str!("reminder/server-failed.md").trim_ascii_end();
     pub const STEPS: &str = include_str!("reminder/steps.md").trim_ascii_end();
@@ -69,7 +70,8 @@ pub mod tool {
     pub const GREP: &str = include_str!("tool/grep.md");
     pub const INVALID: &str = include_str!("tool/invalid.md");
     pub const LIST: &str = include_str!("tool/list.md");
-    pub const LIST_MCP_RESOURCE_TEMPLATES: &str = include_str!("tool/list_mcp_resource_templates.md");
+    pub const LIST_MCP_RESOURCE_TEMPLATES: &str =
+        include_str!("tool/list_mcp_resource_templates.md");
     pub const LIST_MCP_RESOURCES: &str = include_str!("tool/list_mcp_resources.md");
     pub const LSP: &str = include_str!("tool/lsp.md");
     pub const MULTIEDIT: &str = include_str!("tool/multiedit.md");
@@ -122,5 +124,9 @@ pub fn family(family: &str) -> String {
         "trinity" => include_str!("provider/trinity.md"),
         _ => include_str!("provider/default.md"),
     };
-    format!("{}\n{}", provider.trim_ascii_end(), include_str!("tools.md"))
+    format!(
+        "{}\n{}",
+        provider.trim_ascii_end(),
+        include_str!("tools.md")
+    )
 }

@@ -41,7 +41,12 @@ use terminal::{complain, say};
 ///
 /// Editors start `adjutant acp`; people and scripts use `adjutant run "PROMPT"`.
 #[derive(Debug, Parser)]
-#[command(name = "adjutant", bin_name = "adjutant", version, max_term_width = 100)]
+#[command(
+    name = "adjutant",
+    bin_name = "adjutant",
+    version,
+    max_term_width = 100
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -171,7 +176,10 @@ pub fn main() -> ExitCode {
     // Clients start it like this. The fast path saves loading the parser with all its texts.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
     let cli = match if plain {
-        Ok(Cli { command: Some(Command::Acp(acp::Args::default())), login: false })
+        Ok(Cli {
+            command: Some(Command::Acp(acp::Args::default())),
+            login: false,
+        })
     } else {
         Cli::try_parse()
     } {
@@ -179,26 +187,44 @@ pub fn main() -> ExitCode {
         Err(e) => return terminal::parsed(&e),
     };
     let command = match cli.command {
-        _ if cli.login => Command::Auth { verb: Some(auth::Verb::Login { provider: None, key: false, device: false }) },
+        _ if cli.login => Command::Auth {
+            verb: Some(auth::Verb::Login {
+                provider: None,
+                key: false,
+                device: false,
+            }),
+        },
         Some(command) => command,
         None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
         None => return terminal::help(<Cli as clap::CommandFactory>::command()),
     };
     let environment = Environment::read();
-    if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment)) {
+    if command.is_for_the_user() && (sandbox::applied() || sandbox::process::is_ours(&environment))
+    {
         return complain(
             "this is for the user to say, and an agent started it: run it at a terminal of your own, outside adjutant",
         );
     }
     let done = match &command {
         // Checking the settings loads extensions as well, so it needs the runtime.
-        Command::Config { verb: Some(config::ConfigCommand::Check { .. }) } => None,
-        Command::Config { verb } => {
-            Some(config::config(verb.as_ref().unwrap_or(&config::ConfigCommand::Show), &environment))
-        }
-        Command::Agents { verb: Some(agents::Verb::Create(_)) } => None,
-        Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
-        Command::Completions { shell } => Some(pages::completions(*shell, <Cli as clap::CommandFactory>::command())),
+        Command::Config {
+            verb: Some(config::ConfigCommand::Check { .. }),
+        } => None,
+        Command::Config { verb } => Some(config::config(
+            verb.as_ref().unwrap_or(&config::ConfigCommand::Show),
+            &environment,
+        )),
+        Command::Agents {
+            verb: Some(agents::Verb::Create(_)),
+        } => None,
+        Command::Agents { verb } => Some(agents::agents(
+            verb.as_ref().unwrap_or(&agents::Verb::List),
+            &environment,
+        )),
+        Command::Completions { shell } => Some(pages::completions(
+            *shell,
+            <Cli as clap::CommandFactory>::command(),
+        )),
         Command::Man => Some(pages::manual(<Cli as clap::CommandFactory>::command())),
         // All other commands need the runtime.
         _ => None,
@@ -213,7 +239,9 @@ pub fn main() -> ExitCode {
     // One thread for all waiting halves the CPU per delta compared to two (0.04 s against 0.15 s
     // for 20,000), because no other thread has to be woken. Computation and blocking calls run on
     // threads of their own.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(e) => return complain(&format!("adjutant cannot start its threads: {e}")),
@@ -238,13 +266,18 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Trust(args) => trust::trust(&args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Extensions(args) => extensions::extensions(&args, &environment).await,
-        Command::Config { verb: Some(config::ConfigCommand::Check { json }) } => {
-            config::check(json, &environment).await
-        }
+        Command::Config {
+            verb: Some(config::ConfigCommand::Check { json }),
+        } => config::check(json, &environment).await,
         Command::Models(args) => models::models(&args, &environment).await,
-        Command::Agents { verb: Some(agents::Verb::Create(wish)) } => agents::create(&wish, &environment).await,
+        Command::Agents {
+            verb: Some(agents::Verb::Create(wish)),
+        } => agents::create(&wish, &environment).await,
         // These were run before the runtime was started.
-        Command::Config { .. } | Command::Agents { .. } | Command::Completions { .. } | Command::Man => Ok(0),
+        Command::Config { .. }
+        | Command::Agents { .. }
+        | Command::Completions { .. }
+        | Command::Man => Ok(0),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -275,7 +308,11 @@ async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
     let mut hangup = signal(SignalKind::hangup()).ok()?;
     let mut terminate = signal(SignalKind::terminate()).ok()?;
     let interrupted = async {
-        let interrupt = if interrupt { signal(SignalKind::interrupt()).ok() } else { None };
+        let interrupt = if interrupt {
+            signal(SignalKind::interrupt()).ok()
+        } else {
+            None
+        };
         match interrupt {
             Some(mut signal) => signal.recv().await,
             None => std::future::pending().await,

@@ -8,13 +8,30 @@ use crate::agent_commands::{MACHINES, RULE_SETS, Rows, tasks};
 #[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 pub fn figures(with_reasons: bool, with_rows: bool) {
     let rows = Rows::read();
-    let all: BTreeSet<&str> = rows.rows.iter().filter_map(|row| row.id.split('#').next()).collect();
-    println!("asked about, of {} commands in {} tasks:", rows.rows.len(), all.len());
-    println!("{:<18}{:<14}{:>10}{:>10}", "rules", "sandbox", "commands", "tasks");
+    let all: BTreeSet<&str> = rows
+        .rows
+        .iter()
+        .filter_map(|row| row.id.split('#').next())
+        .collect();
+    println!(
+        "asked about, of {} commands in {} tasks:",
+        rows.rows.len(),
+        all.len()
+    );
+    println!(
+        "{:<18}{:<14}{:>10}{:>10}",
+        "rules", "sandbox", "commands", "tasks"
+    );
     for (at, set) in RULE_SETS.iter().enumerate() {
         for machine in MACHINES {
             let questions = rows.questions(at, machine);
-            println!("{:<18}{:<14}{:>10}{:>10}", set.name, machine, questions.len(), tasks(&questions));
+            println!(
+                "{:<18}{:<14}{:>10}{:>10}",
+                set.name,
+                machine,
+                questions.len(),
+                tasks(&questions)
+            );
             let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
             for question in &questions {
                 *counts.entry(question.reason.as_str()).or_default() += 1;
@@ -29,7 +46,10 @@ pub fn figures(with_reasons: bool, with_rows: bool) {
             }
             let shown = if with_rows { &questions[..] } else { &[] };
             for question in shown {
-                println!("    {}: {}\n        {:?}", question.row.id, question.reason, question.row.line);
+                println!(
+                    "    {}: {}\n        {:?}",
+                    question.row.id, question.reason, question.row.line
+                );
             }
         }
     }

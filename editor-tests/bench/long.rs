@@ -3,9 +3,21 @@
 //! `cargo bench --bench long`, or some of it with one of the names in `main` after it:
 //! `cargo bench --bench long flood`.
 
-#![expect(clippy::disallowed_methods, reason = "benchmarks start programs and choose their environment")]
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "for whoever runs them")]
-#![expect(unreachable_pub, dead_code, reason = "what the tests pretend with is used here as well")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "benchmarks start programs and choose their environment"
+)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "for whoever runs them"
+)]
+#![expect(
+    unreachable_pub,
+    dead_code,
+    reason = "what the tests pretend with is used here as well"
+)]
 
 #[path = "../database.rs"]
 mod database;
@@ -27,9 +39,16 @@ use crate::long_run::{Client, Shape};
 use crate::model::Model;
 
 fn main() {
-    let sections: [(&str, fn()); 4] =
-        [("steps", steps), ("flood", flood), ("eight", eight), ("servers", servers::figures)];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let sections: [(&str, fn()); 4] = [
+        ("steps", steps),
+        ("flood", flood),
+        ("eight", eight),
+        ("servers", servers::figures),
+    ];
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
     for (name, section) in sections {
         if wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
             section();
@@ -38,10 +57,18 @@ fn main() {
 }
 
 fn steps() {
-    let shape = Shape { steps: 1_000, compactions: 5, subagents: 50, bytes: 20_000 };
+    let shape = Shape {
+        steps: 1_000,
+        compactions: 5,
+        subagents: 50,
+        bytes: 20_000,
+    };
     let report = long_run::run(shape, false, 100);
     println!("\nlong run: {shape:?}");
-    println!("  ended {}, {} summaries told, damage {:?}", report.end, report.compactions, report.damage);
+    println!(
+        "  ended {}, {} summaries told, damage {:?}",
+        report.end, report.compactions, report.damage
+    );
     println!("  {:?}", report.kept);
     // From the end of the model's answer to the next request: the tool, the store, the request.
     println!(
@@ -52,11 +79,17 @@ fn steps() {
         let around = &report.steps[at - 10..at + 10];
         let gap = median(around.iter().map(|step| step.gap).collect());
         let received = median(around.iter().map(|step| step.received).collect());
-        let used =
-            median(report.used[at - 10..at + 10].windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect());
+        let used = median(
+            report.used[at - 10..at + 10]
+                .windows(2)
+                .map(|pair| pair[1].saturating_sub(pair[0]))
+                .collect(),
+        );
         let bytes = around.iter().map(|step| step.bytes).sum::<usize>() / around.len();
         let kib = bytes >> 10;
-        println!("    around step {at:4}: {gap:7.2?}, {received:7.2?}, {used:7.2?} used, requests of {kib:5} KiB");
+        println!(
+            "    around step {at:4}: {gap:7.2?}, {received:7.2?}, {used:7.2?} used, requests of {kib:5} KiB"
+        );
     }
     for look in &report.looks {
         println!(
@@ -92,16 +125,31 @@ fn eight() {
     runs.sort_by_key(|(one, eight)| one.as_micros() * 1_000 / eight.as_micros().max(1));
     for (one, eight) in runs {
         let ratio = one.as_secs_f64() / eight.as_secs_f64();
-        println!("processor time of eight sessions: in one process {one:.2?}, in eight {eight:.2?}: {ratio:.2}");
+        println!(
+            "processor time of eight sessions: in one process {one:.2?}, in eight {eight:.2?}: {ratio:.2}"
+        );
     }
 }
 
 /// Measures the time to cancel one session while seven others are flooded with text.
 fn cancel_in_a_flood(lines: usize) -> Duration {
-    let flood = format!("text: {}\n", "the same words over and over again, ".repeat(8)).repeat(20_000);
-    let script = format!("text: Waiting.\nhang\n---\n{}", vec![flood; 7].join("---\n"));
+    let flood = format!(
+        "text: {}\n",
+        "the same words over and over again, ".repeat(8)
+    )
+    .repeat(20_000);
+    let script = format!(
+        "text: Waiting.\nhang\n---\n{}",
+        vec![flood; 7].join("---\n")
+    );
     let model = Model::unwatched(model::script(&script).unwrap());
-    let project = Shape { steps: 1, compactions: 0, subagents: 0, bytes: 160 }.project(&model);
+    let project = Shape {
+        steps: 1,
+        compactions: 0,
+        subagents: 0,
+        bytes: 160,
+    }
+    .project(&model);
     let mut client = Client::new(&project);
     let sessions: Vec<String> = (0..8).map(|_| client.open(&project)).collect();
     client.prompt(100, &sessions[0]);
@@ -111,15 +159,23 @@ fn cancel_in_a_flood(lines: usize) -> Duration {
     }
     let mut over = 0;
     for _ in 0..lines {
-        let line = client.editor.receive(Duration::from_secs(120)).expect("the agent says nothing any more");
-        over += (101..108).filter(|id| line.contains(&format!("\"id\":{id},"))).count();
+        let line = client
+            .editor
+            .receive(Duration::from_secs(120))
+            .expect("the agent says nothing any more");
+        over += (101..108)
+            .filter(|id| line.contains(&format!("\"id\":{id},")))
+            .count();
     }
     let start = Instant::now();
     let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": sessions[0] } });
     client.editor.send(&cancel.to_string());
     // Reads only as much as needed: the agent is measured, not this reader.
     let next = || {
-        let line = client.editor.receive(Duration::from_secs(120)).expect("the agent says nothing any more");
+        let line = client
+            .editor
+            .receive(Duration::from_secs(120))
+            .expect("the agent says nothing any more");
         (100..108).find(|id| line.contains(&format!("\"id\":{id},")))
     };
     let took = loop {
@@ -143,8 +199,14 @@ fn eight_sessions() -> (Duration, Duration) {
 }
 
 fn together(sessions: usize) -> Duration {
-    let shape = Shape { steps: 60, compactions: 0, subagents: 0, bytes: 4_000 };
-    let model = Model::unwatched(model::script(&vec![shape.script(); sessions].join("---\n")).unwrap());
+    let shape = Shape {
+        steps: 60,
+        compactions: 0,
+        subagents: 0,
+        bytes: 4_000,
+    };
+    let model =
+        Model::unwatched(model::script(&vec![shape.script(); sessions].join("---\n")).unwrap());
     let project = shape.project(&model);
     let mut client = Client::new(&project);
     let ids: Vec<String> = (0..sessions).map(|_| client.open(&project)).collect();
@@ -166,6 +228,10 @@ fn of_children() -> Duration {
     // In hundredths of a second, on every Linux.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields = stat.rsplit(')').next().unwrap().split_whitespace();
-    let ticks: u64 = fields.skip(13).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    let ticks: u64 = fields
+        .skip(13)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().unwrap())
+        .sum();
     Duration::from_millis(ticks * 10)
 }

@@ -1,9 +1,16 @@
 //! Benchmarks of what must be fast, one file per area. Run them with
 //! `cargo bench`, some of them with `cargo bench NAME`.
 
-#![expect(clippy::disallowed_methods, reason = "benchmarks start programs and choose their environment")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "benchmarks start programs and choose their environment"
+)]
 #![expect(clippy::unwrap_used, reason = "for whoever runs them")]
-#![expect(unreachable_pub, dead_code, reason = "what the tests pretend with is used here as well")]
+#![expect(
+    unreachable_pub,
+    dead_code,
+    reason = "what the tests pretend with is used here as well"
+)]
 
 #[path = "../agent_commands.rs"]
 mod agent_commands;
@@ -27,9 +34,15 @@ mod store;
 
 fn main() {
     divan::main();
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
     if std::env::args().any(|argument| argument == "--bench")
-        && (arguments.is_empty() || arguments.iter().any(|argument| "store".contains(argument.as_str())))
+        && (arguments.is_empty()
+            || arguments
+                .iter()
+                .any(|argument| "store".contains(argument.as_str())))
     {
         store::figures();
     }

@@ -7,7 +7,9 @@ use divan::{Bencher, black_box};
 use providers::anthropic::Messages;
 use providers::chat::Chat;
 use providers::gemini::Gemini;
-use providers::request::{BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
+use providers::request::{
+    BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use providers::responses::Responses;
 use providers::sse::SseParser;
 use providers::target::{Knobs, Target};
@@ -70,18 +72,24 @@ fn stream(name: &str) -> String {
 #[divan::bench(args = WIRES, sample_count = 20)]
 fn decode(bencher: Bencher, name: &str) {
     let text = stream(name);
-    bencher.counter(BytesCount::new(text.len())).bench_local(|| {
-        let mut parser = SseParser::default();
-        let mut decoder = wire(name).decoder(&Target::default());
-        let mut deltas = Vec::new();
-        let mut pieces = 0;
-        for packet in text.as_bytes().chunks(16 << 10) {
-            parser.push::<Error>(packet, |event, data| decoder.decode(event, data, &mut deltas)).ok();
-            pieces += deltas.len();
-            deltas.clear();
-        }
-        black_box(pieces)
-    });
+    bencher
+        .counter(BytesCount::new(text.len()))
+        .bench_local(|| {
+            let mut parser = SseParser::default();
+            let mut decoder = wire(name).decoder(&Target::default());
+            let mut deltas = Vec::new();
+            let mut pieces = 0;
+            for packet in text.as_bytes().chunks(16 << 10) {
+                parser
+                    .push::<Error>(packet, |event, data| {
+                        decoder.decode(event, data, &mut deltas)
+                    })
+                    .ok();
+                pieces += deltas.len();
+                deltas.clear();
+            }
+            black_box(pieces)
+        });
 }
 
 /// Returns a thousand messages: questions, answers, calls and results of 2 KB.
@@ -90,9 +98,14 @@ fn history() -> Request {
     let messages = (0..250).flat_map(|turn| {
         let id: Arc<str> = format!("call_{turn}").into();
         [
-            ModelMessage::User(vec![ModelInput::Text(format!("Question {turn}: {}", &code[..200]).into())]),
+            ModelMessage::User(vec![ModelInput::Text(
+                format!("Question {turn}: {}", &code[..200]).into(),
+            )]),
             ModelMessage::Assistant(vec![
-                ModelOutput::Text { text: format!("I shall look. {}", &code[..100]), provider: Map::new() },
+                ModelOutput::Text {
+                    text: format!("I shall look. {}", &code[..100]),
+                    provider: Map::new(),
+                },
                 ModelOutput::Call {
                     id: id.clone(),
                     provider_id: None,
@@ -115,17 +128,25 @@ fn history() -> Request {
             }]),
         ]
     });
-    let tool = |name: &str| ToolSpec {
+    let tool = |name: &str| {
+        ToolSpec {
         name: name.into(),
         description: "Does something with a file. ".repeat(20),
         schema: json!({"type": "object", "properties": {"filePath": {"type": "string"}}, "required": ["filePath"]})
             .into(),
+    }
     };
     Request {
-        model: Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: "m".into(), effort: None })),
+        model: Arc::new(Model::unknown(ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        })),
         system: vec!["You are an agent. ".repeat(500)],
         messages: messages.collect(),
-        tools: ["bash", "edit", "glob", "grep", "read", "write"].map(tool).to_vec(),
+        tools: ["bash", "edit", "glob", "grep", "read", "write"]
+            .map(tool)
+            .to_vec(),
         must_call: false,
         params: ModelParams::default(),
         session: "ses_1".into(),
@@ -136,22 +157,43 @@ fn history() -> Request {
 #[divan::bench(args = WIRES, sample_count = 50)]
 fn encode_a_thousand_messages(bencher: Bencher, name: &str) {
     let request = history();
-    let target = Target { base_url: "http://127.0.0.1:9/v1".into(), ..Target::default() };
-    let encode = |request: Request| wire(name).encode(&request, &target, &Knobs::default()).map(|call| call.body.len());
-    bencher.with_inputs(|| request.clone()).bench_local_values(encode);
+    let target = Target {
+        base_url: "http://127.0.0.1:9/v1".into(),
+        ..Target::default()
+    };
+    let encode = |request: Request| {
+        wire(name)
+            .encode(&request, &target, &Knobs::default())
+            .map(|call| call.body.len())
+    };
+    bencher
+        .with_inputs(|| request.clone())
+        .bench_local_values(encode);
 }
 
 /// The same, where all but the last two were written before.
 #[divan::bench(args = WIRES, sample_count = 50)]
 fn encode_what_is_new_in_a_thousand_messages(bencher: Bencher, name: &str) {
     let request = history();
-    let target = Target { base_url: "http://127.0.0.1:9/v1".into(), ..Target::default() };
-    let encode = |request: &Request| wire(name).encode(request, &target, &Knobs::default()).map(|call| call.body.len());
+    let target = Target {
+        base_url: "http://127.0.0.1:9/v1".into(),
+        ..Target::default()
+    };
+    let encode = |request: &Request| {
+        wire(name)
+            .encode(request, &target, &Knobs::default())
+            .map(|call| call.body.len())
+    };
     let next = || {
         let mut before = request.clone();
         before.messages.truncate(request.messages.len() - 2);
         drop(encode(&before));
-        Request { body_cache: BodyCache::after(before), ..request.clone() }
+        Request {
+            body_cache: BodyCache::after(before),
+            ..request.clone()
+        }
     };
-    bencher.with_inputs(next).bench_local_refs(|request| encode(request));
+    bencher
+        .with_inputs(next)
+        .bench_local_refs(|request| encode(request));
 }

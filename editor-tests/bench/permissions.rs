@@ -12,14 +12,27 @@ fn rules() -> Rules {
 
 fn place() -> PermissionContext {
     let root = PathBuf::from("/tmp");
-    let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec();
-    PermissionContext { cwd: root.clone(), root, path, ..PermissionContext::default() }
+    let path = ["/usr/local/bin", "/usr/bin", "/bin"]
+        .map(PathBuf::from)
+        .to_vec();
+    PermissionContext {
+        cwd: root.clone(),
+        root,
+        path,
+        ..PermissionContext::default()
+    }
 }
 
 fn judge(bencher: Bencher<'_, '_>, line: &str) {
     let place = place();
     let rules = rules();
-    bencher.bench(|| evaluate(&rules, &Rules::default(), &command_need(black_box(line), &place)));
+    bencher.bench(|| {
+        evaluate(
+            &rules,
+            &Rules::default(),
+            &command_need(black_box(line), &place),
+        )
+    });
 }
 
 /// Judges command lines that models run often.
@@ -59,7 +72,11 @@ fn hostile_counted(bencher: Bencher<'_, '_>, piece: &str) {
 /// A policy's own tests: ten thousand lines of every kind.
 #[divan::bench(sample_count = 10)]
 fn check_10_000(bencher: Bencher<'_, '_>) {
-    let policy = Policy { rules: rules(), place: place(), ..Policy::default() };
+    let policy = Policy {
+        rules: rules(),
+        place: place(),
+        ..Policy::default()
+    };
     let lines = [
         r#"{"id":1,"bash":"git status && git diff | head"}"#,
         r#"{"id":2,"bash":"cd src && sudo rm -rf build; echo \"$x\" > log"}"#,
@@ -67,6 +84,8 @@ fn check_10_000(bencher: Bencher<'_, '_>) {
         r#"{"id":4,"permission":"webfetch","url":"https://docs.example/a?b=c"}"#,
     ];
     bencher.bench(|| {
-        (0..10_000).map(|at| check_line(&policy, &[], black_box(lines[at % lines.len()])).len()).sum::<usize>()
+        (0..10_000)
+            .map(|at| check_line(&policy, &[], black_box(lines[at % lines.len()])).len())
+            .sum::<usize>()
     });
 }

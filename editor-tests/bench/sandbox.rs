@@ -1,6 +1,9 @@
 //! Costs of starting `true`: bare, bound to the life of this process, and in a sandbox.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should say where")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot go on should say where"
+)]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,9 +17,16 @@ use sandbox::{Level, ProvenSandbox, Sandbox, SandboxPolicy, existing, outskirts}
 fn start_true(bencher: Bencher<'_, '_>, how: &str) {
     let mut environment = Environment::read();
     environment.program = Some(PathBuf::from(env!("CARGO_BIN_EXE_adjutant")));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let sandbox = Sandbox::new(&environment);
-    let level = if how == "read-only" { Level::ReadOnly } else { Level::WorkspaceWrite };
+    let level = if how == "read-only" {
+        Level::ReadOnly
+    } else {
+        Level::WorkspaceWrite
+    };
     let held = match how {
         "read-only" | "workspace-write" => runtime.block_on(sandbox.held(level)),
         _ => ProvenSandbox::none(level, vec![]).into(),
@@ -30,7 +40,19 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         hidden: vec![],
         shown: vec![],
     };
-    let program = Program::new("/bin/true", "/", base::variables::Variables::default().tame(&environment));
-    let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, None, program).unwrap() };
-    bencher.bench_local(|| runtime.block_on(program.run(Duration::from_secs(5))).unwrap());
+    let program = Program::new(
+        "/bin/true",
+        "/",
+        base::variables::Variables::default().tame(&environment),
+    );
+    let program = if how == "bare" {
+        program
+    } else {
+        sandbox.wrap(&held, &policy, None, program).unwrap()
+    };
+    bencher.bench_local(|| {
+        runtime
+            .block_on(program.run(Duration::from_secs(5)))
+            .unwrap()
+    });
 }

@@ -56,8 +56,10 @@ fn serve(lines: &mut BufReader<TcpStream>, mut stream: &TcpStream, tools: usize)
     let said = "Does something of its own that nobody else does, and says how it went. ".repeat(5);
     let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
     let result = match asked["method"].as_str() {
-        Some("initialize") => json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-            "serverInfo": {"name": "bench", "version": "1"}}),
+        Some("initialize") => {
+            json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+            "serverInfo": {"name": "bench", "version": "1"}})
+        }
         Some("tools/list") => {
             let one = |n| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema});
             json!({"tools": (0..tools).map(one).collect::<Vec<_>>()})
@@ -68,9 +70,15 @@ fn serve(lines: &mut BufReader<TcpStream>, mut stream: &TcpStream, tools: usize)
     let (status, body) = match (&asked["id"], result) {
         (Value::Null, _) if asked.is_null() => ("405 No", String::new()),
         (Value::Null, _) => ("202 Accepted", String::new()),
-        (id, result) => ("200 OK", json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()),
+        (id, result) => (
+            "200 OK",
+            json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string(),
+        ),
     };
-    let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all((head + &body).as_bytes()).ok()
 }
 
@@ -94,9 +102,19 @@ fn session(servers: &Value) -> (Duration, Duration, usize, u64) {
     client.prompt(1, &id);
     while client.receive()["id"] != 1 {}
     let answered = start.elapsed();
-    let text = std::fs::read_to_string(proc(client.editor.pid(), "smaps_rollup")).unwrap_or_default();
-    let share = text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().trim_end_matches(" kB").parse().ok());
-    let bytes = model.received_requests().first().map_or(0, |request| request.bytes);
+    let text =
+        std::fs::read_to_string(proc(client.editor.pid(), "smaps_rollup")).unwrap_or_default();
+    let share = text.lines().find_map(|line| {
+        line.strip_prefix("Pss:")?
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .ok()
+    });
+    let bytes = model
+        .received_requests()
+        .first()
+        .map_or(0, |request| request.bytes);
     drop(client.editor.finish());
     (opened, answered, bytes, share.unwrap_or(0))
 }
@@ -110,7 +128,10 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         let mut lines = BufReader::new(stream.try_clone().unwrap());
         let body =
             json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "tool_0001"}}).to_string();
-        let request = format!("POST /mcp HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let request = format!(
+            "POST /mcp HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         let once = || {
             let start = Instant::now();
             (&stream).write_all(request.as_bytes()).unwrap();
@@ -128,11 +149,18 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         };
         median(std::iter::repeat_with(once).take(CALLS).collect())
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let ours = runtime.block_on(async {
         let environment = Environment::read();
-        let transport =
-            Transport::Remote { url: format!("http://{address}/mcp"), headers: Vec::new(), oauth: None, sse: false };
+        let transport = Transport::Remote {
+            url: format!("http://{address}/mcp"),
+            headers: Vec::new(),
+            oauth: None,
+            sse: false,
+        };
         let entry = McpEntry {
             name: "bench".into(),
             enabled: true,
@@ -146,13 +174,22 @@ fn calls(address: SocketAddr) -> (Duration, Duration) {
         let client = Arc::new(HttpClient::new(&environment));
         let dir = std::env::temp_dir();
         let session = ForSession::default();
-        let servers = McpServers::new((&dir, &[]), &environment, &Settings::default(), client, session);
+        let servers = McpServers::new(
+            (&dir, &[]),
+            &environment,
+            &Settings::default(),
+            client,
+            session,
+        );
         servers.survey(std::slice::from_ref(&entry)).await;
         let mut took = Vec::new();
         for _ in 0..CALLS {
             let (outlet, _up) = Outlet::new();
             let start = Instant::now();
-            servers.call("bench", "tool_0001", Map::new(), outlet).await.unwrap();
+            servers
+                .call("bench", "tool_0001", Map::new(), outlet)
+                .await
+                .unwrap();
             took.push(start.elapsed());
         }
         servers.end().await;
@@ -166,20 +203,37 @@ pub fn figures() {
     let few = server(3);
     let two = json!({"s0": remote(few), "s1": remote(few)});
     let mut ten: Map<String, Value> = (0..8).map(|n| (format!("s{n}"), remote(few))).collect();
-    ten.insert("dead".into(), json!({"type": "local", "command": ["false"]}));
-    ten.insert("gone".into(), json!({"type": "remote", "url": "http://127.0.0.1:9/mcp"}));
+    ten.insert(
+        "dead".into(),
+        json!({"type": "local", "command": ["false"]}),
+    );
+    ten.insert(
+        "gone".into(),
+        json!({"type": "remote", "url": "http://127.0.0.1:9/mcp"}),
+    );
     let ten = Value::Object(ten);
     let none = json!({});
-    let runs =
-        |servers: &Value| -> Vec<(Duration, Duration, usize, u64)> { (0..9).map(|_| session(servers)).collect() };
+    let runs = |servers: &Value| -> Vec<(Duration, Duration, usize, u64)> {
+        (0..9).map(|_| session(servers)).collect()
+    };
     let with = runs(&ten);
     let some = runs(&two);
     let without = runs(&none);
-    let opened = |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.0).collect());
-    let answered = |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.1).collect());
+    let opened =
+        |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.0).collect());
+    let answered =
+        |runs: &[(Duration, Duration, usize, u64)]| median(runs.iter().map(|run| run.1).collect());
     println!("\nMCP servers, medians of nine:");
-    println!("  session/new without {:.2?}, with ten of which two are dead {:.2?}", opened(&without), opened(&with));
-    println!("  a turn of one answer without {:.2?}, with ten {:.2?}", answered(&without), answered(&with));
+    println!(
+        "  session/new without {:.2?}, with ten of which two are dead {:.2?}",
+        opened(&without),
+        opened(&with)
+    );
+    println!(
+        "  a turn of one answer without {:.2?}, with ten {:.2?}",
+        answered(&without),
+        answered(&with)
+    );
     let memory = |runs: &[(Duration, Duration, usize, u64)]| {
         let mut all: Vec<u64> = runs.iter().map(|run| run.3).collect();
         all.sort_unstable();
@@ -196,5 +250,8 @@ pub fn figures() {
     let (ours, raw) = calls(few);
     println!("  a call at an address {ours:.2?}, the same request by itself {raw:.2?}");
     let many = session(&json!({ "many": remote(server(1_000)) }));
-    println!("  first request without {} bytes, with a thousand tools {} bytes", without[0].2, many.2);
+    println!(
+        "  first request without {} bytes, with a thousand tools {} bytes",
+        without[0].2, many.2
+    );
 }

@@ -1,6 +1,9 @@
 //! Costs of recording the files in a step that changes some, in a project of 20,000 files.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot begin says so by ending")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot begin says so by ending"
+)]
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +19,11 @@ fn project(root: &Path) {
         let dir = root.join(format!("area{}/part{}/dir{n}", n % 10, n % 100));
         fs::create_dir_all(&dir).unwrap();
         for m in 0..20 {
-            fs::write(dir.join(format!("file{m}.rs")), format!("// {n} {m}\n").repeat(200)).unwrap();
+            fs::write(
+                dir.join(format!("file{m}.rs")),
+                format!("// {n} {m}\n").repeat(200),
+            )
+            .unwrap();
         }
     }
     fs::create_dir_all(root.join(".git")).unwrap();
@@ -34,11 +41,18 @@ fn stage() -> Stage {
     let root = dir.path().join("root");
     let data = dir.path().join("data");
     project(&root);
-    Stage { root, data, _dir: dir }
+    Stage {
+        root,
+        data,
+        _dir: dir,
+    }
 }
 
 /// The same project, cloned: git has everything in a pack.
-#[expect(clippy::disallowed_methods, reason = "the repository is made by git itself")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the repository is made by git itself"
+)]
 fn cloned() -> Stage {
     let stage = stage();
     let from = stage.root.with_file_name("from");
@@ -46,15 +60,44 @@ fn cloned() -> Stage {
     fs::rename(&stage.root, &from).unwrap();
     let git = |dir: &Path, args: &[&str]| {
         let mut git = std::process::Command::new("git");
-        git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("GIT_CONFIG_NOSYSTEM", "1");
-        let args = [&["-c", "user.name=a", "-c", "user.email=a@b", "-c", "gc.auto=0"], args].concat();
-        assert!(git.args(args).current_dir(dir).output().unwrap().status.success());
+        git.env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("GIT_CONFIG_NOSYSTEM", "1");
+        let args = [
+            &[
+                "-c",
+                "user.name=a",
+                "-c",
+                "user.email=a@b",
+                "-c",
+                "gc.auto=0",
+            ],
+            args,
+        ]
+        .concat();
+        assert!(
+            git.args(args)
+                .current_dir(dir)
+                .output()
+                .unwrap()
+                .status
+                .success()
+        );
     };
     git(&from, &["init", "-q"]);
     git(&from, &["add", "."]);
     git(&from, &["commit", "-qm", "all"]);
     git(&from, &["gc", "-q"]);
-    git(&from, &["clone", "-q", "--no-local", ".", stage.root.to_str().unwrap()]);
+    git(
+        &from,
+        &[
+            "clone",
+            "-q",
+            "--no-local",
+            ".",
+            stage.root.to_str().unwrap(),
+        ],
+    );
     // A file as young as the index is read nevertheless.
     std::thread::sleep(std::time::Duration::from_millis(50));
     git(&stage.root, &["update-index", "--index-version", "4"]);

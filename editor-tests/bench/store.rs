@@ -1,6 +1,9 @@
 //! Sessions on disk: loading, listing, appending.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should say where")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot go on should say where"
+)]
 #![expect(clippy::print_stdout, reason = "what is no time is printed")]
 
 use std::fmt::Write as _;
@@ -22,7 +25,11 @@ use crate::fake::{self, Model};
 use crate::project::Project;
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work)
 }
 
 fn id(n: usize) -> SessionId {
@@ -30,9 +37,16 @@ fn id(n: usize) -> SessionId {
 }
 
 fn message(number: usize, text: &str) -> Message {
-    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let model = ModelRef {
+        provider: "p".into(),
+        model: "m".into(),
+        effort: None,
+    };
     let role = if number.is_multiple_of(2) {
-        Role::User(User { agent: "build".into(), model })
+        Role::User(User {
+            agent: "build".into(),
+            model,
+        })
     } else {
         Role::Assistant(Assistant {
             parent: MessageId::new(format!("msg_{:016x}aaaaaaaaaa", number - 1)),
@@ -41,13 +55,23 @@ fn message(number: usize, text: &str) -> Message {
             finish: Some(Finish::Stop),
             fault: None,
             summary: false,
-            usage: Usage { input: 1_000, output: 200, ..Usage::default() },
+            usage: Usage {
+                input: 1_000,
+                output: 200,
+                ..Usage::default()
+            },
             cost: Some(0.01),
             completed: Some(Timestamp(2)),
         })
     };
-    let content = Content::Text(Text { text: text.into(), ..Text::default() });
-    let part = Part { id: PartId::new(format!("prt_{number:016x}aaaaaaaaaa")), content };
+    let content = Content::Text(Text {
+        text: text.into(),
+        ..Text::default()
+    });
+    let part = Part {
+        id: PartId::new(format!("prt_{number:016x}aaaaaaaaaa")),
+        content,
+    };
     Message {
         id: MessageId::new(format!("msg_{number:016x}aaaaaaaaaa")),
         created: Timestamp(1),
@@ -94,7 +118,11 @@ fn many(open: impl FnOnce() -> Store, cwd: &Path) {
         for n in 0..10_000 {
             let updated = Timestamp(1_000 + n as u64);
             let title = Some(format!("Session {n}"));
-            let record = Record { updated, title, ..Record::new(id(n), cwd.into(), Timestamp(1)) };
+            let record = Record {
+                updated,
+                title,
+                ..Record::new(id(n), cwd.into(), Timestamp(1))
+            };
             store.create(&record).await.unwrap();
             store.record(&record).await;
             write(&store, &record.id, &message(0, "Hello.")).await;
@@ -112,7 +140,10 @@ fn crowd() {
     for project in [&empty, &full] {
         project.settings(&json!({ "model": "replay:nothing" }));
     }
-    many(|| Store::start(&full.path("~/.local/share/adjutant")), &full.cwd());
+    many(
+        || Store::start(&full.path("~/.local/share/adjutant")),
+        &full.cwd(),
+    );
     for (what, project) in [("no session", &empty), ("10,000 sessions", &full)] {
         let mut starts = Vec::new();
         let mut firsts = Vec::new();
@@ -126,7 +157,12 @@ fn crowd() {
             let mut cursor = json!(null);
             for page in 0..10 {
                 let start = Instant::now();
-                let list = answered(&mut editor, 2 + page, "session/list", &json!({ "cursor": cursor }));
+                let list = answered(
+                    &mut editor,
+                    2 + page,
+                    "session/list",
+                    &json!({ "cursor": cursor }),
+                );
                 let took = start.elapsed();
                 if page == 0 {
                     firsts.push(took)
@@ -151,9 +187,12 @@ fn crowd() {
 
 /// Returns the answer to a request; skips other messages.
 fn answered(editor: &mut Editor, id: u64, method: &str, params: &Value) -> Value {
-    editor.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+    editor.send(
+        &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+    );
     loop {
-        let message: Value = serde_json::from_str(&editor.receive(Duration::from_secs(60)).unwrap()).unwrap();
+        let message: Value =
+            serde_json::from_str(&editor.receive(Duration::from_secs(60)).unwrap()).unwrap();
         if message["id"] == id && message.get("method").is_none() {
             assert!(message.get("result").is_some(), "{message}");
             return message;
@@ -165,7 +204,11 @@ fn answered(editor: &mut Editor, id: u64, method: &str, params: &Value) -> Value
 fn project(messages: usize) -> Project {
     let project = Project::new();
     project.settings(&json!({ "model": "replay:nothing" }));
-    fill(&project.path("~/.local/share/adjutant"), &project.cwd(), messages);
+    fill(
+        &project.path("~/.local/share/adjutant"),
+        &project.cwd(),
+        messages,
+    );
     project
 }
 
@@ -181,11 +224,16 @@ fn agent(project: &Project) -> Editor {
 /// Opens the session, and counts the lines before the answer.
 fn reload(editor: &mut Editor, project: &Project, method: &str) -> usize {
     let params = json!({ "sessionId": id(1).as_str(), "cwd": project.cwd(), "mcpServers": [] });
-    editor.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string());
+    editor.send(
+        &json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string(),
+    );
     let mut lines = 0;
     loop {
         let line = editor.receive(Duration::from_secs(60)).unwrap();
-        if line.get(..60).is_some_and(|begin| begin.contains("\"id\":1,")) {
+        if line
+            .get(..60)
+            .is_some_and(|begin| begin.contains("\"id\":1,"))
+        {
             assert!(!line.contains("\"error\""), "{line}");
             return lines;
         }
@@ -197,10 +245,12 @@ fn reload(editor: &mut Editor, project: &Project, method: &str) -> usize {
 #[divan::bench(args = [400, 10_000], sample_count = 20, sample_size = 1)]
 fn reload_in_a_new_process(bencher: Bencher<'_, '_>, messages: usize) {
     let project = project(messages);
-    bencher.with_inputs(|| Guest(agent(&project))).bench_local_values(|mut editor| {
-        assert!(reload(&mut editor.0, &project, "session/load") >= messages);
-        editor
-    });
+    bencher
+        .with_inputs(|| Guest(agent(&project)))
+        .bench_local_values(|mut editor| {
+            assert!(reload(&mut editor.0, &project, "session/load") >= messages);
+            editor
+        });
 }
 
 /// An agent that has left, and let go of its session, before the next one comes.
@@ -247,7 +297,12 @@ pub fn side_by_side() {
             continue;
         }
         // The same call again and again would be asked about.
-        let call = |n| format!("call read {}\n---\n", json!({ "filePath": "file.txt", "limit": n + 1 }));
+        let call = |n| {
+            format!(
+                "call read {}\n---\n",
+                json!({ "filePath": "file.txt", "limit": n + 1 })
+            )
+        };
         let script = format!("{}text: Done.", (0..CALLS).map(call).collect::<String>());
         let model = Model::unwatched(fake::script(&script).unwrap());
         let mut project = Project::new();
@@ -263,9 +318,13 @@ pub fn side_by_side() {
             None => Store::start(&data),
         };
         let mut editor = agent(&project);
-        let opened = answered(&mut editor, 1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
-        let prompt =
-            json!({ "sessionId": opened["result"]["sessionId"], "prompt": [{ "type": "text", "text": "Go." }] });
+        let opened = answered(
+            &mut editor,
+            1,
+            "session/new",
+            &json!({ "cwd": project.cwd(), "mcpServers": [] }),
+        );
+        let prompt = json!({ "sessionId": opened["result"]["sessionId"], "prompt": [{ "type": "text", "text": "Go." }] });
         let start = Instant::now();
         answered(&mut editor, 2, "session/prompt", &prompt);
         let step = start.elapsed() / CALLS as u32;
@@ -310,8 +369,12 @@ fn large() {
     project.settings(&json!({ "model": "replay:nothing" }));
     let data = project.path("~/.local/share/adjutant");
     crate::history::long(&data, &project.cwd(), &id(1), 10_000, 20_000);
-    let file = std::fs::metadata(data.join("sessions").join(format!("{}.db", id(1)))).map_or(0, |data| data.len());
-    println!("10,000 messages with 200 MB of output: {:.0} MiB on the disk", mib(file));
+    let file = std::fs::metadata(data.join("sessions").join(format!("{}.db", id(1))))
+        .map_or(0, |data| data.len());
+    println!(
+        "10,000 messages with 200 MB of output: {:.0} MiB on the disk",
+        mib(file)
+    );
     for method in ["session/resume", "session/load"] {
         let mut editor = agent(&project);
         let before = status(editor.pid(), "VmHWM:");
@@ -319,7 +382,10 @@ fn large() {
         let lines = reload(&mut editor, &project, method);
         let took = start.elapsed();
         let most = status(editor.pid(), "VmHWM:");
-        println!("  {method}: {took:.0?}, {lines} lines; RSS grew by {:.1} MiB at most", mib(most - before));
+        println!(
+            "  {method}: {took:.0?}, {lines} lines; RSS grew by {:.1} MiB at most",
+            mib(most - before)
+        );
         drop(editor.finish());
     }
     let store = Store::start(&data);
@@ -336,7 +402,10 @@ fn large() {
         })
         .collect();
     times.sort_unstable();
-    println!("  appending to it: {:.1?} median, {:.1?} p99", times[250], times[495]);
+    println!(
+        "  appending to it: {:.1?} median, {:.1?} p99",
+        times[250], times[495]
+    );
     let start = Instant::now();
     block_on(store.list(None, None, 100)).unwrap();
     println!("  listing it: {:.1?}", start.elapsed());
@@ -348,35 +417,58 @@ fn large() {
 /// Compares the disk usage of a hundred turns with a call each with the size of their text.
 fn growth() {
     const TURNS: u64 = 100;
-    let lines: String = (0..40).map(|n| format!("line {n} of a file that is being read by somebody\n")).collect();
+    let lines: String = (0..40)
+        .map(|n| format!("line {n} of a file that is being read by somebody\n"))
+        .collect();
     let words = "the model says something about what it has read, at some length; ".repeat(20);
     let mut script = String::new();
     for _ in 0..TURNS {
         let call = json!({ "filePath": "file.txt" });
-        writeln!(script, "call read {call}\nusage 1000 20\n---\ntext: {words}\nusage 1000 20\n---").unwrap();
+        writeln!(
+            script,
+            "call read {call}\nusage 1000 20\n---\ntext: {words}\nusage 1000 20\n---"
+        )
+        .unwrap();
     }
     let model = Model::unwatched(fake::script(script.trim_end_matches("---\n")).unwrap());
     let project = Project::new();
     project.provider(&model.base(), &json!({}));
     project.write("file.txt", &lines);
     let mut editor = agent(&project);
-    let opened = answered(&mut editor, 1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
+    let opened = answered(
+        &mut editor,
+        1,
+        "session/new",
+        &json!({ "cwd": project.cwd(), "mcpServers": [] }),
+    );
     let session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
     for turn in 0..TURNS {
-        let prompt =
-            json!([{ "type": "text", "text": format!("Prompt {turn}: read the file again, and say what is in it.") }]);
-        answered(&mut editor, 2 + turn, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+        let prompt = json!([{ "type": "text", "text": format!("Prompt {turn}: read the file again, and say what is in it.") }]);
+        answered(
+            &mut editor,
+            2 + turn,
+            "session/prompt",
+            &json!({ "sessionId": session, "prompt": prompt }),
+        );
     }
     let data = project.path("~/.local/share/adjutant");
     let size = || -> u64 {
         let files = std::fs::read_dir(data.join("sessions")).unwrap().flatten();
-        files.map(|file| file.metadata().map_or(0, |data| data.len())).sum()
+        files
+            .map(|file| file.metadata().map_or(0, |data| data.len()))
+            .sum()
     };
     let open = size();
     drop(editor.finish());
     let closed = size();
-    let stored = block_on(async { Store::start(&data).load(&SessionId::new(session)).await }).unwrap();
-    let text: usize = stored.messages.iter().flat_map(|message| &message.parts).map(text).sum();
+    let stored =
+        block_on(async { Store::start(&data).load(&SessionId::new(session)).await }).unwrap();
+    let text: usize = stored
+        .messages
+        .iter()
+        .flat_map(|message| &message.parts)
+        .map(text)
+        .sum();
     println!(
         "{TURNS} turns with a call each hold {} KiB of text; on the disk {} KiB while open, {} KiB when closed: {:.2} times the text",
         text >> 10,
@@ -417,8 +509,15 @@ fn status(pid: i32, name: &str) -> u64 {
 /// Returns a line in kB, as bytes.
 fn field(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap_or_default();
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .unwrap_or_default()
+        << 10
 }
 
 /// From the file to the history. (200 turns are 400 messages.)
@@ -442,7 +541,13 @@ fn first_page(bencher: Bencher<'_, '_>, cwd: Option<&str>) {
     many(|| Store::start(dir.path()), Path::new("/w"));
     let store = Store::start(dir.path());
     bencher.bench_local(|| {
-        assert_eq!(block_on(store.list(cwd.map(Path::new), None, 100)).unwrap().sessions.len(), 100);
+        assert_eq!(
+            block_on(store.list(cwd.map(Path::new), None, 100))
+                .unwrap()
+                .sessions
+                .len(),
+            100
+        );
     });
 }
 

@@ -39,7 +39,9 @@ pub(super) fn killed_edits() {
         let path = dir.path().join("target");
         fs::write(&path, vec![b'a'; LARGE]).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
-        let attribute = rustix::fs::setxattr(&path, "user.kept", b"yes", rustix::fs::XattrFlags::empty()).is_ok();
+        let attribute =
+            rustix::fs::setxattr(&path, "user.kept", b"yes", rustix::fs::XattrFlags::empty())
+                .is_ok();
         let mut random = fastrand::Rng::with_seed(number as u64);
         let mut writer = Writer::start("overwrite", "-", dir.path());
         writer.until("ready");
@@ -48,20 +50,31 @@ pub(super) fn killed_edits() {
         let content = fs::read(&path).unwrap();
         assert_eq!(content.len(), LARGE);
         assert!(content.iter().all(|byte| *byte == content[0]), "a mixture");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o751);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+            0o751
+        );
         if attribute {
             let mut value = [0_u8; 8];
-            assert_eq!(rustix::fs::getxattr(&path, "user.kept", &mut value[..]).unwrap(), 3);
+            assert_eq!(
+                rustix::fs::getxattr(&path, "user.kept", &mut value[..]).unwrap(),
+                3
+            );
         }
         disk::sweep(dir.path());
-        assert_eq!(names(dir.path()), ["target"], "something unfinished was left");
+        assert_eq!(
+            names(dir.path()),
+            ["target"],
+            "something unfinished was left"
+        );
     });
 }
 
 /// FW01 with the agent itself: killed while it edits, it completes its record at the next start.
 pub(super) fn killed_editors() {
     let old = "old words\n".repeat(40_000);
-    let words = ["north", "south", "east", "west"].map(|way| format!("{way} words\n").repeat(40_000));
+    let words =
+        ["north", "south", "east", "west"].map(|way| format!("{way} words\n").repeat(40_000));
     run_in_parallel(repetitions(200, 40), |number| {
         let edits = words.windows(2).map(|pair| (&pair[0][..5], &pair[1][..5]));
         let edits: String = [("old", "north")]
@@ -72,7 +85,9 @@ pub(super) fn killed_editors() {
                 format!("call edit {call}\n")
             })
             .collect();
-        let script = format!("call read {{\"filePath\":\"f.txt\",\"limit\":1}}\n---\n{edits}---\ntext: Done.\n");
+        let script = format!(
+            "call read {{\"filePath\":\"f.txt\",\"limit\":1}}\n---\n{edits}---\ntext: Done.\n"
+        );
         let model = Model::start(model::script(&script).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "edit": "allow" } }));
@@ -86,28 +101,50 @@ pub(super) fn killed_editors() {
         client.editor.signal(Signal::KILL);
         client.lost();
         let found = fs::read_to_string(project.path("f.txt")).unwrap();
-        assert!(found == old || words.contains(&found), "{number}: a mixture of {} bytes", found.len());
+        assert!(
+            found == old || words.contains(&found),
+            "{number}: a mixture of {} bytes",
+            found.len()
+        );
         let mut again = Client::new(project.clone());
         let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
         again.request(2, "session/load", &load);
         assert!(again.answer(2).0.get("result").is_some());
-        assert_eq!(names(&project.cwd()), ["f.txt"], "{number}: something unfinished was left");
+        assert_eq!(
+            names(&project.cwd()),
+            ["f.txt"],
+            "{number}: something unfinished was left"
+        );
         assert_eq!(fs::read_to_string(project.path("f.txt")).unwrap(), found);
         again.prompt(3, &session, "/undo");
         let (_, said) = again.answer(3);
-        assert!(fs::read_to_string(project.path("f.txt")).unwrap() == old, "{number}: {said:?}");
+        assert!(
+            fs::read_to_string(project.path("f.txt")).unwrap() == old,
+            "{number}: {said:?}"
+        );
         again.leave();
     });
 }
 
 /// Calls of the system that a write needs, and how each may be refused.
 const CALLS: [&str; 5] = ["openat2", "create", "write", "fchmod", "rename"];
-const REASONS: [i32; 6] = [libc::EIO, libc::ENOSPC, libc::EACCES, libc::EDQUOT, libc::EROFS, libc::EMFILE];
+const REASONS: [i32; 6] = [
+    libc::EIO,
+    libc::ENOSPC,
+    libc::EACCES,
+    libc::EDQUOT,
+    libc::EROFS,
+    libc::EMFILE,
+];
 
 /// Returns the system library's text for an error number; the texts differ between systems.
 fn reason(errno: i32) -> String {
     let error = std::io::Error::from_raw_os_error(errno).to_string();
-    error.split(" (os error").next().unwrap_or_default().to_owned()
+    error
+        .split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Writes over a file, after a call of the system was taken from this process for good.
@@ -120,15 +157,24 @@ pub(super) fn write_without(what: &str, dir: &Path) {
             use rustix::process::{Resource, Rlimit, setrlimit};
             setrlimit(
                 Resource::Fsize,
-                Rlimit { current: u64::try_from(errno).ok().map(|kib| kib * 1024), maximum: None },
+                Rlimit {
+                    current: u64::try_from(errno).ok().map(|kib| kib * 1024),
+                    maximum: None,
+                },
             )
             .unwrap();
         }
         "openat2" => super::forbid(&[(libc::SYS_openat2, None)], errno),
-        "create" => super::forbid(&[(libc::SYS_openat, Some((2, libc::O_CREAT as u64)))], errno),
+        "create" => super::forbid(
+            &[(libc::SYS_openat, Some((2, libc::O_CREAT as u64)))],
+            errno,
+        ),
         "write" => super::forbid_above(libc::SYS_write, 2, errno),
         "fchmod" => super::forbid(&[(libc::SYS_fchmod, None)], errno),
-        "rename" => super::forbid(&[(libc::SYS_renameat, None), (libc::SYS_renameat2, None)], errno),
+        "rename" => super::forbid(
+            &[(libc::SYS_renameat, None), (libc::SYS_renameat2, None)],
+            errno,
+        ),
         call => panic!("{call}?"),
     }
     match disk::write(&path, &vec![b'n'; 40 << 10]) {
@@ -140,7 +186,9 @@ pub(super) fn write_without(what: &str, dir: &Path) {
 /// FW02: fails every system call of a write in every way, and fills the disk after every number of bytes. The old
 /// file is unchanged, and the reason is reported.
 pub(super) fn refused_writes() {
-    let calls = CALLS.iter().flat_map(|call| REASONS.map(|errno| (format!("{call}-{errno}"), reason(errno))));
+    let calls = CALLS
+        .iter()
+        .flat_map(|call| REASONS.map(|errno| (format!("{call}-{errno}"), reason(errno))));
     let sizes = (0..40).map(|kib| (format!("size-{kib}"), reason(libc::EFBIG)));
     let cases: Vec<(String, String)> = calls.chain(sizes).collect();
     run_in_parallel(cases.len(), |number| {
@@ -149,16 +197,28 @@ pub(super) fn refused_writes() {
         let path = dir.path().join("target");
         fs::write(&path, "old words\n").unwrap();
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "trap '' XFSZ; exec \"$0\""]).arg(std::env::current_exe().unwrap());
+        command
+            .args(["-c", "trap '' XFSZ; exec \"$0\""])
+            .arg(std::env::current_exe().unwrap());
         let said = Writer::run(command, "write-without", case, dir.path()).rest();
-        assert!(said.starts_with("refused: ") && said.contains(why.as_str()), "{case}: {said}");
+        assert!(
+            said.starts_with("refused: ") && said.contains(why.as_str()),
+            "{case}: {said}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), "old words\n", "{case}");
-        assert_eq!(names(dir.path()), ["target"], "{case}: something unfinished was left");
+        assert_eq!(
+            names(dir.path()),
+            ["target"],
+            "{case}: something unfinished was left"
+        );
     });
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let names = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let names = fs::read_dir(dir)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();
     names.sort();
     names
@@ -203,7 +263,10 @@ fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_symlink() {
-                found.insert(name, format!("-> {}", fs::read_link(&path).unwrap().display()));
+                found.insert(
+                    name,
+                    format!("-> {}", fs::read_link(&path).unwrap().display()),
+                );
             } else {
                 let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o111;
                 found.insert(name, format!("{mode:o} {:?}", fs::read(&path).unwrap()));
@@ -220,7 +283,10 @@ pub(super) fn undo_preserves_users_changes() {
     run_in_parallel(USERS.len() * 2, |number| {
         let user = USERS[number / 2];
         let by_command = number % 2 == 1;
-        let case = format!("{user}; changed by {}", if by_command { "a command" } else { "edits" });
+        let case = format!(
+            "{user}; changed by {}",
+            if by_command { "a command" } else { "edits" }
+        );
         let calls = if by_command {
             let line = "sed -i s/old/new/ a.txt b.txt; mkdir n; echo new > n/new.txt; rm o.txt";
             format!("call bash {}\n---\n", json!({ "command": line }))
@@ -229,7 +295,8 @@ pub(super) fn undo_preserves_users_changes() {
                 let call = json!({ "filePath": name, "oldString": "old", "newString": "new" });
                 format!("call edit {call}\n")
             };
-            let reads = ["a.txt", "b.txt"].map(|name| format!("call read {}\n", json!({ "filePath": name })));
+            let reads = ["a.txt", "b.txt"]
+                .map(|name| format!("call read {}\n", json!({ "filePath": name })));
             let write = json!({ "filePath": "n/new.txt", "content": "new\n" });
             let edits = format!("{}{}call write {write}\n", edit("a.txt"), edit("b.txt"));
             format!("{}---\n{edits}---\n", reads.concat())
@@ -241,7 +308,10 @@ pub(super) fn undo_preserves_users_changes() {
             project.set(&format!("GIT_{who}_EMAIL"), Some("a@example.org"));
         }
         let project = Arc::new(project);
-        project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
+        project.provider(
+            &model.base(),
+            &json!({ "permission": { "bash": "allow", "edit": "allow" } }),
+        );
         for name in ["a.txt", "b.txt", "d.txt", "o.txt"] {
             project.write(name, "a\nold\nb\n");
         }
@@ -253,12 +323,21 @@ pub(super) fn undo_preserves_users_changes() {
         client.prompt(2, &session, "Renew it.");
         assert_eq!(client.answer(2).0["result"]["stopReason"], "end_turn");
         let left = tree(&project.cwd(), false);
-        assert_eq!(left.len(), before.len() + usize::from(!by_command), "{case}: {left:?}");
+        assert_eq!(
+            left.len(),
+            before.len() + usize::from(!by_command),
+            "{case}: {left:?}"
+        );
         project.shell(user);
         let users = tree(&project.cwd(), false);
         let repository = tree(&project.path(".git"), true);
         client.prompt(3, &session, "/undo");
-        let said = client.answer(3).1.iter().map(ToString::to_string).collect::<String>();
+        let said = client
+            .answer(3)
+            .1
+            .iter()
+            .map(ToString::to_string)
+            .collect::<String>();
         let after = tree(&project.cwd(), false);
         let paths = before.keys().chain(left.keys()).chain(users.keys());
         for path in paths {
@@ -266,16 +345,33 @@ pub(super) fn undo_preserves_users_changes() {
             let agents = left.get(path);
             let now = users.get(path);
             // No sandbox watches the command, so all that it changed is left, and named.
-            let expected = if now == agents && !by_command { was } else { now };
+            let expected = if now == agents && !by_command {
+                was
+            } else {
+                now
+            };
             assert_eq!(after.get(path), expected, "{case}: {path}: {said}");
             let conflict = was != agents && now != was && (by_command || now != agents);
-            assert!(!conflict || said.contains(&format!("`{path}`")), "{case}: {path} is not named: {said}");
+            assert!(
+                !conflict || said.contains(&format!("`{path}`")),
+                "{case}: {path} is not named: {said}"
+            );
         }
-        assert_eq!(after.keys().filter(|path| !users.contains_key(*path) && !before.contains_key(*path)).count(), 0);
+        assert_eq!(
+            after
+                .keys()
+                .filter(|path| !users.contains_key(*path) && !before.contains_key(*path))
+                .count(),
+            0
+        );
         client.prompt(4, &session, "/redo");
         client.answer(4);
         assert_eq!(tree(&project.cwd(), false), users, "{case}: the redo");
-        assert_eq!(tree(&project.path(".git"), true), repository, "{case}: the repository");
+        assert_eq!(
+            tree(&project.path(".git"), true),
+            repository,
+            "{case}: the repository"
+        );
         client.leave();
         assert_eq!(model.problems(), Vec::<String>::new());
     });
@@ -286,13 +382,20 @@ const FILES: usize = 50;
 
 fn revert(project: &Project, more: &[&str]) -> Command {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
-    command.args(["sessions", "revert", "last"]).args(more).current_dir(project.cwd());
+    command
+        .args(["sessions", "revert", "last"])
+        .args(more)
+        .current_dir(project.cwd());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
 fn words(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// FW10: an undo of fifty files is killed. Each file is old or new; the undo can be finished, or taken
@@ -302,22 +405,36 @@ pub(super) fn killed_undos() {
     let halves = std::sync::atomic::AtomicUsize::new(0);
     let unfinished = std::sync::atomic::AtomicUsize::new(0);
     run_in_parallel(4, |part| {
-        let files = (1..=FILES).map(|n| format!(" f{n}.txt")).collect::<String>();
+        let files = (1..=FILES)
+            .map(|n| format!(" f{n}.txt"))
+            .collect::<String>();
         let call = json!({ "command": format!("sed -i s/old/new/{files}") });
-        let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
+        let model =
+            Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
         let content = |word: &str| format!("{word} words\n").repeat(2_000);
         for n in 1..=FILES {
             // Each line has the word, so that a mixture would be seen.
-            project.write(&format!("f{n}.txt"), &content("old").replacen("old", &format!("{n} old"), 1));
+            project.write(
+                &format!("f{n}.txt"),
+                &content("old").replacen("old", &format!("{n} old"), 1),
+            );
         }
         let all = |word: &str| {
-            let texts = (1..=FILES).map(|n| fs::read_to_string(project.path(&format!("f{n}.txt"))).unwrap());
-            texts.filter(|text| text.lines().next().is_some_and(|line| line.contains(word))).count()
+            let texts = (1..=FILES)
+                .map(|n| fs::read_to_string(project.path(&format!("f{n}.txt"))).unwrap());
+            texts
+                .filter(|text| text.lines().next().is_some_and(|line| line.contains(word)))
+                .count()
         };
-        let sizes: Vec<u64> =
-            (1..=FILES).map(|n| fs::metadata(project.path(&format!("f{n}.txt"))).unwrap().len()).collect();
+        let sizes: Vec<u64> = (1..=FILES)
+            .map(|n| {
+                fs::metadata(project.path(&format!("f{n}.txt")))
+                    .unwrap()
+                    .len()
+            })
+            .collect();
         let mut client = Client::new(project.clone());
         let session = client.open();
         client.prompt(2, &session, "Renew it.");
@@ -341,25 +458,56 @@ pub(super) fn killed_undos() {
             undo.wait().unwrap();
             for (n, size) in (1..=FILES).zip(&sizes) {
                 let text = fs::read_to_string(project.path(&format!("f{n}.txt"))).unwrap();
-                assert_eq!(text.len() as u64, *size, "{part}, {kill}: f{n}.txt is not whole");
+                assert_eq!(
+                    text.len() as u64,
+                    *size,
+                    "{part}, {kill}: f{n}.txt is not whole"
+                );
             }
             let old = all("old");
             let new = all("new");
             assert_eq!(old + new, FILES);
-            halves.fetch_add(usize::from(old > 0 && new > 0), std::sync::atomic::Ordering::Relaxed);
+            halves.fetch_add(
+                usize::from(old > 0 && new > 0),
+                std::sync::atomic::Ordering::Relaxed,
+            );
             let taken_back = kill % 2 == 1 && old > 0;
-            let output = revert(&project, if taken_back { &["--redo"] } else { &["--force"] }).output().unwrap();
+            let output = revert(
+                &project,
+                if taken_back {
+                    &["--redo"]
+                } else {
+                    &["--force"]
+                },
+            )
+            .output()
+            .unwrap();
             let wanted = if taken_back { "new" } else { "old" };
-            assert_eq!(all(wanted), FILES, "{part}, {kill}, {old} old: {}", words(&output));
-            unfinished.fetch_add(usize::from(output.status.success()), std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(
+                all(wanted),
+                FILES,
+                "{part}, {kill}, {old} old: {}",
+                words(&output)
+            );
+            unfinished.fetch_add(
+                usize::from(output.status.success()),
+                std::sync::atomic::Ordering::Relaxed,
+            );
             if !taken_back {
                 let output = revert(&project, &["--redo"]).output().unwrap();
                 assert_eq!(all("new"), FILES, "{part}, {kill}: {}", words(&output));
             }
-            let left: Vec<String> = names(&project.cwd()).into_iter().filter(|name| !name.starts_with('f')).collect();
+            let left: Vec<String> = names(&project.cwd())
+                .into_iter()
+                .filter(|name| !name.starts_with('f'))
+                .collect();
             assert_eq!(left, Vec::<String>::new(), "something unfinished was left");
         }
     });
     let halves = halves.into_inner();
-    assert!(halves > 0, "no kill came half-way; {} were finished", unfinished.into_inner());
+    assert!(
+        halves > 0,
+        "no kill came half-way; {} were finished",
+        unfinished.into_inner()
+    );
 }

@@ -59,23 +59,39 @@ impl Stage {
             }
             State::Loading => {
                 let cwd = project.cwd();
-                client.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+                client.request(
+                    2,
+                    "session/load",
+                    &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+                );
             }
         }
-        Self { client, project, session, _model: model }
+        Self {
+            client,
+            project,
+            session,
+            _model: model,
+        }
     }
 
     /// Whether no process runs any more, and the session is not locked.
     pub(super) fn is_left_clean(&self) -> bool {
-        let lock = self.project.path("~/.local/share/adjutant/sessions").join(format!("{}.lock", self.session));
+        let lock = self
+            .project
+            .path("~/.local/share/adjutant/sessions")
+            .join(format!("{}.lock", self.session));
         self.project.leftovers().is_empty() && !lock.exists()
     }
 }
 
 /// FC02: four signals in four states, five times each.
 pub(super) fn signals() {
-    const SIGNALS: [(Signal, i32); 4] =
-        [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130), (Signal::PIPE, 0)];
+    const SIGNALS: [(Signal, i32); 4] = [
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::INT, 130),
+        (Signal::PIPE, 0),
+    ];
     run_in_parallel(SIGNALS.len() * STATES.len() * 5, |number| {
         let (signal, code) = SIGNALS[number % 4];
         let state = STATES[number / 4 % 4];
@@ -84,14 +100,28 @@ pub(super) fn signals() {
         if signal == Signal::PIPE {
             // Ignored: a closed pipe shows in the write that fails.
             stage.client.request(9, "session/list", &json!({}));
-            assert!(stage.client.answer(9).0.get("result").is_some(), "{state:?}");
+            assert!(
+                stage.client.answer(9).0.get("result").is_some(),
+                "{state:?}"
+            );
         } else {
             // The input stays open: it is the signal that ends it.
-            assert!(stage.client.editor.exits_within(EXIT_TIMEOUT), "{signal:?}, {state:?}: it stays");
+            assert!(
+                stage.client.editor.exits_within(EXIT_TIMEOUT),
+                "{signal:?}, {state:?}: it stays"
+            );
         }
         let gone = stage.client.editor.finish();
-        assert_eq!(gone.problems(code), Vec::<String>::new(), "{signal:?}, {state:?}");
-        assert!(stage.is_left_clean(), "{signal:?}, {state:?}: {:?}", stage.project.leftovers());
+        assert_eq!(
+            gone.problems(code),
+            Vec::<String>::new(),
+            "{signal:?}, {state:?}"
+        );
+        assert!(
+            stage.is_left_clean(),
+            "{signal:?}, {state:?}: {:?}",
+            stage.project.leftovers()
+        );
     });
 }
 
@@ -105,7 +135,10 @@ impl Bare {
     fn start(project: &Project) -> Self {
         let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
         command.arg("acp").current_dir(project.cwd());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
@@ -120,7 +153,10 @@ impl Bare {
     fn until(&mut self, words: &str) -> Value {
         loop {
             let mut line = String::new();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "it says nothing any more");
+            assert!(
+                self.lines.read_line(&mut line).unwrap() > 0,
+                "it says nothing any more"
+            );
             if line.contains(words) {
                 return serde_json::from_str(&line).unwrap();
             }
@@ -130,15 +166,25 @@ impl Bare {
     fn open(&mut self, project: &Project) -> String {
         self.ask(0, "initialize", &json!({ "protocolVersion": 1 }));
         self.until("\"id\":0,");
-        self.ask(1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
-        self.until("\"id\":1,")["result"]["sessionId"].as_str().unwrap().to_owned()
+        self.ask(
+            1,
+            "session/new",
+            &json!({ "cwd": project.cwd(), "mcpServers": [] }),
+        );
+        self.until("\"id\":1,")["result"]["sessionId"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 }
 
 /// FC03: closes one output or the other. The agent ends, or works on, and never panics.
 pub(super) fn closed_outputs() {
     run_in_parallel(20, |number| {
-        let flood = format!("text: Once\n{}", "text: and upon a time, and again, and on\n".repeat(400));
+        let flood = format!(
+            "text: Once\n{}",
+            "text: and upon a time, and again, and on\n".repeat(400)
+        );
         let model = Model::start(model::script(&format!("{flood}---\ntext: Well.\n")).unwrap());
         let project = Project::new();
         project.provider(&model.base(), &Value::Null);
@@ -176,7 +222,11 @@ pub(super) fn closed_outputs() {
                 kill_process(pid, Signal::KILL).ok();
             }
             let status = status.expect("it stays, though nobody hears it").unwrap();
-            assert!(start.elapsed() < EXIT_TIMEOUT + Duration::from_secs(1), "{:?}", start.elapsed());
+            assert!(
+                start.elapsed() < EXIT_TIMEOUT + Duration::from_secs(1),
+                "{:?}",
+                start.elapsed()
+            );
             let text = said.recv_timeout(RESPONSE_TIMEOUT).unwrap();
             assert!(!text.contains("panicked"), "{status}: {text}");
             assert!(status.code().is_some(), "{status}");

@@ -14,7 +14,8 @@ const SESSIONS: usize = 200;
 /// Two hundred sessions that were all prompted go on in 256 files; one that would be too many is refused
 /// with words, and keeps no other from working.
 pub fn few() {
-    let model = Model::unwatched(model::script(&["text: Here."; 2 * SESSIONS].join("\n---\n")).unwrap());
+    let model =
+        Model::unwatched(model::script(&["text: Here."; 2 * SESSIONS].join("\n---\n")).unwrap());
     let project = Arc::new(Project::new());
     project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
     let editor = Editor::start_through(&project, "ulimit -n 256");
@@ -23,19 +24,35 @@ pub fn few() {
     let mut sessions = Vec::new();
     for _ in 0..SESSIONS {
         let session = open(&mut client, &mut next);
-        let session = session["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{session}")).to_owned();
-        assert_eq!(prompt_and_answer(&mut client, &mut next, &session), "end_turn", "session {}", sessions.len());
+        let session = session["result"]["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{session}"))
+            .to_owned();
+        assert_eq!(
+            prompt_and_answer(&mut client, &mut next, &session),
+            "end_turn",
+            "session {}",
+            sessions.len()
+        );
         sessions.push(session);
     }
     for session in sessions.iter().step_by(9) {
-        assert_eq!(prompt_and_answer(&mut client, &mut next, session), "end_turn");
+        assert_eq!(
+            prompt_and_answer(&mut client, &mut next, session),
+            "end_turn"
+        );
     }
-    let refused = (0..60).map(|_| open(&mut client, &mut next)).find(|answer| answer.get("error").is_some());
+    let refused = (0..60)
+        .map(|_| open(&mut client, &mut next))
+        .find(|answer| answer.get("error").is_some());
     let refused = refused.expect("a session too many").to_string();
     assert!(refused.contains("ulimit -n"), "{refused}");
     let call = "call bash {\"command\":\"echo it runs\"}\n---\ntext: Done.";
     model.send(model::script(call).unwrap());
-    assert_eq!(prompt_and_answer(&mut client, &mut next, &sessions[0]), "end_turn");
+    assert_eq!(
+        prompt_and_answer(&mut client, &mut next, &sessions[0]),
+        "end_turn"
+    );
     // A closed session frees files for another one.
     next += 1;
     client.request(next, "session/close", &json!({ "sessionId": sessions[1] }));
@@ -49,7 +66,11 @@ pub fn few() {
 fn open(client: &mut Client, next: &mut u64) -> Value {
     *next += 1;
     let cwd = client.project.cwd();
-    client.request(*next, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+    client.request(
+        *next,
+        "session/new",
+        &json!({ "cwd": cwd, "mcpServers": [] }),
+    );
     client.answer(*next).0
 }
 
@@ -57,7 +78,10 @@ fn prompt_and_answer(client: &mut Client, next: &mut u64, session: &str) -> Valu
     *next += 1;
     client.prompt(*next, session, "Are you there?");
     let (answer, updates) = client.answer(*next);
-    assert!(updates.iter().all(|update| update["status"] != "failed"), "{updates:?}");
+    assert!(
+        updates.iter().all(|update| update["status"] != "failed"),
+        "{updates:?}"
+    );
     assert!(answer.get("result").is_some(), "{answer}");
     answer["result"]["stopReason"].clone()
 }
@@ -71,12 +95,24 @@ pub fn raised() {
     let editor = Editor::start_through(&project, "ulimit -S -n 300");
     let mut client = Client::of(project, editor);
     let session = client.open();
-    let limits = std::fs::read_to_string(crate::long_run::proc(client.editor.pid(), "limits")).unwrap();
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap_or_default();
-    let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let limits =
+        std::fs::read_to_string(crate::long_run::proc(client.editor.pid(), "limits")).unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap_or_default();
+    let numbers: Vec<u64> = line
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
     assert_eq!(numbers[0], numbers[1].min(65_536), "{line}");
     client.prompt(2, &session, "How many?");
     let (_, updates) = client.answer(2);
-    assert!(updates.iter().any(|update| update.to_string().contains("300 files")), "{updates:?}");
+    assert!(
+        updates
+            .iter()
+            .any(|update| update.to_string().contains("300 files")),
+        "{updates:?}"
+    );
     client.leave();
 }

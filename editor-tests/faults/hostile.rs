@@ -55,26 +55,42 @@ const MOST: usize = 256 << 20;
 pub fn floods() {
     let mut rounds: Vec<(Wire, Flood)> = Vec::new();
     for (at, flood) in FLOODS.into_iter().enumerate() {
-        rounds.extend(WIRES.into_iter().cycle().skip(at).take(repetitions(WIRES.len(), 1)).map(|wire| (wire, flood)));
+        rounds.extend(
+            WIRES
+                .into_iter()
+                .cycle()
+                .skip(at)
+                .take(repetitions(WIRES.len(), 1))
+                .map(|wire| (wire, flood)),
+        );
     }
     let wrong = Mutex::new(Vec::new());
     run_in_parallel(rounds.len(), |number| {
         let (wire, flood) = rounds[number];
         if let Err(why) = round(wire, flood) {
-            wrong.lock().unwrap().push(format!("{wire:?}, {flood:?}: {why}"));
+            wrong
+                .lock()
+                .unwrap()
+                .push(format!("{wire:?}, {flood:?}: {why}"));
         }
     });
     let wrong = wrong.into_inner().unwrap();
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rounds.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        rounds.len(),
+        wrong.join("\n")
+    );
 }
 
 fn round(wire: Wire, flood: Flood) -> Result<(), String> {
     let server = Server::start(wire, flood);
     let project = Arc::new(Project::new());
     let (npm, base) = wire.settings(&server.base);
-    let options =
-        json!({ "baseURL": base, "apiKey": "a-key", "headerTimeout": 4_000, "chunkTimeout": 4_000, "timeout": 8_000 });
-    let models = json!({ "m": { "name": "M", "limit": { "context": 100_000_000, "output": 8_000 } } });
+    let options = json!({ "baseURL": base, "apiKey": "a-key", "headerTimeout": 4_000, "chunkTimeout": 4_000, "timeout": 8_000 });
+    let models =
+        json!({ "m": { "name": "M", "limit": { "context": 100_000_000, "output": 8_000 } } });
     project.settings(&json!({ "model": "own/m", "permission": { "*": "allow" },
         "provider": { "own": { "npm": npm, "options": options, "models": models } } }));
     let editor = Editor::start(&project);
@@ -91,13 +107,23 @@ fn round(wire: Wire, flood: Flood) -> Result<(), String> {
     client.leave();
     // The resident memory is the measured figure.
     eprintln!("{wire:?}, {flood:?}: {} MiB", most >> 10);
-    if most > RESIDENT { Err(format!("{most} kB were resident")) } else { Ok(()) }
+    if most > RESIDENT {
+        Err(format!("{most} kB were resident"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the most that was ever resident, in kB.
 fn most_resident(pid: i32) -> u64 {
     let status = std::fs::read_to_string(crate::long_run::proc(pid, "status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let line = status.lines().find_map(|line| {
+        line.strip_prefix("VmHWM:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .parse()
+            .ok()
+    });
     line.unwrap_or(u64::MAX)
 }
 
@@ -126,7 +152,11 @@ impl Server {
                 thread::spawn(move || answer(wire, flood, &stream, &flooded).ok());
             }
         });
-        Self { base, listener, stopped }
+        Self {
+            base,
+            listener,
+            stopped,
+        }
     }
 }
 
@@ -138,13 +168,24 @@ impl Drop for Server {
 }
 
 /// Floods the first request for it; a retry gets an answer.
-fn answer(wire: Wire, flood: Flood, mut stream: &TcpStream, flooded: &AtomicBool) -> std::io::Result<()> {
-    let Some(request) = read_request(stream) else { return Ok(()) };
+fn answer(
+    wire: Wire,
+    flood: Flood,
+    mut stream: &TcpStream,
+    flooded: &AtomicBool,
+) -> std::io::Result<()> {
+    let Some(request) = read_request(stream) else {
+        return Ok(());
+    };
     if !request.head[0].starts_with("POST ") {
-        return write!(stream, "HTTP/1.1 404 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        return write!(
+            stream,
+            "HTTP/1.1 404 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
     }
     // A body without a length ends with the connection.
-    const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n";
+    const HEAD: &str =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n";
     if !request.body.contains("FLOOD") || flooded.swap(true, Ordering::Relaxed) {
         return write!(stream, "{HEAD}\r\n{}", wire.events("Done.", &[]).concat());
     }
@@ -156,8 +197,16 @@ fn answer(wire: Wire, flood: Flood, mut stream: &TcpStream, flooded: &AtomicBool
             repeated(stream, &events, &long[..4 << 10])
         }
         Flood::Arguments if wire == Wire::Gemini => {
-            let pieces = ["{\"content\":\"".to_owned(), "A".repeat(40 << 20), "\"}".to_owned()];
-            write!(stream, "{HEAD}\r\n{}", wire.events("", &[("write", pieces)]).concat())
+            let pieces = [
+                "{\"content\":\"".to_owned(),
+                "A".repeat(40 << 20),
+                "\"}".to_owned(),
+            ];
+            write!(
+                stream,
+                "{HEAD}\r\n{}",
+                wire.events("", &[("write", pieces)]).concat()
+            )
         }
         Flood::Arguments => {
             let pieces = ["{\"content\":\"".to_owned(), long.clone(), "\"}".to_owned()];
@@ -167,7 +216,16 @@ fn answer(wire: Wire, flood: Flood, mut stream: &TcpStream, flooded: &AtomicBool
         }
         Flood::Calls => {
             let calls: Vec<_> = (0..20_000)
-                .map(|number| ("list", ["{\"path\":".to_owned(), format!("\"d{number}\""), "}".to_owned()]))
+                .map(|number| {
+                    (
+                        "list",
+                        [
+                            "{\"path\":".to_owned(),
+                            format!("\"d{number}\""),
+                            "}".to_owned(),
+                        ],
+                    )
+                })
                 .collect();
             write!(stream, "{HEAD}\r\n{}", wire.events("", &calls).concat())
         }
@@ -202,7 +260,10 @@ fn answer(wire: Wire, flood: Flood, mut stream: &TcpStream, flooded: &AtomicBool
 
 /// Writes the events before the one with this text, then repeats that event.
 fn repeated(mut stream: &TcpStream, events: &[String], words: &str) -> std::io::Result<()> {
-    let at = events.iter().position(|event| event.contains(words)).unwrap();
+    let at = events
+        .iter()
+        .position(|event| event.contains(words))
+        .unwrap();
     stream.write_all(events[..at].concat().as_bytes())?;
     (0..MOST / events[at].len()).try_for_each(|_| stream.write_all(events[at].as_bytes()))
 }

@@ -22,7 +22,10 @@ use crate::project::Project;
 /// Appends messages, and from the n-th flush on every flush fails.
 pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after: usize) {
     append(store, id, after).await;
-    super::forbid(&[(libc::SYS_fdatasync, None), (libc::SYS_fsync, None)], libc::EIO);
+    super::forbid(
+        &[(libc::SYS_fdatasync, None), (libc::SYS_fsync, None)],
+        libc::EIO,
+    );
     for number in after..after + 6 {
         match keep(store, id, number).await {
             Ok(()) => tell(&format!("{number}")),
@@ -40,8 +43,17 @@ pub(super) fn failing_flushes() {
         let text = writer.rest();
         let safe = acknowledged(&text);
         assert_eq!(safe, after.checked_sub(1), "after {after} flushes: {text}");
-        assert_eq!(text.lines().filter(|line| line.starts_with("lost ")).count(), 6, "{text}");
-        assert!(stored_count(dir.path(), "ses_00000001") >= after, "after {after} flushes: {text}");
+        assert_eq!(
+            text.lines()
+                .filter(|line| line.starts_with("lost "))
+                .count(),
+            6,
+            "{text}"
+        );
+        assert!(
+            stored_count(dir.path(), "ses_00000001") >= after,
+            "after {after} flushes: {text}"
+        );
     });
 }
 
@@ -57,7 +69,11 @@ pub(super) async fn fill_disk(store: &Store, id: &SessionId, dir: &Path) {
     store.stop().await;
     // This disk is not visible to other processes.
     let stored = Store::start(dir).load(id).await.unwrap();
-    tell(&format!("kept {} {:?}", stored.messages.len(), stored.damage));
+    tell(&format!(
+        "kept {} {:?}",
+        stored.messages.len(),
+        stored.damage
+    ));
 }
 
 /// FD06: fills a real disk, of 448 KiB in memory. (64 KiB would be too small for the empty databases.)
@@ -65,15 +81,26 @@ pub(super) fn small_disk() {
     let dir = memory_directory();
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs -o size=448k none \"$1\" && exec \"$0\"";
-    command.args(["-Urm", "/bin/sh", "-c", script]).arg(std::env::current_exe().unwrap()).arg(dir.path());
-    let tried = Command::new("unshare").args(["-Urm", "/bin/sh", "-c", "mount -t tmpfs none /mnt"]).output();
+    command
+        .args(["-Urm", "/bin/sh", "-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .arg(dir.path());
+    let tried = Command::new("unshare")
+        .args(["-Urm", "/bin/sh", "-c", "mount -t tmpfs none /mnt"])
+        .output();
     if !tried.is_ok_and(|output| output.status.success()) {
         return; // no rights to make a disk here
     }
     let text = Writer::run(command, "fill-disk", "ses_00000001", dir.path()).rest();
-    let lost = text.lines().filter(|line| line.starts_with("lost ")).count();
+    let lost = text
+        .lines()
+        .filter(|line| line.starts_with("lost "))
+        .count();
     assert!(lost > 0, "the disk was never full: {text}");
-    assert!(text.contains("recovered") && !text.contains("not recovered"), "{text}");
+    assert!(
+        text.contains("recovered") && !text.contains("not recovered"),
+        "{text}"
+    );
     assert!(text.contains("kept 61 "), "{text}");
 }
 
@@ -97,7 +124,8 @@ pub(super) fn much_output() {
     ];
     for (what, line) in ways {
         let call = json!({ "command": line, "timeout": 120_000 });
-        let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
+        let model =
+            Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
         let project = Arc::new(Project::new());
         project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
         let mut client = Client::new(project.clone());
@@ -107,21 +135,43 @@ pub(super) fn much_output() {
         client.prompt(2, &session, "Print it.");
         let (answer, updates) = client.answer(2);
         let took = start.elapsed();
-        assert_eq!(answer["result"]["stopReason"], "end_turn", "{what}: {answer}");
+        assert_eq!(
+            answer["result"]["stopReason"], "end_turn",
+            "{what}: {answer}"
+        );
         let grown = most(client.editor.pid()).saturating_sub(before) >> 20;
         assert!(grown <= 64, "{what}: grown by {grown} MiB");
-        let news = updates.iter().filter(|update| update["sessionUpdate"] == "tool_call_update").count();
+        let news = updates
+            .iter()
+            .filter(|update| update["sessionUpdate"] == "tool_call_update")
+            .count();
         let most_news = 8 + usize::try_from(took.as_millis()).unwrap() / 50;
         assert!(news <= most_news, "{what}: {news} updates in {took:?}");
         // A flood is seen while it comes, not when it is over.
-        assert!(news as u64 >= 3 * took.as_secs(), "{what}: {news} updates in {took:?}");
-        let done = updates.iter().rfind(|update| update["status"] == "completed").unwrap();
+        assert!(
+            news as u64 >= 3 * took.as_secs(),
+            "{what}: {news} updates in {took:?}"
+        );
+        let done = updates
+            .iter()
+            .rfind(|update| update["status"] == "completed")
+            .unwrap();
         let shown = done["content"][0]["content"]["text"].as_str().unwrap();
         // All output was read, and little of it is shown, with the path and the size of the rest.
-        assert!(shown.len() < 200_000, "{what}: {} bytes are shown", shown.len());
-        assert!(shown.contains("truncated") || shown.contains("left out"), "{what}: {shown}");
-        let filed =
-            fs::read_dir(project.path("~/.local/share/adjutant/tool-output")).unwrap().flatten().next().unwrap();
+        assert!(
+            shown.len() < 200_000,
+            "{what}: {} bytes are shown",
+            shown.len()
+        );
+        assert!(
+            shown.contains("truncated") || shown.contains("left out"),
+            "{what}: {shown}"
+        );
+        let filed = fs::read_dir(project.path("~/.local/share/adjutant/tool-output"))
+            .unwrap()
+            .flatten()
+            .next()
+            .unwrap();
         assert!(filed.metadata().unwrap().len() >= 1 << 20, "{what}");
         client.leave();
         assert_eq!(model.problems(), Vec::<String>::new());
@@ -131,8 +181,15 @@ pub(super) fn much_output() {
 /// Returns the most memory a process had at any time.
 fn most(pid: i32) -> u64 {
     let status = fs::read_to_string(proc(pid, "status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap_or_default();
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .unwrap_or_default()
+        << 10
 }
 
 /// FD16: no other user can read anything, whatever the umask and whatever was there before.
@@ -147,11 +204,18 @@ pub(super) fn owners_alone() {
         let login = || {
             let mut login = project.command("/bin/sh");
             let line = format!("umask {umask}; echo a-secret-key | exec \"$0\" auth login mistral");
-            login.args(["-c", &line]).arg(env!("CARGO_BIN_EXE_adjutant"));
+            login
+                .args(["-c", &line])
+                .arg(env!("CARGO_BIN_EXE_adjutant"));
             assert!(login.output().unwrap().status.success());
         };
         login();
-        let start = || Client::of(project.clone(), Editor::start_through(&project, &format!("umask {umask}")));
+        let start = || {
+            Client::of(
+                project.clone(),
+                Editor::start_through(&project, &format!("umask {umask}")),
+            )
+        };
         let mut client = start();
         let session = client.open();
         client.prompt(2, &session, "Do it.");
@@ -161,7 +225,11 @@ pub(super) fn owners_alone() {
         if case == "loose before" {
             client.leave();
             each(&data, &mut |path, is_dir| {
-                fs::set_permissions(path, fs::Permissions::from_mode(if is_dir { 0o755 } else { 0o644 })).unwrap();
+                fs::set_permissions(
+                    path,
+                    fs::Permissions::from_mode(if is_dir { 0o755 } else { 0o644 }),
+                )
+                .unwrap();
             });
             login();
             client = start();
@@ -170,9 +238,13 @@ pub(super) fn owners_alone() {
             assert!(client.answer(2).0.get("result").is_some());
             client.prompt(3, &session, "Again.");
             client.answer(3);
-            let logs = fs::read_dir(project.path("~/.local/state/adjutant/log")).into_iter().flatten().flatten();
-            warned =
-                logs.flat_map(|log| fs::read_to_string(log.path())).any(|log| log.contains("could be read by others"));
+            let logs = fs::read_dir(project.path("~/.local/state/adjutant/log"))
+                .into_iter()
+                .flatten()
+                .flatten();
+            warned = logs
+                .flat_map(|log| fs::read_to_string(log.path()))
+                .any(|log| log.contains("could be read by others"));
         }
         assert!(warned, "nobody was told");
         let mut seen = 0;
@@ -186,8 +258,16 @@ pub(super) fn owners_alone() {
                 .take_while(|dir| dir.starts_with(&data))
                 .all(|dir| fs::metadata(dir).unwrap().permissions().mode() & 0o077 != 0);
             let ours = case != "loose before" || reachable || path.ends_with("auth.json");
-            assert!(mode == wanted || !ours, "{case}: {} is {mode:o}", path.display());
-            assert!(mode & 0o077 == 0 || !reachable, "{case}: {} can be read", path.display());
+            assert!(
+                mode == wanted || !ours,
+                "{case}: {} is {mode:o}",
+                path.display()
+            );
+            assert!(
+                mode & 0o077 == 0 || !reachable,
+                "{case}: {} can be read",
+                path.display()
+            );
             seen += 1;
         });
         assert!(seen > 8, "{case}: {seen}");

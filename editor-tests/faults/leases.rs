@@ -37,7 +37,10 @@ async fn taken_over(store: &Store) -> Option<StoredSession> {
     loop {
         match store.load(&SessionId::new(ID)).await {
             Err(Error::Locked { .. }) => {
-                assert!(start.elapsed() < Duration::from_secs(30), "it is never free");
+                assert!(
+                    start.elapsed() < Duration::from_secs(30),
+                    "it is never free"
+                );
                 tokio::time::sleep(Duration::from_millis(50)).await; // asked again
             }
             Err(Error::NotFound(_)) => return None,
@@ -60,8 +63,13 @@ fn whole(stored: Option<StoredSession>) -> usize {
 /// Kills owners: the next owner has all acknowledged data.
 pub fn killed_owners() {
     const AT_ONCE: usize = 4;
-    let Some(database) = Database::get() else { return };
-    let kills = std::env::var("ADJUTANT_LEASES").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    let Some(database) = Database::get() else {
+        return;
+    };
+    let kills = std::env::var("ADJUTANT_LEASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(24);
     let longest = AtomicU64::new(0);
     run_in_parallel(AT_ONCE, |number| {
         let url = database.fresh(1);
@@ -86,13 +94,17 @@ pub fn killed_owners() {
         }
     });
     let longest = longest.load(Ordering::Relaxed);
-    eprintln!("{kills} owners were killed; the longest wait for a session was {longest} ms, with a lease of 1,000");
+    eprintln!(
+        "{kills} owners were killed; the longest wait for a session was {longest} ms, with a lease of 1,000"
+    );
     assert!(longest < 1_000 + 2_000, "{longest}");
 }
 
 /// Stops an owner until its lease has expired: later writes are refused and were not reported as safe.
 pub fn stopped_owner() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let url = database.fresh(1);
     let mut writer = Writer::start("append", ID, Path::new(&url));
     writer.until("20");
@@ -112,7 +124,10 @@ pub fn stopped_owner() {
     writer.until(&format!("lost {}", before + 1));
     let told = writer.kill();
     assert!(before > 20, "{before}");
-    assert!(acknowledged(&told).is_none_or(|last| last < before), "told to be safe when it was not: {told}");
+    assert!(
+        acknowledged(&told).is_none_or(|last| last < before),
+        "told to be safe when it was not: {told}"
+    );
     let stored = block_on(async {
         let store = store(&url);
         let stored = store.peek(&SessionId::new(ID)).await.unwrap();
@@ -125,12 +140,19 @@ pub fn stopped_owner() {
 
 /// Restarts the database in a turn: the turn goes on, the user gets one notice, and everything is stored afterwards.
 pub fn restarted() {
-    let Ok(database) = Database::start() else { return };
+    let Ok(database) = Database::start() else {
+        return;
+    };
     let call = |n: u32| format!("call bash {}\n", json!({ "command": format!("echo {n}") }));
-    let script = format!("text: First.\n{}---\ntext: Second.\n{}---\ntext: Third.\n", call(1), call(2));
+    let script = format!(
+        "text: First.\n{}---\ntext: Second.\n{}---\ntext: Third.\n",
+        call(1),
+        call(2)
+    );
     let model = Model::start(model::script(&script).unwrap());
     let project = Arc::new(Project::new());
-    let store = json!({ "store": { "url": database.fresh(15) }, "permission": { "bash": "allow" } });
+    let store =
+        json!({ "store": { "url": database.fresh(15) }, "permission": { "bash": "allow" } });
     project.provider(&model.base(), &store);
     let mut client = Client::new(project.clone());
     let session = client.open();
@@ -139,7 +161,10 @@ pub fn restarted() {
     database.control(&["stop", "-m", "immediate"]);
     let (ended, updates) = client.answer(2);
     assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
-    let told = updates.iter().filter(|update| update.to_string().contains("not being saved")).count();
+    let told = updates
+        .iter()
+        .filter(|update| update.to_string().contains("not being saved"))
+        .count();
     assert!(told <= 1, "{updates:?}");
     database.control(&["start"]);
     let cwd = project.cwd();
@@ -148,18 +173,32 @@ pub fn restarted() {
     let mut other = Client::new(project);
     let mut id = 2;
     let updates = loop {
-        other.request(id, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+        other.request(
+            id,
+            "session/load",
+            &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+        );
         let (loaded, updates) = other.answer(id);
-        let whole = updates.iter().any(|update| update["content"]["text"] == "Third.");
+        let whole = updates
+            .iter()
+            .any(|update| update["content"]["text"] == "Third.");
         if loaded.get("result").is_some() && whole {
             break updates;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "{loaded}: {updates:?}");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{loaded}: {updates:?}"
+        );
         thread::sleep(Duration::from_millis(100)); // asked again
         id += 1;
     };
     for words in ["First.", "Second.", "Third."] {
-        assert!(updates.iter().any(|update| update["content"]["text"] == words), "{updates:?}");
+        assert!(
+            updates
+                .iter()
+                .any(|update| update["content"]["text"] == words),
+            "{updates:?}"
+        );
     }
     client.leave();
     other.leave();

@@ -55,10 +55,18 @@ enum Fault {
     End,
 }
 
-const FAULTS: [Fault; 5] = [Fault::Cut, Fault::Stall, Fault::Byte, Fault::Twice, Fault::End];
+const FAULTS: [Fault; 5] = [
+    Fault::Cut,
+    Fault::Stall,
+    Fault::Byte,
+    Fault::Twice,
+    Fault::End,
+];
 
 pub fn offsets() {
-    let number = std::env::var("ADJUTANT_OFFSETS").ok().and_then(|text| text.parse::<usize>().ok());
+    let number = std::env::var("ADJUTANT_OFFSETS")
+        .ok()
+        .and_then(|text| text.parse::<usize>().ok());
     let step = number.unwrap_or(repetitions(31, 211)).max(1);
     let wrong = Mutex::new(Vec::new());
     let tried = Mutex::new(0);
@@ -71,7 +79,12 @@ pub fn offsets() {
     let wrong = wrong.into_inner().unwrap();
     let tried = tried.into_inner().unwrap();
     eprintln!("{tried} faults tried, {} wrong", wrong.len());
-    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// A tool, and its arguments in pieces.
@@ -82,17 +95,25 @@ fn data(value: &Value) -> String {
 }
 
 fn named(value: &Value) -> String {
-    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap())
+    format!(
+        "event: {}\ndata: {value}\n\n",
+        value["type"].as_str().unwrap()
+    )
 }
 
 fn chat_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
-        data(&json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
-                "choices": [choice] }))
+        data(
+            &json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+                "choices": [choice] }),
+        )
     };
-    out.push(chunk(json!({ "role": "assistant", "content": "" }), Value::Null));
+    out.push(chunk(
+        json!({ "role": "assistant", "content": "" }),
+        Value::Null,
+    ));
     let (first, second) = words.split_at(words.len() / 2);
     out.extend([first, second].map(|text| chunk(json!({ "content": text }), Value::Null)));
     for (at, (name, pieces)) in calls.iter().enumerate() {
@@ -105,7 +126,14 @@ fn chat_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
             out.push(chunk(json!({ "tool_calls": [call] }), Value::Null));
         }
     }
-    out.push(chunk(json!({}), json!(if calls.is_empty() { "stop" } else { "tool_calls" })));
+    out.push(chunk(
+        json!({}),
+        json!(if calls.is_empty() {
+            "stop"
+        } else {
+            "tool_calls"
+        }),
+    ));
     out.push(data(&json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
             "choices": [], "usage": { "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15 } })));
     out.push("data: [DONE]\n\n".into());
@@ -115,27 +143,38 @@ fn chat_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
 fn messages_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     let usage = json!({ "input_tokens": 10, "output_tokens": 1 });
-    out.push(named(&json!({ "type": "message_start", "message": { "id": "msg_1", "type": "message",
-            "role": "assistant", "model": "m", "content": [], "usage": usage } })));
+    out.push(named(
+        &json!({ "type": "message_start", "message": { "id": "msg_1", "type": "message",
+            "role": "assistant", "model": "m", "content": [], "usage": usage } }),
+    ));
     let mut block = |index: usize, start: Value, pieces: Vec<Value>| {
-        out.push(named(&json!({ "type": "content_block_start", "index": index, "content_block": start })));
-        out.extend(
-            pieces
-                .into_iter()
-                .map(|delta| named(&json!({ "type": "content_block_delta", "index": index, "delta": delta }))),
-        );
-        out.push(named(&json!({ "type": "content_block_stop", "index": index })));
+        out.push(named(
+            &json!({ "type": "content_block_start", "index": index, "content_block": start }),
+        ));
+        out.extend(pieces.into_iter().map(|delta| {
+            named(&json!({ "type": "content_block_delta", "index": index, "delta": delta }))
+        }));
+        out.push(named(
+            &json!({ "type": "content_block_stop", "index": index }),
+        ));
     };
     let text = vec![json!({ "type": "text_delta", "text": words })];
     block(0, json!({ "type": "text", "text": "" }), text);
     for (at, (name, pieces)) in calls.iter().enumerate() {
-        let start = json!({ "type": "tool_use", "id": format!("toolu_{at}"), "name": name, "input": {} });
+        let start =
+            json!({ "type": "tool_use", "id": format!("toolu_{at}"), "name": name, "input": {} });
         let piece = |json: &String| json!({ "type": "input_json_delta", "partial_json": json });
         block(at + 1, start, pieces.iter().map(piece).collect());
     }
-    let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
-    out.push(named(&json!({ "type": "message_delta", "delta": { "stop_reason": reason },
-            "usage": { "output_tokens": 5 } })));
+    let reason = if calls.is_empty() {
+        "end_turn"
+    } else {
+        "tool_use"
+    };
+    out.push(named(
+        &json!({ "type": "message_delta", "delta": { "stop_reason": reason },
+            "usage": { "output_tokens": 5 } }),
+    ));
     out.push(named(&json!({ "type": "message_stop" })));
     out
 }
@@ -144,11 +183,12 @@ fn responses_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     out.push(named(&json!({ "type": "response.created", "response": { "id": "resp_1", "status": "in_progress" } })));
     let item = |kind: &str, at: usize, item: &Value| {
-        named(&json!({ "type": format!("response.output_item.{kind}"), "output_index": at, "item": item }))
+        named(
+            &json!({ "type": format!("response.output_item.{kind}"), "output_index": at, "item": item }),
+        )
     };
     let text = json!([{ "type": "output_text", "text": words }]);
-    let message =
-        |content: &Value| json!({ "id": "msg_1", "type": "message", "role": "assistant", "content": content });
+    let message = |content: &Value| json!({ "id": "msg_1", "type": "message", "role": "assistant", "content": content });
     out.push(item("added", 0, &message(&json!([]))));
     out.push(named(
         &json!({ "type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": words }),
@@ -167,8 +207,10 @@ fn responses_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
         }
         out.push(item("done", at + 1, &call(&pieces.concat())));
     }
-    out.push(named(&json!({ "type": "response.completed", "response": { "id": "resp_1", "status": "completed",
-            "output": [], "usage": { "input_tokens": 10, "output_tokens": 5 } } })));
+    out.push(named(
+        &json!({ "type": "response.completed", "response": { "id": "resp_1", "status": "completed",
+            "output": [], "usage": { "input_tokens": 10, "output_tokens": 5 } } }),
+    ));
     out
 }
 
@@ -176,13 +218,18 @@ fn gemini_events(words: &str, calls: &[ToolCall<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     let parts = |parts: Value, finish: Value| {
         let candidate = json!({ "content": { "role": "model", "parts": parts }, "index": 0, "finishReason": finish });
-        data(&json!({ "candidates": [candidate], "usageMetadata": { "promptTokenCount": 10,
-                "candidatesTokenCount": 5, "totalTokenCount": 15 }, "modelVersion": "m" }))
+        data(
+            &json!({ "candidates": [candidate], "usageMetadata": { "promptTokenCount": 10,
+                "candidatesTokenCount": 5, "totalTokenCount": 15 }, "modelVersion": "m" }),
+        )
     };
     out.push(parts(json!([{ "text": words }]), Value::Null));
     for (name, pieces) in calls {
         let arguments: Value = serde_json::from_str(&pieces.concat()).unwrap();
-        out.push(parts(json!([{ "functionCall": { "name": name, "args": arguments } }]), Value::Null));
+        out.push(parts(
+            json!([{ "functionCall": { "name": name, "args": arguments } }]),
+            Value::Null,
+        ));
     }
     out.push(parts(json!([{ "text": "" }]), json!("STOP")));
     out
@@ -195,12 +242,18 @@ impl Wire {
         let mut cases = Vec::new();
         for (place, fault) in FAULTS.into_iter().enumerate() {
             if fault == Fault::Twice {
-                let starts = events.iter().scan(0, |at, event| Some(std::mem::replace(at, *at + event.len())));
+                let starts = events.iter().scan(0, |at, event| {
+                    Some(std::mem::replace(at, *at + event.len()))
+                });
                 let every = if step > 100 { 3 } else { 1 };
                 cases.extend(starts.step_by(every).map(|at| (fault, at)));
             } else {
                 // Each fault at other bytes than the one before it.
-                let first = if step == 1 { 0 } else { place * step / FAULTS.len() };
+                let first = if step == 1 {
+                    0
+                } else {
+                    place * step / FAULTS.len()
+                };
                 cases.extend((first..length).step_by(step).map(|at| (fault, at)));
             }
         }
@@ -224,9 +277,20 @@ impl Wire {
         let calls = [
             (
                 "write",
-                [format!("{{\"filePath\":\"f{number:05}."), "txt\",\"content\":\"who".into(), "le line\\n\"}".into()],
+                [
+                    format!("{{\"filePath\":\"f{number:05}."),
+                    "txt\",\"content\":\"who".into(),
+                    "le line\\n\"}".into(),
+                ],
             ),
-            ("bash", ["{\"comma".into(), "nd\":\"echo ra".to_owned(), format!("n >> l{number:05}.log\"}}")]),
+            (
+                "bash",
+                [
+                    "{\"comma".into(),
+                    "nd\":\"echo ra".to_owned(),
+                    format!("n >> l{number:05}.log\"}}"),
+                ],
+            ),
         ];
         self.events("I look at it.", &calls)
     }
@@ -278,7 +342,11 @@ impl Server {
                 thread::spawn(move || answer(wire, &stream, &cases, &asked).ok());
             }
         });
-        Self { base, listener, stopped }
+        Self {
+            base,
+            listener,
+            stopped,
+        }
     }
 }
 
@@ -295,13 +363,20 @@ fn answer(
     cases: &[(Fault, usize)],
     asked: &Mutex<HashMap<usize, usize>>,
 ) -> std::io::Result<()> {
-    let Some(request) = read_request(stream) else { return Ok(()) };
+    let Some(request) = read_request(stream) else {
+        return Ok(());
+    };
     stream.set_nodelay(true)?;
     if !request.head[0].starts_with("POST ") {
-        return write!(stream, "HTTP/1.1 404 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        return write!(
+            stream,
+            "HTTP/1.1 404 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
     }
     let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
-    let tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+    let tools = body["tools"]
+        .as_array()
+        .is_some_and(|tools| !tools.is_empty());
     let named = |word: &str| {
         let at = request.body.rfind(word)? + word.len();
         request.body.get(at..at + 5)?.parse::<usize>().ok()
@@ -351,7 +426,9 @@ fn answer(
                 start += event.len();
                 start > at
             });
-            let event = event.map(|event| event.clone().into_bytes()).unwrap_or_default();
+            let event = event
+                .map(|event| event.clone().into_bytes())
+                .unwrap_or_default();
             bytes.splice(start..start, event);
         }
     }
@@ -387,9 +464,12 @@ impl Run {
         let project = Project::new();
         let (npm, base) = wire.settings(&server.base);
         let options = json!({ "baseURL": base, "apiKey": "a-key", "headerTimeout": 3_000, "chunkTimeout": 1_000 });
-        let models = json!({ "m": { "name": "M", "limit": { "context": 100_000, "output": 8_000 } } });
-        project.settings(&json!({ "model": "own/m", "permission": { "bash": "allow", "edit": "allow" },
-            "provider": { "own": { "npm": npm, "options": options, "models": models } } }));
+        let models =
+            json!({ "m": { "name": "M", "limit": { "context": 100_000, "output": 8_000 } } });
+        project.settings(
+            &json!({ "model": "own/m", "permission": { "bash": "allow", "edit": "allow" },
+            "provider": { "own": { "npm": npm, "options": options, "models": models } } }),
+        );
         let editor = Editor::start(&project);
         let invariants = Invariants::default();
         let (waiting, sessions) = Default::default();
@@ -414,33 +494,57 @@ impl Run {
         while begun < self.cases.len() || !self.waiting.is_empty() {
             while begun < self.cases.len() && self.waiting.len() < AT_ONCE {
                 let cwd = self.project.cwd();
-                self.ask(Asked::Open(begun), "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+                self.ask(
+                    Asked::Open(begun),
+                    "session/new",
+                    &json!({ "cwd": cwd, "mcpServers": [] }),
+                );
                 begun += 1;
             }
             let Some(message) = self.receive() else {
-                let open: Vec<_> = self.waiting.values().map(|(asked, since)| (asked, since.elapsed())).collect();
-                self.wrong.push(format!("{:?}: nothing comes any more; open: {open:?}", self.wire));
+                let open: Vec<_> = self
+                    .waiting
+                    .values()
+                    .map(|(asked, since)| (asked, since.elapsed()))
+                    .collect();
+                self.wrong.push(format!(
+                    "{:?}: nothing comes any more; open: {open:?}",
+                    self.wire
+                ));
                 return self.wrong;
             };
             if message.get("method").is_none() {
                 self.answered(&message);
             }
         }
-        let status = std::fs::read_to_string(crate::long_run::proc(self.editor.pid(), "status")).unwrap_or_default();
-        let most =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        let status = std::fs::read_to_string(crate::long_run::proc(self.editor.pid(), "status"))
+            .unwrap_or_default();
+        let most = status.lines().find_map(|line| {
+            line.strip_prefix("VmHWM:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        });
         if most.is_none_or(|most: u64| most > RESIDENT) {
-            self.wrong.push(format!("{:?}: {most:?} kB were resident", self.wire));
+            self.wrong
+                .push(format!("{:?}: {most:?} kB were resident", self.wire));
         }
         let problems = self.editor.finish().problems(0);
-        self.wrong.extend(problems.into_iter().chain(self.invariants.problems().iter().cloned()));
+        self.wrong.extend(
+            problems
+                .into_iter()
+                .chain(self.invariants.problems().iter().cloned()),
+        );
         self.wrong
     }
 
     fn ask(&mut self, asked: Asked, method: &str, params: &Value) {
         self.next += 1;
         self.waiting.insert(self.next, (asked, Instant::now()));
-        self.send(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
+        self.send(
+            &json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }),
+        );
     }
 
     fn send(&mut self, message: &Value) {
@@ -455,27 +559,44 @@ impl Run {
     }
 
     fn answered(&mut self, message: &Value) {
-        let known = message["id"].as_u64().and_then(|id| self.waiting.remove(&id));
+        let known = message["id"]
+            .as_u64()
+            .and_then(|id| self.waiting.remove(&id));
         let Some((asked, since)) = known else {
-            return self.wrong.push(format!("{:?}: an answer to nothing: {message}", self.wire));
+            return self
+                .wrong
+                .push(format!("{:?}: an answer to nothing: {message}", self.wire));
         };
         let took = since.elapsed();
         match asked {
             Asked::Open(number) => {
-                let Some(session) = message["result"]["sessionId"].as_str().map(str::to_owned) else {
+                let Some(session) = message["result"]["sessionId"].as_str().map(str::to_owned)
+                else {
                     return self.complain(number, &format!("no session: {message}"));
                 };
                 self.sessions.insert(number, session);
-                self.prompt(Asked::First(number), number, &format!("CASE-{number:05} begins."));
+                self.prompt(
+                    Asked::First(number),
+                    number,
+                    &format!("CASE-{number:05} begins."),
+                );
             }
             Asked::First(number) => {
                 self.look(number, message, took);
-                self.prompt(Asked::Next(number), number, &format!("NEXT-{number:05}, please."));
+                self.prompt(
+                    Asked::Next(number),
+                    number,
+                    &format!("NEXT-{number:05}, please."),
+                );
             }
             Asked::Next(number) => {
                 self.look(number, message, took);
                 let session = self.sessions.remove(&number);
-                self.ask(Asked::Close, "session/close", &json!({ "sessionId": session }));
+                self.ask(
+                    Asked::Close,
+                    "session/close",
+                    &json!({ "sessionId": session }),
+                );
             }
             Asked::Close => {}
         }
@@ -494,16 +615,23 @@ impl Run {
         if took > BOUND {
             self.complain(number, &format!("it took {took:?}"));
         }
-        let read = |name: String| std::fs::read_to_string(self.project.path(&name)).unwrap_or_default();
+        let read =
+            |name: String| std::fs::read_to_string(self.project.path(&name)).unwrap_or_default();
         let file = read(format!("f{number:05}.txt"));
         let log = read(format!("l{number:05}.log"));
         // A repeated part may be taken for two calls, or for one that is invalid.
         let right = match self.cases[number].0 {
-            Fault::Twice => matches!(&*file, "" | "whole line\n") && matches!(&*log, "" | "ran\n" | "ran\nran\n"),
+            Fault::Twice => {
+                matches!(&*file, "" | "whole line\n")
+                    && matches!(&*log, "" | "ran\n" | "ran\nran\n")
+            }
             _ => file == "whole line\n" && log == "ran\n",
         };
         if !right {
-            self.complain(number, &format!("the file holds {file:?}, the other one {log:?}"));
+            self.complain(
+                number,
+                &format!("the file holds {file:?}, the other one {log:?}"),
+            );
         }
     }
 

@@ -40,7 +40,11 @@ const FILES: usize = 8;
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub fn soak() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let seconds = number("ADJUTANT_SOAK").unwrap_or(repetitions(60, 21) as u64);
     let seed = number("ADJUTANT_SOAK_SEED").unwrap_or(7);
     let mut soak = Soak::new(seed);
@@ -49,7 +53,11 @@ pub fn soak() {
     }
     let Soak { wrong, asked, .. } = soak;
     eprintln!("{asked} requests in {seconds} s, {} wrong", wrong.len());
-    assert!(wrong.is_empty(), "seed {seed}, {asked} requests:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "seed {seed}, {asked} requests:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// The way in which a process ends.
@@ -125,7 +133,11 @@ impl Soak {
         self.editor = Some(Editor::start(&self.project));
         self.invariants = Invariants::default();
         let can = json!({ "elicitation": { "form": {} } });
-        self.ask("initialize", "", json!({ "protocolVersion": 1, "clientCapabilities": can }));
+        self.ask(
+            "initialize",
+            "",
+            json!({ "protocolVersion": 1, "clientCapabilities": can }),
+        );
         self.quiet(end);
         for session in self.known.clone() {
             self.load(&session);
@@ -145,7 +157,8 @@ impl Soak {
             || after.files > before.files + FILES
             || after.threads > before.threads + FILES
         {
-            self.wrong.push(format!("{end:?}: it grew from {before:?} to {after:?}"));
+            self.wrong
+                .push(format!("{end:?}: it grew from {before:?} to {after:?}"));
         }
         eprintln!("{end:?}: {before:?}, {after:?}, {} requests", self.asked);
         // In the middle of something, where it does not matter how it ends.
@@ -153,7 +166,9 @@ impl Soak {
             let moment = self.random.u64(100..900);
             self.act(Duration::from_millis(moment));
         }
-        let Some(mut editor) = self.editor.take() else { return };
+        let Some(mut editor) = self.editor.take() else {
+            return;
+        };
         match end {
             End::Input => {}
             End::Term => editor.signal(Signal::TERM),
@@ -171,8 +186,12 @@ impl Soak {
                 self.invariants.observe_agent(line);
             }
         }
-        self.wrong
-            .extend(self.invariants.problems().iter().map(|problem| problem.chars().take(600).collect::<String>()));
+        self.wrong.extend(
+            self.invariants
+                .problems()
+                .iter()
+                .map(|problem| problem.chars().take(600).collect::<String>()),
+        );
         if end == End::Kill {
             self.project.end_leftovers();
         }
@@ -190,9 +209,18 @@ impl Soak {
         let pid = self.editor.as_ref().map_or(0, Editor::pid);
         let entries = |what: &str| std::fs::read_dir(proc(pid, what)).map_or(0, Iterator::count);
         let status = std::fs::read_to_string(proc(pid, "status")).unwrap_or_default();
-        let resident =
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
-        Look { resident: resident.unwrap_or_default(), files: entries("fd"), threads: entries("task") }
+        let resident = status.lines().find_map(|line| {
+            line.strip_prefix("VmRSS:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        });
+        Look {
+            resident: resident.unwrap_or_default(),
+            files: entries("fd"),
+            threads: entries("task"),
+        }
     }
 
     /// Does things for a while.
@@ -215,9 +243,14 @@ impl Soak {
             self.cancel(&session);
         }
         while !self.waiting.is_empty() {
-            if self.receive(Duration::from_millis(200)).is_none() && start.elapsed() > RESPONSE_TIMEOUT * 3 {
+            if self.receive(Duration::from_millis(200)).is_none()
+                && start.elapsed() > RESPONSE_TIMEOUT * 3
+            {
                 let waiting = std::mem::take(&mut self.waiting);
-                self.wrong.push(format!("{end:?}: no answer for {:?}: {waiting:?}", start.elapsed()));
+                self.wrong.push(format!(
+                    "{end:?}: no answer for {:?}: {waiting:?}",
+                    start.elapsed()
+                ));
                 return;
             }
             // Requests that were opened meanwhile, or began to wait after the previous cancel.
@@ -263,7 +296,11 @@ impl Soak {
                 self.ask("session/new", "", json!({ "cwd": cwd, "mcpServers": [] }));
             }
             (2, Some(session), _) if self.known.len() < KNOWN => {
-                self.ask("session/fork", "", json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+                self.ask(
+                    "session/fork",
+                    "",
+                    json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+                );
             }
             (3, Some(session), _) => {
                 self.open.remove(&session);
@@ -278,7 +315,11 @@ impl Soak {
             (7..=9, Some(session), _) => self.cancel(&session),
             (10, Some(session), _) => {
                 let mode = ["plan", "build", "nothing"][self.random.usize(..3)];
-                self.ask("session/set_mode", &session, json!({ "sessionId": session, "modeId": mode }));
+                self.ask(
+                    "session/set_mode",
+                    &session,
+                    json!({ "sessionId": session, "modeId": mode }),
+                );
             }
             (11, Some(session), _) => {
                 let (option, value) = [
@@ -293,7 +334,11 @@ impl Soak {
             }
             (12, Some(session), _) => {
                 let title = format!("Title {}", self.random.u32(..));
-                self.ask("session/set_title", &session, json!({ "sessionId": session, "title": title }));
+                self.ask(
+                    "session/set_title",
+                    &session,
+                    json!({ "sessionId": session, "title": title }),
+                );
             }
             (13, ..) => self.ask("session/list", "", json!({})),
             (14, ..) => self.noise(),
@@ -308,10 +353,24 @@ impl Soak {
                 self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
             }
             (_, Some(session), _) => {
-                let words = ["Go on.", "Look at it.", "/look", "/compact", "/undo", "Write it.", "", "@general Do it."];
-                let words = words[self.random.usize(..words.len())].to_owned() + &" x".repeat(self.random.usize(..3));
+                let words = [
+                    "Go on.",
+                    "Look at it.",
+                    "/look",
+                    "/compact",
+                    "/undo",
+                    "Write it.",
+                    "",
+                    "@general Do it.",
+                ];
+                let words = words[self.random.usize(..words.len())].to_owned()
+                    + &" x".repeat(self.random.usize(..3));
                 let prompt = json!([{ "type": "text", "text": words }]);
-                self.ask("session/prompt", &session, json!({ "sessionId": session, "prompt": prompt }));
+                self.ask(
+                    "session/prompt",
+                    &session,
+                    json!({ "sessionId": session, "prompt": prompt }),
+                );
             }
             _ => {}
         }
@@ -326,7 +385,8 @@ impl Soak {
             "null".into(),
             json!({ "jsonrpc": "2.0", "method": "session/nothing", "params": {} }).to_string(),
             json!({ "jsonrpc": "2.0", "id": "of nobody", "result": {} }).to_string(),
-            json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": 5 } }).to_string(),
+            json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": 5 } })
+                .to_string(),
             "{".repeat(self.random.usize(1..2_000)),
         ];
         let line = &lines[self.random.usize(..lines.len())];
@@ -334,15 +394,22 @@ impl Soak {
             editor.send(line);
         }
         if self.random.bool() {
-            self.ask("session/prompt", "", json!({ "sessionId": "ses_none", "prompt": "words" }));
+            self.ask(
+                "session/prompt",
+                "",
+                json!({ "sessionId": "ses_none", "prompt": "words" }),
+            );
         }
     }
 
     fn ask(&mut self, method: &str, session: &str, params: Value) {
         self.next += 1;
         self.asked += 1;
-        self.waiting.insert(self.next, (method.to_owned(), session.to_owned()));
-        self.send(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
+        self.waiting
+            .insert(self.next, (method.to_owned(), session.to_owned()));
+        self.send(
+            &json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }),
+        );
     }
 
     fn send(&mut self, message: &Value) {
@@ -355,7 +422,9 @@ impl Soak {
 
     fn receive(&mut self, timeout: Duration) -> Option<()> {
         let line = self.editor.as_ref()?.receive(timeout)?;
-        let Some(message) = self.invariants.observe_agent(&line) else { return Some(()) };
+        let Some(message) = self.invariants.observe_agent(&line) else {
+            return Some(());
+        };
         let Some(method) = message["method"].as_str() else {
             self.answered(&message);
             return Some(());
@@ -365,7 +434,9 @@ impl Soak {
         }
         let option = ["once", "once", "once", "reject"][self.random.usize(..4)];
         let result = match method {
-            "session/request_permission" => json!({ "outcome": { "outcome": "selected", "optionId": option } }),
+            "session/request_permission" => {
+                json!({ "outcome": { "outcome": "selected", "optionId": option } })
+            }
             _ => json!({ "action": "decline" }),
         };
         match self.random.usize(..10) {
@@ -381,7 +452,9 @@ impl Soak {
     }
 
     fn answered(&mut self, message: &Value) {
-        let Some(id) = message["id"].as_u64() else { return };
+        let Some(id) = message["id"].as_u64() else {
+            return;
+        };
         let Some((method, session)) = self.waiting.remove(&id) else {
             return self.wrong.push(format!("an answer to nothing: {message}"));
         };
@@ -430,7 +503,11 @@ impl Wild {
                 thread::spawn(move || wild(&stream, random).ok());
             }
         });
-        Self { base, listener, stopped }
+        Self {
+            base,
+            listener,
+            stopped,
+        }
     }
 }
 
@@ -442,14 +519,17 @@ impl Drop for Wild {
 }
 
 fn wild(mut stream: &TcpStream, mut random: Rng) -> std::io::Result<()> {
-    let Some(request) = read_request(stream) else { return Ok(()) };
+    let Some(request) = read_request(stream) else {
+        return Ok(());
+    };
     let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
     let messages = body["messages"].as_array().map_or(0, Vec::len);
-    let tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+    let tools = body["tools"]
+        .as_array()
+        .is_some_and(|tools| !tools.is_empty());
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
-        let chunk =
-            json!({ "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice] });
+        let chunk = json!({ "id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice] });
         format!("data: {chunk}\n\n")
     };
     let words = |text: &str| chunk(json!({ "content": text }), Value::Null);
@@ -462,20 +542,36 @@ fn wild(mut stream: &TcpStream, mut random: Rng) -> std::io::Result<()> {
         )
     };
     // Turns come to an end.
-    let kind = if tools && messages % 40 < 30 { random.usize(..40) } else { 0 };
+    let kind = if tools && messages % 40 < 30 {
+        random.usize(..40)
+    } else {
+        0
+    };
     match kind {
         30 => return refuse(stream, 500, "", "it broke"),
         31 => return refuse(stream, 429, "retry-after: 1\r\n", "slow down"),
-        32 => return refuse(stream, 400, "", "This model's maximum context length is 60000 tokens."),
+        32 => {
+            return refuse(
+                stream,
+                400,
+                "",
+                "This model's maximum context length is 60000 tokens.",
+            );
+        }
         33 => {
             stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
             return stream.read(&mut [0]).map(drop);
         }
         _ => {}
     }
-    write!(stream, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    )?;
     match kind {
-        0..=9 => stream.write_all((words("Fine.") + &chunk(json!({}), json!("stop"))).as_bytes())?,
+        0..=9 => {
+            stream.write_all((words("Fine.") + &chunk(json!({}), json!("stop"))).as_bytes())?
+        }
         10..=12 => {
             for _ in 0..random.usize(1..40) {
                 stream.write_all(words(&"many words ".repeat(random.usize(1..300))).as_bytes())?;
@@ -510,7 +606,8 @@ fn wild(mut stream: &TcpStream, mut random: Rng) -> std::io::Result<()> {
 fn call(random: &mut Rng) -> (&'static str, String) {
     let name = format!("w{}.txt", random.usize(..6));
     let path: PathBuf = name.clone().into();
-    let options = json!([{ "label": "This", "description": "" }, { "label": "That", "description": "" }]);
+    let options =
+        json!([{ "label": "This", "description": "" }, { "label": "That", "description": "" }]);
     let all = [
         ("bash", json!({ "command": "echo hello" })),
         ("bash", json!({ "command": "printf asked" })),
@@ -519,17 +616,38 @@ fn call(random: &mut Rng) -> (&'static str, String) {
         ("bash", json!({ "command": "exit 3" })),
         ("read", json!({ "filePath": "a.txt" })),
         ("read", json!({ "filePath": "missing.txt" })),
-        ("write", json!({ "filePath": path, "content": "some words\n".repeat(random.usize(1..50)) })),
-        ("write", json!({ "filePath": path.with_extension("asked"), "content": "words\n" })),
-        ("edit", json!({ "filePath": path, "oldString": "some", "newString": "other" })),
+        (
+            "write",
+            json!({ "filePath": path, "content": "some words\n".repeat(random.usize(1..50)) }),
+        ),
+        (
+            "write",
+            json!({ "filePath": path.with_extension("asked"), "content": "words\n" }),
+        ),
+        (
+            "edit",
+            json!({ "filePath": path, "oldString": "some", "newString": "other" }),
+        ),
         ("list", json!({})),
         ("glob", json!({ "pattern": "**/*.txt" })),
         ("grep", json!({ "pattern": "line" })),
-        ("todowrite", json!({ "todos": [{ "content": "one", "status": "pending" }] })),
-        ("question", json!({ "questions": [{ "question": "Which?", "header": "Which", "options": options }] })),
-        ("task", json!({ "description": "part", "prompt": "Do a part.", "subagent_type": "general" })),
+        (
+            "todowrite",
+            json!({ "todos": [{ "content": "one", "status": "pending" }] }),
+        ),
+        (
+            "question",
+            json!({ "questions": [{ "question": "Which?", "header": "Which", "options": options }] }),
+        ),
+        (
+            "task",
+            json!({ "description": "part", "prompt": "Do a part.", "subagent_type": "general" }),
+        ),
         ("nothing", json!({ "a": 1 })),
-        ("webfetch", json!({ "url": "http://127.0.0.1:9/", "format": "text" })),
+        (
+            "webfetch",
+            json!({ "url": "http://127.0.0.1:9/", "format": "text" }),
+        ),
     ];
     let (name, input) = &all[random.usize(..all.len())];
     match random.usize(..20) {

@@ -25,7 +25,11 @@ const MODES: [&str; 2] = ["build", "plan"];
 const MODELS: [&str; 2] = ["bench/bench-model", "bench/other-model"];
 
 pub fn storm() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<usize>().ok())
+    };
     let kills = number("ADJUTANT_STORM").unwrap_or(repetitions(100, 10));
     let first = number("ADJUTANT_STORM_SEED").unwrap_or(1);
     let lost = Mutex::new(Vec::new());
@@ -34,7 +38,12 @@ pub fn storm() {
         lost.lock().unwrap().extend(found);
     });
     let lost = lost.into_inner().unwrap();
-    assert!(lost.is_empty(), "{} in {kills} kills:\n{}", lost.len(), lost.join("\n"));
+    assert!(
+        lost.is_empty(),
+        "{} in {kills} kills:\n{}",
+        lost.len(),
+        lost.join("\n")
+    );
 }
 
 /// A value that was reported or confirmed, and the requests since.
@@ -46,12 +55,17 @@ struct Chosen {
 
 impl Chosen {
     fn allows(&self, now: Option<&str>) -> bool {
-        self.told.is_none() || self.told.as_deref() == now || self.asked.iter().any(|asked| Some(asked.as_str()) == now)
+        self.told.is_none()
+            || self.told.as_deref() == now
+            || self.asked.iter().any(|asked| Some(asked.as_str()) == now)
     }
 
     /// Returns the position of a value among the unanswered requests, from 1; 0 if it is none of them.
     fn place(&self, now: Option<&str>) -> usize {
-        self.asked.iter().position(|asked| Some(asked.as_str()) == now).map_or(0, |at| at + 1)
+        self.asked
+            .iter()
+            .position(|asked| Some(asked.as_str()) == now)
+            .map_or(0, |at| at + 1)
     }
 
     /// Records an answer: earlier requests are settled. A later answer to one of them changes nothing.
@@ -63,7 +77,10 @@ impl Chosen {
     }
 
     fn settle(&mut self, now: Option<&str>) {
-        *self = Self { told: now.map(str::to_owned), asked: Vec::new() };
+        *self = Self {
+            told: now.map(str::to_owned),
+            asked: Vec::new(),
+        };
     }
 }
 
@@ -159,7 +176,10 @@ impl Storm {
     }
 
     fn wrong(&mut self, what: String) {
-        self.lost.push(format!("seed {}, kill {}: {what}", self.seed, self.generation));
+        self.lost.push(format!(
+            "seed {}, kill {}: {what}",
+            self.seed, self.generation
+        ));
     }
 
     fn start(&mut self) {
@@ -171,8 +191,12 @@ impl Storm {
 
     /// Kills the agent, and reads its remaining output.
     fn kill(&mut self) {
-        thread::sleep(Duration::from_micros(self.random.u64(..2_000) * u64::from(self.random.bool()))); // the moment of the kill
-        let Some(mut editor) = self.editor.take() else { return };
+        thread::sleep(Duration::from_micros(
+            self.random.u64(..2_000) * u64::from(self.random.bool()),
+        )); // the moment of the kill
+        let Some(mut editor) = self.editor.take() else {
+            return;
+        };
         editor.signal(Signal::KILL);
         for line in editor.finish().lines {
             if let Ok(message) = serde_json::from_str(&line) {
@@ -186,7 +210,8 @@ impl Storm {
         self.next += 1;
         let id = self.next;
         self.waiting.insert(id, asked);
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
+        let line =
+            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         if let Some(editor) = &mut self.editor {
             editor.send(&line);
         }
@@ -217,7 +242,9 @@ impl Storm {
     /// Records an update.
     fn received(&mut self, message: &Value) {
         if message.get("method").is_none() {
-            let asked = message["id"].as_u64().and_then(|id| self.waiting.remove(&id));
+            let asked = message["id"]
+                .as_u64()
+                .and_then(|id| self.waiting.remove(&id));
             if message.get("result").is_some()
                 && let Some(asked) = asked
             {
@@ -227,9 +254,17 @@ impl Storm {
         }
         let session = &message["params"]["sessionId"];
         let update = &message["params"]["update"];
-        let Some(known) = session.as_str().and_then(|session| self.known.get_mut(session)) else { return };
+        let Some(known) = session
+            .as_str()
+            .and_then(|session| self.known.get_mut(session))
+        else {
+            return;
+        };
         if let Some(call) = update["toolCallId"].as_str() {
-            let state = known.calls.entry(call.to_owned()).or_insert_with(|| "pending".into());
+            let state = known
+                .calls
+                .entry(call.to_owned())
+                .or_insert_with(|| "pending".into());
             if let Some(now) = update["status"].as_str() {
                 now.clone_into(state);
             }
@@ -257,7 +292,13 @@ impl Storm {
         match asked {
             Asked::Open(words) => {
                 let Some(id) = opened else { return };
-                self.known.insert(id, Known { words, ..Known::default() });
+                self.known.insert(
+                    id,
+                    Known {
+                        words,
+                        ..Known::default()
+                    },
+                );
             }
             Asked::Prompt(session, words) => {
                 if let Some(known) = self.known.get_mut(&session) {
@@ -296,9 +337,17 @@ impl Storm {
 
     /// Does things until a random number of lines has come.
     fn act(&mut self) {
-        let words: Vec<String> = self.known.values().map(|known| known.words.clone()).collect();
+        let words: Vec<String> = self
+            .known
+            .values()
+            .map(|known| known.words.clone())
+            .collect();
         let coming = (self.made..self.made + 6).map(|n| format!("Session {n} begins."));
-        let script: String = words.into_iter().chain(coming).map(|words| self.script(&words)).collect();
+        let script: String = words
+            .into_iter()
+            .chain(coming)
+            .map(|words| self.script(&words))
+            .collect();
         self.model.send(model::script(&script).unwrap());
         let mut lines = self.random.usize(2..160);
         let mut actions = self.random.usize(1..25);
@@ -321,17 +370,23 @@ impl Storm {
             script += &format!("in: {words}\n");
             script += &match self.random.usize(..7) {
                 0 => "text: Fine.\n".to_owned(),
-                1 => format!("text: {}\n", "many words ".repeat(self.random.usize(1..4_000))),
-                2 => {
-                    (0..self.random.usize(1..6)).map(|n| format!("call bash {{\"command\":\"echo {n}\"}}\n")).collect()
-                }
+                1 => format!(
+                    "text: {}\n",
+                    "many words ".repeat(self.random.usize(1..4_000))
+                ),
+                2 => (0..self.random.usize(1..6))
+                    .map(|n| format!("call bash {{\"command\":\"echo {n}\"}}\n"))
+                    .collect(),
                 3 => "text: Let me see.\ncall read {\"filePath\":\"a.txt\"}\n".to_owned(),
                 4 => {
                     self.plans += 1;
-                    let todos = json!([{ "content": format!("plan {}", self.plans), "status": "pending" }]);
+                    let todos =
+                        json!([{ "content": format!("plan {}", self.plans), "status": "pending" }]);
                     format!("call todowrite {}\n", json!({ "todos": todos }))
                 }
-                5 => format!("call write {{\"filePath\":\"w{step}.txt\",\"content\":\"{step}\\n\"}}\n"),
+                5 => format!(
+                    "call write {{\"filePath\":\"w{step}.txt\",\"content\":\"{step}\\n\"}}\n"
+                ),
                 _ => "call list {}\ncall bash {\"command\":\"sleep 0.05\"}\n".to_owned(),
             };
             script += "---\n";
@@ -340,8 +395,15 @@ impl Storm {
     }
 
     fn act_once(&mut self) {
-        let all: Vec<String> = self.known.keys().filter(|id| !self.known[*id].delete_asked).cloned().collect();
-        let Some(session) = self.random.choice(&all).cloned() else { return self.open() };
+        let all: Vec<String> = self
+            .known
+            .keys()
+            .filter(|id| !self.known[*id].delete_asked)
+            .cloned()
+            .collect();
+        let Some(session) = self.random.choice(&all).cloned() else {
+            return self.open();
+        };
         let text = |words: &str| json!({ "sessionId": session, "prompt": [{ "type": "text", "text": words }] });
         match self.random.usize(..20) {
             0 if all.len() < 5 => self.open(),
@@ -352,42 +414,98 @@ impl Storm {
                 self.ask(Asked::Open(words), "session/fork", &params);
             }
             2 => {
-                self.ask(Asked::Prompt(session.clone(), false), "session/prompt", &text("/compact"));
+                self.ask(
+                    Asked::Prompt(session.clone(), false),
+                    "session/prompt",
+                    &text("/compact"),
+                );
             }
             3 if all.len() > 2 => {
                 self.known.get_mut(&session).unwrap().delete_asked = true;
-                self.ask(Asked::Delete(session.clone()), "session/delete", &json!({ "sessionId": session }));
+                self.ask(
+                    Asked::Delete(session.clone()),
+                    "session/delete",
+                    &json!({ "sessionId": session }),
+                );
             }
             4..=6 => {
                 let title = format!("Title {}", self.random.u32(..));
-                self.known.get_mut(&session).unwrap().title.asked.push(title.clone());
+                self.known
+                    .get_mut(&session)
+                    .unwrap()
+                    .title
+                    .asked
+                    .push(title.clone());
                 let params = json!({ "sessionId": session, "title": title });
-                self.ask(Asked::Title(session.clone(), title), "session/set_title", &params);
+                self.ask(
+                    Asked::Title(session.clone(), title),
+                    "session/set_title",
+                    &params,
+                );
             }
             7..=9 => {
                 let mode = self.random.choice(MODES).unwrap_or_default().to_owned();
-                self.known.get_mut(&session).unwrap().mode.asked.push(mode.clone());
+                self.known
+                    .get_mut(&session)
+                    .unwrap()
+                    .mode
+                    .asked
+                    .push(mode.clone());
                 let params = json!({ "sessionId": session, "modeId": mode });
-                self.ask(Asked::Mode(session.clone(), mode), "session/set_mode", &params);
+                self.ask(
+                    Asked::Mode(session.clone(), mode),
+                    "session/set_mode",
+                    &params,
+                );
             }
             10..=11 => {
                 let model = self.random.choice(MODELS).unwrap_or_default().to_owned();
-                self.known.get_mut(&session).unwrap().model.asked.push(model.clone());
+                self.known
+                    .get_mut(&session)
+                    .unwrap()
+                    .model
+                    .asked
+                    .push(model.clone());
                 let params = json!({ "sessionId": session, "configId": "model", "value": model });
-                self.ask(Asked::Model(session.clone(), model), "session/set_config_option", &params);
+                self.ask(
+                    Asked::Model(session.clone(), model),
+                    "session/set_config_option",
+                    &params,
+                );
             }
             12 => {
-                let steer = self.random.choice(["on", "off"]).unwrap_or_default().to_owned();
-                self.known.get_mut(&session).unwrap().steer.asked.push(steer.clone());
+                let steer = self
+                    .random
+                    .choice(["on", "off"])
+                    .unwrap_or_default()
+                    .to_owned();
+                self.known
+                    .get_mut(&session)
+                    .unwrap()
+                    .steer
+                    .asked
+                    .push(steer.clone());
                 let params = json!({ "sessionId": session, "configId": "steer", "value": steer });
-                self.ask(Asked::Steer(session.clone(), steer), "session/set_config_option", &params);
+                self.ask(
+                    Asked::Steer(session.clone(), steer),
+                    "session/set_config_option",
+                    &params,
+                );
             }
             13 if self.known[&session].answered > 0 => {
-                self.ask(Asked::Prompt(session.clone(), true), "session/prompt", &text("/look"));
+                self.ask(
+                    Asked::Prompt(session.clone(), true),
+                    "session/prompt",
+                    &text("/look"),
+                );
             }
             _ => {
                 let words = self.known[&session].words.clone();
-                self.ask(Asked::Prompt(session.clone(), true), "session/prompt", &text(&words));
+                self.ask(
+                    Asked::Prompt(session.clone(), true),
+                    "session/prompt",
+                    &text(&words),
+                );
             }
         }
     }
@@ -396,7 +514,11 @@ impl Storm {
         let cwd = self.project.cwd();
         let words = format!("Session {} begins.", self.made);
         self.made += 1;
-        self.ask(Asked::Open(words), "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+        self.ask(
+            Asked::Open(words),
+            "session/new",
+            &json!({ "cwd": cwd, "mcpServers": [] }),
+        );
     }
 
     /// Checks that everything reported to the client is stored.
@@ -407,16 +529,31 @@ impl Storm {
             .as_array()
             .into_iter()
             .flatten()
-            .map(|session| (session["sessionId"].as_str().unwrap_or_default().to_owned(), session["title"].clone()))
+            .map(|session| {
+                (
+                    session["sessionId"].as_str().unwrap_or_default().to_owned(),
+                    session["title"].clone(),
+                )
+            })
             .collect();
-        for gone in self.gone.clone().iter().filter(|gone| listed.contains_key(*gone)) {
+        for gone in self
+            .gone
+            .clone()
+            .iter()
+            .filter(|gone| listed.contains_key(*gone))
+        {
             self.wrong(format!("{gone} was deleted, and is listed"));
         }
         for (session, before) in self.known.clone() {
             let title = listed.get(&session);
             // Without a message and a title of the user's it is not listed; its options are there.
-            let shown = before.answered > 0 || before.plan > 0 || !before.calls.is_empty() || before.own_title;
-            let chosen = [&before.mode, &before.model, &before.steer].iter().any(|chosen| chosen.told.is_some());
+            let shown = before.answered > 0
+                || before.plan > 0
+                || !before.calls.is_empty()
+                || before.own_title;
+            let chosen = [&before.mode, &before.model, &before.steer]
+                .iter()
+                .any(|chosen| chosen.told.is_some());
             if title.is_none() && shown && !before.delete_asked {
                 self.wrong(format!("{session} is not listed any more: {before:?}"));
             }
@@ -429,13 +566,23 @@ impl Storm {
     }
 
     fn check_session(&mut self, session: &str, before: &Known, title: Option<&str>) {
-        let titled =
-            if before.own_title { before.title.allows(title) } else { before.title.told.is_none() || title.is_some() };
+        let titled = if before.own_title {
+            before.title.allows(title)
+        } else {
+            before.title.told.is_none() || title.is_some()
+        };
         if !titled {
-            self.wrong(format!("{session} has the title {title:?}: {:?}", before.title));
+            self.wrong(format!(
+                "{session} has the title {title:?}: {:?}",
+                before.title
+            ));
         }
         let cwd = self.project.cwd();
-        let id = self.ask(Asked::Other, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+        let id = self.ask(
+            Asked::Other,
+            "session/load",
+            &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }),
+        );
         let (answer, updates) = self.answer(id);
         let result = &answer["result"];
         if result.is_null() {
@@ -445,11 +592,16 @@ impl Storm {
         }
         let mode = result["modes"]["currentModeId"].as_str();
         if !before.mode.allows(mode) {
-            self.wrong(format!("{session} has the mode {mode:?}: {:?}", before.mode));
+            self.wrong(format!(
+                "{session} has the mode {mode:?}: {:?}",
+                before.mode
+            ));
         }
         let option = |id: &str| {
             let options = result["configOptions"].as_array().into_iter().flatten();
-            options.filter(|option| option["id"] == id).find_map(|option| option["currentValue"].as_str())
+            options
+                .filter(|option| option["id"] == id)
+                .find_map(|option| option["currentValue"].as_str())
         };
         let model = option("model");
         let steer = option("steer");
@@ -457,13 +609,26 @@ impl Storm {
             self.wrong(format!("{session} steers: {steer:?}: {:?}", before.steer));
         }
         if !before.model.allows(model) {
-            self.wrong(format!("{session} has the model {model:?}: {:?}", before.model));
+            self.wrong(format!(
+                "{session} has the model {model:?}: {:?}",
+                before.model
+            ));
         }
-        let updates: Vec<&Value> =
-            updates.iter().filter(|params| params["sessionId"] == session).map(|params| &params["update"]).collect();
-        let planned = updates.iter().map(|update| plan(update)).max().unwrap_or_default();
+        let updates: Vec<&Value> = updates
+            .iter()
+            .filter(|params| params["sessionId"] == session)
+            .map(|params| &params["update"])
+            .collect();
+        let planned = updates
+            .iter()
+            .map(|update| plan(update))
+            .max()
+            .unwrap_or_default();
         if planned < before.plan {
-            self.wrong(format!("{session} has plan {planned}, and plan {} was told", before.plan));
+            self.wrong(format!(
+                "{session} has plan {planned}, and plan {} was told",
+                before.plan
+            ));
         }
         let mut prompts = BTreeSet::new();
         let mut calls: BTreeMap<&str, &str> = BTreeMap::new();
@@ -477,27 +642,43 @@ impl Storm {
             }
         }
         if prompts.len() < before.answered {
-            self.wrong(format!("{session} has {} prompts of {} that were answered", prompts.len(), before.answered));
+            self.wrong(format!(
+                "{session} has {} prompts of {} that were answered",
+                prompts.len(),
+                before.answered
+            ));
         }
         for (call, told) in &before.calls {
             let now = calls.get(call.as_str()).copied();
             let over = matches!(told.as_str(), "completed" | "failed");
             if now.is_none() || (over && now != Some(told.as_str())) {
-                self.wrong(format!("{session}: the call {call} was told to be {told}, and is {now:?}"));
+                self.wrong(format!(
+                    "{session}: the call {call} was told to be {told}, and is {now:?}"
+                ));
             }
         }
         // An unconfirmed title may be stored in the session only; from now on the list has it too.
-        let infos = updates.iter().rev().filter(|update| update["sessionUpdate"] == "session_info_update");
+        let infos = updates
+            .iter()
+            .rev()
+            .filter(|update| update["sessionUpdate"] == "session_info_update");
         let shown = infos.filter_map(|info| info["title"].as_str()).next();
         if before.own_title && !before.title.allows(shown) {
-            self.wrong(format!("{session} is loaded with the title {shown:?}: {:?}", before.title));
+            self.wrong(format!(
+                "{session} is loaded with the title {shown:?}: {:?}",
+                before.title
+            ));
         }
         // A list may be behind its sessions, never before them.
         if before.own_title && before.title.place(title) > before.title.place(shown) {
-            self.wrong(format!("{session} is listed as {title:?}, and loaded with the title {shown:?}"));
+            self.wrong(format!(
+                "{session} is listed as {title:?}, and loaded with the title {shown:?}"
+            ));
         }
         if let Some(known) = self.known.get_mut(session) {
-            known.title.settle(if before.own_title { shown } else { title });
+            known
+                .title
+                .settle(if before.own_title { shown } else { title });
             known.mode.settle(mode);
             known.model.settle(model);
             known.steer.settle(steer);
@@ -508,6 +689,10 @@ impl Storm {
 
 /// Returns the number of the plan in an update; 0 if there is none.
 fn plan(update: &Value) -> usize {
-    let first = update["entries"][0]["content"].as_str().and_then(|text| text.strip_prefix("plan "));
-    first.and_then(|number| number.parse().ok()).unwrap_or_default()
+    let first = update["entries"][0]["content"]
+        .as_str()
+        .and_then(|text| text.strip_prefix("plan "));
+    first
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default()
 }

@@ -64,7 +64,12 @@ impl Stage {
             project,
             session,
             data,
-            images: [const { SessionImage { database: None, log: None } }; 2],
+            images: [const {
+                SessionImage {
+                    database: None,
+                    log: None,
+                }
+            }; 2],
             _model: model,
         };
         stage.images[0] = stage.image();
@@ -76,7 +81,9 @@ impl Stage {
     }
 
     fn path(&self) -> PathBuf {
-        self.data.join("sessions").join(format!("{}.db", self.session))
+        self.data
+            .join("sessions")
+            .join(format!("{}.db", self.session))
     }
 
     fn log(&self) -> PathBuf {
@@ -84,7 +91,10 @@ impl Stage {
     }
 
     fn image(&self) -> SessionImage {
-        SessionImage { database: fs::read(self.path()).ok(), log: fs::read(self.log()).ok() }
+        SessionImage {
+            database: fs::read(self.path()).ok(),
+            log: fs::read(self.log()).ok(),
+        }
     }
 
     /// Replaces the session by a state, and removes the files of other states.
@@ -97,7 +107,10 @@ impl Stage {
         if !state.is_unknown {
             fs::copy(index, self.data.join("index.db")).unwrap();
         }
-        for (path, bytes) in [(self.path(), &state.image.database), (self.log(), &state.image.log)] {
+        for (path, bytes) in [
+            (self.path(), &state.image.database),
+            (self.log(), &state.image.log),
+        ] {
             if let Some(bytes) = bytes {
                 fs::write(path, bytes).unwrap();
             }
@@ -106,29 +119,47 @@ impl Stage {
 
     /// Loads a session; returns the answer and the text of all updates.
     fn load(&self, client: &mut Client, id: u64) -> (Value, String) {
-        let params = json!({ "sessionId": self.session, "cwd": self.project.cwd(), "mcpServers": [] });
+        let params =
+            json!({ "sessionId": self.session, "cwd": self.project.cwd(), "mcpServers": [] });
         client.request(id, "session/load", &params);
         let (answer, updates) = client.answer(id);
-        let texts: Vec<&str> = updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect();
+        let texts: Vec<&str> = updates
+            .iter()
+            .filter_map(|update| update["content"]["text"].as_str())
+            .collect();
         (answer, texts.join("\n"))
     }
 
     /// Tries a state, and returns the mistakes.
     fn try_out(&self, state: &DamagedState, index: &Path, all_read: &AtomicUsize) -> Vec<String> {
         let mut wrong = Vec::new();
-        let name = format!("{}{}", state.name, if state.is_unknown { ", unknown" } else { "" });
+        let name = format!(
+            "{}{}",
+            state.name,
+            if state.is_unknown { ", unknown" } else { "" }
+        );
         let mut is_wrong = |what: &str, seen: &str| wrong.push(format!("{name}: {what}: {seen}"));
         let is_whole = |text: &str| SAID.iter().all(|said| text.contains(said));
         self.put(state, index);
         let output = adjutant(&self.project, &["sessions", "--all"], "");
-        let listed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let listed = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
         if !listed.contains(&self.session) {
             is_wrong("it is in no list", &listed);
         }
         let output = adjutant(&self.project, &["sessions", "show", &self.session], "");
-        let shown = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let shown = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
         if !is_whole(&shown)
-            && !["damaged", "missing", "empty or gone", "is empty"].iter().any(|word| shown.contains(word))
+            && !["damaged", "missing", "empty or gone", "is empty"]
+                .iter()
+                .any(|word| shown.contains(word))
         {
             is_wrong("shown in silence", &shown);
         }
@@ -145,7 +176,11 @@ impl Stage {
         }
         all_read.fetch_add(usize::from(is_whole(&told)), Ordering::Relaxed);
         // The reported copy exists.
-        for place in told.split(" kept as ").skip(1).filter_map(|rest| rest.split(['\n', ' ', ';']).next()) {
+        for place in told
+            .split(" kept as ")
+            .skip(1)
+            .filter_map(|rest| rest.split(['\n', ' ', ';']).next())
+        {
             let place = place.trim_end_matches('.');
             if !Path::new(place).exists() {
                 is_wrong("not kept where it was said", place);
@@ -176,48 +211,104 @@ fn states(images: &[SessionImage; 2], random: &mut fastrand::Rng) -> Vec<Damaged
         let database = image.database.clone().unwrap();
         let mut add = |how: String, database: Option<Vec<u8>>, log: Option<Vec<u8>>| {
             for is_unknown in [false, true] {
-                let image = SessionImage { database: database.clone(), log: log.clone() };
+                let image = SessionImage {
+                    database: database.clone(),
+                    log: log.clone(),
+                };
                 // A loss that also covers the evidence of it cannot be reported.
                 let has_log = image.log.as_ref().is_some_and(|log| !log.is_empty());
                 if !is_unknown || image.database.is_some() && (has_log || name == "left") {
-                    states.push(DamagedState { name: format!("{name}, {how}"), image, is_unknown });
+                    states.push(DamagedState {
+                        name: format!("{name}, {how}"),
+                        image,
+                        is_unknown,
+                    });
                 }
             }
         };
         add("gone".into(), None, image.log.clone());
-        for length in
-            [0, 1, 99, 100, 512, PAGE, PAGE + 1, 2 * PAGE, 3 * PAGE, database.len() - PAGE, database.len() - 1]
-        {
-            add(format!("cut to {length}"), Some(database[..length].to_vec()), image.log.clone());
+        for length in [
+            0,
+            1,
+            99,
+            100,
+            512,
+            PAGE,
+            PAGE + 1,
+            2 * PAGE,
+            3 * PAGE,
+            database.len() - PAGE,
+            database.len() - 1,
+        ] {
+            add(
+                format!("cut to {length}"),
+                Some(database[..length].to_vec()),
+                image.log.clone(),
+            );
         }
-        let mut without = |how: String, from: usize, to: usize, random: Option<&mut fastrand::Rng>| {
-            let mut bytes = database.clone();
-            match random {
-                Some(random) => bytes[from..to].fill_with(|| random.u8(..)),
-                None => bytes[from..to].fill(0),
-            }
-            add(how, Some(bytes), image.log.clone());
-        };
-        for (from, to) in [(0, 16), (0, 100), (16, 32), (56, 60), (60, 64), (100, PAGE), (0, database.len())] {
+        let mut without =
+            |how: String, from: usize, to: usize, random: Option<&mut fastrand::Rng>| {
+                let mut bytes = database.clone();
+                match random {
+                    Some(random) => bytes[from..to].fill_with(|| random.u8(..)),
+                    None => bytes[from..to].fill(0),
+                }
+                add(how, Some(bytes), image.log.clone());
+            };
+        for (from, to) in [
+            (0, 16),
+            (0, 100),
+            (16, 32),
+            (56, 60),
+            (60, 64),
+            (100, PAGE),
+            (0, database.len()),
+        ] {
             without(format!("{from} to {to} zero"), from, to, None);
             without(format!("{from} to {to} noise"), from, to, Some(random));
         }
         for page in 0..database.len() / PAGE {
-            without(format!("page {page} zero"), page * PAGE, (page + 1) * PAGE, None);
-            without(format!("page {page} noise"), page * PAGE, (page + 1) * PAGE, Some(random));
+            without(
+                format!("page {page} zero"),
+                page * PAGE,
+                (page + 1) * PAGE,
+                None,
+            );
+            without(
+                format!("page {page} noise"),
+                page * PAGE,
+                (page + 1) * PAGE,
+                Some(random),
+            );
         }
         if let Some(log) = &image.log {
             add("without its log".into(), Some(database.clone()), None);
-            add("its log empty".into(), Some(database.clone()), Some(Vec::new()));
+            add(
+                "its log empty".into(),
+                Some(database.clone()),
+                Some(Vec::new()),
+            );
             for share in 1..8 {
                 let mut cut = log.clone();
                 cut.truncate(log.len() * share / 8);
-                add(format!("{share}/8 of its log"), Some(database.clone()), Some(cut));
+                add(
+                    format!("{share}/8 of its log"),
+                    Some(database.clone()),
+                    Some(cut),
+                );
             }
             let mut noise = log.clone();
             noise[..32].fill_with(|| random.u8(..));
-            add("its log's head noise".into(), Some(database.clone()), Some(noise.clone()));
-            add("nothing left but noise".into(), Some(vec![0x55; 3 * PAGE]), Some(noise));
+            add(
+                "its log's head noise".into(),
+                Some(database.clone()),
+                Some(noise.clone()),
+            );
+            add(
+                "nothing left but noise".into(),
+                Some(vec![0x55; 3 * PAGE]),
+                Some(noise),
+            );
         }
     }
     states
@@ -232,17 +323,33 @@ pub(super) fn unreadable() {
         let stage = Stage::new();
         let index = stage.data.join("index.kept");
         let known = stage.data.join("index.db");
-        rusqlite::Connection::open(&known).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        rusqlite::Connection::open(&known)
+            .unwrap()
+            .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+            .unwrap();
         fs::copy(&known, &index).unwrap();
         let mut random = fastrand::Rng::with_seed(18_255);
-        for state in states(&stage.images, &mut random).iter().skip(lane).step_by(4).step_by(every) {
+        for state in states(&stage.images, &mut random)
+            .iter()
+            .skip(lane)
+            .step_by(4)
+            .step_by(every)
+        {
             tried.fetch_add(1, Ordering::Relaxed);
-            wrong.lock().unwrap().extend(stage.try_out(state, &index, &all_read));
+            wrong
+                .lock()
+                .unwrap()
+                .extend(stage.try_out(state, &index, &all_read));
         }
     });
     let wrong = wrong.into_inner().unwrap();
     let tried = tried.into_inner();
     let all_read = all_read.into_inner();
     eprintln!("{tried} damaged sessions: {all_read} read whole, of the others it was said");
-    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

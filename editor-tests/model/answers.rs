@@ -33,7 +33,11 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
         return Ok(Vec::new());
     }
     let mut answers = vec![Answer::default()];
-    for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
+    for line in text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+    {
         let answer = answers.last_mut().unwrap();
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let step = match word {
@@ -84,7 +88,10 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
             "status" => {
                 let (code, rest) = rest.split_once(' ').unwrap_or((rest, ""));
                 let code = code.parse().map_err(|e| format!("status {code}: {e}"))?;
-                match rest.strip_prefix("retry-after ").map(|rest| rest.split_once(' ').unwrap_or((rest, ""))) {
+                match rest
+                    .strip_prefix("retry-after ")
+                    .map(|rest| rest.split_once(' ').unwrap_or((rest, "")))
+                {
                     Some((seconds, body)) => Move::Status(code, Some(seconds.into()), body.into()),
                     None => Move::Status(code, None, rest.into()),
                 }
@@ -95,7 +102,11 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
                 Move::Whole(kind.into(), body.into())
             }
             "pause" => Move::Pause,
-            "meet" => Move::Meet(rest.trim().parse().map_err(|e| format!("meet {rest}: {e}"))?),
+            "meet" => Move::Meet(
+                rest.trim()
+                    .parse()
+                    .map_err(|e| format!("meet {rest}: {e}"))?,
+            ),
             "cut" => Move::Cut,
             "hang" => Move::Hang,
             _ => return Err(format!("the model cannot do this: {line}")),

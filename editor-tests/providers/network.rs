@@ -44,17 +44,22 @@ fn guarded_by(
             let mut stream = rustls::Stream::new(&mut tls, &mut socket);
             let mut head = Vec::new();
             let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1)
+            {
                 head.push(byte[0]);
             }
             let head = String::from_utf8_lossy(&head).to_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
             let mut asked = vec![0; length.unwrap_or(0)];
             if stream.read_exact(&mut asked).is_err() {
                 continue;
             }
             let (status, kind, body) = answer(&String::from_utf8_lossy(&asked));
-            let head = format!("HTTP/1.1 {status} Whatever\r\ncontent-type: {kind}\r\nconnection: close\r\n");
+            let head = format!(
+                "HTTP/1.1 {status} Whatever\r\ncontent-type: {kind}\r\nconnection: close\r\n"
+            );
             let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
             stream.write_all(answer.as_bytes()).ok();
             stream.flush().ok();
@@ -74,8 +79,10 @@ pub fn vouched(
     let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
     let issuer = rcgen::Issuer::new(authority, authority_key);
     let key = rcgen::KeyPair::generate().unwrap();
-    let certificate =
-        rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["localhost".into()])
+        .unwrap()
+        .signed_by(&key, &issuer)
+        .unwrap();
     let (address, stopped) = guarded_by(&certificate, &key, answer);
     (address, stopped, authority_pem)
 }
@@ -83,26 +90,43 @@ pub fn vouched(
 pub(super) fn certificates() {
     let (address, stopped, authority_pem) = vouched(|_| {
         let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "Trusted." }, "finish_reason": "stop" }] });
-        (200, "text/event-stream", format!("data: {chunk}\n\ndata: [DONE]\n\n"))
+        (
+            200,
+            "text/event-stream",
+            format!("data: {chunk}\n\ndata: [DONE]\n\n"),
+        )
     });
     let mut project = Project::new();
     project.write("~/authority.pem", &authority_pem);
     let pem = project.path("~/authority.pem").display().to_string();
-    one_provider(&project, &format!("https://localhost:{}/v1", address.port()), "a-key");
+    one_provider(
+        &project,
+        &format!("https://localhost:{}/v1", address.port()),
+        "a-key",
+    );
     // Its certificate is not trusted: reported at once, not retried.
     let said = stderr_of(&project, &["run", "Hello"]);
     assert!(
-        said.contains("Own could not prove who it is") && said.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
+        said.contains("Own could not prove who it is")
+            && said.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
         "{said}"
     );
     for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
         project.set(variable, Some(&pem));
-        assert_eq!(stdout_of(&project, &["run", "Hello"]), "Trusted.\n", "{variable}");
+        assert_eq!(
+            stdout_of(&project, &["run", "Hello"]),
+            "Trusted.\n",
+            "{variable}"
+        );
         project.set(variable, None);
     }
     // For another name it is not good.
     project.set("SSL_CERT_FILE", Some(&pem));
-    one_provider(&project, &format!("https://127.0.0.1:{}/v1", address.port()), "a-key");
+    one_provider(
+        &project,
+        &format!("https://127.0.0.1:{}/v1", address.port()),
+        "a-key",
+    );
     assert!(stderr_of(&project, &["run", "Hello"]).contains("Own could not prove who it is"));
     stopped.store(true, Ordering::Relaxed);
     TcpStream::connect(address).ok();
@@ -113,15 +137,25 @@ pub(super) fn proxies() {
         Some("CONNECT") => (403, String::new(), "Not through here.".into()),
         _ => {
             let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "Through the proxy." }, "finish_reason": "stop" }] });
-            (200, "content-type: text/event-stream\r\n".into(), format!("data: {chunk}\n\ndata: [DONE]\n\n"))
+            (
+                200,
+                "content-type: text/event-stream\r\n".into(),
+                format!("data: {chunk}\n\ndata: [DONE]\n\n"),
+            )
         }
     });
     let mut project = Project::new();
     project.set("http_proxy", Some(&proxy.base()));
     project.set("https_proxy", Some(&proxy.base()));
     one_provider(&project, "http://gateway.example/v1", "a-key");
-    assert_eq!(stdout_of(&project, &["run", "Hello"]), "Through the proxy.\n");
-    assert_eq!(proxy.received()[0].path(), "http://gateway.example/v1/chat/completions");
+    assert_eq!(
+        stdout_of(&project, &["run", "Hello"]),
+        "Through the proxy.\n"
+    );
+    assert_eq!(
+        proxy.received()[0].path(),
+        "http://gateway.example/v1/chat/completions"
+    );
     // Who is excepted is asked directly.
     let direct = words("Directly.");
     one_provider(&project, &format!("{}/v1", direct.base()), "secret-key-1");
@@ -137,7 +171,10 @@ pub(super) fn proxies() {
             break update.to_string();
         }
     };
-    assert!(received.contains("The proxy on the way to Own (gateway.example) did not let us through"), "{received}");
+    assert!(
+        received.contains("The proxy on the way to Own (gateway.example) did not let us through"),
+        "{received}"
+    );
     client.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
     assert_eq!(client.answer(2).0["result"]["stopReason"], "cancelled");
     client.leave();
@@ -183,12 +220,16 @@ pub(super) fn one_connection() {
     });
     let project = Project::new();
     one_provider(&project, &format!("http://{address}/v1"), "a-key");
-    let mut settings: Value =
-        serde_json::from_str(&std::fs::read_to_string(project.path("~/.config/opencode/opencode.json")).unwrap())
-            .unwrap();
+    let mut settings: Value = serde_json::from_str(
+        &std::fs::read_to_string(project.path("~/.config/opencode/opencode.json")).unwrap(),
+    )
+    .unwrap();
     settings["permission"] = json!({ "*": "allow" });
     project.write("~/.config/opencode/opencode.json", &settings.to_string());
-    assert_eq!(stdout_of(&project, &["run", "Look three times"]), "Three times the same.\n");
+    assert_eq!(
+        stdout_of(&project, &["run", "Look three times"]),
+        "Three times the same.\n"
+    );
     assert_eq!(*counted.0.lock().unwrap(), (1, 4));
     counted.1.store(true, Ordering::Relaxed);
     TcpStream::connect(address).ok();

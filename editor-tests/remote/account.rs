@@ -21,16 +21,35 @@ const KEYS: &str = r#"{"mistral":{"type":"api","key":"a-key"}}"#;
 /// Returns the cells of the table between two marks of a page.
 fn rows(page: &str, mark: &str) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
-    let table = text.split(&format!("<!-- {mark}:begin")).nth(1).and_then(|rest| rest.split("<!-- ").next()).unwrap();
-    let lines = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---"));
-    lines.skip(1).map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+    let table = text
+        .split(&format!("<!-- {mark}:begin"))
+        .nth(1)
+        .and_then(|rest| rest.split("<!-- ").next())
+        .unwrap();
+    let lines = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| ---"));
+    lines
+        .skip(1)
+        .map(|line| {
+            line.trim_matches('|')
+                .split('|')
+                .map(|cell| cell.trim().to_owned())
+                .collect()
+        })
+        .collect()
 }
 
 /// Returns the owner of each method and command, from the page: `connection`, `user` or `account`.
 fn owners() -> BTreeMap<String, String> {
     let rows = rows("crates/remote/README.md", "whose");
     let names = |row: Vec<String>| {
-        let names: Vec<String> = row[0].split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let names: Vec<String> = row[0]
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect();
         names.into_iter().map(move |name| (name, row[1].clone()))
     };
     rows.into_iter().flat_map(names).collect()
@@ -39,8 +58,12 @@ fn owners() -> BTreeMap<String, String> {
 /// Returns the methods that are served: in which versions.
 fn methods() -> BTreeMap<String, String> {
     let rows = rows("protocol/README.md", "acp");
-    let served = rows.into_iter().filter(|row| row[2].starts_with("editor") && row[3] == "served");
-    served.map(|row| (row[0].trim_matches('`').to_owned(), row[1].clone())).collect()
+    let served = rows
+        .into_iter()
+        .filter(|row| row[2].starts_with("editor") && row[3] == "served");
+    served
+        .map(|row| (row[0].trim_matches('`').to_owned(), row[1].clone()))
+        .collect()
 }
 
 /// Returns valid parameters for a method.
@@ -54,8 +77,12 @@ fn params(method: &str, session: &str, project: &Project) -> Value {
         "session/set_title" => json!({ "sessionId": session, "title": "A title" }),
         "session/set_mode" => json!({ "sessionId": session, "modeId": "plan" }),
         "session/set_model" => json!({ "sessionId": session, "modelId": "bench/bench-model" }),
-        "session/set_config_option" => json!({ "sessionId": session, "configId": "mode", "value": "plan" }),
-        method if method.starts_with("session/") && method != "session/list" => json!({ "sessionId": session }),
+        "session/set_config_option" => {
+            json!({ "sessionId": session, "configId": "mode", "value": "plan" })
+        }
+        method if method.starts_with("session/") && method != "session/list" => {
+            json!({ "sessionId": session })
+        }
         _ => json!({}),
     }
 }
@@ -74,21 +101,37 @@ impl Shared {
         let tokens = [&["--user", "ada"][..], &["--user", "bob"], &[]]
             .map(|user| new_token(&project, &file, user.last().unwrap_or(&"own"), user));
         // It would run something: that is asked about.
-        project.write("opencode.json", r#"{"mcp":{"theirs":{"type":"local","command":["true"]}}}"#);
-        let shared = Self { project, _model: model, tokens };
-        shared.project.write("~/.local/share/adjutant/auth.json", KEYS);
+        project.write(
+            "opencode.json",
+            r#"{"mcp":{"theirs":{"type":"local","command":["true"]}}}"#,
+        );
+        let shared = Self {
+            project,
+            _model: model,
+            tokens,
+        };
+        shared
+            .project
+            .write("~/.local/share/adjutant/auth.json", KEYS);
         shared
     }
 
     fn served(&self) -> Served {
         Served::start(
             &self.project,
-            &["--acp-v2", "--token-file", &self.project.path("~/tokens").display().to_string()],
+            &[
+                "--acp-v2",
+                "--token-file",
+                &self.project.path("~/tokens").display().to_string(),
+            ],
         )
     }
 
     fn connect(&self, served: &Served, user: usize, version: u8) -> Socket {
-        let mut socket = Socket::try_open(&served.address, &format!("Authorization: Bearer {}\r\n", self.tokens[user]));
+        let mut socket = Socket::try_open(
+            &served.address,
+            &format!("Authorization: Bearer {}\r\n", self.tokens[user]),
+        );
         match version {
             1 => socket.hello(),
             _ => assert_eq!(socket.hello_in_second(), 2),
@@ -102,9 +145,18 @@ impl Shared {
 
     /// Logs out as a user, checks that the keys are removed unless it is refused, and returns the answer.
     fn logs_out(&self, served: &Served, user: usize, version: u8) -> Value {
-        self.project.write("~/.local/share/adjutant/auth.json", KEYS);
+        self.project
+            .write("~/.local/share/adjutant/auth.json", KEYS);
         let mut socket = self.connect(served, user, version);
-        socket.request(9, if version == 1 { "logout" } else { "auth/logout" }, &json!({}));
+        socket.request(
+            9,
+            if version == 1 {
+                "logout"
+            } else {
+                "auth/logout"
+            },
+            &json!({}),
+        );
         let answer = socket.answer(9).0;
         let gone = self.data("auth.json").as_deref() != Some(KEYS);
         assert_eq!(gone, answer.get("error").is_none(), "{answer}");
@@ -119,7 +171,10 @@ impl Shared {
         loop {
             let message = socket.receive();
             if message["method"] == "session/request_permission" {
-                assert!(message.to_string().contains("Trust this project?"), "{message}");
+                assert!(
+                    message.to_string().contains("Trust this project?"),
+                    "{message}"
+                );
                 return Ok(());
             }
             let said = message.to_string();
@@ -135,23 +190,42 @@ pub(super) fn every_method_and_command_has_owner() {
     let shared = Shared::new();
     let served = shared.served();
     let mut socket = shared.connect(&served, 0, 1);
-    socket.request(1, "session/new", &json!({ "cwd": shared.project.cwd(), "mcpServers": [] }));
+    socket.request(
+        1,
+        "session/new",
+        &json!({ "cwd": shared.project.cwd(), "mcpServers": [] }),
+    );
     let words = loop {
         let update = &socket.receive()["params"]["update"];
         if update["sessionUpdate"] == "available_commands_update" {
             break update["availableCommands"].as_array().unwrap().clone();
         }
     };
-    let words = words.iter().map(|word| format!("/{}", word["name"].as_str().unwrap()));
+    let words = words
+        .iter()
+        .map(|word| format!("/{}", word["name"].as_str().unwrap()));
     let known: BTreeSet<String> = methods().into_keys().chain(words).collect();
     let owners = owners();
     let sorted: BTreeSet<String> = owners
         .keys()
-        .filter(|name| name.starts_with('/') || name.chars().all(|c| c.is_ascii_lowercase() || "/_$".contains(c)))
+        .filter(|name| {
+            name.starts_with('/')
+                || name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || "/_$".contains(c))
+        })
         .cloned()
         .collect();
-    assert_eq!(sorted, known, "the table of crates/remote/README.md is not that of the program");
-    assert!(owners.values().all(|owner| ["connection", "user", "account"].contains(&owner.as_str())), "{owners:?}");
+    assert_eq!(
+        sorted, known,
+        "the table of crates/remote/README.md is not that of the program"
+    );
+    assert!(
+        owners
+            .values()
+            .all(|owner| ["connection", "user", "account"].contains(&owner.as_str())),
+        "{owners:?}"
+    );
 }
 
 pub(super) fn account_methods_are_refused_to_users() {
@@ -162,8 +236,13 @@ pub(super) fn account_methods_are_refused_to_users() {
     for version in [1, 2] {
         let mut socket = shared.connect(&served, 0, version);
         let session = socket.session(&shared.project);
-        let spoken = methods.iter().filter(|(_, versions)| versions.contains(&version.to_string()));
-        for (at, (method, _)) in spoken.filter(|(method, _)| *method != "initialize").enumerate() {
+        let spoken = methods
+            .iter()
+            .filter(|(_, versions)| versions.contains(&version.to_string()));
+        for (at, (method, _)) in spoken
+            .filter(|(method, _)| *method != "initialize")
+            .enumerate()
+        {
             let params = params(method, &session, &shared.project);
             if ["session/cancel", "$/cancel_request"].contains(&method.as_str()) {
                 socket.send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
@@ -175,14 +254,31 @@ pub(super) fn account_methods_are_refused_to_users() {
             }
             socket.request(100 + at as u64, method, &params);
             let answer = socket.answer(100 + at as u64).0;
-            let refused = answer["error"]["message"].as_str().is_some_and(|why| why.contains(SETTING));
-            assert_eq!(refused, owners[method] == "account", "{method} in version {version}: {answer}");
+            let refused = answer["error"]["message"]
+                .as_str()
+                .is_some_and(|why| why.contains(SETTING));
+            assert_eq!(
+                refused,
+                owners[method] == "account",
+                "{method} in version {version}: {answer}"
+            );
         }
-        let why = shared.logs_out(&served, 1, version)["error"]["message"].as_str().unwrap().to_owned();
-        assert!(why.starts_with("Keys of providers belong to the account") && why.contains("bob may not"), "{why}");
+        let why = shared.logs_out(&served, 1, version)["error"]["message"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(
+            why.starts_with("Keys of providers belong to the account")
+                && why.contains("bob may not"),
+            "{why}"
+        );
         assert!(why.contains("`adjutant auth logout PROVIDER`"), "{why}");
         let why = shared.asked_for_trust(&served, 0, version).unwrap_err();
-        assert!(why.contains("Trust in a project belongs to the account") && why.contains("`adjutant trust`"), "{why}");
+        assert!(
+            why.contains("Trust in a project belongs to the account")
+                && why.contains("`adjutant trust`"),
+            "{why}"
+        );
     }
     for name in ["trust.json", "mcp-auth.json"] {
         assert_eq!(shared.data(name), None, "{name}");
@@ -192,13 +288,23 @@ pub(super) fn account_methods_are_refused_to_users() {
 pub(super) fn account_methods_are_allowed_to_listed_users() {
     let shared = Shared::new();
     for (allowed, users) in [("ada", [true, false, true]), ("*", [true, true, true])] {
-        shared.project.settings(&json!({ "serve": { "account_users": [allowed] } }));
+        shared
+            .project
+            .settings(&json!({ "serve": { "account_users": [allowed] } }));
         let served = shared.served();
         for version in [1, 2] {
             for (user, may) in users.into_iter().enumerate() {
                 let answer = shared.logs_out(&served, user, version);
-                assert_eq!(answer.get("error").is_none(), may, "{allowed} {user}: {answer}");
-                assert_eq!(shared.asked_for_trust(&served, user, version).is_ok(), may, "{allowed} {user}");
+                assert_eq!(
+                    answer.get("error").is_none(),
+                    may,
+                    "{allowed} {user}: {answer}"
+                );
+                assert_eq!(
+                    shared.asked_for_trust(&served, user, version).is_ok(),
+                    may,
+                    "{allowed} {user}"
+                );
             }
         }
     }

@@ -30,7 +30,9 @@ pub(super) fn goes_on() {
     let (answer, before) = back.load(3, &session, &project);
     assert!(answer.get("result").is_some(), "{answer}");
     assert!(words(&before).contains("one"), "{before:?}");
-    let mine = before.iter().filter(|message| message["params"]["update"]["sessionUpdate"] == "user_message_chunk");
+    let mine = before
+        .iter()
+        .filter(|message| message["params"]["update"]["sessionUpdate"] == "user_message_chunk");
     assert_eq!(mine.count(), 1, "{before:?}");
     model.go_on();
     let mut rest = Vec::new();
@@ -45,7 +47,11 @@ pub(super) fn goes_on() {
     assert_eq!(model.problems(), Vec::<String>::new());
     // A session without messages is stored nowhere else. It is opened anew, with another directory.
     let session = back.session(&project);
-    back.request(4, "session/set_mode", &json!({ "sessionId": session, "modeId": "plan" }));
+    back.request(
+        4,
+        "session/set_mode",
+        &json!({ "sessionId": session, "modeId": "plan" }),
+    );
     assert!(back.answer(4).0.get("result").is_some());
     drop(back);
     served.until("adjutant_sessions_waiting", 2.0);
@@ -55,12 +61,16 @@ pub(super) fn goes_on() {
     let place = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [], "additionalDirectories": more });
     again.request(5, "session/load", &place);
     let answer = again.answer(5).0;
-    assert_eq!(answer["result"]["modes"]["currentModeId"], "plan", "{answer}");
+    assert_eq!(
+        answer["result"]["modes"]["currentModeId"], "plan",
+        "{answer}"
+    );
 }
 
 pub(super) fn asked_again() {
-    let (project, model) =
-        model_that("call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.");
+    let (project, model) = model_that(
+        "call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.",
+    );
     project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
     let served = Served::start(&project, &[]);
     let mut socket = Socket::open(&served.address);
@@ -78,9 +88,16 @@ pub(super) fn asked_again() {
     served.until("adjutant_sessions_waiting", 1.0);
     let mut back = Socket::open(&served.address);
     back.hello();
-    back.request(3, "session/load", &json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }));
+    back.request(
+        3,
+        "session/load",
+        &json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }),
+    );
     let again = question(&mut back);
-    assert_eq!(again["params"]["toolCall"]["toolCallId"], first["params"]["toolCall"]["toolCallId"]);
+    assert_eq!(
+        again["params"]["toolCall"]["toolCallId"],
+        first["params"]["toolCall"]["toolCallId"]
+    );
     back.send(&json!({ "jsonrpc": "2.0", "id": again["id"],
         "result": { "outcome": { "outcome": "selected", "optionId": "once" } } }));
     let mut rest = Vec::new();
@@ -118,7 +135,9 @@ impl Cut {
                     continue;
                 }
                 let to = to.lock().unwrap().clone();
-                let Ok(server) = TcpStream::connect(to) else { continue };
+                let Ok(server) = TcpStream::connect(to) else {
+                    continue;
+                };
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let mut from = from.try_clone().unwrap();
                     let mut to = to.try_clone().unwrap();
@@ -130,7 +149,12 @@ impl Cut {
                 all.lock().unwrap().extend([client, server]);
             }
         });
-        Self { address, server, open, refuses }
+        Self {
+            address,
+            server,
+            open,
+            refuses,
+        }
     }
 
     pub fn turn_to(&self, server: &str) {
@@ -155,7 +179,11 @@ pub(super) fn connects_again() {
     let mut said = String::new();
     let until = |client: &mut Client, said: &mut String, word: &str| {
         while !said.contains(word) {
-            said.push_str(client.receive()["params"]["update"]["content"]["text"].as_str().unwrap_or_default());
+            said.push_str(
+                client.receive()["params"]["update"]["content"]["text"]
+                    .as_str()
+                    .unwrap_or_default(),
+            );
         }
     };
     until(&mut client, &mut said, "one");
@@ -181,7 +209,13 @@ pub(super) fn connects_again() {
     assert_eq!(served.number("adjutant_connections_total"), 1.0);
     assert_eq!(model.problems(), Vec::<String>::new());
     let exit = client.editor.finish();
-    assert!(exit.problems(0).iter().all(|problem| problem.contains("connect")), "{:?}", exit.problems(0));
+    assert!(
+        exit.problems(0)
+            .iter()
+            .all(|problem| problem.contains("connect")),
+        "{:?}",
+        exit.problems(0)
+    );
 }
 
 pub(super) fn taken_over() {
@@ -192,7 +226,10 @@ pub(super) fn taken_over() {
     let session = first.session(&project);
     // The first editor answers pings: it is there.
     let answering = thread::spawn(move || {
-        first.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        first
+            .stream
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
         let mut head = [0; 2];
         let until = Instant::now() + RESPONSE_TIMEOUT;
         while Instant::now() < until {
@@ -220,9 +257,17 @@ pub(super) fn taken_over() {
     let mut second = Socket::open(&served.address);
     second.hello();
     let refused = second.load(2, &session, &project).0;
-    assert!(refused["error"].to_string().contains("once more to take it over"), "{refused}");
+    assert!(
+        refused["error"]
+            .to_string()
+            .contains("once more to take it over"),
+        "{refused}"
+    );
     let mut first = answering.join().unwrap();
-    first.stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
+    first
+        .stream
+        .set_read_timeout(Some(RESPONSE_TIMEOUT))
+        .unwrap();
     let taken = second.load(3, &session, &project).0;
     assert!(taken.get("result").is_some(), "{taken}");
     first.prompt(4, &session, "Hi.");

@@ -30,7 +30,10 @@ impl Events {
         loop {
             assert!(Instant::now() < end, "no event comes");
             let mut line = String::new();
-            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream is over");
+            assert!(
+                self.0.read_line(&mut line).unwrap() > 0,
+                "the stream is over"
+            );
             if let Some(id) = line.strip_prefix("id: ") {
                 id.trim().clone_into(&mut self.1);
             }
@@ -54,18 +57,28 @@ pub(super) fn a_stream_goes_on() {
     let head = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
     let answer = served.http(head, &hello.to_string());
-    let id = answer.lines().find_map(|line| line.strip_prefix("acp-connection-id: ")).expect("an id").to_owned();
+    let id = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("acp-connection-id: "))
+        .expect("an id")
+        .to_owned();
     let connection = format!("Acp-Connection-Id: {id}");
-    let post = |message: Value| served.http(&format!("{head}\r\n{connection}"), &message.to_string());
+    let post =
+        |message: Value| served.http(&format!("{head}\r\n{connection}"), &message.to_string());
     let (_, mut own) = Events::open(&served, &connection);
     post(json!({ "jsonrpc": "2.0", "id": 1, "method": "session/new",
         "params": { "cwd": project.cwd(), "mcpServers": [] } }));
-    let session = own.receive()["result"]["sessionId"].as_str().unwrap().to_owned();
+    let session = own.receive()["result"]["sessionId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let its = format!("{connection}\r\nAcp-Session-Id: {session}");
     let (_, mut events) = Events::open(&served, &its);
     let prompt = json!([{ "type": "text", "text": "Count." }]);
-    post(json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
-        "params": { "sessionId": session, "prompt": prompt } }));
+    post(
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
+        "params": { "sessionId": session, "prompt": prompt } }),
+    );
     let mut all = Vec::new();
     let mut until = |events: &mut Events, wanted: &str| loop {
         let message = events.receive();
@@ -82,7 +95,8 @@ pub(super) fn a_stream_goes_on() {
     let mut lost = Events(events.0, String::new());
     while !lost.receive().to_string().contains("two") {}
     drop(lost);
-    let (status, mut events) = Events::open(&served, &format!("{its}\r\nLast-Event-ID: {received}"));
+    let (status, mut events) =
+        Events::open(&served, &format!("{its}\r\nLast-Event-ID: {received}"));
     assert!(status.starts_with("HTTP/1.1 200"), "{status}");
     until(&mut events, "two");
     model.go_on();
@@ -90,7 +104,10 @@ pub(super) fn a_stream_goes_on() {
     assert_eq!(super::words(&all), "onetwothree.");
     for (wrong, status) in [("0", "409"), ("99999", "409"), ("x", "400")] {
         let (found, _) = Events::open(&served, &format!("{its}\r\nLast-Event-ID: {wrong}"));
-        assert!(found.starts_with(&format!("HTTP/1.1 {status}")), "{wrong}: {found}");
+        assert!(
+            found.starts_with(&format!("HTTP/1.1 {status}")),
+            "{wrong}: {found}"
+        );
     }
     assert_eq!(model.problems(), Vec::<String>::new());
 }
@@ -102,7 +119,15 @@ pub(super) fn over_http_2() {
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
     let url = format!("http://{}/acp", served.address);
     let mut curl = project.command("curl");
-    curl.args(["--silent", "--noproxy", "*", "--http2-prior-knowledge", "--max-time", "20", "--header"]);
+    curl.args([
+        "--silent",
+        "--noproxy",
+        "*",
+        "--http2-prior-knowledge",
+        "--max-time",
+        "20",
+        "--header",
+    ]);
     curl.args([
         "Content-Type: application/json",
         "--data",
@@ -114,33 +139,53 @@ pub(super) fn over_http_2() {
     match curl.output() {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stdout);
-            assert!(said.contains("\"protocolVersion\":1") && said.ends_with(" 2"), "{output:?}");
+            assert!(
+                said.contains("\"protocolVersion\":1") && said.ends_with(" 2"),
+                "{output:?}"
+            );
         }
         Err(e) => eprintln!("skipped: HTTP/2 is tried with curl: {e}"),
     }
 }
 
 pub(super) fn plain_http() {
-    let (project, model) =
-        model_that("call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.");
+    let (project, model) = model_that(
+        "call bash {\"command\": \"touch asked\", \"description\": \"Touch\"}\n---\ntext: Done.",
+    );
     project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
     let served = Served::start(&project, &[]);
     let head = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
     let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
     let answer = served.http(head, &hello.to_string());
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"protocolVersion\":1"), "{answer}");
-    let id = answer.lines().find_map(|line| line.strip_prefix("acp-connection-id: ")).expect("an id").to_owned();
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("\"protocolVersion\":1"),
+        "{answer}"
+    );
+    let id = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("acp-connection-id: "))
+        .expect("an id")
+        .to_owned();
     assert!(answer.contains("set-cookie: "), "{answer}");
     let connection = format!("Acp-Connection-Id: {id}");
-    let post = |headers: &str, message: &Value| served.http(&format!("{head}\r\n{headers}"), &message.to_string());
+    let post = |headers: &str, message: &Value| {
+        served.http(&format!("{head}\r\n{headers}"), &message.to_string())
+    };
     let request = |id: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     // Messages before its stream is open wait there.
-    let new = request(1, "session/new", json!({ "cwd": project.cwd(), "mcpServers": [] }));
+    let new = request(
+        1,
+        "session/new",
+        json!({ "cwd": project.cwd(), "mcpServers": [] }),
+    );
     assert!(post(&connection, &new).starts_with("HTTP/1.1 202"));
     let (status, mut own) = Events::open(&served, &connection);
     assert!(status.starts_with("HTTP/1.1 200"), "{status}");
     let opened = own.receive();
-    let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
+    let session = opened["result"]["sessionId"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{opened}"))
+        .to_owned();
     let its = format!("{connection}\r\nAcp-Session-Id: {session}");
     let (_, mut events) = Events::open(&served, &its);
     let prompt = json!({ "prompt": [{ "type": "text", "text": "Touch it." }] });
@@ -170,7 +215,11 @@ pub(super) fn plain_http() {
     };
     assert_eq!(end["result"]["stopReason"], "end_turn", "{end}");
     for (headers, message, status) in [
-        ("Acp-Connection-Id: con_unknown", request(3, "session/list", json!({})), "404"),
+        (
+            "Acp-Connection-Id: con_unknown",
+            request(3, "session/list", json!({})),
+            "404",
+        ),
         ("Accept: */*", request(3, "session/list", json!({})), "400"),
         (
             &format!("{connection}\r\nAcp-Session-Id: another"),
@@ -180,11 +229,22 @@ pub(super) fn plain_http() {
         (&connection, json!([]), "400"),
     ] {
         let answer = post(headers, &message);
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {answer}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{headers}: {answer}"
+        );
     }
-    assert!(served.http(&format!("DELETE /acp HTTP/1.1\r\n{connection}"), "").starts_with("HTTP/1.1 202"));
+    assert!(
+        served
+            .http(&format!("DELETE /acp HTTP/1.1\r\n{connection}"), "")
+            .starts_with("HTTP/1.1 202")
+    );
     assert!(newer.is_over() && own.is_over());
     assert!(post(&connection, &request(4, "session/list", json!({}))).starts_with("HTTP/1.1 404"));
-    assert!(Events::open(&served, &connection).0.starts_with("HTTP/1.1 404"));
+    assert!(
+        Events::open(&served, &connection)
+            .0
+            .starts_with("HTTP/1.1 404")
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }

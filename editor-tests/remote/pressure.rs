@@ -54,7 +54,10 @@ pub(super) fn silent_tls_socket_is_closed() {
     let path = |name: &str| project.path(name).display().to_string();
     let certificate = path("~/certificate.pem");
     let key = path("~/key.pem");
-    let served = Served::start(&project, &["--tls-certificate", &certificate, "--tls-key", &key]);
+    let served = Served::start(
+        &project,
+        &["--tls-certificate", &certificate, "--tls-key", &key],
+    );
     let begun: [&[u8]; 2] = [b"", b"\x16\x03\x01"];
     for socket in begun.map(|said| silent(&served, said)) {
         assert!(is_closed(socket));
@@ -77,7 +80,10 @@ pub(super) fn endless_messages_are_bounded() {
         socket.stream.write_all(&frame).ok();
     }
     for socket in &mut sockets {
-        socket.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        socket
+            .stream
+            .set_read_timeout(Some(Duration::from_secs(1)))
+            .unwrap();
         let mut head = [0; 4];
         if socket.stream.read_exact(&mut head).is_ok() {
             assert_eq!((head[0] & 15, &head[2..]), (8, &1013_u16.to_be_bytes()[..]));
@@ -87,11 +93,18 @@ pub(super) fn endless_messages_are_bounded() {
     assert_eq!(over, 1, "there is room for two");
     let post = "POST /acp HTTP/1.1\r\nContent-Type: application/json";
     let refused = served.http(post, &" ".repeat(20_000));
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("have not come whole"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 503") && refused.contains("have not come whole"),
+        "{refused}"
+    );
     // Their places are free again.
     drop(sockets);
     served.until("adjutant_connections", 0.0);
-    assert!(served.http(post, &" ".repeat(20_000)).starts_with("HTTP/1.1 400"));
+    assert!(
+        served
+            .http(post, &" ".repeat(20_000))
+            .starts_with("HTTP/1.1 400")
+    );
 }
 
 /// Sends more than a bridge may have unacknowledged: the server acknowledges long before the next ping.
@@ -108,6 +121,10 @@ pub(super) fn client_that_sends_much_is_not_blocked() {
     let (answer, _) = client.answer(139);
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
     // A ping comes after 20 seconds.
-    assert!(start.elapsed() < Duration::from_secs(14), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(14),
+        "{:?}",
+        start.elapsed()
+    );
     client.leave();
 }

@@ -19,7 +19,11 @@ impl Socket {
     pub(super) fn try_open(address: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
-        let host = if headers.contains("Host:") { "" } else { "Host: localhost\r\n" };
+        let host = if headers.contains("Host:") {
+            ""
+        } else {
+            "Host: localhost\r\n"
+        };
         let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
         write!(
             stream,
@@ -32,13 +36,20 @@ impl Socket {
             stream.read_exact(&mut byte).unwrap();
             head.push(byte[0]);
         }
-        Self { stream, head: String::from_utf8(head).unwrap() }
+        Self {
+            stream,
+            head: String::from_utf8(head).unwrap(),
+        }
     }
 
     pub(super) fn open(address: &str) -> Self {
         let socket = Self::try_open(address, "");
         assert!(socket.head.starts_with("HTTP/1.1 101"), "{}", socket.head);
-        assert!(socket.head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{}", socket.head);
+        assert!(
+            socket.head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+            "{}",
+            socket.head
+        );
         socket
     }
 
@@ -132,27 +143,51 @@ impl Socket {
     /// Asks for version 2: the version that is spoken.
     pub(super) fn hello_in_second(&mut self) -> Value {
         let info = json!({ "name": "socket", "version": "1" });
-        self.request(0, "initialize", &json!({ "protocolVersion": 2, "info": info, "capabilities": {} }));
+        self.request(
+            0,
+            "initialize",
+            &json!({ "protocolVersion": 2, "info": info, "capabilities": {} }),
+        );
         self.answer(0).0["result"]["protocolVersion"].take()
     }
 
     pub(super) fn new_session(&mut self, project: &Project) -> Value {
-        self.request(1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
+        self.request(
+            1,
+            "session/new",
+            &json!({ "cwd": project.cwd(), "mcpServers": [] }),
+        );
         self.answer(1).0
     }
 
     pub(super) fn session(&mut self, project: &Project) -> String {
         let opened = self.new_session(project);
-        opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
+        opened["result"]["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{opened}"))
+            .to_owned()
     }
 
     pub(super) fn prompt(&mut self, id: u64, session: &str, words: &str) {
         let prompt = json!([{ "type": "text", "text": words }]);
-        self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+        self.request(
+            id,
+            "session/prompt",
+            &json!({ "sessionId": session, "prompt": prompt }),
+        );
     }
 
-    pub(super) fn load(&mut self, id: u64, session: &str, project: &Project) -> (Value, Vec<Value>) {
-        self.request(id, "session/load", &json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }));
+    pub(super) fn load(
+        &mut self,
+        id: u64,
+        session: &str,
+        project: &Project,
+    ) -> (Value, Vec<Value>) {
+        self.request(
+            id,
+            "session/load",
+            &json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] }),
+        );
         self.answer(id)
     }
 }

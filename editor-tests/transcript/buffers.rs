@@ -19,7 +19,11 @@ impl Buffers {
         let path = PathBuf::from(params["path"].as_str().unwrap_or_default());
         match method {
             "fs/read_text_file" => {
-                let text = self.texts.get(&path).cloned().or_else(|| fs::read_to_string(&path).ok());
+                let text = self
+                    .texts
+                    .get(&path)
+                    .cloned()
+                    .or_else(|| fs::read_to_string(&path).ok());
                 Some(match text {
                     Some(text) => json!({ "result": { "content": text } }),
                     None => json!({ "error": { "code": -32002, "message": "Resource not found" } }),

@@ -34,12 +34,18 @@ pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
             last["params"]["update"]["content"]["text"] = text.into();
             true
         }
-        Some("tool_call_update") if same("sessionUpdate") && same("toolCallId") && prints(was) && prints(is) => {
+        Some("tool_call_update")
+            if same("sessionUpdate") && same("toolCallId") && prints(was) && prints(is) =>
+        {
             *last = next.clone();
             true
         }
         Some("terminal_output_chunk") if same("sessionUpdate") && same("terminalId") => {
-            let text = format!("{}{}", was["data"].as_str().unwrap_or(""), is["data"].as_str().unwrap_or(""));
+            let text = format!(
+                "{}{}",
+                was["data"].as_str().unwrap_or(""),
+                is["data"].as_str().unwrap_or("")
+            );
             last["params"]["update"]["data"] = text.into();
             true
         }
@@ -50,10 +56,14 @@ pub(super) fn joined(last: &mut Value, next: &Value) -> bool {
 /// Shows the bytes of a terminal as text.
 pub(super) fn printed(value: &mut Value) {
     for at in ["/params/update/data", "/params/update/output/data"] {
-        if value["params"]["update"]["sessionUpdate"].as_str().is_some_and(|kind| kind.starts_with("terminal_"))
+        if value["params"]["update"]["sessionUpdate"]
+            .as_str()
+            .is_some_and(|kind| kind.starts_with("terminal_"))
             && let Some(data) = value.pointer_mut(at)
         {
-            let bytes = BASE64.decode(data.as_str().unwrap_or_default()).expect("base64");
+            let bytes = BASE64
+                .decode(data.as_str().unwrap_or_default())
+                .expect("base64");
             *data = String::from_utf8_lossy(&bytes).into_owned().into();
         }
     }
@@ -62,27 +72,55 @@ pub(super) fn printed(value: &mut Value) {
 /// Whether an update of a running call has nothing but the output so far.
 pub(super) fn prints(update: &Value) -> bool {
     let running = update["sessionUpdate"] == "tool_call_update" && update["status"].is_null();
-    let same = update["rawOutput"].as_object().is_none_or(|raw| raw.keys().all(|key| key == "output"));
-    let news = |key: &String| !matches!(key.as_str(), "sessionUpdate" | "toolCallId" | "content" | "rawOutput");
+    let same = update["rawOutput"]
+        .as_object()
+        .is_none_or(|raw| raw.keys().all(|key| key == "output"));
+    let news = |key: &String| {
+        !matches!(
+            key.as_str(),
+            "sessionUpdate" | "toolCallId" | "content" | "rawOutput"
+        )
+    };
     let members = update.as_object();
-    running && update["content"].is_array() && same && members.is_some_and(|members| !members.keys().any(news))
+    running
+        && update["content"].is_array()
+        && same
+        && members.is_some_and(|members| !members.keys().any(news))
 }
 
 /// Returns the places of the lines that the expected ones are, if they are there.
-pub(super) fn claim(expected: &[ReceivedLine], received: &[ReceivedLine], unordered: bool) -> Option<Vec<usize>> {
+pub(super) fn claim(
+    expected: &[ReceivedLine],
+    received: &[ReceivedLine],
+    unordered: bool,
+) -> Option<Vec<usize>> {
     let mut places = Vec::new();
     let mut streams: Vec<&str> = expected.iter().map(|line| line.stream.as_str()).collect();
     streams.sort_unstable();
     streams.dedup();
     for stream in streams {
-        let wanted: Vec<_> = expected.iter().filter(|line| line.stream == stream).cloned().collect();
-        let of_stream = received.iter().enumerate().filter(|(_, line)| line.stream == stream);
-        let (at, mut lines): (Vec<usize>, Vec<ReceivedLine>) =
-            of_stream.take(wanted.len()).map(|(at, h)| (at, h.clone())).unzip();
+        let wanted: Vec<_> = expected
+            .iter()
+            .filter(|line| line.stream == stream)
+            .cloned()
+            .collect();
+        let of_stream = received
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| line.stream == stream);
+        let (at, mut lines): (Vec<usize>, Vec<ReceivedLine>) = of_stream
+            .take(wanted.len())
+            .map(|(at, h)| (at, h.clone()))
+            .unzip();
         if unordered {
             by_call(&mut lines);
         }
-        if lines.len() < wanted.len() || !wanted.iter().zip(&lines).all(|(w, l)| matches(&w.value, &l.value)) {
+        if lines.len() < wanted.len()
+            || !wanted
+                .iter()
+                .zip(&lines)
+                .all(|(w, l)| matches(&w.value, &l.value))
+        {
             return None;
         }
         places.extend(at);
@@ -96,7 +134,9 @@ pub(super) fn claim(expected: &[ReceivedLine], received: &[ReceivedLine], unorde
 pub(super) fn by_call(lines: &mut [ReceivedLine]) {
     let call = |line: &ReceivedLine| {
         let params = &line.value["params"];
-        let id = params["update"]["toolCallId"].as_str().or(params["toolCall"]["toolCallId"].as_str());
+        let id = params["update"]["toolCallId"]
+            .as_str()
+            .or(params["toolCall"]["toolCallId"].as_str());
         let id = id.or(params["update"]["terminalId"].as_str());
         id.map(|id| (id.len(), id.to_owned()))
     };
@@ -113,19 +153,29 @@ pub(super) fn matches(expected: &Value, received: &Value) -> bool {
             let pieces: Vec<&str> = pattern.split('…').collect();
             let first = pieces[0];
             let last = pieces[pieces.len() - 1];
-            let Some(middle) = text.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else { return false };
+            let Some(middle) = text
+                .strip_prefix(first)
+                .and_then(|rest| rest.strip_suffix(last))
+            else {
+                return false;
+            };
             let mut rest = middle;
-            pieces[1..pieces.len() - 1].iter().all(|piece| match rest.split_once(piece) {
-                Some((_, after)) => {
-                    rest = after;
-                    true
-                }
-                None => false,
-            })
+            pieces[1..pieces.len() - 1]
+                .iter()
+                .all(|piece| match rest.split_once(piece) {
+                    Some((_, after)) => {
+                        rest = after;
+                        true
+                    }
+                    None => false,
+                })
         }
         (Value::Object(expected), Value::Object(received)) => {
             let open = expected.contains_key("…");
-            expected.iter().filter(|(key, _)| *key != "…").all(|(k, e)| received.get(k).is_some_and(|h| matches(e, h)))
+            expected
+                .iter()
+                .filter(|(key, _)| *key != "…")
+                .all(|(k, e)| received.get(k).is_some_and(|h| matches(e, h)))
                 && (open || received.keys().all(|key| expected.contains_key(key)))
         }
         (Value::Array(expected), Value::Array(received)) => {
@@ -144,10 +194,14 @@ pub(super) fn difference(expected: &[ReceivedLine], received: &[ReceivedLine]) -
     let mut text = String::new();
     for at in 0..expected.len().max(received.len()) {
         match (expected.get(at), received.get(at)) {
-            (Some(e), Some(h)) if matches(&e.value, &h.value) => writeln!(text, "    {}", h.value).unwrap(),
+            (Some(e), Some(h)) if matches(&e.value, &h.value) => {
+                writeln!(text, "    {}", h.value).unwrap()
+            }
             (e, h) => {
-                e.iter().for_each(|e| writeln!(text, "  - {}", e.value).unwrap());
-                h.iter().for_each(|h| writeln!(text, "  + {}", h.value).unwrap());
+                e.iter()
+                    .for_each(|e| writeln!(text, "  - {}", e.value).unwrap());
+                h.iter()
+                    .for_each(|h| writeln!(text, "  + {}", h.value).unwrap());
             }
         }
     }
@@ -170,6 +224,10 @@ pub fn own_tests() {
     ];
     for (expected, received, fits) in table {
         let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-        assert_eq!(matches(&parse(expected), &parse(received)), fits, "{expected} {received}");
+        assert_eq!(
+            matches(&parse(expected), &parse(received)),
+            fits,
+            "{expected} {received}"
+        );
     }
 }

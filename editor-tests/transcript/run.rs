@@ -27,7 +27,10 @@ const QUESTIONS: [&str; 2] = ["‹ask1›", "‹ask2›"];
 
 /// Returns a text in which the two have each other's name.
 fn exchanged(text: &str, [one, other]: [&str; 2]) -> String {
-    text.split(one).map(|piece| piece.replace(other, one)).collect::<Vec<_>>().join(other)
+    text.split(one)
+        .map(|piece| piece.replace(other, one))
+        .collect::<Vec<_>>()
+        .join(other)
 }
 
 /// A page in progress.
@@ -123,7 +126,8 @@ impl Run {
         if let Ok(message) = serde_json::from_str::<Value>(line)
             && let Some(session) = message["params"]["sessionId"].as_str()
         {
-            self.about.insert(message["id"].to_string(), self.names.shorten(session));
+            self.about
+                .insert(message["id"].to_string(), self.names.shorten(session));
         }
         self.invariants.observe_client(line);
         self.editor().send(line);
@@ -136,19 +140,26 @@ impl Run {
             line = web.fill(&own(&line));
         }
         if line.contains("${ASK}") {
-            let ask = self.newest_ask.clone().ok_or("the agent has not asked anything")?;
+            let ask = self
+                .newest_ask
+                .clone()
+                .ok_or("the agent has not asked anything")?;
             line = line.replace("${ASK}", &ask.to_string());
         }
         while let Some(at) = line.find("${SESSION") {
             let name = &line[at..=at + line[at..].find('}').ok_or("a name without an end")?];
             let name = name.to_owned();
-            self.until(&format!("a session for {name}"), |run| run.names.meaning(&name).is_some())?;
+            self.until(&format!("a session for {name}"), |run| {
+                run.names.meaning(&name).is_some()
+            })?;
             line = line.replace(&name, &self.names.meaning(&name).unwrap_or_default());
         }
         while let Some((before, rest)) = line.split_once('‹') {
             let (name, after) = rest.split_once('›').ok_or("a name without an end")?;
-            let id =
-                self.names.meaning(&format!("‹{name}›")).ok_or_else(|| format!("nothing was called {name} yet"))?;
+            let id = self
+                .names
+                .meaning(&format!("‹{name}›"))
+                .ok_or_else(|| format!("nothing was called {name} yet"))?;
             line = format!("{before}{id}{after}");
         }
         Ok(line)
@@ -188,7 +199,9 @@ impl Run {
     }
 
     fn take(&mut self, line: &str) {
-        let Some(message) = self.invariants.observe_agent(line) else { return };
+        let Some(message) = self.invariants.observe_agent(line) else {
+            return;
+        };
         if message["method"].is_string()
             && let Some(id) = message.get("id")
         {
@@ -206,25 +219,40 @@ impl Run {
         }
         let text = self.names.shorten(line);
         self.log.push(text.clone());
-        let Ok(mut value) = serde_json::from_str::<Value>(&text) else { return };
+        let Ok(mut value) = serde_json::from_str::<Value>(&text) else {
+            return;
+        };
         if let Some(members) = value.as_object_mut() {
             members.shift_remove("jsonrpc");
         }
         self.names.tidy(&mut value);
         printed(&mut value);
         let update = &value["params"]["update"];
-        let kind = update["sessionUpdate"].as_str().or(value["method"].as_str()).unwrap_or_default();
+        let kind = update["sessionUpdate"]
+            .as_str()
+            .or(value["method"].as_str())
+            .unwrap_or_default();
         if self.aside.contains(&kind) {
             return;
         }
         let stream = self.stream(&value);
-        if kind == "tool_call_update" && matches!(update["status"].as_str(), Some("completed" | "failed")) {
+        if kind == "tool_call_update"
+            && matches!(update["status"].as_str(), Some("completed" | "failed"))
+        {
             // How much of it was seen while it ran is a matter of luck; the end has it all.
-            let of_call =
-                |received: &ReceivedLine| received.value["params"]["update"]["toolCallId"] == update["toolCallId"];
-            self.received.retain(|received| !(of_call(received) && prints(&received.value["params"]["update"])));
+            let of_call = |received: &ReceivedLine| {
+                received.value["params"]["update"]["toolCallId"] == update["toolCallId"]
+            };
+            self.received.retain(|received| {
+                !(of_call(received) && prints(&received.value["params"]["update"]))
+            });
         }
-        if let Some(last) = self.received.iter_mut().rev().find(|received| received.stream == stream) {
+        if let Some(last) = self
+            .received
+            .iter_mut()
+            .rev()
+            .find(|received| received.stream == stream)
+        {
             if kind == "available_commands_update" && last.value == value {
                 return;
             }
@@ -238,12 +266,22 @@ impl Run {
     /// Lines of one stream must come in the order of the page: a session, or everything that is
     /// about no session; updates about a session may come at any time.
     fn stream(&self, value: &Value) -> String {
-        let update =
-            value["params"]["update"]["sessionUpdate"].as_str().or(value["method"].as_str()).unwrap_or_default();
-        let session = value["params"]["sessionId"].as_str().or(value["result"]["sessionId"].as_str());
-        let session = session.map(str::to_owned).or_else(|| self.about.get(&value["id"].to_string()).cloned());
+        let update = value["params"]["update"]["sessionUpdate"]
+            .as_str()
+            .or(value["method"].as_str())
+            .unwrap_or_default();
+        let session = value["params"]["sessionId"]
+            .as_str()
+            .or(value["result"]["sessionId"].as_str());
+        let session = session
+            .map(str::to_owned)
+            .or_else(|| self.about.get(&value["id"].to_string()).cloned());
         let session = session.unwrap_or_default();
-        if ASIDE.contains(&update) { format!("{session} {update}") } else { session }
+        if ASIDE.contains(&update) {
+            format!("{session} {update}")
+        } else {
+            session
+        }
     }
 
     fn expected(&self, body: &str) -> Result<Vec<ReceivedLine>, String> {
@@ -252,7 +290,10 @@ impl Run {
             let stream = self.stream(&value);
             Ok(ReceivedLine { value, stream })
         };
-        body.lines().filter(|line| !line.trim().is_empty()).map(line).collect()
+        body.lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(line)
+            .collect()
     }
 
     pub(super) fn agent_block(&mut self, body: &str, unordered: bool) -> Result<(), String> {
@@ -263,7 +304,13 @@ impl Run {
             if unordered && twins.iter().all(|one| body.contains(one)) {
                 // The editor answers the first that comes, whichever it is about: then the second is withdrawn.
                 let is_withdrawn = |line: &str| line.contains("$/cancel_request");
-                let swap = |line: &str| if is_withdrawn(line) { line.to_owned() } else { exchanged(line, twins) };
+                let swap = |line: &str| {
+                    if is_withdrawn(line) {
+                        line.to_owned()
+                    } else {
+                        exchanged(line, twins)
+                    }
+                };
                 let by_arrival = body.lines().map(swap).collect::<Vec<_>>().join("\n");
                 for body in [exchanged(body, twins), by_arrival] {
                     let mut lines = self.expected(&body)?;
@@ -292,14 +339,24 @@ impl Run {
             // are still growing; then it is a failure.
             let enough = self.received.len() >= expected.len();
             let timeout = end.saturating_duration_since(Instant::now());
-            let timeout = if enough { timeout.min(SILENCE) } else { timeout };
-            let line = self.editor.as_ref().and_then(|editor| editor.receive(timeout));
+            let timeout = if enough {
+                timeout.min(SILENCE)
+            } else {
+                timeout
+            };
+            let line = self
+                .editor
+                .as_ref()
+                .and_then(|editor| editor.receive(timeout));
             let Some(line) = line else {
                 let mut received = self.received.clone();
                 if unordered {
                     by_call(&mut received);
                 }
-                return Err(format!("what came out is not what must:\n{}", difference(&expected, &received)));
+                return Err(format!(
+                    "what came out is not what must:\n{}",
+                    difference(&expected, &received)
+                ));
             };
             self.take(&line);
             claimed = claims(&self.received);
@@ -318,20 +375,30 @@ impl Run {
     }
 
     pub(super) fn bless(&mut self, old: &str, unordered: bool) -> String {
-        while let Some(line) = self.editor.as_ref().and_then(|editor| editor.receive(SILENCE)) {
+        while let Some(line) = self
+            .editor
+            .as_ref()
+            .and_then(|editor| editor.receive(SILENCE))
+        {
             self.take(&line);
         }
         let mut received = std::mem::take(&mut self.received);
         if unordered {
             by_call(&mut received);
         }
-        let mut old: VecDeque<(String, Value)> =
-            old.lines().filter_map(|line| Some((line.to_owned(), serde_json::from_str(line).ok()?))).collect();
+        let mut old: VecDeque<(String, Value)> = old
+            .lines()
+            .filter_map(|line| Some((line.to_owned(), serde_json::from_str(line).ok()?)))
+            .collect();
         let mut text = String::new();
         for ReceivedLine { value, .. } in received {
             let kept = old.iter().position(|(_, old)| matches(old, &value));
             let line = match kept {
-                Some(at) => old.drain(..=at).next_back().map(|(line, _)| line).unwrap_or_default(),
+                Some(at) => old
+                    .drain(..=at)
+                    .next_back()
+                    .map(|(line, _)| line)
+                    .unwrap_or_default(),
                 None => value.to_string(),
             };
             writeln!(text, "{line}").unwrap();
@@ -345,7 +412,9 @@ impl Run {
     }
 
     fn leave_with(&mut self, code: i32) {
-        let Some(mut editor) = self.editor.take() else { return };
+        let Some(mut editor) = self.editor.take() else {
+            return;
+        };
         let exit = editor.finish();
         for line in &exit.lines {
             self.take(line);
@@ -369,23 +438,36 @@ impl Run {
     /// The end of a page that was acted out in version 2.
     pub(super) fn end_second(mut self, lines: &[Value]) -> Vec<String> {
         self.leave();
-        let received: Vec<Value> =
-            std::mem::take(&mut self.received).into_iter().map(|received| received.value).collect();
+        let received: Vec<Value> = std::mem::take(&mut self.received)
+            .into_iter()
+            .map(|received| received.value)
+            .collect();
         let page = replay_as_v2::summary(lines, &self.prompts);
         let received = replay_as_v2::summary(&received, &self.prompts);
-        self.problems.extend(replay_as_v2::differences(&page, &received));
+        self.problems
+            .extend(replay_as_v2::differences(&page, &received));
         self.end(false)
     }
 
     pub(super) fn end(mut self, bless: bool) -> Vec<String> {
         self.leave();
         if !bless {
-            self.problems.extend(self.received.iter().map(|received| format!("unexpected: {}", received.value)));
+            self.problems.extend(
+                self.received
+                    .iter()
+                    .map(|received| format!("unexpected: {}", received.value)),
+            );
         }
-        self.problems.extend(self.model.as_ref().map(Model::problems).unwrap_or_default());
+        self.problems
+            .extend(self.model.as_ref().map(Model::problems).unwrap_or_default());
         // A process that was killed a moment ago may still be seen for a moment.
-        let left = self.project.left_after(Duration::from_millis(500), |_| true);
-        self.problems.extend(left.into_iter().map(|line| format!("a process is left over: {line}")));
+        let left = self
+            .project
+            .left_after(Duration::from_millis(500), |_| true);
+        self.problems.extend(
+            left.into_iter()
+                .map(|line| format!("a process is left over: {line}")),
+        );
         self.problems
     }
 }

@@ -92,13 +92,15 @@ impl<'de> Deserialize<'de> for Initialize {
         let text = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
         let mut request: v1::InitializeRequest = read(text.get()).map_err(D::Error::custom)?;
         if request.protocol_version > ProtocolVersion::V1 {
-            let params: serde_json::Value = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+            let params: serde_json::Value =
+                serde_json::from_str(text.get()).map_err(D::Error::custom)?;
             if request.client_info.is_none() {
                 // Invalid client information is ignored, because it is only logged.
                 request.client_info = v1::Implementation::deserialize(&params["info"]).ok();
             }
             if params.get("clientCapabilities").is_none() && params["capabilities"].is_object() {
-                let capabilities = v1::ClientCapabilities::deserialize(&to_version_1(&params["capabilities"]));
+                let capabilities =
+                    v1::ClientCapabilities::deserialize(&to_version_1(&params["capabilities"]));
                 request.client_capabilities = capabilities.unwrap_or_default();
             }
         }
@@ -108,7 +110,8 @@ impl<'de> Deserialize<'de> for Initialize {
 
 /// Parses a message. The error contains the path of the member that does not fit.
 fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|e| crate::table::misfit::<T>(text).unwrap_or_else(|| e.to_string()))
+    serde_json::from_str(text)
+        .map_err(|e| crate::table::misfit::<T>(text).unwrap_or_else(|| e.to_string()))
 }
 
 /// Translates capabilities of version 2 to version 1. Version 2 has no file or terminal
@@ -137,16 +140,28 @@ impl<'de> Deserialize<'de> for Initialize2 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let mut params = serde_json::Map::deserialize(deserializer)?;
-        if params.get("protocolVersion").and_then(serde_json::Value::as_u64).is_some_and(|version| version > 2) {
+        if params
+            .get("protocolVersion")
+            .and_then(serde_json::Value::as_u64)
+            .is_some_and(|version| version > 2)
+        {
             let unknown = || v2::Implementation::new("unknown", "unknown");
-            let info = params.get("info").and_then(|info| v2::Implementation::deserialize(info).ok());
-            params.insert("info".into(), serde_json::to_value(info.unwrap_or_else(unknown)).map_err(D::Error::custom)?);
-            let fits = |value: &serde_json::Value| v2::ClientCapabilities::deserialize(value).is_ok();
+            let info = params
+                .get("info")
+                .and_then(|info| v2::Implementation::deserialize(info).ok());
+            params.insert(
+                "info".into(),
+                serde_json::to_value(info.unwrap_or_else(unknown)).map_err(D::Error::custom)?,
+            );
+            let fits =
+                |value: &serde_json::Value| v2::ClientCapabilities::deserialize(value).is_ok();
             if !params.get("capabilities").is_none_or(fits) {
                 params.remove("capabilities");
             }
         }
-        read(&serde_json::Value::Object(params).to_string()).map(Self).map_err(D::Error::custom)
+        read(&serde_json::Value::Object(params).to_string())
+            .map(Self)
+            .map_err(D::Error::custom)
     }
 }
 
@@ -187,10 +202,14 @@ impl<'de> Deserialize<'de> for LoadSession {
 }
 
 /// Adds a missing `mcpServers`. The error names the invalid entry.
-fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     use serde::de::Error;
     let mut params = serde_json::Map::deserialize(deserializer)?;
-    let servers = params.entry("mcpServers").or_insert_with(|| serde_json::Value::Array(Vec::new()));
+    let servers = params
+        .entry("mcpServers")
+        .or_insert_with(|| serde_json::Value::Array(Vec::new()));
     for (n, server) in servers.as_array().into_iter().flatten().enumerate() {
         if serde_json::from_value::<v1::McpServer>(server.clone()).is_err() {
             return Err(D::Error::custom(format!(
@@ -221,7 +240,12 @@ where
         }
         let mut value = serde_json::to_value(&self.0).map_err(serde::ser::Error::custom)?;
         for at in ["/update/content", "/toolCall/content"] {
-            for item in value.pointer_mut(at).and_then(serde_json::Value::as_array_mut).into_iter().flatten() {
+            for item in value
+                .pointer_mut(at)
+                .and_then(serde_json::Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
                 if item["type"] == "diff"
                     && let Some(diff) = item.as_object_mut()
                 {
@@ -243,7 +267,9 @@ impl HasContent for v1::SessionNotification {
     fn has_new_file(&self) -> bool {
         match &self.update {
             v1::SessionUpdate::ToolCall(call) => has_new_file(&call.content),
-            v1::SessionUpdate::ToolCallUpdate(update) => update.fields.content.as_deref().is_some_and(has_new_file),
+            v1::SessionUpdate::ToolCallUpdate(update) => {
+                update.fields.content.as_deref().is_some_and(has_new_file)
+            }
             _ => false,
         }
     }
@@ -251,12 +277,18 @@ impl HasContent for v1::SessionNotification {
 
 impl HasContent for v1::RequestPermissionRequest {
     fn has_new_file(&self) -> bool {
-        self.tool_call.fields.content.as_deref().is_some_and(has_new_file)
+        self.tool_call
+            .fields
+            .content
+            .as_deref()
+            .is_some_and(has_new_file)
     }
 }
 
 fn has_new_file(content: &[v1::ToolCallContent]) -> bool {
-    content.iter().any(|content| matches!(content, v1::ToolCallContent::Diff(diff) if diff.old_text.is_none()))
+    content.iter().any(
+        |content| matches!(content, v1::ToolCallContent::Diff(diff) if diff.old_text.is_none()),
+    )
 }
 
 #[cfg(test)]
@@ -299,7 +331,12 @@ mod tests {
         ("session/set_mode", "1", true, Support::Served),
         ("session/set_config_option", "1, 2", true, Support::Served),
         ("session/set_model", "1", true, Support::Served),
-        ("tool_call/cancel", "2", true, Support::Refused("no call is offered for it; session/cancel stops the turn")),
+        (
+            "tool_call/cancel",
+            "2",
+            true,
+            Support::Refused("no call is offered for it; session/cancel stops the turn"),
+        ),
         (
             "terminal/cancel",
             "2",
@@ -310,8 +347,18 @@ mod tests {
         ("auth/status", "1, 2", true, Support::Served),
         ("session/archive", "1, 2", true, Support::Served),
         ("session/unarchive", "1, 2", true, Support::Served),
-        ("mcp/message", "1, 2", true, Support::Refused("MCP servers are connected to adjutant itself")),
-        ("providers/*", "1, 2", true, Support::Refused("provider addresses come from the user's configuration only")),
+        (
+            "mcp/message",
+            "1, 2",
+            true,
+            Support::Refused("MCP servers are connected to adjutant itself"),
+        ),
+        (
+            "providers/*",
+            "1, 2",
+            true,
+            Support::Refused("provider addresses come from the user's configuration only"),
+        ),
         ("session/update", "1, 2", false, Support::Called),
         ("session/request_permission", "1, 2", false, Support::Called),
         ("fs/read_text_file", "1", false, Support::CalledIfDeclared),
@@ -320,11 +367,28 @@ mod tests {
             "terminal/*",
             "1",
             false,
-            Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
+            Support::NotCalled(
+                "commands run in process groups of our own, so that cancel and exit can end them",
+            ),
         ),
-        ("elicitation/create", "1, 2", false, Support::CalledIfDeclared),
-        ("elicitation/complete", "1, 2", false, Support::CalledIfDeclared),
-        ("auth/status_update", "1, 2", false, Support::NotCalled("auth/status is asked again after a login")),
+        (
+            "elicitation/create",
+            "1, 2",
+            false,
+            Support::CalledIfDeclared,
+        ),
+        (
+            "elicitation/complete",
+            "1, 2",
+            false,
+            Support::CalledIfDeclared,
+        ),
+        (
+            "auth/status_update",
+            "1, 2",
+            false,
+            Support::NotCalled("auth/status is asked again after a login"),
+        ),
         ("$/cancel_request", "1, 2", false, Support::Called),
     ];
 
@@ -337,9 +401,14 @@ mod tests {
         let (before, rest) = text.split_once("<!-- acp:begin").unwrap();
         let (mark, rest) = rest.split_once("-->\n").unwrap();
         let (_, after) = rest.split_once("<!-- acp:end -->").unwrap();
-        let mut table = String::from("| method | version | direction | here |\n|---|---|---|---|\n");
+        let mut table =
+            String::from("| method | version | direction | here |\n|---|---|---|---|\n");
         for (name, versions, inbound, support) in METHODS {
-            let direction = if *inbound { "editor → adjutant" } else { "adjutant → editor" };
+            let direction = if *inbound {
+                "editor → adjutant"
+            } else {
+                "adjutant → editor"
+            };
             let here = match support {
                 Support::Served => "served".to_owned(),
                 Support::Called => "called".to_owned(),
@@ -362,13 +431,17 @@ mod tests {
         let later = r#"{"protocolVersion":2,"info":{"name":"e","version":"1"},
             "capabilities":{"auth":{"terminal":{}},"elicitation":{"form":{}},"fs":{"readTextFile":true}}}"#;
         let Initialize(request) = serde_json::from_str(later).unwrap();
-        assert_eq!(request.client_info.map(|info| info.name).as_deref(), Some("e"));
+        assert_eq!(
+            request.client_info.map(|info| info.name).as_deref(),
+            Some("e")
+        );
         let capabilities = request.client_capabilities;
         assert!(capabilities.auth.terminal);
         assert!(capabilities.elicitation.is_some_and(|e| e.form.is_some()));
         assert!(!capabilities.fs.read_text_file);
         assert!(!capabilities.terminal);
-        let Initialize2(request) = serde_json::from_str(r#"{"protocolVersion":9,"capabilities":7}"#).unwrap();
+        let Initialize2(request) =
+            serde_json::from_str(r#"{"protocolVersion":9,"capabilities":7}"#).unwrap();
         assert_eq!(request.info.name, "unknown");
         assert!(serde_json::from_str::<Initialize2>(r#"{"protocolVersion":2}"#).is_err());
     }
@@ -376,7 +449,8 @@ mod tests {
     #[test]
     fn new_file_has_explicit_null_as_old_text() {
         let diff = v1::ToolCallContent::Diff(v1::Diff::new("/w/a", "x"));
-        let update = v1::ToolCallUpdate::new("c", v1::ToolCallUpdateFields::new().content(vec![diff]));
+        let update =
+            v1::ToolCallUpdate::new("c", v1::ToolCallUpdateFields::new().content(vec![diff]));
         let note = v1::SessionNotification::new("s", v1::SessionUpdate::ToolCallUpdate(update));
         let json = serde_json::to_string(&Explicit(note)).unwrap();
         assert!(json.contains(r#""oldText":null"#), "{json}");
@@ -384,9 +458,17 @@ mod tests {
 
     #[test]
     fn missing_servers_are_empty_and_invalid_ones_are_named() {
-        assert!(serde_json::from_str::<NewSession>(r#"{"cwd":"/w"}"#).unwrap().0.mcp_servers.is_empty());
+        assert!(
+            serde_json::from_str::<NewSession>(r#"{"cwd":"/w"}"#)
+                .unwrap()
+                .0
+                .mcp_servers
+                .is_empty()
+        );
         let bad = r#"{"cwd":"/w","mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},{"name":"b"}]}"#;
-        let error = serde_json::from_str::<NewSession>(bad).unwrap_err().to_string();
+        let error = serde_json::from_str::<NewSession>(bad)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("mcpServers[1]"), "{error}");
         assert!(serde_json::from_str::<NewSession>(r#"{"cwd":"/w","mcpServers":"x"}"#).is_err());
     }

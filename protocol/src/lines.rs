@@ -83,7 +83,12 @@ impl Default for JsonLines {
 impl JsonLines {
     /// Creates a decoder with another cap.
     pub fn with_cap(cap: usize) -> Self {
-        Self { cap, seen: 0, skipping: None, is_at_start: true }
+        Self {
+            cap,
+            seen: 0,
+            skipping: None,
+            is_at_start: true,
+        }
     }
 
     /// Scans a piece of a line that is too long.
@@ -96,7 +101,9 @@ impl JsonLines {
 
     /// Returns the skipped line, if there is one.
     fn skipped(&mut self) -> Option<Line> {
-        self.skipping.take().map(|scanner| Line::Bad(BadLine::TooLong(scanner.finish())))
+        self.skipping
+            .take()
+            .map(|scanner| Line::Bad(BadLine::TooLong(scanner.finish())))
     }
 
     fn line(&mut self, bytes: BytesMut) -> Option<Line> {
@@ -291,7 +298,9 @@ impl LineSlot {
             return false;
         }
         let mut state = self.outbox.lock();
-        let at = state.waiting.binary_search_by_key(&self.number, |waiting| waiting.number);
+        let at = state
+            .waiting
+            .binary_search_by_key(&self.number, |waiting| waiting.number);
         at.is_ok_and(|at| state.waiting.remove(at).is_some())
     }
 }
@@ -307,7 +316,9 @@ impl Outbox {
     pub fn start(output: impl Write + Send + 'static) -> Self {
         let outbox = Self::with(None);
         let shared = outbox.shared.clone();
-        let writer = thread::Builder::new().name("write".into()).spawn(move || write(&shared, output));
+        let writer = thread::Builder::new()
+            .name("write".into())
+            .spawn(move || write(&shared, output));
         if let Err(e) = writer {
             tracing::error!("no thread to write output with: {e}");
             outbox.lock().is_broken = true;
@@ -318,7 +329,9 @@ impl Outbox {
     /// Creates an outbox without a thread, and the end from which its lines are taken.
     pub fn pulled() -> (Self, Outgoing) {
         let outbox = Self::with(Some(Notify::new()));
-        let outgoing = Outgoing { shared: outbox.shared.clone() };
+        let outgoing = Outgoing {
+            shared: outbox.shared.clone(),
+        };
         (outbox, outgoing)
     }
 
@@ -330,7 +343,9 @@ impl Outbox {
             changed: Notify::new(),
             broke: Notify::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -362,15 +377,26 @@ impl Outbox {
     pub fn place(&self, line: Vec<u8>) -> LineSlot {
         let mut state = self.lock();
         let number = state.next;
-        let mut slot = LineSlot { outbox: self.clone(), number, queued: None };
-        if state.is_closed || state.is_broken || (state.is_below_limit() && state.waiting.is_empty()) {
+        let mut slot = LineSlot {
+            outbox: self.clone(),
+            number,
+            queued: None,
+        };
+        if state.is_closed
+            || state.is_broken
+            || (state.is_below_limit() && state.waiting.is_empty())
+        {
             drop(state);
             self.push(&line);
             return slot;
         }
         let (queued, queued_receiver) = oneshot::channel();
         state.next += 1;
-        state.waiting.push_back(Waiting { number, line, queued });
+        state.waiting.push_back(Waiting {
+            number,
+            line,
+            queued,
+        });
         slot.queued = Some(queued_receiver);
         slot
     }
@@ -386,7 +412,8 @@ impl Outbox {
 
     /// Waits until the other side has closed its end of the output.
     pub async fn broken(&self) {
-        self.until(&self.shared.broke, |state| state.is_broken).await;
+        self.until(&self.shared.broke, |state| state.is_broken)
+            .await;
     }
 
     /// Closes the queue, and waits until all queued lines are written or cannot be written.
@@ -398,7 +425,10 @@ impl Outbox {
         };
         drop(waiting);
         self.shared.wake();
-        self.until(&self.shared.changed, |state| state.is_finished || state.is_broken).await;
+        self.until(&self.shared.changed, |state| {
+            state.is_finished || state.is_broken
+        })
+        .await;
     }
 
     async fn until(&self, notify: &Notify, done: impl Fn(&State) -> bool) {
@@ -497,7 +527,10 @@ fn write(shared: &Shared, mut output: impl Write) {
         {
             let mut state = shared.lock();
             while state.queued.is_empty() && !state.is_closed {
-                state = shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = shared
+                    .filled
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             if state.queued.is_empty() {
                 state.is_finished = true;
@@ -550,7 +583,9 @@ mod tests {
         let mut out = Vec::new();
         let show = |line| match line {
             Line::Text(text) => String::from_utf8(text.to_vec()).unwrap_or_default(),
-            Line::Bad(BadLine::TooLong(skipped)) => format!("TooLong {}", skipped.id.as_deref().unwrap_or("-")),
+            Line::Bad(BadLine::TooLong(skipped)) => {
+                format!("TooLong {}", skipped.id.as_deref().unwrap_or("-"))
+            }
             Line::Bad(BadLine::NotUtf8) => "NotUtf8".to_owned(),
         };
         for chunk in chunks {
@@ -567,29 +602,44 @@ mod tests {
 
     #[test]
     fn lines_are_divided_independently_of_chunks() {
-        assert_eq!(cut(64, &[b"{\"a\"", b":1}\r\n\n", b"  \n", b"{}\n{}"]), ["{\"a\":1}", "{}", "{}"]);
+        assert_eq!(
+            cut(64, &[b"{\"a\"", b":1}\r\n\n", b"  \n", b"{}\n{}"]),
+            ["{\"a\":1}", "{}", "{}"]
+        );
     }
 
     #[test]
     fn bad_lines_do_not_end_the_stream() {
         assert_eq!(
-            cut(4, &[b"a\xff\n", b"123", b"456", b"789\n", b"ok\n", b"12345"]),
+            cut(
+                4,
+                &[b"a\xff\n", b"123", b"456", b"789\n", b"ok\n", b"12345"]
+            ),
             ["NotUtf8", "TooLong -", "ok", "TooLong -"]
         );
     }
 
     #[test]
     fn id_of_long_line_is_found_independently_of_chunks() {
-        let text = format!("\u{feff}{{\"params\":\"{}\",\"id\":7}}\n{{}}\n", "a".repeat(3000));
+        let text = format!(
+            "\u{feff}{{\"params\":\"{}\",\"id\":7}}\n{{}}\n",
+            "a".repeat(3000)
+        );
         let (start, end) = text.as_bytes().split_at(2500);
         assert_eq!(cut(2000, &[text.as_bytes()]), ["TooLong 7", "{}"]);
         assert_eq!(cut(2000, &[start, end]), ["TooLong 7", "{}"]);
-        assert_eq!(cut(2000, &text.as_bytes().chunks(7).collect::<Vec<_>>()), ["TooLong 7", "{}"]);
+        assert_eq!(
+            cut(2000, &text.as_bytes().chunks(7).collect::<Vec<_>>()),
+            ["TooLong 7", "{}"]
+        );
     }
 
     #[test]
     fn byte_order_mark_is_ignored_only_at_the_start() {
-        assert_eq!(cut(64, &[b"\xef\xbb\xbf{}\n\xef\xbb\xbf{}\n"]), ["{}", "\u{feff}{}"]);
+        assert_eq!(
+            cut(64, &[b"\xef\xbb\xbf{}\n\xef\xbb\xbf{}\n"]),
+            ["{}", "\u{feff}{}"]
+        );
     }
 
     #[tokio::test]
@@ -618,7 +668,9 @@ mod tests {
         tokio::task::yield_now().await;
         let reader = thread::spawn(move || {
             let lines = io::BufRead::lines(io::BufReader::new(theirs));
-            lines.map(|line| line.unwrap().remove(0)).collect::<String>()
+            lines
+                .map(|line| line.unwrap().remove(0))
+                .collect::<String>()
         });
         other.await.unwrap();
         flood.await.unwrap();
@@ -643,14 +695,19 @@ mod tests {
         assert!(unpolled.remove(7).withdraw());
         let reader = thread::spawn(move || {
             let lines = io::BufRead::lines(io::BufReader::new(theirs));
-            lines.map(|line| line.unwrap().remove(0)).collect::<String>()
+            lines
+                .map(|line| line.unwrap().remove(0))
+                .collect::<String>()
         });
         // The slots before it were not polled.
         last.queued().await;
         assert!(!unpolled[0].withdraw());
         outbox.close().await;
         drop(outbox);
-        assert_eq!(reader.join().unwrap().trim_start_matches('a'), format!("{}d", "b".repeat(99)));
+        assert_eq!(
+            reader.join().unwrap().trim_start_matches('a'),
+            format!("{}d", "b".repeat(99))
+        );
     }
 
     #[tokio::test]
@@ -663,7 +720,10 @@ mod tests {
             let outbox = outbox.clone();
             async move { outbox.send(vec![b'c'; SEND_LIMIT_BYTES]).await }
         });
-        assert_eq!(outgoing.next().await.map(|taken| taken.len()), Some(SEND_LIMIT_BYTES + 1));
+        assert_eq!(
+            outgoing.next().await.map(|taken| taken.len()),
+            Some(SEND_LIMIT_BYTES + 1)
+        );
         // The line counts as unwritten until the next call.
         let mut full = outbox.place(b"d".to_vec());
         assert!(full.queued.is_some());
@@ -692,7 +752,13 @@ mod tests {
         let line = vec![b'x'; 75 << 10];
         let mut sent = 0;
         // The pipe has a capacity of 64 KiB, the outbox one of a little more than 256 KiB.
-        while tokio::time::timeout(std::time::Duration::from_millis(50), outbox.send(line.clone())).await.is_ok() {
+        while tokio::time::timeout(
+            std::time::Duration::from_millis(50),
+            outbox.send(line.clone()),
+        )
+        .await
+        .is_ok()
+        {
             sent += 1;
         }
         assert!((3..8).contains(&sent), "{sent} lines were taken");

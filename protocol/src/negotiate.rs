@@ -32,7 +32,11 @@ struct HandshakeVersion {
 impl<S: Send + Sync + 'static> Versions<S> {
     /// Creates a connection for version 1, and for version 2 if a table is given.
     pub fn new(first: Table<S>, second: Option<Table<S>>) -> Self {
-        Self { first, second, is_settled: AtomicBool::new(false) }
+        Self {
+            first,
+            second,
+            is_settled: AtomicBool::new(false),
+        }
     }
 
     /// Returns the table of version 2, if it was chosen.
@@ -42,10 +46,14 @@ impl<S: Send + Sync + 'static> Versions<S> {
 
     /// Returns the table for a handshake.
     fn requested(&self, params: &str) -> Result<&Table<S>, Error> {
-        let version = serde_json::from_str(params).map(|handshake: HandshakeVersion| handshake.protocol_version).ok();
+        let version = serde_json::from_str(params)
+            .map(|handshake: HandshakeVersion| handshake.protocol_version)
+            .ok();
         if let Some(second) = self.chosen() {
             if self.is_settled.load(Ordering::Relaxed) {
-                return Err(Error::invalid_request("this connection has been initialized; it stays with version 2"));
+                return Err(Error::invalid_request(
+                    "this connection has been initialized; it stays with version 2",
+                ));
             }
             return match version {
                 Some(version @ ..2) => Err(unsupported(version)),
@@ -68,7 +76,9 @@ impl<S: Send + Sync + 'static> Routes for Versions<S> {
                 Err(error) => Dispatch::Done(rpc::failure(id, &error)),
             };
         }
-        let Some(second) = self.chosen() else { return self.first.dispatch(id, method, params, cx) };
+        let Some(second) = self.chosen() else {
+            return self.first.dispatch(id, method, params, cx);
+        };
         self.is_settled.store(true, Ordering::Relaxed);
         if *id == Id::null() {
             let error = Error::invalid_request("the id of a request is a text or a whole number");
@@ -86,6 +96,9 @@ impl<S: Send + Sync + 'static> Routes for Versions<S> {
 }
 
 fn unsupported(version: u16) -> Error {
-    Error::new(code::UNSUPPORTED_VERSION, format!("This connection speaks version 2; it cannot change to {version}"))
-        .data(json!({ "requested": version, "supported": [2] }))
+    Error::new(
+        code::UNSUPPORTED_VERSION,
+        format!("This connection speaks version 2; it cannot change to {version}"),
+    )
+    .data(json!({ "requested": version, "supported": [2] }))
 }

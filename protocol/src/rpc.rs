@@ -20,7 +20,8 @@ use crate::lines::{BadLine, LineSlot, Outbox};
 pub mod code {
     pub use jsonrpsee::types::error::{
         INTERNAL_ERROR_CODE as INTERNAL, INVALID_PARAMS_CODE as INVALID_PARAMS,
-        INVALID_REQUEST_CODE as INVALID_REQUEST, METHOD_NOT_FOUND_CODE as METHOD_NOT_FOUND, PARSE_ERROR_CODE as PARSE,
+        INVALID_REQUEST_CODE as INVALID_REQUEST, METHOD_NOT_FOUND_CODE as METHOD_NOT_FOUND,
+        PARSE_ERROR_CODE as PARSE,
     };
 
     /// ACP: the user has to log in first.
@@ -50,7 +51,11 @@ pub struct Error {
 impl Error {
     /// Creates an error without data.
     pub fn new(code: i32, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
     }
 
     /// Adds `{"details": …}`, the only member that every client shows.
@@ -67,8 +72,13 @@ impl Error {
 
     /// Returns -32601 with the method's name, which is truncated because it may be anything.
     pub fn method_not_found(method: &str) -> Self {
-        let name: String = method.chars().filter(|c| !c.is_control()).take(80).collect();
-        Self::new(code::METHOD_NOT_FOUND, METHOD_NOT_FOUND_MSG).details(format!("\"{name}\" is not served here"))
+        let name: String = method
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(80)
+            .collect();
+        Self::new(code::METHOD_NOT_FOUND, METHOD_NOT_FOUND_MSG)
+            .details(format!("\"{name}\" is not served here"))
     }
 
     /// Returns -32602 with the reason and its path, in the message as well: some clients show
@@ -76,7 +86,13 @@ impl Error {
     pub fn invalid_params(details: impl Into<String>) -> Self {
         const MAX_SHOWN_CHARS: usize = 300;
         let details = details.into();
-        let first: String = details.lines().next().unwrap_or_default().chars().take(MAX_SHOWN_CHARS).collect();
+        let first: String = details
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(MAX_SHOWN_CHARS)
+            .collect();
         Self::new(code::INVALID_PARAMS, format!("Invalid params: {first}")).details(details)
     }
 
@@ -172,7 +188,9 @@ struct Envelope<'a> {
 }
 
 /// Distinguishes `null` from a missing member.
-fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
+fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(
+    d: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
 }
 
@@ -196,7 +214,9 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
         let is_json = serde_json::from_str::<IgnoredAny>(line).is_ok();
         let error = match line.trim_start().as_bytes().first() {
             _ if !is_json => parse_error(),
-            Some(b'[') => Error::invalid_request("batches are not part of ACP: send one message per line"),
+            Some(b'[') => {
+                Error::invalid_request("batches are not part of ACP: send one message per line")
+            }
             _ => Error::invalid_request("a message is a JSON object"),
         };
         return invalid(Id::null(), error);
@@ -205,7 +225,10 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
         Ok(envelope) => envelope,
         // A duplicate member is reported before the rest of the line is parsed.
         Err(e) if e.is_data() && serde_json::from_str::<IgnoredAny>(line).is_ok() => {
-            return invalid(Id::null(), Error::invalid_request("a member is there twice"));
+            return invalid(
+                Id::null(),
+                Error::invalid_request("a member is there twice"),
+            );
         }
         Err(_) => return invalid(Id::null(), parse_error()),
     };
@@ -213,10 +236,20 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
         None => None,
         Some(text) => match Id::parse(text) {
             Some(id) => Some(id),
-            None => return invalid(Id::null(), Error::invalid_request("\"id\" must be a string, an integer or null")),
+            None => {
+                return invalid(
+                    Id::null(),
+                    Error::invalid_request("\"id\" must be a string, an integer or null"),
+                );
+            }
         },
     };
-    let refuse = |details: &str| invalid(id.clone().unwrap_or_else(Id::null), Error::invalid_request(details));
+    let refuse = |details: &str| {
+        invalid(
+            id.clone().unwrap_or_else(Id::null),
+            Error::invalid_request(details),
+        )
+    };
     if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
         return refuse("\"jsonrpc\" must be \"2.0\"");
     }
@@ -224,10 +257,19 @@ pub fn read(line: &str) -> Result<RpcMessage<'_>, Box<Invalid>> {
         let Some(id) = envelope.id.map(RawValue::get) else {
             return refuse("neither a method nor an id");
         };
-        let error = envelope.error.map(RawValue::get).filter(|text| *text != "null");
+        let error = envelope
+            .error
+            .map(RawValue::get)
+            .filter(|text| *text != "null");
         return match (error, envelope.result) {
-            (Some(error), _) => Ok(RpcMessage::Response { id, outcome: Err(parse_error_object(error)) }),
-            (None, Some(result)) => Ok(RpcMessage::Response { id, outcome: Ok(result.get()) }),
+            (Some(error), _) => Ok(RpcMessage::Response {
+                id,
+                outcome: Err(parse_error_object(error)),
+            }),
+            (None, Some(result)) => Ok(RpcMessage::Response {
+                id,
+                outcome: Ok(result.get()),
+            }),
             (None, None) => refuse("neither a method nor a result"),
         };
     };
@@ -264,9 +306,13 @@ pub fn read_bad(bad: &BadLine) -> Result<RpcMessage<'_>, Box<Invalid>> {
         BadLine::TooLong(skipped) => skipped,
     };
     // In the message as well: some clients show nothing else.
-    let error = Error::new(code::INVALID_REQUEST, format!("Invalid request: {bad}")).details(bad.to_string());
+    let error = Error::new(code::INVALID_REQUEST, format!("Invalid request: {bad}"))
+        .details(bad.to_string());
     match skipped.id.as_deref() {
-        Some(id) if skipped.is_response => Ok(RpcMessage::Response { id, outcome: Err(error) }),
+        Some(id) if skipped.is_response => Ok(RpcMessage::Response {
+            id,
+            outcome: Err(error),
+        }),
         id => invalid(id.and_then(Id::parse).unwrap_or_else(Id::null), error),
     }
 }
@@ -282,24 +328,44 @@ fn parse_error() -> Error {
 fn parse_error_object(text: &str) -> Error {
     let read = serde_json::from_str::<PeerError>(text);
     let Ok(error) = read else {
-        return Error::new(code::INTERNAL, "the other side answered with an error that is not an object");
+        return Error::new(
+            code::INTERNAL,
+            "the other side answered with an error that is not an object",
+        );
     };
     Error {
-        code: error.code.as_i64().and_then(|c| i32::try_from(c).ok()).unwrap_or(code::INTERNAL),
-        message: error.message.as_str().unwrap_or("the other side gave no message").to_owned(),
+        code: error
+            .code
+            .as_i64()
+            .and_then(|c| i32::try_from(c).ok())
+            .unwrap_or(code::INTERNAL),
+        message: error
+            .message
+            .as_str()
+            .unwrap_or("the other side gave no message")
+            .to_owned(),
         data: error.data,
     }
 }
 
 /// Returns the reply with a result, which is JSON text.
 pub fn success(id: &Id, result: &str) -> Vec<u8> {
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_str()).into_bytes()
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}",
+        id.as_str()
+    )
+    .into_bytes()
 }
 
 /// Returns the reply with an error.
 pub fn failure(id: &Id, error: &Error) -> Vec<u8> {
-    let error = serde_json::to_string(error).unwrap_or_else(|_| r#"{"code":-32603,"message":"Internal error"}"#.into());
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", id.as_str()).into_bytes()
+    let error = serde_json::to_string(error)
+        .unwrap_or_else(|_| r#"{"code":-32603,"message":"Internal error"}"#.into());
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}",
+        id.as_str()
+    )
+    .into_bytes()
 }
 
 /// The other side of the connection, as the receiver of calls and notifications.
@@ -338,7 +404,10 @@ pub enum CallError {
 impl Peer {
     /// Creates a peer that writes to `outbox`.
     pub fn new(outbox: Outbox) -> Self {
-        Self { outbox, calls: Arc::default() }
+        Self {
+            outbox,
+            calls: Arc::default(),
+        }
     }
 
     /// Returns the queue of this peer.
@@ -359,7 +428,11 @@ impl Peer {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn call<P>(&self, params: &P, limit: Option<Duration>) -> Result<P::Response, CallError>
+    pub async fn call<P>(
+        &self,
+        params: &P,
+        limit: Option<Duration>,
+    ) -> Result<P::Response, CallError>
     where
         P: Method + Serialize,
         P::Response: DeserializeOwned,
@@ -376,7 +449,11 @@ impl Peer {
             id
         };
         let slot = self.outbox.place(line(P::NAME, Some(id), params));
-        let mut call = PendingCall { peer: self, id, slot };
+        let mut call = PendingCall {
+            peer: self,
+            id,
+            slot,
+        };
         call.slot.queued().await;
         let answer = match limit {
             None => rx.await,
@@ -385,15 +462,26 @@ impl Peer {
                 Err(_) => return Err(CallError::TimedOut(limit)),
             },
         };
-        let result = answer.map_err(|_| CallError::Closed)?.map_err(CallError::Refused)?;
+        let result = answer
+            .map_err(|_| CallError::Closed)?
+            .map_err(CallError::Refused)?;
         serde_json::from_str(&result)
-            .or_else(|e| if &*result == "null" { serde_json::from_str("{}") } else { Err(e) })
+            .or_else(|e| {
+                if &*result == "null" {
+                    serde_json::from_str("{}")
+                } else {
+                    Err(e)
+                }
+            })
             .map_err(|e| CallError::Garbled(crate::table::without_values(&e.to_string())))
     }
 
     /// Passes a response to its caller. Unknown ids are ignored.
     pub fn settle(&self, id: &str, outcome: Result<&str, Error>) {
-        let waiter = id.parse().ok().and_then(|id: u64| self.lock().waiting.remove(&id));
+        let waiter = id
+            .parse()
+            .ok()
+            .and_then(|id: u64| self.lock().waiting.remove(&id));
         match waiter {
             // The caller may just have been dropped.
             Some(waiter) => drop(waiter.send(outcome.map(Into::into))),
@@ -425,7 +513,9 @@ impl Drop for PendingCall<'_> {
         let is_unanswered = self.peer.lock().waiting.remove(&self.id).is_some();
         if is_unanswered && !self.slot.withdraw() {
             let params = serde_json::json!({ "requestId": self.id });
-            self.peer.outbox.push(&line(crate::acp::CANCEL_REQUEST, None, &params));
+            self.peer
+                .outbox
+                .push(&line(crate::acp::CANCEL_REQUEST, None, &params));
         }
     }
 }
@@ -460,10 +550,18 @@ mod tests {
 
     fn show(line: &str) -> String {
         match read(line) {
-            Ok(RpcMessage::Request { id, method, params }) => format!("request {} {method} {params}", id.as_str()),
+            Ok(RpcMessage::Request { id, method, params }) => {
+                format!("request {} {method} {params}", id.as_str())
+            }
             Ok(RpcMessage::Notification { method, params }) => format!("note {method} {params}"),
-            Ok(RpcMessage::Response { id, outcome: Ok(result) }) => format!("result {id} {result}"),
-            Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
+            Ok(RpcMessage::Response {
+                id,
+                outcome: Ok(result),
+            }) => format!("result {id} {result}"),
+            Ok(RpcMessage::Response {
+                id,
+                outcome: Err(error),
+            }) => {
                 format!("error {id} {} {}", error.code, error.message)
             }
             Err(invalid) => format!("{} {}", invalid.error.code, invalid.id.as_str()),
@@ -474,7 +572,12 @@ mod tests {
     fn long_message_is_answered_by_its_id() {
         let table = [
             ("request", Some("7"), false, "-32600 7"),
-            ("string id", Some(r#""\u00e9\"},""#), false, r#"-32600 "\u00e9\"},""#),
+            (
+                "string id",
+                Some(r#""\u00e9\"},""#),
+                false,
+                r#"-32600 "\u00e9\"},""#,
+            ),
             ("notification", None, false, "-32600 null"),
             ("an id that is none", Some("[1]"), false, "-32600 null"),
             ("an id that is no JSON", Some("x y"), false, "-32600 null"),
@@ -487,9 +590,15 @@ mod tests {
             ("answer to nothing", None, true, "-32600 null"),
         ];
         for (name, id, is_response, wanted) in table {
-            let bad = BadLine::TooLong(SkippedMessage { id: id.map(str::to_owned), is_response });
+            let bad = BadLine::TooLong(SkippedMessage {
+                id: id.map(str::to_owned),
+                is_response,
+            });
             let shown = match read_bad(&bad) {
-                Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
+                Ok(RpcMessage::Response {
+                    id,
+                    outcome: Err(error),
+                }) => {
                     format!("error {id} {} {}", error.code, error.message)
                 }
                 Ok(other) => panic!("{name}: {other:?}"),
@@ -502,25 +611,52 @@ mod tests {
     #[test]
     fn messages_are_distinguished_by_their_members() {
         let table = [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}"#, r#"request 1 a {"x":1}"#),
-            (r#"{"jsonrpc":"2.0","id":"1","method":"a"}"#, "request \"1\" a {}"),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"a","params":null}"#, "request null a {}"),
-            (r#"{"jsonrpc":"2.0","id":9007199254740993,"method":"a"}"#, "request 9007199254740993 a {}"),
-            (r#"{"jsonrpc":"2.0","method":"a","params":[1]}"#, "note a [1]"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}"#,
+                r#"request 1 a {"x":1}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":"1","method":"a"}"#,
+                "request \"1\" a {}",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"a","params":null}"#,
+                "request null a {}",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":9007199254740993,"method":"a"}"#,
+                "request 9007199254740993 a {}",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"a","params":[1]}"#,
+                "note a [1]",
+            ),
             (r#"{"jsonrpc":"2.0","id":7,"result":null}"#, "result 7 null"),
-            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m","stack":"x"}}"#, "error 7 1 m"),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m","stack":"x"}}"#,
+                "error 7 1 m",
+            ),
             (
                 r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1e99}}"#,
                 "error 7 -32603 the other side gave no message",
             ),
-            (r#"{"jsonrpc":"2.0","id":7,"result":{},"error":null}"#, "result 7 {}"),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":{},"error":null}"#,
+                "result 7 {}",
+            ),
             (r#"{"jsonrpc":"2.0","id":7}"#, "-32600 7"),
-            (r#"{"jsonrpc":"2.0","id":7,"method":"a","result":1}"#, "-32600 7"),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"method":"a","result":1}"#,
+                "-32600 7",
+            ),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, "-32600 null"),
             (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, "-32600 null"),
             (r#"{"jsonrpc":"2.0","id":7,"method":5}"#, "-32600 7"),
             (r#"{"id":7,"method":"a"}"#, "-32600 7"),
-            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#, "-32600 null"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#,
+                "-32600 null",
+            ),
             (r#"{"jsonrpc":"2.0","id":1,"id":2,"method""#, "-32700 null"),
             (r#"{"jsonrpc":"2.0","id":01,"method":"a"}"#, "-32700 null"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"a\ud800"}"#, "-32700 1"),
@@ -538,8 +674,11 @@ mod tests {
     #[test]
     fn deep_nesting_does_not_overflow_the_stack() {
         assert_eq!(show(&"[".repeat(200_000)), "-32700 null");
-        let deep =
-            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{}{}}}"#, "[".repeat(9000), "]".repeat(9000));
+        let deep = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{}{}}}"#,
+            "[".repeat(9000),
+            "]".repeat(9000)
+        );
         assert!(show(&deep).starts_with("request 1 a [[["));
     }
 }

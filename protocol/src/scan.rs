@@ -34,7 +34,9 @@ impl MemberScanner {
         while let Some((&byte, after)) = rest.split_first() {
             if self.in_string && self.member.is_none() && !self.is_escaped {
                 // Most bytes of a long message are in one string.
-                let Some(skipped) = memchr::memchr2(b'"', b'\\', rest) else { return };
+                let Some(skipped) = memchr::memchr2(b'"', b'\\', rest) else {
+                    return;
+                };
                 self.scan_in_string(rest[skipped]);
                 rest = &rest[skipped + 1..];
                 continue;
@@ -113,7 +115,10 @@ impl MemberScanner {
     }
 
     pub(crate) fn finish(self) -> SkippedMessage {
-        SkippedMessage { id: self.id, is_response: self.has_outcome && !self.has_method }
+        SkippedMessage {
+            id: self.id,
+            is_response: self.has_outcome && !self.has_method,
+        }
     }
 }
 
@@ -123,7 +128,10 @@ mod tests {
 
     #[test]
     fn id_of_skipped_message_is_found() {
-        let long = format!("{{\"id\":8,\"x\":[\"\\\\\\\"}}{}\",{{\"id\":9}}]}}", "é".repeat(2000));
+        let long = format!(
+            "{{\"id\":8,\"x\":[\"\\\\\\\"}}{}\",{{\"id\":9}}]}}",
+            "é".repeat(2000)
+        );
         let table = [
             (
                 "before the params",
@@ -143,25 +151,90 @@ mod tests {
                 Some("12"),
                 false,
             ),
-            ("behind a result", format!(r#"{{"result":{long},"id":3}}"#), Some("3"), true),
-            ("an error", format!(r#"{{"id":3,"error":{long}}}"#), Some("3"), true),
-            ("both", format!(r#"{{"id":3,"method":"a","result":{long}}}"#), Some("3"), false),
-            ("notification", format!(r#"{{"method":"a","params":{long}}}"#), None, false),
-            ("an id that is an object", format!(r#"{{"id":{{"a":1}},"params":{long}}}"#), Some(r#"{"a":1}"#), false),
-            ("the first of two", format!(r#"{{"id":1,"params":{long},"id":2}}"#), Some("1"), false),
-            ("a value that looks like it", format!(r#"{{"method":"id","x":{long},"y":"id"}}"#), None, false),
-            ("cut within the id", r#"{"jsonrpc":"2.0","id":12"#.to_owned(), None, false),
-            ("cut within the params", format!(r#"{{"id":7,"params":{}"#, &long[..long.len() - 1]), Some("7"), false),
-            ("a long id", format!(r#"{{"id":"{}","method":"a"}}"#, "x".repeat(300)), None, false),
-            ("a list", format!(r#"[{{"id":7,"method":"a","params":{long}}}]"#), None, false),
+            (
+                "behind a result",
+                format!(r#"{{"result":{long},"id":3}}"#),
+                Some("3"),
+                true,
+            ),
+            (
+                "an error",
+                format!(r#"{{"id":3,"error":{long}}}"#),
+                Some("3"),
+                true,
+            ),
+            (
+                "both",
+                format!(r#"{{"id":3,"method":"a","result":{long}}}"#),
+                Some("3"),
+                false,
+            ),
+            (
+                "notification",
+                format!(r#"{{"method":"a","params":{long}}}"#),
+                None,
+                false,
+            ),
+            (
+                "an id that is an object",
+                format!(r#"{{"id":{{"a":1}},"params":{long}}}"#),
+                Some(r#"{"a":1}"#),
+                false,
+            ),
+            (
+                "the first of two",
+                format!(r#"{{"id":1,"params":{long},"id":2}}"#),
+                Some("1"),
+                false,
+            ),
+            (
+                "a value that looks like it",
+                format!(r#"{{"method":"id","x":{long},"y":"id"}}"#),
+                None,
+                false,
+            ),
+            (
+                "cut within the id",
+                r#"{"jsonrpc":"2.0","id":12"#.to_owned(),
+                None,
+                false,
+            ),
+            (
+                "cut within the params",
+                format!(r#"{{"id":7,"params":{}"#, &long[..long.len() - 1]),
+                Some("7"),
+                false,
+            ),
+            (
+                "a long id",
+                format!(r#"{{"id":"{}","method":"a"}}"#, "x".repeat(300)),
+                None,
+                false,
+            ),
+            (
+                "a list",
+                format!(r#"[{{"id":7,"method":"a","params":{long}}}]"#),
+                None,
+                false,
+            ),
             ("no message", "a:\"id\":7,".repeat(1000), None, false),
-            ("closed too often", "}}}]]],\"id\":7,{".to_owned(), None, false),
+            (
+                "closed too often",
+                "}}}]]],\"id\":7,{".to_owned(),
+                None,
+                false,
+            ),
         ];
         for (name, text, id, is_response) in table {
-            let wanted = SkippedMessage { id: id.map(str::to_owned), is_response };
+            let wanted = SkippedMessage {
+                id: id.map(str::to_owned),
+                is_response,
+            };
             for size in [1, 3, 1000, text.len()] {
                 let mut scanner = MemberScanner::default();
-                text.as_bytes().chunks(size).for_each(|chunk| scanner.feed(chunk));
+                text.as_bytes()
+                    .chunks(size)
+                    .for_each(|chunk| scanner.feed(chunk));
                 assert_eq!(scanner.finish(), wanted, "{name}, {size} at a time");
             }
         }

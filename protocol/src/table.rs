@@ -59,7 +59,10 @@ impl Cx {
 
     /// Takes the work to be done after the reply.
     pub fn take_after(&self) -> Option<BoxFuture<()>> {
-        self.after.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.after
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 
@@ -104,19 +107,30 @@ pub struct Table<S> {
 
 impl<S: Send + Sync + 'static> Table<S> {
     pub fn new(state: Arc<S>) -> Self {
-        Self { state, requests: HashMap::new(), notes: HashMap::new(), gate: None }
+        Self {
+            state,
+            requests: HashMap::new(),
+            notes: HashMap::new(),
+            gate: None,
+        }
     }
 
     /// Sets a check that precedes every known request, such as the state of the handshake.
     #[must_use]
-    pub fn gate(mut self, gate: impl Fn(&S, &str) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+    pub fn gate(
+        mut self,
+        gate: impl Fn(&S, &str) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Self {
         self.gate = Some(Box::new(gate));
         self
     }
 
     /// Serves a request method. `handler` is the first phase.
     #[must_use]
-    pub fn request<P>(mut self, handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Send + Sync + 'static) -> Self
+    pub fn request<P>(
+        mut self,
+        handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Send + Sync + 'static,
+    ) -> Self
     where
         P: Method + DeserializeOwned,
         P::Response: Serialize + Send + 'static,
@@ -162,7 +176,9 @@ impl<S: Send + Sync + 'static> Table<S> {
 
     /// Returns whether the gate lets requests pass, because the handshake is complete.
     pub fn is_open(&self) -> bool {
-        self.gate.as_ref().is_none_or(|gate| gate(&self.state, "").is_ok())
+        self.gate
+            .as_ref()
+            .is_none_or(|gate| gate(&self.state, "").is_ok())
     }
 
     /// Runs the first phase of a request.
@@ -178,9 +194,14 @@ impl<S: Send + Sync + 'static> Table<S> {
             let error = Error::invalid_params("params is an object with names, not a list");
             return Dispatch::Done(rpc::failure(id, &error));
         }
-        let served = std::panic::catch_unwind(AssertUnwindSafe(|| serve(&self.state, id, params, cx.clone())));
+        let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            serve(&self.state, id, params, cx.clone())
+        }));
         served.unwrap_or_else(|_| {
-            Dispatch::Done(rpc::failure(id, &Error::internal("the request failed unexpectedly; see the log")))
+            Dispatch::Done(rpc::failure(
+                id,
+                &Error::internal("the request failed unexpectedly; see the log"),
+            ))
         })
     }
 
@@ -224,12 +245,19 @@ fn decode<P: DeserializeOwned>(params: &str) -> Result<P, Error> {
 
 /// Returns the path and the reason if a text does not fit a type.
 pub(crate) fn misfit<T: DeserializeOwned>(text: &str) -> Option<String> {
-    let e = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(text)).err()?;
+    let e = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(text))
+        .err()?;
     let path = e.path().to_string();
     let why = e.inner().to_string();
     // The path is more useful than the position in a line that is not displayed.
-    let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
-    Some(if path == "." { why.to_owned() } else { format!("{path}: {why}") })
+    let why = why
+        .rsplit_once(" at line ")
+        .map_or(why.as_str(), |(why, _)| why);
+    Some(if path == "." {
+        why.to_owned()
+    } else {
+        format!("{path}: {why}")
+    })
 }
 
 /// Removes the quoted values that serde includes in its messages, because values can be secrets.
@@ -280,13 +308,19 @@ mod tests {
 
     #[test]
     fn replies_carry_the_exact_id() {
-        assert_eq!(now("authenticate", r#"{"methodId":"x"}"#), r#"{"jsonrpc":"2.0","id":"a\/b","result":{}}"#);
+        assert_eq!(
+            now("authenticate", r#"{"methodId":"x"}"#),
+            r#"{"jsonrpc":"2.0","id":"a\/b","result":{}}"#
+        );
     }
 
     #[test]
     fn errors_do_not_contain_values() {
         let reply = now("authenticate", r#"{"methodId":{"secret":"hunter2"}}"#);
-        assert!(reply.contains("-32602") && !reply.contains("hunter2"), "{reply}");
+        assert!(
+            reply.contains("-32602") && !reply.contains("hunter2"),
+            "{reply}"
+        );
         assert!(now("nope", "{}").contains("-32601"));
         assert_eq!(
             without_values(r#"invalid type: string "a\"b", expected u16"#),
@@ -303,7 +337,9 @@ mod tests {
     async fn later_reply_is_polled_by_the_caller() {
         let cx = Cx::default();
         let id = Id::parse("1").unwrap();
-        let Dispatch::Pending(work) = table().dispatch(&id, "session/close", r#"{"sessionId":"s"}"#, &cx) else {
+        let Dispatch::Pending(work) =
+            table().dispatch(&id, "session/close", r#"{"sessionId":"s"}"#, &cx)
+        else {
             panic!("should be pending");
         };
         cx.cancelled.cancel();

@@ -70,7 +70,11 @@ pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Re
         bail!("say what the agent is for: adjutant agents create \"reviews SQL migrations\"");
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
-    let folder = if wish.global { environment.dirs.config.clone() } else { here.worktree.root.join(".adjutant") };
+    let folder = if wish.global {
+        environment.dirs.config.clone()
+    } else {
+        here.worktree.root.join(".adjutant")
+    };
     let folder = folder.join("agents");
     let (model, provider) = author(wish, &here, environment).await?;
     let names: Vec<String> = here.agents.all().map(|agent| agent.name.clone()).collect();
@@ -80,7 +84,11 @@ pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Re
     let mut refused = String::new();
     let mut proposal = None;
     for _ in 0..2 {
-        let text = if refused.is_empty() { question.clone() } else { format!("{question}\n\nNot again: {refused}.") };
+        let text = if refused.is_empty() {
+            question.clone()
+        } else {
+            format!("{question}\n\nNot again: {refused}.")
+        };
         let answer = ask(&model, provider.as_ref(), system, text).await?;
         match create::proposal(&answer, &taken) {
             Ok(found) => {
@@ -90,12 +98,19 @@ pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Re
             Err(why) => refused = why,
         }
     }
-    let Some(proposal) = proposal else { bail!("{refused}. Nothing was written; try again, or another --model") };
+    let Some(proposal) = proposal else {
+        bail!("{refused}. Nothing was written; try again, or another --model")
+    };
     let mode = Mode::parse(&wish.mode).unwrap_or(Mode::All);
     let deny: Vec<&str> = wish.deny.iter().map(String::as_str).collect();
     let file = folder.join(format!("{}.md", proposal.identifier));
     write(&file, &create::markdown(&proposal, mode, &deny))?;
-    super::say(&format!("{}\n\n{}\n{}", proposal.identifier, proposal.when_to_use, file.display()));
+    super::say(&format!(
+        "{}\n\n{}\n{}",
+        proposal.identifier,
+        proposal.when_to_use,
+        file.display()
+    ));
     Ok(0)
 }
 
@@ -114,9 +129,10 @@ async fn author(
         registry = found;
     }
     let wanted = match &wish.model {
-        Some(text) => {
-            Some(ModelRef::parse(text).ok_or_else(|| anyhow!("--model wants provider/model, not \"{text}\""))?)
-        }
+        Some(text) => Some(
+            ModelRef::parse(text)
+                .ok_or_else(|| anyhow!("--model wants provider/model, not \"{text}\""))?,
+        ),
         None => settings.model.clone(),
     };
     let wanted = wanted.unwrap_or_else(|| registry.default_model().id.clone());
@@ -129,7 +145,12 @@ async fn author(
     Ok(registry.find(&wanted)?)
 }
 
-async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: String) -> anyhow::Result<String> {
+async fn ask(
+    model: &Arc<Model>,
+    provider: &dyn Provider,
+    system: &str,
+    text: String,
+) -> anyhow::Result<String> {
     let params = ModelParams {
         temperature: model.temperature.then_some(0.3),
         max_output: model.max_output(),
@@ -148,7 +169,9 @@ async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: St
     let mut answer = provider.ask(Arc::new(request));
     let mut text_so_far = String::new();
     while let Some(delta) = answer.next().await {
-        if let Delta::Text { text, .. } = delta.with_context(|| format!("{} did not answer", model.id))? {
+        if let Delta::Text { text, .. } =
+            delta.with_context(|| format!("{} did not answer", model.id))?
+        {
             text_so_far.push_str(&text);
         }
     }
@@ -160,6 +183,10 @@ fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).with_context(unwritable)?;
     }
-    let mut new = std::fs::OpenOptions::new().write(true).create_new(true).open(file).with_context(unwritable)?;
+    let mut new = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(file)
+        .with_context(unwritable)?;
     new.write_all(text.as_bytes()).with_context(unwritable)
 }

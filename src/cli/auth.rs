@@ -44,13 +44,20 @@ pub(super) enum Verb {
 pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Result<u8> {
     match verb {
         Verb::List => list(environment),
-        Verb::Login { provider, key, device } => login(provider, key, device, environment).await,
+        Verb::Login {
+            provider,
+            key,
+            device,
+        } => login(provider, key, device, environment).await,
         Verb::Logout { provider } => logout(&provider, environment),
     }
 }
 
 fn list(environment: &Environment) -> anyhow::Result<u8> {
-    let settings = ProjectContext::read(Path::new("."), environment)?.loaded.settings.clone();
+    let settings = ProjectContext::read(Path::new("."), environment)?
+        .loaded
+        .settings
+        .clone();
     let mut lines = Vec::new();
     for (id, kind, place) in Auth::places(environment) {
         lines.push(format!("{id}: {kind}, {place}"));
@@ -61,7 +68,11 @@ fn list(environment: &Environment) -> anyhow::Result<u8> {
             lines.push(format!("{id}: key, from {name}"));
         }
     }
-    for provider in settings.providers.iter().filter(|provider| provider.api_key.is_some()) {
+    for provider in settings
+        .providers
+        .iter()
+        .filter(|provider| provider.api_key.is_some())
+    {
         lines.push(format!("{}: key, from {}", provider.id, provider.source));
     }
     if lines.is_empty() {
@@ -83,7 +94,10 @@ pub(super) async fn login(
     let terminal = std::io::stdin().is_terminal();
     let id = match provider {
         Some(id) => id,
-        None if terminal => ask("Provider (such as anthropic, openai, google, openrouter): ", true)?,
+        None if terminal => ask(
+            "Provider (such as anthropic, openai, google, openrouter): ",
+            true,
+        )?,
         None => bail!("name a provider: `adjutant auth login PROVIDER`"),
     };
     if !key
@@ -96,9 +110,15 @@ pub(super) async fn login(
     let name = provider.name.as_deref().unwrap_or(&id).to_owned();
     let service = if key { None } else { Service::of(&provider) };
     let credential = match service {
-        None if device => bail!("{name} has no login with a code; `adjutant auth login {id}` takes its key"),
+        None if device => {
+            bail!("{name} has no login with a code; `adjutant auth login {id}` takes its key")
+        }
         None => {
-            let text = if terminal { ask(&format!("Key for {name}: "), false)? } else { line()? };
+            let text = if terminal {
+                ask(&format!("Key for {name}: "), false)?
+            } else {
+                line()?
+            };
             if text.is_empty() {
                 bail!("no key was given; nothing was changed");
             }
@@ -115,15 +135,20 @@ pub(super) async fn login(
         }
     };
     let path = Auth::path(environment);
-    Auth::keep(&path, &id, Some(&credential)).with_context(|| format!("{} cannot be written", path.display()))?;
-    super::say(&format!("{name}: kept in {}, for you alone.", path.display()));
+    Auth::keep(&path, &id, Some(&credential))
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    super::say(&format!(
+        "{name}: kept in {}, for you alone.",
+        path.display()
+    ));
     if !Auth::read(environment).has(&id) {
         super::say(REPLACED);
     }
     Ok(0)
 }
 
-const REPLACED: &str = "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.";
+const REPLACED: &str =
+    "OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.";
 
 /// Returns the login methods that plugins of the user's own offer for a provider.
 async fn ways(id: &str, here: &ProjectContext, environment: &Environment) -> Option<PluginLogin> {
@@ -142,19 +167,33 @@ async fn by_plugin(login: PluginLogin, environment: &Environment) -> anyhow::Res
     let way = match &login.ways[..] {
         [_] => 0,
         ways => {
-            let list = ways.iter().enumerate().map(|(at, way)| format!("  {}. {way}", at + 1));
+            let list = ways
+                .iter()
+                .enumerate()
+                .map(|(at, way)| format!("  {}. {way}", at + 1));
             let list = list.collect::<Vec<_>>().join("\n");
             let answer = ask(&format!("Ways to log in:\n{list}\nNumber: "), true)?;
-            let chosen = answer.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-            chosen.filter(|at| *at < ways.len()).context("there is no way with that number; nothing was changed")?
+            let chosen = answer
+                .parse::<usize>()
+                .ok()
+                .and_then(|number| number.checked_sub(1));
+            chosen
+                .filter(|at| *at < ways.len())
+                .context("there is no way with that number; nothing was changed")?
         }
     };
-    let credential = login.log_in(way).await.map_err(|why| anyhow::anyhow!("{why}; nothing was changed"))?;
+    let credential = login
+        .log_in(way)
+        .await
+        .map_err(|why| anyhow::anyhow!("{why}; nothing was changed"))?;
     let PluginCredential { provider, entry } = credential;
     let path = Auth::path(environment);
     let changed = Auth::change(&path, |all| drop(all.insert(provider.clone(), entry)));
     changed.with_context(|| format!("{} cannot be written", path.display()))?;
-    super::say(&format!("{provider}: kept in {}, for you alone.", path.display()));
+    super::say(&format!(
+        "{provider}: kept in {}, for you alone.",
+        path.display()
+    ));
     if environment.setting("AUTH_CONTENT").is_some() {
         super::say(REPLACED);
     }
@@ -174,7 +213,8 @@ impl LoginDesk for TerminalLogin {
             drop(quiet);
             terminal::aside("");
         }
-        read.is_ok_and(|read| read > 0).then(|| line.trim().to_owned())
+        read.is_ok_and(|read| read > 0)
+            .then(|| line.trim().to_owned())
     }
 
     fn say(&self, words: &str) {
@@ -185,9 +225,14 @@ impl LoginDesk for TerminalLogin {
 fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
     let path = Auth::path(environment);
     let places = Auth::places(environment);
-    let of = |place: &str| places.iter().any(|(known, _, found)| known == id && *found == place);
+    let of = |place: &str| {
+        places
+            .iter()
+            .any(|(known, _, found)| known == id && *found == place)
+    };
     if of(Auth::OURS) {
-        Auth::keep(&path, id, None).with_context(|| format!("{} cannot be written", path.display()))?;
+        Auth::keep(&path, id, None)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
         super::say(&format!("{id}: forgotten."));
     }
     if of(Auth::THEIRS) {
@@ -204,14 +249,22 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
     let own = settings.providers.iter().find(|provider| provider.id == id);
     let known = catalog.find(own.and_then(|own| own.known_as.as_deref()).unwrap_or(id));
     match (own, known) {
-        (Some(own), Some(known)) => Ok(ProviderEntry { id: id.into(), ..known.overlaid_with(own) }),
+        (Some(own), Some(known)) => Ok(ProviderEntry {
+            id: id.into(),
+            ..known.overlaid_with(own)
+        }),
         (Some(own), None) => Ok(own.clone()),
         (None, Some(known)) => Ok(known),
         (None, None) => {
-            let ids =
-                settings.providers.iter().map(|provider| &provider.id).chain(catalog.ids().iter().map(|(id, _)| id));
+            let ids = settings
+                .providers
+                .iter()
+                .map(|provider| &provider.id)
+                .chain(catalog.ids().iter().map(|(id, _)| id));
             let near = base::text::nearest(id, ids.map(String::as_str));
-            let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
+            let near = near
+                .map(|near| format!(" Did you mean {near}?"))
+                .unwrap_or_default();
             bail!("there is no provider \"{id}\" in the settings or the catalogue.{near}")
         }
     }
@@ -219,8 +272,12 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
 
 fn show(step: LoginStep) {
     super::say(&match step {
-        LoginStep::Open(address) => format!("Open this address in a browser on this machine:\n\n  {address}\n"),
-        LoginStep::Type { address, code } => format!("Open {address} and type this code:\n\n  {code}\n"),
+        LoginStep::Open(address) => {
+            format!("Open this address in a browser on this machine:\n\n  {address}\n")
+        }
+        LoginStep::Type { address, code } => {
+            format!("Open {address} and type this code:\n\n  {code}\n")
+        }
     });
 }
 
@@ -238,7 +295,10 @@ fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
 
 fn line() -> anyhow::Result<String> {
     let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .context("standard input cannot be read")?;
     Ok(line.trim().to_owned())
 }
 

@@ -42,7 +42,14 @@ pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Resu
     let here = ProjectContext::read(Path::new("."), environment)?;
     let mut problems = here.every_problem(&ModelSources::new(environment));
     let settings = Arc::new(here.loaded.settings.clone());
-    let found = survey::survey(Scripts::compiling(), &settings, environment, &here.worktree, &here.cwd).await;
+    let found = survey::survey(
+        Scripts::compiling(),
+        &settings,
+        environment,
+        &here.worktree,
+        &here.cwd,
+    )
+    .await;
     problems.extend(survey::problems(&settings, &found));
     if json {
         let all: Vec<serde_json::Value> = problems.iter().map(config::Problem::to_json).collect();
@@ -50,6 +57,8 @@ pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Resu
     } else {
         super::say(&config::check(&here.loaded, &problems));
     }
-    let wrong = problems.iter().any(|problem| problem.severity == ProblemSeverity::Error);
+    let wrong = problems
+        .iter()
+        .any(|problem| problem.severity == ProblemSeverity::Error);
     Ok(u8::from(wrong))
 }

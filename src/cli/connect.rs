@@ -63,35 +63,59 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
         Some(("ws", rest)) => format!("http://{rest}"),
         Some(("wss", rest)) => format!("https://{rest}"),
         Some(("http" | "https", _)) => args.url.clone(),
-        _ => return Err(format!("\"{}\" is not an address such as wss://build.example.com/acp", args.url)),
+        _ => {
+            return Err(format!(
+                "\"{}\" is not an address such as wss://build.example.com/acp",
+                args.url
+            ));
+        }
     };
-    let mut url = reqwest::Url::parse(&url).map_err(|e| format!("\"{}\" is not an address: {e}", args.url))?;
+    let mut url = reqwest::Url::parse(&url)
+        .map_err(|e| format!("\"{}\" is not an address: {e}", args.url))?;
     if url.path() == "/" {
         url.set_path("/acp");
     }
     let token = match (&args.token_file, environment.var("ADJUTANT_TOKEN")) {
         (Some(path), _) => {
             let text = std::fs::read_to_string(path);
-            Some(text.map_err(|e| format!("{} cannot be read: {e}", path.display()))?.trim().to_owned())
+            Some(
+                text.map_err(|e| format!("{} cannot be read: {e}", path.display()))?
+                    .trim()
+                    .to_owned(),
+            )
         }
         (None, token) => token.map(|token| token.trim().to_owned()),
     };
     let loopback = providers::is_loopback(&url);
     if token.is_some() && url.scheme() == "http" && !loopback {
-        return Err(format!("anybody on the way could read the token: use wss:// instead of {}", args.url));
+        return Err(format!(
+            "anybody on the way could read the token: use wss:// instead of {}",
+            args.url
+        ));
     }
     let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
-    let mut token = token.transpose().map_err(|_| "the token contains characters that no token can have".to_owned())?;
+    let mut token = token
+        .transpose()
+        .map_err(|_| "the token contains characters that no token can have".to_owned())?;
     if let Some(token) = &mut token {
         token.set_sensitive(true);
     }
-    let builder = http::builder(environment).map_err(|e| format!("no connection can be made from here: {e}"))?;
-    let builder = if loopback { builder.no_proxy() } else { builder };
+    let builder = http::builder(environment)
+        .map_err(|e| format!("no connection can be made from here: {e}"))?;
+    let builder = if loopback {
+        builder.no_proxy()
+    } else {
+        builder
+    };
     let builder = match (&args.tls_certificate, &args.tls_key) {
         (Some(certificate), Some(key)) => builder.identity(identity(certificate, key)?),
         _ => builder,
     };
-    let client = builder.http1_only().redirect(reqwest::redirect::Policy::none()).tcp_nodelay(true).build();
+    let client = builder
+        .http1_only()
+        .redirect(reqwest::redirect::Policy::none())
+        .tcp_nodelay(true)
+        .build();
     let client = client.map_err(|e| format!("no connection can be made from here: {e}"))?;
     Ok((client, url.to_string(), token))
 }
@@ -100,7 +124,9 @@ fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
 fn identity(certificate: &Path, key: &Path) -> Result<reqwest::Identity, String> {
     let mut pem = Vec::new();
     for path in [certificate, key] {
-        pem.extend(std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?);
+        pem.extend(
+            std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?,
+        );
         pem.push(b'\n');
     }
     let unusable = |e| format!("{} and its key cannot be used: {e}", certificate.display());

@@ -79,7 +79,14 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
                 .chain(broken.iter().map(|what| format!("- {what}")))
                 .collect(),
         };
-        super::say(&report.lines.into_iter().chain(end).collect::<Vec<_>>().join("\n"));
+        super::say(
+            &report
+                .lines
+                .into_iter()
+                .chain(end)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        );
     }
     Ok(u8::from(!report.broken.is_empty()))
 }
@@ -87,17 +94,30 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
 async fn versions(report: &mut DoctorReport, environment: &Environment) {
     let version = env!("CARGO_PKG_VERSION");
     let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
-    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let kernel = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
     report.say("adjutant", &format!("{version}, {system}, kernel {kernel}"));
-    let program = environment.program.as_ref().map(|path| path.display().to_string());
+    let program = environment
+        .program
+        .as_ref()
+        .map(|path| path.display().to_string());
     report.keep("version", json!(version));
-    report.keep("system", json!({ "name": system, "kernel": kernel, "program": program }));
+    report.keep(
+        "system",
+        json!({ "name": system, "kernel": kernel, "program": program }),
+    );
     for (key, args) in [("git", ["--version"]), ("bash", ["--version"])] {
         let limit = Duration::from_secs(5);
         let ran = process::run(key, &args, Path::new("/"), &[], environment, limit).await;
         let told = match ran {
             Ok(ran) if ran.status.success() => {
-                let text = String::from_utf8_lossy(&ran.stdout).lines().next().unwrap_or_default().to_owned();
+                let text = String::from_utf8_lossy(&ran.stdout)
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
                 report.say(key, &text);
                 Some(text)
             }
@@ -134,13 +154,20 @@ fn directories(report: &mut DoctorReport, environment: &Environment) {
             (false, false) => " (cannot be made)",
         };
         report.say(name, &format!("{}{told}", path.display()));
-        list.push(json!({ "name": name, "path": path, "exists": path.is_dir(), "writable": writable }));
+        list.push(
+            json!({ "name": name, "path": path, "exists": path.is_dir(), "writable": writable }),
+        );
         if needed && !writable {
-            report.broken.push(format!("{} cannot be written; sessions cannot be kept there", path.display()));
+            report.broken.push(format!(
+                "{} cannot be written; sessions cannot be kept there",
+                path.display()
+            ));
         }
     }
     if let Some(why) = &environment.temporary {
-        report.broken.push(format!("sessions are kept in a temporary directory only: {why}"));
+        report.broken.push(format!(
+            "sessions are kept in a temporary directory only: {why}"
+        ));
     }
     report.keep("directories", Value::Array(list));
 }
@@ -159,12 +186,20 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
     const MAX_COUNTED_SESSIONS: usize = 10_000;
     let store = session::user_store::store(environment);
     // The same query as for a client, so that it fails in the same cases.
-    let query = ListQuery { archived: Some(false), limit: MAX_COUNTED_SESSIONS, ..ListQuery::default() };
+    let query = ListQuery {
+        archived: Some(false),
+        limit: MAX_COUNTED_SESSIONS,
+        ..ListQuery::default()
+    };
     let looked = store.filled().await;
     let told = match looked.and(store.list_where(query).await) {
         Ok(page) => {
             let count = page.sessions.len();
-            let more = if page.next.is_some() { "more than " } else { "" };
+            let more = if page.next.is_some() {
+                "more than "
+            } else {
+                ""
+            };
             report.say("sessions", &format!("{more}{count} kept"));
             json!({ "sessions": count, "problem": null })
         }
@@ -176,8 +211,15 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
     };
     let told = match store.about().await {
         Ok(about) => {
-            let details: String = about.details.iter().map(|detail| format!(", {detail}")).collect();
-            report.say("store", &format!("{} at {}{details}", about.kind, about.place));
+            let details: String = about
+                .details
+                .iter()
+                .map(|detail| format!(", {detail}"))
+                .collect();
+            report.say(
+                "store",
+                &format!("{} at {}{details}", about.kind, about.place),
+            );
             let mut told = told;
             told["kind"] = json!(about.kind);
             told["place"] = json!(about.place);
@@ -192,7 +234,12 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
 
 fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let problems = here.every_problem(&ModelSources::new(environment));
-    let count = |severity: ProblemSeverity| problems.iter().filter(|problem| problem.severity == severity).count();
+    let count = |severity: ProblemSeverity| {
+        problems
+            .iter()
+            .filter(|problem| problem.severity == severity)
+            .count()
+    };
     let errors = count(ProblemSeverity::Error);
     let warnings = count(ProblemSeverity::Warning);
     let other = problems.len() - errors - warnings;
@@ -205,20 +252,39 @@ fn config(report: &mut DoctorReport, here: &ProjectContext, environment: &Enviro
             format!("{errors}, {warnings}; `adjutant config check` shows them")
         }
     };
-    report.say("settings", &format!("{} read; {told}", base::text::count(files.len(), "file")));
-    report.keep("config", json!({ "files": files, "errors": errors, "warnings": warnings, "notes": other }));
+    report.say(
+        "settings",
+        &format!("{} read; {told}", base::text::count(files.len(), "file")),
+    );
+    report.keep(
+        "config",
+        json!({ "files": files, "errors": errors, "warnings": warnings, "notes": other }),
+    );
     if errors > 0 {
-        report
-            .broken
-            .push(format!("{} in the settings: see `adjutant config check`", base::text::count(errors, "error")));
+        report.broken.push(format!(
+            "{} in the settings: see `adjutant config check`",
+            base::text::count(errors, "error")
+        ));
     }
     if let Some(problem) = here.loaded.settings.unread.first() {
         report.say("denies", &problem.until_fixed());
         if errors == 0 {
-            report.broken.push(format!("in the settings a deny may not hold: {problem}"));
+            report
+                .broken
+                .push(format!("in the settings a deny may not hold: {problem}"));
         }
     }
-    report.keep("unread", json!(here.loaded.settings.unread.iter().map(Problem::to_json).collect::<Vec<_>>()));
+    report.keep(
+        "unread",
+        json!(
+            here.loaded
+                .settings
+                .unread
+                .iter()
+                .map(Problem::to_json)
+                .collect::<Vec<_>>()
+        ),
+    );
     let trust = here.loaded.trust.notice();
     if let Some(notice) = &trust {
         report.say("trust", notice);
@@ -235,12 +301,16 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
         SandboxMode::Off => "off",
     };
     report.keep("sandbox", json!({ "setting": mode }));
-    for (key, level) in [("readOnly", Level::ReadOnly), ("workspaceWrite", Level::WorkspaceWrite)] {
+    for (key, level) in [
+        ("readOnly", Level::ReadOnly),
+        ("workspaceWrite", Level::WorkspaceWrite),
+    ] {
         let network = wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let (held, told) = match wish.mode {
             SandboxMode::Off => (
                 ProvenSandbox::none(level, vec![]),
-                "off, by the settings: a command can do what you can do, and end adjutant".to_owned(),
+                "off, by the settings: a command can do what you can do, and end adjutant"
+                    .to_owned(),
             ),
             SandboxMode::Auto | SandboxMode::Required => {
                 let held = (*sandbox.held(level).await).clone();
@@ -251,16 +321,29 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
         let kept = held.keeps(network);
         report.say(
             "sandbox",
-            &format!("for agents that {}: {told}", if key == "readOnly" { "only read" } else { "edit" }),
+            &format!(
+                "for agents that {}: {told}",
+                if key == "readOnly" {
+                    "only read"
+                } else {
+                    "edit"
+                }
+            ),
         );
         if held.mechanism.is_some() && !held.is_whole() {
-            report.say("", "  not enough for `approvals: sandboxed`, which asks less");
+            report.say(
+                "",
+                "  not enough for `approvals: sandboxed`, which asks less",
+            );
         }
         for (mechanism, why) in &held.failed {
             report.say("", &format!("  tried {}: {why}", mechanism.key()));
         }
-        let failed: Vec<Value> =
-            held.failed.iter().map(|(mechanism, why)| json!({ "mechanism": mechanism.key(), "why": why })).collect();
+        let failed: Vec<Value> = held
+            .failed
+            .iter()
+            .map(|(mechanism, why)| json!({ "mechanism": mechanism.key(), "why": why }))
+            .collect();
         let data = json!({
             "mechanism": held.mechanism.map(|mechanism| mechanism.key()),
             "told": told,
@@ -275,9 +358,10 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
             all.insert(key.into(), data);
         }
         if wish.mode == SandboxMode::Required && !kept {
-            report
-                .broken
-                .push(format!("a sandbox is required and none holds for {} commands; none are run", level.as_str()));
+            report.broken.push(format!(
+                "a sandbox is required and none holds for {} commands; none are run",
+                level.as_str()
+            ));
         }
     }
 }
@@ -285,34 +369,58 @@ async fn sandbox(report: &mut DoctorReport, here: &ProjectContext, environment: 
 /// Reports the credentials that are hidden from commands, and the programs that see them.
 fn hidden(report: &mut DoctorReport, here: &ProjectContext, environment: &Environment) {
     let wish = &here.loaded.settings.sandbox;
-    let mechanism = report.data.get("sandbox").and_then(|levels| levels["workspaceWrite"]["mechanism"].as_str());
+    let mechanism = report
+        .data
+        .get("sandbox")
+        .and_then(|levels| levels["workspaceWrite"]["mechanism"].as_str());
     let can_hide = matches!(mechanism, Some("bwrap" | "seatbelt"));
     if !can_hide {
-        report.say("hidden", "nothing: there is no sandbox here that can hide credentials from commands");
+        report.say(
+            "hidden",
+            "nothing: there is no sandbox here that can hide credentials from commands",
+        );
     }
     let mut list = Vec::new();
     for row in credentials::rows() {
-        let places: Vec<String> =
-            row.locate(environment).iter().map(|place| hidden::shown(place, environment)).collect();
+        let places: Vec<String> = row
+            .locate(environment)
+            .iter()
+            .map(|place| hidden::shown(place, environment))
+            .collect();
         let is_shown = wish.show.iter().any(|shown| shown == row.name);
         if can_hide && !places.is_empty() {
-            let seen =
-                if is_shown { "shown to all commands, by `sandbox.show`".to_owned() } else { hidden::who_sees(row) };
-            report.say("hidden", &format!("{}: {} ({}): {seen}", row.name, places.join(", "), row.about));
+            let seen = if is_shown {
+                "shown to all commands, by `sandbox.show`".to_owned()
+            } else {
+                hidden::who_sees(row)
+            };
+            report.say(
+                "hidden",
+                &format!(
+                    "{}: {} ({}): {seen}",
+                    row.name,
+                    places.join(", "),
+                    row.about
+                ),
+            );
         }
         list.push(json!({ "name": row.name, "about": row.about, "places": places, "programs": row.programs,
             "hidden": can_hide && !is_shown }));
     }
     let more = if can_hide { &wish.hide[..] } else { &[] };
     for path in more {
-        report.say("hidden", &format!("{}: by `sandbox.hide`", base::text::escaped(path)));
+        report.say(
+            "hidden",
+            &format!("{}: by `sandbox.hide`", base::text::escaped(path)),
+        );
     }
     for name in &wish.show {
         let is_path = name.starts_with('/') || name.starts_with("~/");
         if !is_path && credentials::rows().iter().all(|row| row.name != name) {
-            report
-                .broken
-                .push(format!("`sandbox.show` names {}, which is neither a row nor a path", base::text::escaped(name)));
+            report.broken.push(format!(
+                "`sandbox.show` names {}, which is neither a row nor a path",
+                base::text::escaped(name)
+            ));
         }
     }
     report.keep("hidden", json!(list));
@@ -361,7 +469,11 @@ async fn providers(report: &mut DoctorReport, here: &ProjectContext, environment
         report.broken.push(why);
     }
     for id in &servers {
-        let used = if configured.is_bare() { "" } else { "; used only where no other provider is configured" };
+        let used = if configured.is_bare() {
+            ""
+        } else {
+            "; used only where no other provider is configured"
+        };
         report.say("provider", &format!("{id}: answers on this machine{used}"));
     }
     if list.is_empty() && servers.is_empty() {
@@ -378,12 +490,31 @@ async fn extensions(report: &mut DoctorReport, here: &ProjectContext, environmen
     if settings.scripts.is_empty() {
         return;
     }
-    let found = survey::survey(Scripts::compiling(), &settings, environment, &here.worktree, &here.cwd).await;
+    let found = survey::survey(
+        Scripts::compiling(),
+        &settings,
+        environment,
+        &here.worktree,
+        &here.cwd,
+    )
+    .await;
     let count = base::text::count(settings.scripts.len(), "custom tool or plugin");
-    report.say("extensions", &format!("{count}, in {}", found.report.runtime));
-    report.broken.extend(found.failed.iter().map(|why| format!("custom tools and plugins: {why}")));
+    report.say(
+        "extensions",
+        &format!("{count}, in {}", found.report.runtime),
+    );
+    report.broken.extend(
+        found
+            .failed
+            .iter()
+            .map(|why| format!("custom tools and plugins: {why}")),
+    );
     for (file, why, _) in &found.report.errors {
-        report.broken.push(format!("{}: {}", base::text::title(file), base::text::title(why)));
+        report.broken.push(format!(
+            "{}: {}",
+            base::text::title(file),
+            base::text::title(why)
+        ));
     }
     for (name, tally) in tally::read(environment, &here.worktree.root) {
         if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {
@@ -398,9 +529,16 @@ async fn servers(report: &mut DoctorReport, here: &ProjectContext, environment: 
     let tried = servers.survey(&here.loaded.settings.mcp).await;
     servers.end().await;
     for server in &tried {
-        report.say("MCP server", &format!("{}: {}", server.name, super::mcp::state(server)));
+        report.say(
+            "MCP server",
+            &format!("{}: {}", server.name, super::mcp::state(server)),
+        );
         if let ReportedState::Failed(why) = &server.state {
-            report.broken.push(format!("the MCP server {}: {}", server.name, base::text::title(why)));
+            report.broken.push(format!(
+                "the MCP server {}: {}",
+                server.name,
+                base::text::title(why)
+            ));
         }
     }
     report.keep("mcpServers", tried.iter().map(super::mcp::data).collect());
@@ -412,8 +550,16 @@ fn languages(report: &mut DoctorReport, here: &ProjectContext, environment: &Env
     let mut list = Vec::new();
     let mut missing = Vec::new();
     for entry in &settings.language_servers {
-        let ending = entry.extensions.first().map(String::as_str).unwrap_or_default();
-        let name = if ending.starts_with('.') { format!("file{ending}") } else { ending.to_owned() };
+        let ending = entry
+            .extensions
+            .first()
+            .map(String::as_str)
+            .unwrap_or_default();
+        let name = if ending.starts_with('.') {
+            format!("file{ending}")
+        } else {
+            ending.to_owned()
+        };
         match entry.run(&here.cwd.join(name), &here.worktree.root, environment) {
             Ok(None) => {}
             Ok(Some(run)) => {
@@ -424,7 +570,10 @@ fn languages(report: &mut DoctorReport, here: &ProjectContext, environment: &Env
             Err(absent) => {
                 if absent.install.is_none() {
                     let program = base::text::escaped(&absent.program);
-                    report.broken.push(format!("the language server {}: no program {program}", absent.name));
+                    report.broken.push(format!(
+                        "the language server {}: no program {program}",
+                        absent.name
+                    ));
                 }
                 missing.push(absent.name);
             }
@@ -433,20 +582,33 @@ fn languages(report: &mut DoctorReport, here: &ProjectContext, environment: &Env
     let told = match (settings.language_servers.is_empty(), settings.trusted) {
         (true, _) => "no language server is asked (`lsp` in the settings)".to_owned(),
         (false, true) => format!("{} not installed", missing.len()),
-        (false, false) => "none is started before this project is trusted (`adjutant trust`)".to_owned(),
+        (false, false) => {
+            "none is started before this project is trusted (`adjutant trust`)".to_owned()
+        }
     };
     report.say("languages", &told);
-    for (kind, section) in [(TrustKind::LanguageServer, "languages"), (TrustKind::Formatter, "formatters")] {
+    for (kind, section) in [
+        (TrustKind::LanguageServer, "languages"),
+        (TrustKind::Formatter, "formatters"),
+    ] {
         withheld(report, &here.loaded.trust, kind, section);
     }
-    report.keep("languageServers", json!({ "found": list, "missing": missing, "trusted": settings.trusted }));
+    report.keep(
+        "languageServers",
+        json!({ "found": list, "missing": missing, "trusted": settings.trusted }),
+    );
 }
 
 /// Reports the items that are withheld until the project is trusted.
 fn withheld(report: &mut DoctorReport, trust: &Review, kind: TrustKind, section: &str) {
     for item in trust.withheld(kind) {
         let state = trust.withheld_state();
-        let line = format!("{}: {state}: {} ({})", item.key, item.detail, item.place.short());
+        let line = format!(
+            "{}: {state}: {} ({})",
+            item.key,
+            item.detail,
+            item.place.short()
+        );
         report.say(section, &base::text::escaped(&line));
     }
 }

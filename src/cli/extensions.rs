@@ -25,12 +25,24 @@ pub(super) struct Args {
 pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
     let here = ProjectContext::read(&args.dir, environment)?;
     let settings = Arc::new(here.loaded.settings.clone());
-    let found = survey::survey(Scripts::default(), &settings, environment, &here.worktree, &here.cwd).await;
+    let found = survey::survey(
+        Scripts::default(),
+        &settings,
+        environment,
+        &here.worktree,
+        &here.cwd,
+    )
+    .await;
     let tallies = tally::read(environment, &here.worktree.root);
     let broken = found.failed.is_some() || !found.report.errors.is_empty();
     if args.json {
         let mut data = survey::data(&settings, &found, &tallies);
-        data["withheld"] = here.loaded.trust.is_withheld().then(|| here.loaded.trust.list()).into();
+        data["withheld"] = here
+            .loaded
+            .trust
+            .is_withheld()
+            .then(|| here.loaded.trust.list())
+            .into();
         super::terminal::json(&serde_json::to_string_pretty(&data)?);
         return Ok(u8::from(broken));
     }
@@ -52,8 +64,21 @@ pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow
 fn withheld(trust: &Review) -> Vec<String> {
     let state = trust.withheld_state();
     let line = |item: &TrustItem| {
-        let kind = if item.kind == TrustKind::Hook { "hook" } else { "extension" };
-        text::escaped(&format!("{kind} {}: {state}: {} ({})", item.key, item.detail, item.place.short()))
+        let kind = if item.kind == TrustKind::Hook {
+            "hook"
+        } else {
+            "extension"
+        };
+        text::escaped(&format!(
+            "{kind} {}: {state}: {} ({})",
+            item.key,
+            item.detail,
+            item.place.short()
+        ))
     };
-    trust.withheld(TrustKind::Hook).chain(trust.withheld(TrustKind::Extension)).map(line).collect()
+    trust
+        .withheld(TrustKind::Hook)
+        .chain(trust.withheld(TrustKind::Extension))
+        .map(line)
+        .collect()
 }

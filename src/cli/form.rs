@@ -28,11 +28,22 @@ enum AnswerType {
 
 /// Returns the fields of a form in order, or `None` if the request is not a form.
 pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field>> {
-    let v1::ElicitationMode::Form(form) = &request.mode else { return None };
+    let v1::ElicitationMode::Form(form) = &request.mode else {
+        return None;
+    };
     let properties = &form.requested_schema.properties;
-    let required = form.requested_schema.required.as_deref().unwrap_or_default();
+    let required = form
+        .requested_schema
+        .required
+        .as_deref()
+        .unwrap_or_default();
     let field = |(name, property): (&String, &v1::ElicitationPropertySchema)| {
-        let Shown { words, default, options, takes } = shown(property);
+        let Shown {
+            words,
+            default,
+            options,
+            takes,
+        } = shown(property);
         let mut text = format!("? {words}");
         if takes == AnswerType::Switch {
             text += " (y/n)";
@@ -44,18 +55,38 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
         }
         text.push('\n');
         for (number, (_, label, description)) in options.iter().enumerate() {
-            let more = if description.is_empty() { String::new() } else { format!(": {description}") };
+            let more = if description.is_empty() {
+                String::new()
+            } else {
+                format!(": {description}")
+            };
             text += &format!("  {}  {label}{more}\n", number + 1);
         }
         if takes == AnswerType::Several {
             text += "  (several: 1, 2)\n";
         }
         let own = format!("{name}{OWN}");
-        let own = if properties.contains_key(&own) { own } else { name.clone() };
+        let own = if properties.contains_key(&own) {
+            own
+        } else {
+            name.clone()
+        };
         let labels = options.into_iter().map(|(value, ..)| value).collect();
-        Field { name: name.clone(), own, words: text, labels, takes }
+        Field {
+            name: name.clone(),
+            own,
+            words: text,
+            labels,
+            takes,
+        }
     };
-    Some(properties.iter().filter(|(name, _)| !name.ends_with(OWN)).map(field).collect())
+    Some(
+        properties
+            .iter()
+            .filter(|(name, _)| !name.ends_with(OWN))
+            .map(field)
+            .collect(),
+    )
 }
 
 impl Field {
@@ -65,7 +96,11 @@ impl Field {
     }
 
     /// Stores a line as the answer. An empty line is no answer.
-    pub(super) fn take(&self, line: &str, content: &mut BTreeMap<String, v1::ElicitationContentValue>) {
+    pub(super) fn take(
+        &self,
+        line: &str,
+        content: &mut BTreeMap<String, v1::ElicitationContentValue>,
+    ) {
         use v1::ElicitationContentValue as Put;
         let line = line.trim();
         if line.is_empty() {
@@ -74,7 +109,10 @@ impl Field {
         let several = self.takes == AnswerType::Several;
         let put = match numbers(line, self.labels.len(), several) {
             Some(numbers) => {
-                let chosen: Vec<String> = numbers.into_iter().map(|number| self.labels[number].clone()).collect();
+                let chosen: Vec<String> = numbers
+                    .into_iter()
+                    .map(|number| self.labels[number].clone())
+                    .collect();
                 match chosen.as_slice() {
                     [one] if !several => Put::String(one.clone()),
                     _ => Put::StringArray(chosen),
@@ -116,10 +154,15 @@ struct Shown {
 }
 
 fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
-    let words =
-        |words: &Option<String>, title: &Option<String>| words.clone().or_else(|| title.clone()).unwrap_or_default();
+    let words = |words: &Option<String>, title: &Option<String>| {
+        words.clone().or_else(|| title.clone()).unwrap_or_default()
+    };
     let triple = |option: &v1::EnumOption| {
-        (option.value.clone(), option.title.clone(), option.description.clone().unwrap_or_default())
+        (
+            option.value.clone(),
+            option.title.clone(),
+            option.description.clone().unwrap_or_default(),
+        )
     };
     match property {
         v1::ElicitationPropertySchema::String(text) => Shown {
@@ -134,11 +177,18 @@ fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
                 _ => Vec::new(),
             };
             let default = array.default.as_ref().map(|all| all.join(", "));
-            Shown { words: words(&array.description, &array.title), default, options, takes: AnswerType::Several }
+            Shown {
+                words: words(&array.description, &array.title),
+                default,
+                options,
+                takes: AnswerType::Several,
+            }
         }
         v1::ElicitationPropertySchema::Boolean(switch) => Shown {
             words: words(&switch.description, &switch.title),
-            default: switch.default.map(|yes| if yes { "y" } else { "n" }.to_owned()),
+            default: switch
+                .default
+                .map(|yes| if yes { "y" } else { "n" }.to_owned()),
             options: Vec::new(),
             takes: AnswerType::Switch,
         },
@@ -154,13 +204,24 @@ fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
             options: Vec::new(),
             takes: AnswerType::Number,
         },
-        _ => Shown { words: String::new(), default: None, options: Vec::new(), takes: AnswerType::Words },
+        _ => Shown {
+            words: String::new(),
+            default: None,
+            options: Vec::new(),
+            takes: AnswerType::Words,
+        },
     }
 }
 
 /// Returns the options that a line selects by number, or `None` if it is text.
 fn numbers(line: &str, options: usize, several: bool) -> Option<Vec<usize>> {
-    let one = |word: &str| word.trim().parse::<usize>().ok()?.checked_sub(1).filter(|at| *at < options);
+    let one = |word: &str| {
+        word.trim()
+            .parse::<usize>()
+            .ok()?
+            .checked_sub(1)
+            .filter(|at| *at < options)
+    };
     let all: Vec<usize> = line.split(',').map(one).collect::<Option<_>>()?;
     (all.len() == 1 || several).then_some(all)
 }
@@ -189,15 +250,27 @@ mod tests {
         for (field, line) in fields.iter().zip(lines) {
             field.take(&format!("{line}\n"), &mut content);
         }
-        (fields.iter().map(|field| field.words.as_str()).collect(), serde_json::to_value(content).unwrap())
+        (
+            fields.iter().map(|field| field.words.as_str()).collect(),
+            serde_json::to_value(content).unwrap(),
+        )
     }
 
     #[test]
     fn line_selects_options_by_number_or_is_text() {
         let table = [
-            (["2", "1, 2", "so"], json!({ "question1": "b", "question2": ["x", "y"], "question3": "so" })),
-            (["mine", "neither", ""], json!({ "question1_own": "mine", "question2_own": "neither" })),
-            (["3", "1", "7"], json!({ "question1_own": "3", "question2": ["x"], "question3": "7" })),
+            (
+                ["2", "1, 2", "so"],
+                json!({ "question1": "b", "question2": ["x", "y"], "question3": "so" }),
+            ),
+            (
+                ["mine", "neither", ""],
+                json!({ "question1_own": "mine", "question2_own": "neither" }),
+            ),
+            (
+                ["3", "1", "7"],
+                json!({ "question1_own": "3", "question2": ["x"], "question3": "7" }),
+            ),
             (["1, 2", "", ""], json!({ "question1_own": "1, 2" })),
             (["", "", ""], json!({})),
         ];

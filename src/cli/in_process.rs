@@ -41,10 +41,23 @@ impl InProcessServer {
         let (agent_in, to_agent) = io::pipe()?;
         let (from_agent, agent_out) = io::pipe()?;
         let agent = Peer::new(Outbox::start(agent_out));
-        let server = Server::new(shared.clone(), agent.clone(), ended.clone(), acp_server::v1::view);
+        let server = Server::new(
+            shared.clone(),
+            agent.clone(),
+            ended.clone(),
+            acp_server::v1::view,
+        );
         let serving = base::task::spawn({
             let ended = ended.clone();
-            async move { serve(&acp_server::v1::table(&server), lines::read(agent_in), &agent, &ended).await }
+            async move {
+                serve(
+                    &acp_server::v1::table(&server),
+                    lines::read(agent_in),
+                    &agent,
+                    &ended,
+                )
+                .await
+            }
         });
         let peer = Peer::new(Outbox::start(to_agent));
         let lines = heard(lines::read(from_agent));
@@ -54,7 +67,13 @@ impl InProcessServer {
             let done = done.clone();
             async move { serve(&routes, lines, &peer, &done).await }
         });
-        Ok(Self { peer, ended, done, serving, reading })
+        Ok(Self {
+            peer,
+            ended,
+            done,
+            serving,
+            reading,
+        })
     }
 
     /// Stops the server. All its messages are written when this returns.
@@ -84,7 +103,10 @@ pub(super) fn exit_code(stop: v1::StopReason, permitted: bool) -> u8 {
 pub(super) fn server_error(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(error) => {
-            let details = error.data.as_ref().and_then(|data| data["details"].as_str());
+            let details = error
+                .data
+                .as_ref()
+                .and_then(|data| data["details"].as_str());
             anyhow!("{}", details.unwrap_or(&error.message))
         }
         error => anyhow!("{error}"),

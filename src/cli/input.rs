@@ -22,7 +22,8 @@ pub(super) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
 /// # Errors
 /// Returns the errors of [`bytes`], and an error if the file is not text.
 pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
-    String::from_utf8(bytes(path, most)?).with_context(|| format!("{} cannot be read", path.display()))
+    String::from_utf8(bytes(path, most)?)
+        .with_context(|| format!("{} cannot be read", path.display()))
 }
 
 /// Reads a file.
@@ -43,9 +44,14 @@ pub(super) fn open(path: &Path) -> anyhow::Result<File> {
     let name = path.display().to_string();
     // Opening a pipe waits for its other end, and opening a device may have effects.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).with_context(|| format!("{name} cannot be read"))?;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .with_context(|| format!("{name} cannot be read"))?;
     let file = File::from(file);
-    if !file.metadata().with_context(|| format!("{name} cannot be read"))?.is_file() {
+    if !file
+        .metadata()
+        .with_context(|| format!("{name} cannot be read"))?
+        .is_file()
+    {
         bail!("{name} cannot be read: it is not a regular file");
     }
     Ok(file)
@@ -58,9 +64,14 @@ pub(super) fn standard(most: u64) -> anyhow::Result<Arc<[u8]>> {
 
 fn bounded(from: impl Read, name: &str, most: u64) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    from.take(most + 1).read_to_end(&mut bytes).with_context(|| format!("{name} cannot be read"))?;
+    from.take(most + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("{name} cannot be read"))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
-        bail!("{name} is larger than {} MiB, the most that is read", most >> 20);
+        bail!(
+            "{name} is larger than {} MiB, the most that is read",
+            most >> 20
+        );
     }
     Ok(bytes)
 }

@@ -20,15 +20,29 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
     let dir = environment.dirs.state.join("log");
     private_dir(&dir).ok()?;
     let json = environment.var("ADJUTANT_LOG_FORMAT") == Some("json");
-    let file = Daily { environment: environment.clone(), dir, json, open: None };
+    let file = Daily {
+        environment: environment.clone(),
+        dir,
+        json,
+        open: None,
+    };
     // The default queue takes 4 MB of memory at once.
-    let (writer, guard) = NonBlockingBuilder::default().buffered_lines_limit(1024).finish(file);
-    let log = tracing_subscriber::fmt().with_writer(writer).with_ansi(false);
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(1024)
+        .finish(file);
+    let log = tracing_subscriber::fmt()
+        .with_writer(writer)
+        .with_ansi(false);
     let directives = environment.var("ADJUTANT_LOG").map(EnvFilter::try_new);
     match directives {
         directives if json => {
-            let filter = directives.and_then(Result::ok).unwrap_or_else(|| EnvFilter::new("warn"));
-            log.json().flatten_event(true).with_env_filter(filter).try_init()
+            let filter = directives
+                .and_then(Result::ok)
+                .unwrap_or_else(|| EnvFilter::new("warn"));
+            log.json()
+                .flatten_event(true)
+                .with_env_filter(filter)
+                .try_init()
         }
         Some(Ok(filter)) => log.with_env_filter(filter).try_init(),
         // Without valid directives, the expensive filter is not needed.
@@ -56,21 +70,36 @@ struct Daily {
 
 impl Daily {
     fn file(&mut self) -> io::Result<&mut File> {
-        let day = self.environment.now().iso().get(..10).unwrap_or_default().to_owned();
+        let day = self
+            .environment
+            .now()
+            .iso()
+            .get(..10)
+            .unwrap_or_default()
+            .to_owned();
         if self.open.as_ref().is_none_or(|(opened, _)| *opened != day) {
             let path = self.dir.join(format!("adjutant.{day}.log"));
             let file = private_file().create(true).append(true).open(path)?;
             self.open = Some((day, file));
             self.forget();
         }
-        self.open.as_mut().map(|(_, file)| file).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.open
+            .as_mut()
+            .map(|(_, file)| file)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Removes all but the newest files.
     fn forget(&self) {
         let ours = |name: &str| name.starts_with("adjutant.") && name.ends_with(".log");
-        let names = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let mut names: Vec<_> = names.filter(|name| name.to_str().is_some_and(ours)).collect();
+        let names = std::fs::read_dir(&self.dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name());
+        let mut names: Vec<_> = names
+            .filter(|name| name.to_str().is_some_and(ours))
+            .collect();
         names.sort();
         for name in names.iter().rev().skip(MAX_FILES) {
             std::fs::remove_file(self.dir.join(name)).ok();
@@ -83,7 +112,8 @@ impl Write for Daily {
         if self.json {
             self.file()?.write_all(line)?;
         } else {
-            self.file()?.write_all(text::shown(&String::from_utf8_lossy(line)).as_bytes())?;
+            self.file()?
+                .write_all(text::shown(&String::from_utf8_lossy(line)).as_bytes())?;
         }
         Ok(line.len())
     }

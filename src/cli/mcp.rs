@@ -31,7 +31,12 @@ impl Args {
     /// Whether it does something that only the user may do: log in or out, call a tool, change
     /// settings.
     pub(super) fn acts(&self) -> bool {
-        !matches!(self.verb, None | Some(Verb::List(_) | Verb::Tools { .. } | Verb::Add(Addition { write: false, .. })))
+        !matches!(
+            self.verb,
+            None | Some(
+                Verb::List(_) | Verb::Tools { .. } | Verb::Add(Addition { write: false, .. })
+            )
+        )
     }
 }
 
@@ -114,7 +119,12 @@ pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result
         Verb::Login { name, url } => log_in(&name, url, environment).await,
         Verb::Logout { name } => log_out(&name, environment),
         Verb::Tools { name, json } => tools(&name, json, environment).await,
-        Verb::Call { name, tool, arguments, allow } => call(&name, &tool, &arguments, allow, environment).await,
+        Verb::Call {
+            name,
+            tool,
+            arguments,
+            allow,
+        } => call(&name, &tool, &arguments, allow, environment).await,
         Verb::Add(addition) => add(&addition, environment),
     }
 }
@@ -128,8 +138,18 @@ pub(super) fn servers(here: &ProjectContext, environment: &Environment) -> McpSe
 fn asking(here: &ProjectContext, environment: &Environment, attended: bool) -> McpServers {
     let client = Arc::new(HttpClient::new(environment));
     let catalogs = Some(mcp::catalogs(environment, None));
-    let session = ForSession { attended, catalogs, ..ForSession::default() };
-    McpServers::new((&here.cwd, &[]), environment, &here.loaded.settings, client, session)
+    let session = ForSession {
+        attended,
+        catalogs,
+        ..ForSession::default()
+    };
+    McpServers::new(
+        (&here.cwd, &[]),
+        environment,
+        &here.loaded.settings,
+        client,
+        session,
+    )
 }
 
 async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
@@ -139,7 +159,10 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     servers.end().await;
     let unused = unused(&here);
     let withheld = withheld(&here.loaded.trust);
-    let failed = reports.iter().any(|report| matches!(report.state, ReportedState::Failed(_))) || !unused.is_empty();
+    let failed = reports
+        .iter()
+        .any(|report| matches!(report.state, ReportedState::Failed(_)))
+        || !unused.is_empty();
     if json {
         let wrong = |server: &Unused| {
             json!({"name": server.name, "source": server.source, "place": null, "state": "invalid", "why": server.why,
@@ -149,7 +172,11 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
             json!({"name": server.name, "source": server.source, "place": server.place, "state": "untrusted",
                 "why": server.state, "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
         };
-        let all = reports.iter().map(data).chain(unused.iter().map(wrong)).chain(withheld.iter().map(waiting));
+        let all = reports
+            .iter()
+            .map(data)
+            .chain(unused.iter().map(wrong))
+            .chain(withheld.iter().map(waiting));
         let all: Vec<Value> = all.collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(u8::from(failed));
@@ -159,12 +186,20 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         super::say(&format!("  {}  ({})", report.place, report.source));
     }
     for server in &unused {
-        super::say(&format!("{}: not used: {}", server.name, text::title(&server.why)));
+        super::say(&format!(
+            "{}: not used: {}",
+            server.name,
+            text::title(&server.why)
+        ));
         super::say(&format!("  ({})", server.source));
     }
     for server in &withheld {
         super::say(&format!("{}: {}", text::escaped(server.name), server.state));
-        super::say(&format!("  {}  ({})", text::escaped(&server.place), text::escaped(&server.source)));
+        super::say(&format!(
+            "  {}  ({})",
+            text::escaped(&server.place),
+            text::escaped(&server.source)
+        ));
     }
     if reports.is_empty() && unused.is_empty() && withheld.is_empty() {
         super::say("No MCP servers are configured here. `adjutant mcp add` prints what to write.");
@@ -179,10 +214,15 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
 pub(super) fn state(report: &ServerReport) -> String {
     match &report.state {
         ReportedState::Connected => {
-            let kinds =
-                [(report.tools.len(), "tool"), (report.prompts.len(), "prompt"), (report.resources.len(), "resource")];
-            let counts =
-                kinds.iter().filter(|(n, what)| *n > 0 || *what == "tool").map(|(n, what)| text::count(*n, what));
+            let kinds = [
+                (report.tools.len(), "tool"),
+                (report.prompts.len(), "prompt"),
+                (report.resources.len(), "resource"),
+            ];
+            let counts = kinds
+                .iter()
+                .filter(|(n, what)| *n > 0 || *what == "tool")
+                .map(|(n, what)| text::count(*n, what));
             let counts = counts.collect::<Vec<_>>().join(", ");
             format!("connected, {counts}, in {} ms", report.took.as_millis())
         }
@@ -236,17 +276,53 @@ struct Unused {
 /// Returns the unused servers, each with its first problem.
 fn unused(here: &ProjectContext) -> Vec<Unused> {
     let mut all: Vec<(_, Unused)> = Vec::new();
-    for problem in here.problems.iter().filter(|problem| problem.severity == ProblemSeverity::Error) {
-        let Some(rest) = problem.key.strip_prefix("mcp.") else { continue };
+    for problem in here
+        .problems
+        .iter()
+        .filter(|problem| problem.severity == ProblemSeverity::Error)
+    {
+        let Some(rest) = problem.key.strip_prefix("mcp.") else {
+            continue;
+        };
         // A name may contain dots, so the key within the entry begins at one of these.
-        let inside = [".command", ".url", ".type", ".headers", ".environment", ".cwd", ".oauth", ".timeout"];
-        let (name, key) = rest.split_at(inside.iter().filter_map(|key| rest.find(key)).min().unwrap_or(rest.len()));
-        let known = here.loaded.settings.mcp.iter().any(|entry| entry.name == name);
+        let inside = [
+            ".command",
+            ".url",
+            ".type",
+            ".headers",
+            ".environment",
+            ".cwd",
+            ".oauth",
+            ".timeout",
+        ];
+        let (name, key) = rest.split_at(
+            inside
+                .iter()
+                .filter_map(|key| rest.find(key))
+                .min()
+                .unwrap_or(rest.len()),
+        );
+        let known = here
+            .loaded
+            .settings
+            .mcp
+            .iter()
+            .any(|entry| entry.name == name);
         if !known && !all.iter().any(|(_, server)| server.name == name) {
-            let key = key.strip_prefix('.').map(|key| format!("{key}: ")).unwrap_or_default();
+            let key = key
+                .strip_prefix('.')
+                .map(|key| format!("{key}: "))
+                .unwrap_or_default();
             let source = format!("{}:{}", problem.location.origin.name, problem.location.line);
             let place = (problem.location.origin.name.clone(), problem.location.line);
-            all.push((place, Unused { name: name.to_owned(), why: format!("{key}{}", problem.what()), source }));
+            all.push((
+                place,
+                Unused {
+                    name: name.to_owned(),
+                    why: format!("{key}{}", problem.what()),
+                    source,
+                },
+            ));
         }
     }
     all.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -258,12 +334,23 @@ fn find<'a>(name: &str, here: &'a ProjectContext) -> anyhow::Result<&'a McpEntry
     let all = &here.loaded.settings.mcp;
     all.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let near = text::nearest(name, all.iter().map(|entry| entry.name.as_str()));
-        let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
-        let trust = here.loaded.trust.notice().map(|notice| format!(" {notice}")).unwrap_or_default();
+        let near = near
+            .map(|near| format!(" Did you mean {near}?"))
+            .unwrap_or_default();
+        let trust = here
+            .loaded
+            .trust
+            .notice()
+            .map(|notice| format!(" {notice}"))
+            .unwrap_or_default();
         if let Some(server) = unused(here).into_iter().find(|server| server.name == name) {
             return anyhow!("{name} is not used: {} ({})", server.why, server.source);
         }
-        let list = if near.is_empty() && trust.is_empty() { " `adjutant mcp` lists them." } else { "" };
+        let list = if near.is_empty() && trust.is_empty() {
+            " `adjutant mcp` lists them."
+        } else {
+            ""
+        };
         anyhow!("the settings have no MCP server \"{name}\".{near}{trust}{list}")
     })
 }
@@ -274,20 +361,33 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
         None => {
             let here = ProjectContext::read(Path::new("."), environment)?;
             match &find(name, &here)?.transport {
-                Transport::Local { .. } => bail!("{name} is a program on this machine; it has no login"),
+                Transport::Local { .. } => {
+                    bail!("{name} is a program on this machine; it has no login")
+                }
                 Transport::Remote { oauth: None, .. } => {
                     bail!("\"oauth\" is false for {name} in the settings, so it has no login")
                 }
-                Transport::Remote { url, oauth: Some(oauth), .. } => (url.clone(), oauth.clone()),
+                Transport::Remote {
+                    url,
+                    oauth: Some(oauth),
+                    ..
+                } => (url.clone(), oauth.clone()),
             }
         }
     };
     let stored = StoredLogin::new(name, &url, environment);
     let client = Arc::new(HttpClient::new(environment));
-    let show = |address: &str| super::say(&format!("Open this address in a browser on this machine:\n\n  {address}\n"));
+    let show = |address: &str| {
+        super::say(&format!(
+            "Open this address in a browser on this machine:\n\n  {address}\n"
+        ))
+    };
     let done = login::log_in(name, &url, &oauth, &stored, &client, show).await;
     done.map_err(|why| anyhow!("the login to {name} failed: {why}"))?;
-    super::say(&format!("{name}: logged in; kept in {}, for you alone.", stored.path().display()));
+    super::say(&format!(
+        "{name}: logged in; kept in {}, for you alone.",
+        stored.path().display()
+    ));
     Ok(0)
 }
 
@@ -295,7 +395,9 @@ fn log_out(name: &str, environment: &Environment) -> anyhow::Result<u8> {
     let stored = StoredLogin::new(name, "", environment);
     let (ours, theirs) = stored.entries_for_name();
     if ours {
-        stored.forget().with_context(|| format!("{} cannot be written", stored.path().display()))?;
+        stored
+            .forget()
+            .with_context(|| format!("{} cannot be written", stored.path().display()))?;
         super::say(&format!("{name}: forgotten."));
     }
     if theirs {
@@ -312,9 +414,16 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
     let here = ProjectContext::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
     let servers = servers(&here, environment);
-    let reports = servers.survey(&[McpEntry { enabled: true, ..entry }]).await;
+    let reports = servers
+        .survey(&[McpEntry {
+            enabled: true,
+            ..entry
+        }])
+        .await;
     servers.end().await;
-    let Some(report) = reports.first() else { return Ok(1) };
+    let Some(report) = reports.first() else {
+        return Ok(1);
+    };
     if !matches!(report.state, ReportedState::Connected) {
         bail!("{name}: {}", state(report));
     }
@@ -331,21 +440,40 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
     Ok(0)
 }
 
-async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment: &Environment) -> anyhow::Result<u8> {
+async fn call(
+    name: &str,
+    tool: &str,
+    arguments: &str,
+    allow: bool,
+    environment: &Environment,
+) -> anyhow::Result<u8> {
     let arguments: Map<String, Value> = serde_json::from_str(arguments)
         .context("the arguments are not a JSON object, such as '{\"word\": \"milk\"}'")?;
     let here = ProjectContext::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
     let person = std::io::stdin().is_terminal();
     let servers = asking(&here, environment, allow || person);
-    let reports = servers.survey(&[McpEntry { enabled: true, ..entry }]).await;
-    let Some(report) = reports.first() else { return Ok(1) };
+    let reports = servers
+        .survey(&[McpEntry {
+            enabled: true,
+            ..entry
+        }])
+        .await;
+    let Some(report) = reports.first() else {
+        return Ok(1);
+    };
     if !matches!(report.state, ReportedState::Connected) {
         bail!("{name}: {}", state(report));
     }
-    let Some(found) = report.tools.iter().find(|known| known.own == tool || known.name == tool) else {
+    let Some(found) = report
+        .tools
+        .iter()
+        .find(|known| known.own == tool || known.name == tool)
+    else {
         let near = text::nearest(tool, report.tools.iter().map(|known| known.own.as_str()));
-        let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
+        let near = near
+            .map(|near| format!(" Did you mean {near}?"))
+            .unwrap_or_default();
         bail!("{name} has no tool \"{tool}\".{near}");
     };
     let policy = super::permissions::policy("build", &here, environment)?;
@@ -363,7 +491,11 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         terminal::aside(&format!(
             "adjutant: {} is not allowed{}",
             found.name,
-            if denied { " by the rules" } else { "; --allow allows it" }
+            if denied {
+                " by the rules"
+            } else {
+                "; --allow allows it"
+            }
         ));
         servers.end().await;
         return Ok(5);
@@ -386,7 +518,11 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         Ok(output) => {
             super::say(&output.text);
             for file in &output.attachments {
-                super::say(&format!("[{}, {} bytes in base64]", file.mime, file.data.as_ref().map_or(0, String::len)));
+                super::say(&format!(
+                    "[{}, {} bytes in base64]",
+                    file.mime,
+                    file.data.as_ref().map_or(0, String::len)
+                ));
             }
             Ok(0)
         }
@@ -397,7 +533,13 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
 /// Answers a form of a server: at the terminal, field by field, or with its defaults if the user
 /// must not be asked.
 fn answer(form: FormRequest, allow: bool) {
-    let FormRequest { who, message, asks, reply, .. } = form;
+    let FormRequest {
+        who,
+        message,
+        asks,
+        reply,
+        ..
+    } = form;
     let answer = match (&asks, allow) {
         (FormPage::Fields(_), true) => asks.accepted(|_| Vec::new()),
         (FormPage::Address(_), true) => FormReply::Declined,
@@ -411,23 +553,41 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
     let ask = |words: &str| -> anyhow::Result<String> {
         terminal::ask(&format!("{} ", text::shown(words)))?;
         let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+        std::io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .context("standard input cannot be read")?;
         Ok(line.trim().to_owned())
     };
     let fields = match asks {
         FormPage::Address(url) => {
-            let question = format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N]");
-            let agreed = agree(&question, "y  says that you have done what it asks; n  declines")?;
-            return Ok(if agreed { asks.accepted(|_| Vec::new()) } else { FormReply::Declined });
+            let question =
+                format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N]");
+            let agreed = agree(
+                &question,
+                "y  says that you have done what it asks; n  declines",
+            )?;
+            return Ok(if agreed {
+                asks.accepted(|_| Vec::new())
+            } else {
+                FormReply::Declined
+            });
         }
         FormPage::Fields(fields) => fields,
     };
-    if !agree(&format!("{who}: {message}\nAnswer it? [y/N]"), "y  shows its fields one by one; n  declines")? {
+    if !agree(
+        &format!("{who}: {message}\nAnswer it? [y/N]"),
+        "y  shows its fields one by one; n  declines",
+    )? {
         return Ok(FormReply::Declined);
     }
     let mut filled: HashMap<&str, Vec<String>> = HashMap::new();
     for field in fields {
-        let words = field.words.as_ref().map(|words| format!(" ({words})")).unwrap_or_default();
+        let words = field
+            .words
+            .as_ref()
+            .map(|words| format!(" ({words})"))
+            .unwrap_or_default();
         let hint = match &field.kind {
             FieldKind::Switch(_) => " y/n".to_owned(),
             FieldKind::One(options, _) | FieldKind::Many(options, _) => {
@@ -436,20 +596,33 @@ fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> 
             }
             _ => String::new(),
         };
-        let default = field.kind.default().map(|value| format!(" [{value}]")).unwrap_or_default();
+        let default = field
+            .kind
+            .default()
+            .map(|value| format!(" [{value}]"))
+            .unwrap_or_default();
         let line = ask(&format!("{}{words}{hint}{default}:", field.title))?;
         let answers: Vec<String> = match field.kind {
             FieldKind::Many(..) => line.split(',').map(|word| word.trim().to_owned()).collect(),
             _ => vec![line],
         };
-        filled.insert(&field.key, answers.into_iter().filter(|word| !word.is_empty()).collect());
+        filled.insert(
+            &field.key,
+            answers
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect(),
+        );
     }
     Ok(asks.accepted(|key| filled.get(key).cloned().unwrap_or_default()))
 }
 
 fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {
     let shown = text::title(&Value::Object(arguments.clone()).to_string());
-    agree(&format!("Call {tool} of {name} with {shown}? [y/N]"), "y  calls it this once; n  does not")
+    agree(
+        &format!("Call {tool} of {name} with {shown}? [y/N]"),
+        "y  calls it this once; n  does not",
+    )
 }
 
 /// Asks for a yes. An empty answer is a no.
@@ -459,11 +632,19 @@ fn agree(question: &str, explained: &str) -> anyhow::Result<bool> {
 }
 
 fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
-    let Addition { name, url, header, env, write, command } = addition;
+    let Addition {
+        name,
+        url,
+        header,
+        env,
+        write,
+        command,
+    } = addition;
     let pairs = |all: &[String], between: char, form: &str| -> anyhow::Result<Map<String, Value>> {
         let pair = |one: &String| {
-            let (name, value) =
-                one.split_once(between).ok_or_else(|| anyhow!("\"{one}\" is not of the form {form}"))?;
+            let (name, value) = one
+                .split_once(between)
+                .ok_or_else(|| anyhow!("\"{one}\" is not of the form {form}"))?;
             Ok((name.trim().to_owned(), Value::from(value.trim())))
         };
         all.iter().map(pair).collect()
@@ -472,7 +653,10 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
     match url {
         Some(url) => {
             let headers = pairs(header, ':', "'NAME: VALUE'")?;
-            let given: Vec<_> = headers.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
+            let given: Vec<_> = headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.to_string()))
+                .collect();
             if let Some(why) = config::mcp::refused(url, &given) {
                 bail!("--url {url}: {why}");
             }
@@ -497,7 +681,8 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let path = environment.dirs.config.join("adjutant.json");
-    config::mcp::add(&path, name, &Value::Object(entry)).map_err(|why| anyhow!("{}: {why}", path.display()))?;
+    config::mcp::add(&path, name, &Value::Object(entry))
+        .map_err(|why| anyhow!("{}: {why}", path.display()))?;
     super::say(&format!("{name}: written into {}.", path.display()));
     Ok(0)
 }

@@ -44,21 +44,33 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     let here = ProjectContext::read(Path::new("."), environment)?;
     let settings = here.loaded.settings.clone();
-    let mut registry = if args.all { sources.everyone(&settings) } else { sources.configured(&settings) };
+    let mut registry = if args.all {
+        sources.everyone(&settings)
+    } else {
+        sources.configured(&settings)
+    };
     if registry.is_bare()
         && let Some(found) = sources.with_local(&settings).await
     {
         registry = found;
     }
     // A provider named on the command line is shown with or without a key.
-    let has = |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
-    if let Some(name) = args.provider.as_deref().filter(|name| !has(&registry, name)) {
+    let has =
+        |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
+    if let Some(name) = args
+        .provider
+        .as_deref()
+        .filter(|name| !has(&registry, name))
+    {
         let all = sources.everyone(&settings);
         if has(&all, name) {
             registry = all;
         }
     }
-    let default = settings.model.map_or_else(|| registry.default_model().id.to_string(), |model| model.to_string());
+    let default = settings.model.map_or_else(
+        || registry.default_model().id.to_string(),
+        |model| model.to_string(),
+    );
     let wanted = |id: &str| args.provider.as_deref().is_none_or(|only| only == id);
     let offline = ProviderSummary {
         id: Registry::OFFLINE.into(),
@@ -67,20 +79,41 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
         open: false,
         known: false,
     };
-    let providers: Vec<&ProviderSummary> =
-        registry.providers().iter().chain([&offline]).filter(|facts| wanted(&facts.id)).collect();
+    let providers: Vec<&ProviderSummary> = registry
+        .providers()
+        .iter()
+        .chain([&offline])
+        .filter(|facts| wanted(&facts.id))
+        .collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
-        let known: Vec<&str> = registry.providers().iter().map(|facts| facts.id.as_str()).collect();
+        let known: Vec<&str> = registry
+            .providers()
+            .iter()
+            .map(|facts| facts.id.as_str())
+            .collect();
         let near = base::text::nearest(name, known.iter().copied());
-        let near = near.map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
+        let near = near
+            .map(|near| format!("Did you mean {near}? "))
+            .unwrap_or_default();
         bail!("no provider \"{name}\". {near}`adjutant models --all` lists all that are known.");
     }
     let all = registry.models();
-    let of =
-        |facts: &ProviderSummary| all.iter().filter(|model| model.id.provider == facts.id).map(AsRef::as_ref).collect();
+    let of = |facts: &ProviderSummary| {
+        all.iter()
+            .filter(|model| model.id.provider == facts.id)
+            .map(AsRef::as_ref)
+            .collect()
+    };
     if args.json {
-        let list: Vec<Value> = providers.iter().map(|facts| in_json(facts, &of(facts))).collect();
-        let withheld = here.loaded.trust.withheld(TrustKind::Provider).map(ToString::to_string);
+        let list: Vec<Value> = providers
+            .iter()
+            .map(|facts| in_json(facts, &of(facts)))
+            .collect();
+        let withheld = here
+            .loaded
+            .trust
+            .withheld(TrustKind::Provider)
+            .map(ToString::to_string);
         let withheld: Vec<String> = withheld.collect();
         let all = json!({ "default": default, "providers": list, "withheld": withheld });
         super::terminal::json(&serde_json::to_string_pretty(&all)?);
@@ -92,7 +125,13 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     }
     let trust = &here.loaded.trust;
     for item in trust.withheld(TrustKind::Provider) {
-        let line = format!("{}: {}: {} ({})", item.key, trust.withheld_state(), item.detail, item.place.short());
+        let line = format!(
+            "{}: {}: {} ({})",
+            item.key,
+            trust.withheld_state(),
+            item.detail,
+            item.place.short()
+        );
         let _ = writeln!(text, "{}", base::text::escaped(&line));
     }
     super::say(text.trim_end());
@@ -111,17 +150,31 @@ fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut
     if facts.open {
         let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
     }
-    let wide = models.iter().map(|model| model.id.model.chars().count()).max().unwrap_or(0);
+    let wide = models
+        .iter()
+        .map(|model| model.id.model.chars().count())
+        .max()
+        .unwrap_or(0);
     for model in models {
-        let mark = if model.id.to_string() == default { '*' } else { ' ' };
+        let mark = if model.id.to_string() == default {
+            '*'
+        } else {
+            ' '
+        };
         let limits = match (model.context, model.output) {
             (Some(context), Some(output)) => format!("{} / {}", tokens(context), tokens(output)),
             (Some(context), None) => tokens(context),
             (None, _) => "-".to_owned(),
         };
-        let price = model.price.as_ref().map_or_else(|| "-".to_owned(), |price| dollars(&price.base));
-        let line =
-            format!("{mark} {:wide$}  {limits:>12}  {price:<14}  {}", model.id.model, abilities(model).join(" "));
+        let price = model
+            .price
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), |price| dollars(&price.base));
+        let line = format!(
+            "{mark} {:wide$}  {limits:>12}  {price:<14}  {}",
+            model.id.model,
+            abilities(model).join(" ")
+        );
         let _ = writeln!(out, "{}", line.trim_end());
     }
     out.push('\n');
@@ -136,13 +189,19 @@ fn abilities(model: &Model) -> Vec<&'static str> {
         (model.audio, "audio"),
         (model.temperature, "temperature"),
     ];
-    can.into_iter().filter(|(can, _)| *can).map(|(_, what)| what).collect()
+    can.into_iter()
+        .filter(|(can, _)| *can)
+        .map(|(_, what)| what)
+        .collect()
 }
 
 fn tokens(count: u64) -> String {
     match count {
         1_000_000.. if count.is_multiple_of(100_000) => {
-            format!("{}M", format!("{:.1}", per(count, 1e6)).trim_end_matches(".0"))
+            format!(
+                "{}M",
+                format!("{:.1}", per(count, 1e6)).trim_end_matches(".0")
+            )
         }
         1_000.. => format!("{:.0}k", per(count, 1e3)),
         _ => count.to_string(),
@@ -155,7 +214,11 @@ fn per(count: u64, unit: f64) -> f64 {
 }
 
 fn dollars(rates: &Rates) -> String {
-    if *rates == Rates::default() { "free".to_owned() } else { format!("${} / ${}", rates.input, rates.output) }
+    if *rates == Rates::default() {
+        "free".to_owned()
+    } else {
+        format!("${} / ${}", rates.input, rates.output)
+    }
 }
 
 fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
@@ -173,7 +236,8 @@ fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
     let model = |model: &&Model| {
         let price = model.price.as_ref().map(|price| {
             let mut all = rates(&price.base);
-            let longer = |(size, of): &(u64, Rates)| json!({ "inputOver": size, "price": rates(of) });
+            let longer =
+                |(size, of): &(u64, Rates)| json!({ "inputOver": size, "price": rates(of) });
             if !price.longer.is_empty() {
                 all["longer"] = price.longer.iter().map(longer).collect();
             }
@@ -192,7 +256,14 @@ mod tests {
 
     #[test]
     fn token_counts_and_prices_are_short() {
-        let cases = [(0, "0"), (999, "999"), (4096, "4k"), (200_000, "200k"), (1_000_000, "1M"), (1_500_000, "1.5M")];
+        let cases = [
+            (0, "0"),
+            (999, "999"),
+            (4096, "4k"),
+            (200_000, "200k"),
+            (1_000_000, "1M"),
+            (1_500_000, "1.5M"),
+        ];
         for (count, expected) in cases {
             assert_eq!(tokens(count), expected);
         }

@@ -42,7 +42,10 @@ pub(super) fn manual(mut command: Command) -> anyhow::Result<u8> {
     let mut page = Vec::new();
     let man = clap_mangen::Man::new(command.clone());
     man.render(&mut page).context("the page cannot be made")?;
-    for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
+    for part in command
+        .get_subcommands()
+        .filter(|part| part.get_name() != "help")
+    {
         let man = clap_mangen::Man::new(part.clone());
         man.render_name_section(&mut page)
             .and_then(|()| man.render_synopsis_section(&mut page))

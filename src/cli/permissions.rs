@@ -12,7 +12,9 @@ use base::worktree::Worktree;
 use permission::check::check_line;
 use permission::explain::explain;
 use permission::path_gate::{self, Barred};
-use permission::{Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need};
+use permission::{
+    Access, Action, Need, PermissionContext, Policy, Rules, SandboxGuarantee, Verdict, command_need,
+};
 use sandbox::Sandbox;
 use session::grants::Grants;
 use store::{Grant, Store};
@@ -96,12 +98,35 @@ pub(super) enum Verb {
 pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     match args.verb.unwrap_or(Verb::List(args.listing)) {
         Verb::List(Listing { all }) => list(all, environment).await,
-        Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
-        Verb::Explain { agent, approvals, sandbox, read, edit, command } => {
+        Verb::Revoke {
+            permission,
+            pattern,
+            agent,
+        } => revoke(&permission, pattern, agent, environment).await,
+        Verb::Explain {
+            agent,
+            approvals,
+            sandbox,
+            read,
+            edit,
+            command,
+        } => {
             let here = ProjectContext::read(Path::new("."), environment)?;
-            let policy = asking(approvals, sandbox, policy(&agent, &here, environment)?, &here, environment).await;
-            let policy = Policy { grants: granted(&agent, &here, environment).await, ..policy };
-            let path = read.map(|path| (Access::Read, path)).or(edit.map(|path| (Access::Edit, path)));
+            let policy = asking(
+                approvals,
+                sandbox,
+                policy(&agent, &here, environment)?,
+                &here,
+                environment,
+            )
+            .await;
+            let policy = Policy {
+                grants: granted(&agent, &here, environment).await,
+                ..policy
+            };
+            let path = read
+                .map(|path| (Access::Read, path))
+                .or(edit.map(|path| (Access::Edit, path)));
             let needs = match (&path, command) {
                 (Some((access, path)), _) => path_needs(&policy, *access, path),
                 (None, command) => vec![command_need(&command.unwrap_or_default(), &policy.place)],
@@ -129,11 +154,16 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             super::say(&judged_in(policy.guarantee, sandbox.is_some()));
             Ok(0)
         }
-        Verb::Check { agent, approvals, sandbox, config } => {
+        Verb::Check {
+            agent,
+            approvals,
+            sandbox,
+            config,
+        } => {
             let environment = match config {
                 Some(file) => {
-                    let file =
-                        std::fs::canonicalize(&file).with_context(|| format!("{} is not there", file.display()))?;
+                    let file = std::fs::canonicalize(&file)
+                        .with_context(|| format!("{} is not there", file.display()))?;
                     environment.with("ADJUTANT_CONFIG", &file.display().to_string())
                 }
                 None => environment.clone(),
@@ -141,13 +171,20 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             let here = ProjectContext::read(Path::new("."), &environment)?;
             let secrets = secrets(&here.loaded.settings, &environment);
             let policy = policy(&agent, &here, &environment)?;
-            check(&asking(approvals, sandbox, policy, &here, &environment).await, &secrets)
+            check(
+                &asking(approvals, sandbox, policy, &here, &environment).await,
+                &secrets,
+            )
         }
     }
 }
 
 /// Returns the policy of an agent in this directory.
-pub(super) fn policy(agent: &str, here: &ProjectContext, environment: &Environment) -> anyhow::Result<Policy> {
+pub(super) fn policy(
+    agent: &str,
+    here: &ProjectContext,
+    environment: &Environment,
+) -> anyhow::Result<Policy> {
     let Some(found) = here.agents.get(agent) else {
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));
@@ -157,7 +194,15 @@ pub(super) fn policy(agent: &str, here: &ProjectContext, environment: &Environme
     let approvals = here.loaded.settings.approvals;
     let rules = found.rules.clone();
     let doubt = here.loaded.settings.doubt();
-    Ok(Policy { rules, grants: Rules::default(), approvals, private, place, doubt, ..Policy::default() })
+    Ok(Policy {
+        rules,
+        grants: Rules::default(),
+        approvals,
+        private,
+        place,
+        doubt,
+        ..Policy::default()
+    })
 }
 
 /// Returns the user's grants to an agent in this project.
@@ -176,12 +221,21 @@ async fn asking(
     environment: &Environment,
 ) -> Policy {
     let approvals = approvals.unwrap_or(policy.approvals);
-    let confinement = Confinement::new(&Sandbox::new(environment)).for_agent(&policy.rules, &here.loaded.settings);
+    let confinement = Confinement::new(&Sandbox::new(environment))
+        .for_agent(&policy.rules, &here.loaded.settings);
     let (guarantee, whole) = match sandbox {
         Some(given) => (given, given != SandboxGuarantee::None),
-        None => (confinement.guarantee().await.in_place(&policy.place), confinement.holds().await),
+        None => (
+            confinement.guarantee().await.in_place(&policy.place),
+            confinement.holds().await,
+        ),
     };
-    Policy { approvals, guarantee, sandboxed: whole && approvals == Approvals::Sandboxed, ..policy }
+    Policy {
+        approvals,
+        guarantee,
+        sandboxed: whole && approvals == Approvals::Sandboxed,
+        ..policy
+    }
 }
 
 /// Describes the sandbox of a verdict.
@@ -190,11 +244,19 @@ fn judged_in(guarantee: SandboxGuarantee, is_given: bool) -> String {
         SandboxGuarantee::None => "without a sandbox".to_owned(),
         guarantee => format!("for commands in a {} sandbox", guarantee.as_str()),
     };
-    format!("judged {sandbox}, {}", if is_given { "as asked for" } else { "as found here" })
+    format!(
+        "judged {sandbox}, {}",
+        if is_given {
+            "as asked for"
+        } else {
+            "as found here"
+        }
+    )
 }
 
 fn sandbox(word: &str) -> Result<SandboxGuarantee, String> {
-    SandboxGuarantee::named(word).ok_or_else(|| "choose one of none, read-only, workspace".to_owned())
+    SandboxGuarantee::named(word)
+        .ok_or_else(|| "choose one of none, read-only, workspace".to_owned())
 }
 
 fn approvals(word: &str) -> Result<Approvals, String> {
@@ -228,14 +290,23 @@ fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
 
 async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
     let store = session::user_store::store(environment);
-    let stored =
-        if all { store.all_grants().await? } else { store.grants(&project(&store, environment).await?).await? };
+    let stored = if all {
+        store.all_grants().await?
+    } else {
+        store.grants(&project(&store, environment).await?).await?
+    };
     if let Some(place) = &stored.lost_with {
-        super::say(&format!("Earlier grants could not be read from a damaged index, which was kept as {place}."));
+        super::say(&format!(
+            "Earlier grants could not be read from a damaged index, which was kept as {place}."
+        ));
     }
     let grants = stored.grants;
     if grants.is_empty() {
-        super::say(if all { "Nothing has been granted." } else { "Nothing has been granted in this project." });
+        super::say(if all {
+            "Nothing has been granted."
+        } else {
+            "Nothing has been granted in this project."
+        });
     }
     let mut project = None;
     for grant in &grants {
@@ -243,8 +314,18 @@ async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
             project = Some(&grant.project);
             super::say(&grant.project);
         }
-        let Grant { agent, permission, pattern, given, .. } = grant;
-        super::say(&format!("{}{agent}: {permission} {pattern}  ({})", if all { "  " } else { "" }, given.iso()));
+        let Grant {
+            agent,
+            permission,
+            pattern,
+            given,
+            ..
+        } = grant;
+        super::say(&format!(
+            "{}{agent}: {permission} {pattern}  ({})",
+            if all { "  " } else { "" },
+            given.iso()
+        ));
     }
     Ok(0)
 }
@@ -256,29 +337,47 @@ async fn revoke(
     environment: &Environment,
 ) -> anyhow::Result<u8> {
     let store = session::user_store::store(environment);
-    let grants = store.grants(&project(&store, environment).await?).await?.grants;
+    let grants = store
+        .grants(&project(&store, environment).await?)
+        .await?
+        .grants;
     let fits = |grant: &&Grant| {
         grant.permission == permission
-            && pattern.as_ref().is_none_or(|pattern| *pattern == grant.pattern)
+            && pattern
+                .as_ref()
+                .is_none_or(|pattern| *pattern == grant.pattern)
             && agent.as_ref().is_none_or(|agent| *agent == grant.agent)
     };
     let taken: Vec<&Grant> = grants.iter().filter(fits).collect();
     if taken.is_empty() {
-        return Err(anyhow!("no such grant in this project; `adjutant permissions list` shows them"));
+        return Err(anyhow!(
+            "no such grant in this project; `adjutant permissions list` shows them"
+        ));
     }
     for grant in taken {
         store.revoke(grant).await?;
-        super::say(&format!("revoked {}: {} {}", grant.agent, grant.permission, grant.pattern));
+        super::say(&format!(
+            "revoked {}: {} {}",
+            grant.agent, grant.permission, grant.pattern
+        ));
     }
     Ok(0)
 }
 
 /// Returns the key of the grants of the current project.
 async fn project(store: &Store, environment: &Environment) -> anyhow::Result<String> {
-    Ok(grants_key(store, &ProjectContext::read(Path::new("."), environment)?.worktree).await)
+    Ok(grants_key(
+        store,
+        &ProjectContext::read(Path::new("."), environment)?.worktree,
+    )
+    .await)
 }
 
 /// Returns the key of a project's grants.
 async fn grants_key(store: &Store, worktree: &Worktree) -> String {
-    if store.is_shared().await { worktree.shared_name() } else { worktree.root.display().to_string() }
+    if store.is_shared().await {
+        worktree.shared_name()
+    } else {
+        worktree.root.display().to_string()
+    }
 }

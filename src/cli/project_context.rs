@@ -20,10 +20,15 @@ pub(super) struct ProjectContext {
 
 impl ProjectContext {
     pub(super) fn read(dir: &Path, environment: &Environment) -> anyhow::Result<Self> {
-        let cwd = std::fs::canonicalize(dir).with_context(|| format!("{} cannot be entered", dir.display()))?;
+        let cwd = std::fs::canonicalize(dir)
+            .with_context(|| format!("{} cannot be entered", dir.display()))?;
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
         let configuration = Configuration::read(environment, &worktree, &cwd);
-        Ok(Self { worktree, cwd, configuration })
+        Ok(Self {
+            worktree,
+            cwd,
+            configuration,
+        })
     }
 
     /// Returns all problems of the settings, including those of models.

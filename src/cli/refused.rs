@@ -21,21 +21,38 @@ pub(super) struct RefusedCall {
 impl RefusedCall {
     /// Creates the refused call of a permission request.
     pub(super) fn new(request: &v1::RequestPermissionRequest) -> Self {
-        let fact = |key: &str| of_ours(request.meta.as_ref(), UNATTENDED).and_then(|facts| facts.get(key));
+        let fact =
+            |key: &str| of_ours(request.meta.as_ref(), UNATTENDED).and_then(|facts| facts.get(key));
         Self {
-            title: text::title(request.tool_call.fields.title.as_deref().unwrap_or_default()),
+            title: text::title(
+                request
+                    .tool_call
+                    .fields
+                    .title
+                    .as_deref()
+                    .unwrap_or_default(),
+            ),
             reason: text::title(fact("reason").and_then(Value::as_str).unwrap_or_default()),
-            permission: fact("permission").filter(|permission| permission.is_object()).cloned(),
+            permission: fact("permission")
+                .filter(|permission| permission.is_object())
+                .cloned(),
         }
     }
 
     /// Returns the message for a refusal as it happens, with its cause.
     pub(super) fn message(&self, because: &str) -> String {
-        format!("not allowed, {because}: {}; --allow permits it", self.named())
+        format!(
+            "not allowed, {because}: {}; --allow permits it",
+            self.named()
+        )
     }
 
     fn named(&self) -> String {
-        if self.reason.is_empty() { self.title.clone() } else { format!("{} ({})", self.title, self.reason) }
+        if self.reason.is_empty() {
+            self.title.clone()
+        } else {
+            format!("{} ({})", self.title, self.reason)
+        }
     }
 }
 
@@ -51,12 +68,18 @@ pub(super) fn listed(refused: &[RefusedCall]) -> Option<String> {
         return None;
     }
     let were = if different.len() == 1 { "was" } else { "were" };
-    let mut lines = vec![format!("adjutant: {} {were} not allowed:", text::count(different.len(), "call"))];
+    let mut lines = vec![format!(
+        "adjutant: {} {were} not allowed:",
+        text::count(different.len(), "call")
+    )];
     for call in different {
         lines.push(format!("  {}", call.named()));
         lines.push(match &call.permission {
             Some(permission) => {
-                format!("    permitted by --allow, or in the settings by {}", json!({ "permission": permission }))
+                format!(
+                    "    permitted by --allow, or in the settings by {}",
+                    json!({ "permission": permission })
+                )
             }
             None => "    permitted by --allow; no rule in the settings permits it".to_owned(),
         });
@@ -76,7 +99,10 @@ mod tests {
             permission,
         };
         assert_eq!(listed(&[]), None);
-        let read = call("Read /etc/hosts", Some(json!({ "external_directory": { "/etc/*": "allow" } })));
+        let read = call(
+            "Read /etc/hosts",
+            Some(json!({ "external_directory": { "/etc/*": "allow" } })),
+        );
         assert_eq!(
             read.message("nobody to ask"),
             "not allowed, nobody to ask: Read /etc/hosts (outside the project); --allow permits it"

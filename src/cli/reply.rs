@@ -38,14 +38,18 @@ pub(super) fn yes_or_no(
 ) -> anyhow::Result<Option<bool>> {
     let mut shown = question.to_owned();
     loop {
-        let Some(line) = ask(&shown)? else { return Ok(None) };
+        let Some(line) = ask(&shown)? else {
+            return Ok(None);
+        };
         match read(&line) {
             TypedReply::Yes => return Ok(Some(true)),
             TypedReply::No => return Ok(Some(false)),
             TypedReply::Nothing if default.is_some() => return Ok(default),
             TypedReply::Explain => shown = format!("{explained}\n{question}"),
             TypedReply::Always => shown = format!("There is no \"always\" here. {question}"),
-            TypedReply::Nothing | TypedReply::Words(_) => shown = format!("Answer y or n; ? explains. {question}"),
+            TypedReply::Nothing | TypedReply::Words(_) => {
+                shown = format!("Answer y or n; ? explains. {question}")
+            }
         }
     }
 }

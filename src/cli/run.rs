@@ -61,7 +61,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "TOOL", value_delimiter = ',')]
     tools: Vec<String>,
     /// Offer all tools but these, for this prompt only.
-    #[arg(long, value_name = "TOOL", value_delimiter = ',', conflicts_with = "tools")]
+    #[arg(
+        long,
+        value_name = "TOOL",
+        value_delimiter = ',',
+        conflicts_with = "tools"
+    )]
     without: Vec<String>,
     /// The directory to work in.
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -120,14 +125,35 @@ struct Task {
 
 async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     if args.fork && !args.r#continue && args.session.is_none() {
-        return Err(Misuse("--fork copies a session: name it with --session, or use --continue".into()).into());
+        return Err(Misuse(
+            "--fork copies a session: name it with --session, or use --continue".into(),
+        )
+        .into());
     }
-    if let Some(name) = args.tools.iter().chain(&args.without).find(|name| !may_be_tool(name)) {
-        return Err(Misuse(format!("there is no tool {name}; there are: {}", built_in_tools().join(", "))).into());
+    if let Some(name) = args
+        .tools
+        .iter()
+        .chain(&args.without)
+        .find(|name| !may_be_tool(name))
+    {
+        return Err(Misuse(format!(
+            "there is no tool {name}; there are: {}",
+            built_in_tools().join(", ")
+        ))
+        .into());
     }
-    let schema = args.schema.as_deref().map(schema).transpose().map_err(|e| Misuse(format!("--schema: {e:#}")))?;
-    let cwd = std::fs::canonicalize(&args.cwd)
-        .map_err(|e| Misuse(format!("--cwd: {} cannot be entered: {e}", args.cwd.display())))?;
+    let schema = args
+        .schema
+        .as_deref()
+        .map(schema)
+        .transpose()
+        .map_err(|e| Misuse(format!("--schema: {e:#}")))?;
+    let cwd = std::fs::canonicalize(&args.cwd).map_err(|e| {
+        Misuse(format!(
+            "--cwd: {} cannot be entered: {e}",
+            args.cwd.display()
+        ))
+    })?;
     let blocks = prompt::blocks(&args.prompt, &args.files)?;
     let environment = match &args.store {
         Some(url) => environment.with("ADJUTANT_STORE", url),
@@ -136,14 +162,29 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let ended = CancellationToken::new();
     let client = Arc::new(Client::new(&args, &environment));
     let shared = Sessions::new(environment, ended.clone());
-    let routes =
-        Table::new(client.clone()).notification(Client::update).request(Client::permit).request(Client::inquire);
+    let routes = Table::new(client.clone())
+        .notification(Client::update)
+        .request(Client::permit)
+        .request(Client::inquire);
     let print = args.format == OutputFormat::Json && !args.detach;
     let mut in_process =
-        InProcessServer::start(&shared, ended.clone(), routes, |lines| tee(lines, print)).context("no pipe")?;
+        InProcessServer::start(&shared, ended.clone(), routes, |lines| tee(lines, print))
+            .context("no pipe")?;
     let work = async {
         let earlier = earlier(&args, &cwd, &shared).await?;
-        converse(&args, &in_process.peer, &client, &shared, Task { blocks, schema, cwd, earlier }).await
+        converse(
+            &args,
+            &in_process.peer,
+            &client,
+            &shared,
+            Task {
+                blocks,
+                schema,
+                cwd,
+                earlier,
+            },
+        )
+        .await
     };
     let code = tokio::select! {
         code = work => code,
@@ -169,26 +210,55 @@ fn schema(path: &Path) -> anyhow::Result<Value> {
 
 /// Returns the session to continue.
 async fn earlier(args: &Args, cwd: &Path, shared: &Sessions) -> anyhow::Result<Option<Record>> {
-    let Some(name) = args.session.as_deref().or(args.r#continue.then_some(sessions::LAST)) else { return Ok(None) };
+    let Some(name) = args
+        .session
+        .as_deref()
+        .or(args.r#continue.then_some(sessions::LAST))
+    else {
+        return Ok(None);
+    };
     let id = sessions::find(&shared.store, name, cwd, &shared.environment).await?;
     Ok(Some(shared.store.peek(&id).await?.record))
 }
 
-async fn converse(args: &Args, peer: &Peer, client: &Client, shared: &Sessions, task: Task) -> anyhow::Result<u8> {
-    peer.call(&hello(client), None).await.map_err(server_error)?;
+async fn converse(
+    args: &Args,
+    peer: &Peer,
+    client: &Client,
+    shared: &Sessions,
+    task: Task,
+) -> anyhow::Result<u8> {
+    peer.call(&hello(client), None)
+        .await
+        .map_err(server_error)?;
     let is_earlier_session = task.earlier.is_some() && !args.fork;
-    let extra = task.earlier.as_ref().map(|earlier| earlier.extra.clone()).unwrap_or_default();
-    let cwd = task.earlier.as_ref().map_or_else(|| task.cwd.clone(), |earlier| earlier.cwd.clone());
+    let extra = task
+        .earlier
+        .as_ref()
+        .map(|earlier| earlier.extra.clone())
+        .unwrap_or_default();
+    let cwd = task
+        .earlier
+        .as_ref()
+        .map_or_else(|| task.cwd.clone(), |earlier| earlier.cwd.clone());
     let session = open(args.fork, peer, task.earlier, task.cwd).await?;
     if let Err(wrong) = choose(args, peer, &session).await {
         // The new session is empty.
         if !is_earlier_session {
-            peer.call(&v1::DeleteSessionRequest::new(session), None).await.ok();
+            peer.call(&v1::DeleteSessionRequest::new(session), None)
+                .await
+                .ok();
         }
         return Err(wrong);
     }
     if args.detach {
-        let work = Work { cwd, extra, blocks: task.blocks, meta: meta(args, task.schema), allow: args.allow };
+        let work = Work {
+            cwd,
+            extra,
+            blocks: task.blocks,
+            meta: meta(args, task.schema),
+            allow: args.allow,
+        };
         let id = SessionId::new(session.0.to_string());
         work::put(&shared.store, &id, &work).await?;
         terminal::say(id.as_str());
@@ -220,44 +290,74 @@ fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
     let only = (!args.tools.is_empty()).then_some(("*", false));
     let named = args.tools.iter().map(|name| (name.as_str(), true));
     let without = args.without.iter().map(|name| (name.as_str(), false));
-    let tools: Map<_, _> =
-        only.into_iter().chain(named).chain(without).map(|(key, on)| (key.into(), on.into())).collect();
+    let tools: Map<_, _> = only
+        .into_iter()
+        .chain(named)
+        .chain(without)
+        .map(|(key, on)| (key.into(), on.into()))
+        .collect();
     let tools = (!tools.is_empty()).then(|| Value::Object(tools));
     let system = args.system.clone().map(Value::String);
     let all = [(SCHEMA, schema), (SYSTEM, system), (TOOLS, tools)];
-    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    all.into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect()
 }
 
 /// Returns the kinds of elicitation that a terminal supports.
 fn asks() -> v1::ElicitationCapabilities {
     let forms = v1::ElicitationFormCapabilities::new();
     let addresses = v1::ElicitationUrlCapabilities::new();
-    v1::ElicitationCapabilities::new().form(forms).url(addresses)
+    v1::ElicitationCapabilities::new()
+        .form(forms)
+        .url(addresses)
 }
 
 fn hello(client: &Client) -> Initialize {
     let mut offers = v1::ClientCapabilities::new();
-    offers = if client.person() { offers.elicitation(asks()) } else { offers.meta(own(ALONE, Value::Bool(true))) };
+    offers = if client.person() {
+        offers.elicitation(asks())
+    } else {
+        offers.meta(own(ALONE, Value::Bool(true)))
+    };
     let session = v1::ClientSessionCapabilities::new()
         .notices(v1::NoticeCapabilities::new())
         .compaction(v1::CompactionCapabilities::new());
     let info = v1::Implementation::new("adjutant run", env!("CARGO_PKG_VERSION"));
     let request = v1::InitializeRequest::new(ProtocolVersion::V1);
-    Initialize(request.client_capabilities(offers.session(session)).client_info(info))
+    Initialize(
+        request
+            .client_capabilities(offers.session(session))
+            .client_info(info),
+    )
 }
 
 /// Opens a new session, an earlier one, or a copy of an earlier one.
-async fn open(fork: bool, peer: &Peer, earlier: Option<Record>, cwd: PathBuf) -> anyhow::Result<v1::SessionId> {
+async fn open(
+    fork: bool,
+    peer: &Peer,
+    earlier: Option<Record>,
+    cwd: PathBuf,
+) -> anyhow::Result<v1::SessionId> {
     let Some(record) = earlier else {
         let new = NewSession(v1::NewSessionRequest::new(cwd));
-        return Ok(peer.call(&new, None).await.map_err(server_error)?.session_id);
+        return Ok(peer
+            .call(&new, None)
+            .await
+            .map_err(server_error)?
+            .session_id);
     };
     let id = v1::SessionId::new(record.id.share());
     if fork {
         let copy = v1::ForkSessionRequest::new(id, record.cwd).additional_directories(record.extra);
-        return Ok(peer.call(&copy, None).await.map_err(server_error)?.session_id);
+        return Ok(peer
+            .call(&copy, None)
+            .await
+            .map_err(server_error)?
+            .session_id);
     }
-    let resume = v1::ResumeSessionRequest::new(id.clone(), record.cwd).additional_directories(record.extra);
+    let resume =
+        v1::ResumeSessionRequest::new(id.clone(), record.cwd).additional_directories(record.extra);
     peer.call(&resume, None).await.map_err(server_error)?;
     Ok(id)
 }
@@ -302,15 +402,22 @@ fn ended(args: &Args, client: &Client, response: &v1::PromptResponse) -> anyhow:
         }
         (Some(_), Some(_)) => return Ok(if refused && args.strict { 5 } else { 0 }),
         (None, Some(schema)) => {
-            let none = format!("the run ended without a result that fits {}", schema.display());
-            let Some(why) = why else { return Err(anyhow!(none)) };
+            let none = format!(
+                "the run ended without a result that fits {}",
+                schema.display()
+            );
+            let Some(why) = why else {
+                return Err(anyhow!(none));
+            };
             client.screen.aside(&format!("adjutant: {none}: {why}"));
         }
         (_, None) => {
             if let Some(why) = why
                 && response.stop_reason == v1::StopReason::MaxTokens
             {
-                client.screen.aside(&format!("adjutant: the answer is not complete: {why}"));
+                client
+                    .screen
+                    .aside(&format!("adjutant: the answer is not complete: {why}"));
             }
         }
     }

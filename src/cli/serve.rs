@@ -69,7 +69,10 @@ pub(super) async fn serve(args: Args, environment: Environment) -> ExitCode {
     let listen: SocketAddr = match settings.listen.parse() {
         Ok(listen) => listen,
         Err(_) => {
-            return misused(&format!("\"{}\" is not an address with a port, such as 127.0.0.1:4200", settings.listen));
+            return misused(&format!(
+                "\"{}\" is not an address with a port, such as 127.0.0.1:4200",
+                settings.listen
+            ));
         }
     };
     match run(settings, listen, &args, environment).await {
@@ -81,7 +84,10 @@ pub(super) async fn serve(args: Args, environment: Environment) -> ExitCode {
 /// Returns the settings of the user's own files and the command line. Settings of projects do not
 /// apply.
 fn settings(args: &Args, environment: &Environment) -> ServeSettings {
-    let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let own = environment
+        .home
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("/"));
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
     let mut settings = config::load(environment, &worktree, &own).settings.serve;
     if let Some(listen) = &args.listen {
@@ -95,7 +101,11 @@ fn settings(args: &Args, environment: &Environment) -> ServeSettings {
     }
     if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
         let clients = settings.tls.take().and_then(|tls| tls.clients);
-        settings.tls = Some(TlsFiles { certificate: certificate.clone(), key: key.clone(), clients });
+        settings.tls = Some(TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            clients,
+        });
     }
     settings
 }
@@ -104,27 +114,44 @@ fn settings(args: &Args, environment: &Environment) -> ServeSettings {
 fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result<(), String> {
     let (token, line) = tokens::make(name, user)?;
     let Some(path) = &settings.token_file else {
-        return Err("say which file it goes into: --token-file FILE, or serve.token_file in the settings".into());
+        return Err(
+            "say which file it goes into: --token-file FILE, or serve.token_file in the settings"
+                .into(),
+        );
     };
-    let known = Tokens::new(&settings.tokens, Some(path).filter(|path| path.exists()).map(|path| &**path))?;
+    let known = Tokens::new(
+        &settings.tokens,
+        Some(path).filter(|path| path.exists()).map(|path| &**path),
+    )?;
     if known.has(name) {
-        return Err(format!("there is a token named \"{name}\" already; remove its line, or choose another name"));
+        return Err(format!(
+            "there is a token named \"{name}\" already; remove its line, or choose another name"
+        ));
     }
     // An editor may have omitted the newline at the end of the file.
-    let unfinished = std::fs::read_to_string(path).is_ok_and(|text| !text.is_empty() && !text.ends_with('\n'));
+    let unfinished =
+        std::fs::read_to_string(path).is_ok_and(|text| !text.is_empty() && !text.ends_with('\n'));
     let gap = if unfinished { "\n" } else { "" };
     let file = private_file().create(true).append(true).open(path);
     let written = file.and_then(|mut file| writeln!(file, "{gap}{line}"));
     written.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
     say(&token);
-    aside(&format!("{} keeps its digest; the token itself is not shown again.", path.display()));
+    aside(&format!(
+        "{} keeps its digest; the token itself is not shown again.",
+        path.display()
+    ));
     Ok(())
 }
 
 /// The time limit for turns to end at a step, after the drain limit.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environment: Environment) -> Result<u8, String> {
+async fn run(
+    settings: ServeSettings,
+    listen: SocketAddr,
+    args: &Args,
+    environment: Environment,
+) -> Result<u8, String> {
     let stop = CancellationToken::new();
     let ended = CancellationToken::new();
     let tls = settings.tls.as_ref().map(listen::tls).transpose()?;
@@ -132,21 +159,35 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
     let secure = tls.is_some();
     let draft = args.draft.is_on(&environment);
     let host = Host::new(environment, settings, listen, draft, ended)?;
-    let listener = TcpListener::bind(listen).await.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
-    let address = listener.local_addr().map_err(|e| format!("cannot listen on {listen}: {e}"))?;
+    let listener = TcpListener::bind(listen)
+        .await
+        .map_err(|e| format!("cannot listen on {listen}: {e}"))?;
+    let address = listener
+        .local_addr()
+        .map_err(|e| format!("cannot listen on {listen}: {e}"))?;
     let scheme = if secure { "wss" } else { "ws" };
     aside(&format!("adjutant serves at {scheme}://{address}/acp"));
     if host.admission.is_open() {
-        aside("Anybody on this machine may connect; with --token-file only those who have a token.");
+        aside(
+            "Anybody on this machine may connect; with --token-file only those who have a token.",
+        );
     }
     let at_work = match args.work {
         Some(at_once) => {
             let sessions = host.own_sessions();
             if !sessions.store.is_shared().await {
-                return Err("prompts can wait only in a database: set store.url in your settings".into());
+                return Err(
+                    "prompts can wait only in a database: set store.url in your settings".into(),
+                );
             }
-            aside(&format!("It answers prompts from the store, {at_once} at once."));
-            Some(base::task::spawn(work::work(sessions, at_once.max(1), host.draining.clone())))
+            aside(&format!(
+                "It answers prompts from the store, {at_once} at once."
+            ));
+            Some(base::task::spawn(work::work(
+                sessions,
+                at_once.max(1),
+                host.draining.clone(),
+            )))
         }
         None => None,
     };
@@ -156,7 +197,10 @@ async fn run(settings: ServeSettings, listen: SocketAddr, args: &Args, environme
     let code = signal.await.ok().flatten().unwrap_or_default();
     let turns = host.turns();
     if turns > 0 {
-        aside(&format!("Waiting for {turns} turns to end, {} seconds at most.", drain.as_secs()));
+        aside(&format!(
+            "Waiting for {turns} turns to end, {} seconds at most.",
+            drain.as_secs()
+        ));
     }
     let again = CancellationToken::new();
     let left = host.clone();

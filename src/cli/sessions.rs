@@ -44,7 +44,13 @@ pub(super) struct Listing {
     #[arg(long)]
     running: bool,
     /// Show at most this many
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, conflicts_with = "running")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        default_value_t = 50,
+        conflicts_with = "running"
+    )]
     limit: usize,
     /// Print one JSON object per line
     #[arg(long)]
@@ -190,26 +196,46 @@ pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::R
 async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyhow::Result<u8> {
     let here = Path::new(".");
     match verb {
-        Verb::List(Listing { all, running: true, json, .. }) => fleet::running(store, environment, all, json).await,
-        Verb::List(Listing { all, limit, json, .. }) => list(store, environment, all, limit, json).await,
+        Verb::List(Listing {
+            all,
+            running: true,
+            json,
+            ..
+        }) => fleet::running(store, environment, all, json).await,
+        Verb::List(Listing {
+            all, limit, json, ..
+        }) => list(store, environment, all, limit, json).await,
         Verb::Show { id } => {
             let id = find(store, &id, here, environment).await?;
             let stored = shown(store.peek(&id).await?);
             super::say(&show(&stored, &store.children(&id).await?));
             Ok(0)
         }
-        Verb::Search { words, all, limit } => search(store, environment, &words.join(" "), all, limit).await,
+        Verb::Search { words, all, limit } => {
+            search(store, environment, &words.join(" "), all, limit).await
+        }
         Verb::Export { id, format, output } => {
             let id = find(store, &id, here, environment).await?;
             match format {
                 ExportFormat::Json => export_json(store, &id, output).await,
-                ExportFormat::Html => export_html(store.peek(&id).await?, output.as_deref(), environment),
+                ExportFormat::Html => {
+                    export_html(store.peek(&id).await?, output.as_deref(), environment)
+                }
             }
         }
         Verb::Import { file, cwd } => import(store, environment, &file, cwd.as_deref()).await,
-        Verb::Revert { id, to, force, redo } => {
+        Verb::Revert {
+            id,
+            to,
+            force,
+            redo,
+        } => {
             let id = find(store, &id, here, environment).await?;
-            let way = if redo { files::Way::Forth } else { files::Way::Back { to, force } };
+            let way = if redo {
+                files::Way::Forth
+            } else {
+                files::Way::Back { to, force }
+            };
             files::revert(store, environment, &id, way).await
         }
         Verb::Restore { id, file, version } => {
@@ -217,7 +243,9 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             match (file, version) {
                 (None, _) => files::list_recorded(store, &id).await,
                 (Some(file), None) => files::list_versions(store, environment, &id, &file).await,
-                (Some(file), Some(version)) => files::restore(store, environment, &id, &file, version).await,
+                (Some(file), Some(version)) => {
+                    files::restore(store, environment, &id, &file, version).await
+                }
             }
         }
         Verb::Diff { id, stat } => {
@@ -241,23 +269,47 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             }
             Ok(0)
         }
-        Verb::Wait { id, strict } => fleet::wait(store, &find(store, &id, here, environment).await?, strict).await,
-        Verb::Cancel { id } => fleet::cancel(store, &find(store, &id, here, environment).await?).await,
+        Verb::Wait { id, strict } => {
+            fleet::wait(store, &find(store, &id, here, environment).await?, strict).await
+        }
+        Verb::Cancel { id } => {
+            fleet::cancel(store, &find(store, &id, here, environment).await?).await
+        }
         Verb::Prune { days, dry_run } => {
             let days = days.or_else(|| prune::keep_days(environment));
             store.filled().await?;
-            prune_all(store, environment, &Prune { keep_days: days, dry: dry_run }).await
+            prune_all(
+                store,
+                environment,
+                &Prune {
+                    keep_days: days,
+                    dry: dry_run,
+                },
+            )
+            .await
         }
     }
 }
 
-async fn search(store: &Store, environment: &Environment, words: &str, all: bool, limit: usize) -> anyhow::Result<u8> {
+async fn search(
+    store: &Store,
+    environment: &Environment,
+    words: &str,
+    all: bool,
+    limit: usize,
+) -> anyhow::Result<u8> {
     let query = query(store, !all, Path::new("."), environment).await?;
     // A search covers only indexed sessions.
     store.filled().await?;
-    let store::SearchPage { hits, unindexed, cut } = store.search(query, words, limit).await?;
+    let store::SearchPage {
+        hits,
+        unindexed,
+        cut,
+    } = store.search(query, words, limit).await?;
     if unindexed >= SLOW_SEARCH_SESSIONS {
-        terminal::aside(&format!("{unindexed} sessions are not in the search index yet, and were read one by one."));
+        terminal::aside(&format!(
+            "{unindexed} sessions are not in the search index yet, and were read one by one."
+        ));
     }
     if let Some(store::SearchCut { sessions, oldest }) = cut {
         terminal::aside(&format!(
@@ -269,11 +321,19 @@ async fn search(store: &Store, environment: &Environment, words: &str, all: bool
     for hit in &hits {
         super::say(&line(&hit.record, all));
         if hit.messages > 0 {
-            super::say(&format!("    {} ({})", hit.excerpt, base::text::count(hit.messages, "message")));
+            super::say(&format!(
+                "    {} ({})",
+                hit.excerpt,
+                base::text::count(hit.messages, "message")
+            ));
         }
     }
     if hits.is_empty() {
-        super::say(if all { "No matches." } else { "No matches in this project; --all searches every project." });
+        super::say(if all {
+            "No matches."
+        } else {
+            "No matches in this project; --all searches every project."
+        });
     }
     Ok(u8::from(hits.is_empty()))
 }
@@ -295,13 +355,16 @@ async fn export_json(store: &Store, id: &SessionId, output: Option<PathBuf>) -> 
         let damage = feed.damage();
         match base::task::spawn_blocking(move || spooled(feed)).await? {
             Ok(document) => break (document, damage),
-            Err(export::json::WriteError::Read(store::Error::Changed(_))) if tries <= MAX_EXPORT_TRIES => {}
+            Err(export::json::WriteError::Read(store::Error::Changed(_)))
+                if tries <= MAX_EXPORT_TRIES => {}
             Err(e) => return Err(e).context("the session is not exported"),
         }
     };
     base::task::spawn_blocking(move || copy_document(document, output)).await??;
     let damage = std::mem::take(&mut *locked(&damage));
-    damage.iter().for_each(|damage| terminal::aside(&format!("damaged: {damage}")));
+    damage
+        .iter()
+        .for_each(|damage| terminal::aside(&format!("damaged: {damage}")));
     Ok(0)
 }
 
@@ -319,7 +382,9 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
     let Some(target) = output else {
         let mut out = terminal::JsonWriter::new();
         let mut lines = BufReader::new(document).lines();
-        let printed = lines.try_for_each(|line| out.line(&line?)).and_then(|()| out.end());
+        let printed = lines
+            .try_for_each(|line| out.line(&line?))
+            .and_then(|()| out.end());
         return match printed {
             // The reader has closed the pipe.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -333,8 +398,15 @@ fn copy_document(mut document: std::fs::File, output: Option<PathBuf>) -> anyhow
     written.with_context(|| format!("{} cannot be written", target.display()))
 }
 
-fn export_html(stored: StoredSession, output: Option<&Path>, environment: &Environment) -> anyhow::Result<u8> {
-    let home = environment.home.as_ref().map(|home| home.display().to_string());
+fn export_html(
+    stored: StoredSession,
+    output: Option<&Path>,
+    environment: &Environment,
+) -> anyhow::Result<u8> {
+    let home = environment
+        .home
+        .as_ref()
+        .map(|home| home.display().to_string());
     let text = export::html::page(&shown(stored), home.as_deref());
     match output {
         None => super::say(&text),
@@ -355,22 +427,54 @@ async fn prune_all(store: &Store, environment: &Environment, wish: &Prune) -> an
     for (id, why) in &pruned.kept {
         super::say(&format!("kept {id}: {why}"));
     }
-    super::say(&format!("{word} {}", base::text::count(pruned.gone.len(), "session")));
+    super::say(&format!(
+        "{word} {}",
+        base::text::count(pruned.gone.len(), "session")
+    ));
     if wish.keep_days.is_none() {
-        super::say("Only empty sessions are deleted: set --days, or sessions.keep_days in the settings.");
+        super::say(
+            "Only empty sessions are deleted: set --days, or sessions.keep_days in the settings.",
+        );
     }
     Ok(0)
 }
 
 /// Returns a session as JSON for scripts.
 fn data(record: &Record) -> Value {
-    let Record { id, cwd, extra, title, created, updated, parent, agent, model, archived, cost, changed, .. } = record;
+    let Record {
+        id,
+        cwd,
+        extra,
+        title,
+        created,
+        updated,
+        parent,
+        agent,
+        model,
+        archived,
+        cost,
+        changed,
+        ..
+    } = record;
     json!({"id": id, "title": title, "cwd": cwd, "additionalDirectories": extra, "created": created, "updated": updated,
         "parent": parent, "agent": agent, "model": model, "archived": archived, "cost": cost, "changed": changed})
 }
 
-async fn list(store: &Store, environment: &Environment, all: bool, limit: usize, json: bool) -> anyhow::Result<u8> {
-    let page = listed(store, ListQuery { limit, ..query(store, !all, Path::new("."), environment).await? }).await?;
+async fn list(
+    store: &Store,
+    environment: &Environment,
+    all: bool,
+    limit: usize,
+    json: bool,
+) -> anyhow::Result<u8> {
+    let page = listed(
+        store,
+        ListQuery {
+            limit,
+            ..query(store, !all, Path::new("."), environment).await?
+        },
+    )
+    .await?;
     for path in page.unreadable {
         terminal::aside(&format!(
             "{} cannot be read and does not say of which project it is; opening its session says more",
@@ -393,7 +497,10 @@ async fn list(store: &Store, environment: &Environment, all: bool, limit: usize,
         });
     }
     if page.next.is_some() && !json {
-        super::say(&format!("… and more; --limit {} shows more of them", limit.saturating_mul(2)));
+        super::say(&format!(
+            "… and more; --limit {} shows more of them",
+            limit.saturating_mul(2)
+        ));
     }
     Ok(0)
 }
@@ -409,23 +516,39 @@ impl ProjectSessions {
     async fn of(store: &Store, dir: &Path, environment: &Environment) -> anyhow::Result<Self> {
         let worktree = ProjectContext::read(dir, environment)?.worktree;
         let name = store.is_shared().await.then(|| worktree.shared_name());
-        Ok(Self { root: worktree.root, name })
+        Ok(Self {
+            root: worktree.root,
+            name,
+        })
     }
 
     fn has(&self, record: &Record) -> bool {
         let below = || record.place.as_deref()?.strip_prefix(self.name.as_deref()?);
-        record.cwd.starts_with(&self.root) || below().is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
+        record.cwd.starts_with(&self.root)
+            || below().is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
     }
 }
 
 /// Returns the query for the sessions of a directory's project, or for all sessions.
-async fn query(store: &Store, is_project: bool, dir: &Path, environment: &Environment) -> anyhow::Result<ListQuery> {
-    let query = ListQuery { is_project, ..ListQuery::default() };
+async fn query(
+    store: &Store,
+    is_project: bool,
+    dir: &Path,
+    environment: &Environment,
+) -> anyhow::Result<ListQuery> {
+    let query = ListQuery {
+        is_project,
+        ..ListQuery::default()
+    };
     if !is_project {
         return Ok(query);
     }
     let project = ProjectSessions::of(store, dir, environment).await?;
-    Ok(ListQuery { cwd: Some(project.root), place: project.name, ..query })
+    Ok(ListQuery {
+        cwd: Some(project.root),
+        place: project.name,
+        ..query
+    })
 }
 
 /// Lists sessions after the index is complete, because a command at a terminal or in a script runs
@@ -462,7 +585,14 @@ pub(super) async fn find(
         return Ok(exact);
     }
     let is_last = name == LAST;
-    let newest = listed(store, ListQuery { limit: 1, ..query(store, is_last, dir, environment).await? }).await?;
+    let newest = listed(
+        store,
+        ListQuery {
+            limit: 1,
+            ..query(store, is_last, dir, environment).await?
+        },
+    )
+    .await?;
     if is_last {
         return newest
             .sessions
@@ -471,25 +601,42 @@ pub(super) async fn find(
             .map(|record| record.id)
             .ok_or_else(|| anyhow!("no sessions in this project"));
     }
-    match store.beginning_with(name, MAX_MATCHING_IDS).await?.as_slice() {
+    match store
+        .beginning_with(name, MAX_MATCHING_IDS)
+        .await?
+        .as_slice()
+    {
         [one] => Ok(one.clone()),
         // A damaged session is not in the index. The store returns the reason.
-        [] if exact.is_well_formed() => {
-            Err(store.peek(&exact).await.err().map_or_else(|| anyhow!("no session {name}"), Into::into))
-        }
+        [] if exact.is_well_formed() => Err(store
+            .peek(&exact)
+            .await
+            .err()
+            .map_or_else(|| anyhow!("no session {name}"), Into::into)),
         [] => bail!("no session {name}; `adjutant sessions --all` lists them"),
-        several if several.len() == MAX_MATCHING_IDS => bail!("many sessions begin with {name}; give more of the id"),
-        several => bail!("{} sessions begin with {name}; give more of the id", several.len()),
+        several if several.len() == MAX_MATCHING_IDS => {
+            bail!("many sessions begin with {name}; give more of the id")
+        }
+        several => bail!(
+            "{} sessions begin with {name}; give more of the id",
+            several.len()
+        ),
     }
 }
 
-async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Option<&Path>) -> anyhow::Result<u8> {
+async fn import(
+    store: &Store,
+    environment: &Environment,
+    file: &Path,
+    cwd: Option<&Path>,
+) -> anyhow::Result<u8> {
     let mut feed = opened(file)?;
     // The sessions of subagents are not in the file, nor is the parent.
     feed.record.parent = None;
     feed.record.title = feed.record.title.as_deref().map(session::title::tidy);
     if let Some(cwd) = cwd {
-        feed.record.cwd = std::fs::canonicalize(cwd).with_context(|| format!("{} cannot be found", cwd.display()))?;
+        feed.record.cwd = std::fs::canonicalize(cwd)
+            .with_context(|| format!("{} cannot be found", cwd.display()))?;
     }
     if !feed.record.id.is_well_formed() || store.has(&feed.record.id).await? {
         feed = store::renamed(feed, environment);
@@ -499,7 +646,9 @@ async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Opti
     super::say(&format!("imported {}", line(&record, true)));
     if !record.cwd.is_dir() {
         let cwd = record.cwd.display();
-        super::say(&format!("Its directory {cwd} does not exist; import it again with --cwd to choose another."));
+        super::say(&format!(
+            "Its directory {cwd} does not exist; import it again with --cwd to choose another."
+        ));
     }
     Ok(0)
 }
@@ -513,23 +662,35 @@ fn opened(file: &Path) -> anyhow::Result<SessionFeed> {
     }
     // Opening first reports an unreadable file before anything else is read.
     input::open(file)?;
-    Ok(export::json::import(|| input::open(file).map_err(io::Error::other))?)
+    Ok(export::json::import(|| {
+        input::open(file).map_err(io::Error::other)
+    })?)
 }
 
 fn line(record: &Record, place: bool) -> String {
     let title = record.title.as_deref().unwrap_or("(no title)");
     let when = day(record.updated);
-    let place = if place { format!("  {}", record.cwd.display()) } else { String::new() };
+    let place = if place {
+        format!("  {}", record.cwd.display())
+    } else {
+        String::new()
+    };
     format!("{}  {when}  {title}{place}", record.id)
 }
 
 fn day(at: Timestamp) -> String {
-    at.iso().replace('T', " ").get(..16).unwrap_or_default().to_owned()
+    at.iso()
+        .replace('T', " ")
+        .get(..16)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Removes the messages that are undone.
 fn shown(mut stored: StoredSession) -> StoredSession {
-    stored.messages.truncate(store::visible(&stored.messages, &stored.record.undone));
+    stored
+        .messages
+        .truncate(store::visible(&stored.messages, &stored.record.undone));
     stored
 }
 
@@ -563,7 +724,10 @@ fn show(stored: &StoredSession, children: &[SessionId]) -> String {
                 Content::File(file) => {
                     text += &format!(
                         "\n(attached: {})\n",
-                        file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime)
+                        file.name
+                            .as_deref()
+                            .or(file.uri.as_deref())
+                            .unwrap_or(&file.mime)
                     );
                 }
                 _ => {}

@@ -37,12 +37,20 @@ pub(super) fn json(words: &str) {
 
 /// Prints output for further processing: byte for byte, unless it goes to a terminal.
 pub(super) fn exact(words: &str) {
-    if io::stdout().is_terminal() { say(words) } else { print(&[words.as_bytes()]) }
+    if io::stdout().is_terminal() {
+        say(words)
+    } else {
+        print(&[words.as_bytes()])
+    }
 }
 
 fn print(pieces: &[&[u8]]) {
     let mut stdout = io::stdout().lock();
-    pieces.iter().try_for_each(|piece| stdout.write_all(piece)).and_then(|()| stdout.flush()).ok();
+    pieces
+        .iter()
+        .try_for_each(|piece| stdout.write_all(piece))
+        .and_then(|()| stdout.flush())
+        .ok();
 }
 
 /// A writer of many lines of JSON.
@@ -83,7 +91,11 @@ pub(super) fn aside(words: &str) {
 }
 
 fn message(words: &Styled) {
-    let end = if words.as_str().ends_with('\n') { "" } else { "\n" };
+    let end = if words.as_str().ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
     write!(io::stderr().lock(), "{}{end}", words.as_str()).ok();
 }
 
@@ -96,13 +108,16 @@ pub(super) fn complain(message: &str) -> ExitCode {
 /// Adapts a message to follow the program's name: the first word is in lower case, unless it is a
 /// name, and a single sentence has no full stop.
 fn message_after_name(message: &str) -> String {
-    const SMALL: &[&str] = &["A", "An", "It", "No", "Nobody", "Nothing", "Only", "The", "There", "This", "What"];
+    const SMALL: &[&str] = &[
+        "A", "An", "It", "No", "Nobody", "Nothing", "Only", "The", "There", "This", "What",
+    ];
     let mut text = message.to_owned();
     if SMALL.contains(&message.split(' ').next().unwrap_or_default()) {
         text[..1].make_ascii_lowercase();
     }
     let one = text.trim_end_matches('.');
-    if text.len() == one.len() + 1 && ![". ", "? ", ": ", "\n"].iter().any(|end| one.contains(end)) {
+    if text.len() == one.len() + 1 && ![". ", "? ", ": ", "\n"].iter().any(|end| one.contains(end))
+    {
         text.pop();
     }
     text
@@ -123,7 +138,10 @@ pub(super) fn ask(question: &str) -> io::Result<()> {
 pub(super) fn answer(question: &str) -> anyhow::Result<Option<String>> {
     ask(question)?;
     let mut line = String::new();
-    let read = io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+    let read = io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .context("standard input cannot be read")?;
     Ok((read > 0).then_some(line))
 }
 
@@ -137,7 +155,11 @@ fn question_of(words: &Styled) -> io::Result<()> {
 pub(super) fn parsed(said: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
     if matches!(said.kind(), DisplayHelp | DisplayVersion) {
-        return if said.print().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(2) };
+        return if said.print().is_ok() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(2)
+        };
     }
     aside(said.render().to_string().trim_end());
     ExitCode::from(2)
@@ -145,7 +167,11 @@ pub(super) fn parsed(said: &clap::Error) -> ExitCode {
 
 /// Prints the help for a command line without arguments.
 pub(super) fn help(mut command: clap::Command) -> ExitCode {
-    if command.print_help().is_ok() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    if command.print_help().is_ok() {
+        ExitCode::from(2)
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Prints a panic, until the log is started.
@@ -160,7 +186,10 @@ mod tests {
     #[test]
     fn message_is_adapted_to_follow_the_program_name() {
         for (message, expected) in [
-            ("There is no model \"a\" here. `x` lists them.", "there is no model \"a\" here. `x` lists them."),
+            (
+                "There is no model \"a\" here. `x` lists them.",
+                "there is no model \"a\" here. `x` lists them.",
+            ),
             ("There is nothing to redo.", "there is nothing to redo"),
             ("Azure needs a name.", "Azure needs a name"),
             ("nothing is kept", "nothing is kept"),

@@ -48,7 +48,9 @@ async fn share_decision(worktree: &Worktree, environment: &Environment) -> anyho
     }
     let entry = TrustStore::open(environment).entry(&worktree.root).cloned();
     let entry = entry.unwrap_or_else(|| TrustStore::taken_back(environment.now()));
-    let shared = store.decide(&worktree.shared_name(), serde_json::to_string(&entry)?).await;
+    let shared = store
+        .decide(&worktree.shared_name(), serde_json::to_string(&entry)?)
+        .await;
     store.stop().await;
     shared.context("it holds on this machine only: the others could not be told")
 }
@@ -58,15 +60,26 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
         return Ok(list(environment));
     }
     let others = session::user_store::store(environment);
-    share_trust(&others, environment, &Worktree::find(&args.dir, &[], environment.home.as_deref())).await;
+    share_trust(
+        &others,
+        environment,
+        &Worktree::find(&args.dir, &[], environment.home.as_deref()),
+    )
+    .await;
     others.stop().await;
     let here = ProjectContext::read(&args.dir, environment)?;
     let root = &here.worktree.root;
     if args.revoke {
-        let was = TrustStore::open(environment).revoke(root).context("the decision cannot be forgotten")?;
+        let was = TrustStore::open(environment)
+            .revoke(root)
+            .context("the decision cannot be forgotten")?;
         share_decision(&here.worktree, environment).await?;
         let shown = root.display();
-        super::say(&if was { format!("Forgotten: {shown}") } else { format!("No decision about {shown} was stored.") });
+        super::say(&if was {
+            format!("Forgotten: {shown}")
+        } else {
+            format!("No decision about {shown} was stored.")
+        });
         return Ok(0);
     }
     let review = &here.loaded.trust;
@@ -77,24 +90,34 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
     }
     match review.decision {
         Decision::Nothing => super::say(&format!("Nothing in {} needs trust.", root.display())),
-        Decision::Trusted if !args.no => super::say(&format!("{} is trusted:\n{wants}", root.display())),
+        Decision::Trusted if !args.no => {
+            super::say(&format!("{} is trusted:\n{wants}", root.display()))
+        }
         Decision::Trusted | Decision::Unasked | Decision::Refused => {
             if let Some(introduction) = review.introduction() {
                 super::say(&introduction);
             }
             super::say(format!("{}\n{wants}", review.subject(root)).trim_end_matches('\n'));
             if review.is_pure {
-                super::say("ADJUTANT_PURE or OPENCODE_PURE is set: nothing is asked, and no answer is kept.");
+                super::say(
+                    "ADJUTANT_PURE or OPENCODE_PURE is set: nothing is asked, and no answer is kept.",
+                );
                 return Ok(u8::from(review.decision == Decision::Unasked));
             }
             let answer = match (args.yes, args.no) {
                 (true, _) => Some(true),
                 (_, true) => Some(false),
-                _ if std::io::stdin().is_terminal() && super::terminal::is_watched() => asked(root)?,
+                _ if std::io::stdin().is_terminal() && super::terminal::is_watched() => {
+                    asked(root)?
+                }
                 _ => None,
             };
             let Some(yes) = answer else {
-                let state = if review.decision == Decision::Refused { "Not trusted" } else { "Not decided yet" };
+                let state = if review.decision == Decision::Refused {
+                    "Not trusted"
+                } else {
+                    "Not decided yet"
+                };
                 if review.items.is_empty() {
                     super::say(
                         "Not decided yet: calls are asked about for this reason. `adjutant trust --yes` ends that, and so \
@@ -108,14 +131,21 @@ pub(super) async fn trust(args: &Args, environment: &Environment) -> anyhow::Res
                 return Ok(u8::from(review.decision == Decision::Unasked));
             };
             if !yes && !args.no {
-                super::say("Not trusted now: these are off. `adjutant trust --no` keeps that answer.");
+                super::say(
+                    "Not trusted now: these are off. `adjutant trust --no` keeps that answer.",
+                );
                 return Ok(0);
             }
             let mut store = TrustStore::open(environment);
             let aside = store.aside();
-            store.decide(root, review, yes, environment.now()).context("the answer cannot be kept")?;
+            store
+                .decide(root, review, yes, environment.now())
+                .context("the answer cannot be kept")?;
             if let Some(aside) = aside {
-                super::say(&format!("The answers that could not be read are in {}.", aside.display()));
+                super::say(&format!(
+                    "The answers that could not be read are in {}.",
+                    aside.display()
+                ));
             }
             share_decision(&here.worktree, environment).await?;
             super::say(if yes {
@@ -145,7 +175,11 @@ fn list(environment: &Environment) -> u8 {
     let mut any = false;
     for (root, entry) in store.list() {
         any = true;
-        let decision = if entry.decision == Decision::Trusted { "trusted" } else { "not trusted" };
+        let decision = if entry.decision == Decision::Trusted {
+            "trusted"
+        } else {
+            "not trusted"
+        };
         super::say(&format!("{root}: {decision} ({})", entry.at.iso()));
         for item in &entry.items {
             super::say(&format!("  - {}", base::text::escaped(item)));

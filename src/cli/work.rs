@@ -93,15 +93,23 @@ pub(super) async fn work(shared: Arc<Sessions>, at_once: usize, draining: Cancel
 
 async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
     let session = task.session.clone();
-    tracing::info!("session {session} is being worked on, attempt {}", task.tries);
+    tracing::info!(
+        "session {session} is being worked on, attempt {}",
+        task.tries
+    );
     let (state, answer) = match answered(&shared, &task).await {
         Ok(Some(answer)) if answer.code == 130 => (TaskState::Cancelled, Some(answer)),
         Ok(Some(answer)) => (TaskState::Done, Some(answer)),
         // The prompt continues on another host.
         Ok(None) => (TaskState::Waiting, None),
-        Err(e) => {
-            (TaskState::Failed, Some(PromptAnswer { code: 1, text: format!("{e:#}"), ..PromptAnswer::default() }))
-        }
+        Err(e) => (
+            TaskState::Failed,
+            Some(PromptAnswer {
+                code: 1,
+                text: format!("{e:#}"),
+                ..PromptAnswer::default()
+            }),
+        ),
     };
     let outcome = answer.map(|answer| serde_json::to_string(&answer).unwrap_or_default());
     match shared.store.end_task(&session, state, outcome).await {
@@ -112,15 +120,27 @@ async fn carry_out(shared: Arc<Sessions>, task: ClaimedTask) {
 }
 
 /// Answers a prompt. Returns `None` if it is to continue on another host.
-async fn answered(shared: &Arc<Sessions>, task: &ClaimedTask) -> anyhow::Result<Option<PromptAnswer>> {
+async fn answered(
+    shared: &Arc<Sessions>,
+    task: &ClaimedTask,
+) -> anyhow::Result<Option<PromptAnswer>> {
     if task.tries > MAX_TRIES {
-        return Err(anyhow!("{MAX_TRIES} hosts were lost while they worked on it"));
+        return Err(anyhow!(
+            "{MAX_TRIES} hosts were lost while they worked on it"
+        ));
     }
-    let work: Work = serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
-    let client = Arc::new(UnattendedClient { allow: work.allow, progress: Mutex::default() });
-    let routes = Table::new(client.clone()).notification(UnattendedClient::update).request(UnattendedClient::permit);
+    let work: Work =
+        serde_json::from_str(&task.work).context("the prompt in the store cannot be read")?;
+    let client = Arc::new(UnattendedClient {
+        allow: work.allow,
+        progress: Mutex::default(),
+    });
+    let routes = Table::new(client.clone())
+        .notification(UnattendedClient::update)
+        .request(UnattendedClient::permit);
     let ended = shared.ended.child_token();
-    let mut in_process = InProcessServer::start(shared, ended, routes, |lines| lines).context("no pipe")?;
+    let mut in_process =
+        InProcessServer::start(shared, ended, routes, |lines| lines).context("no pipe")?;
     let answer = converse(&in_process.peer, &client, task, work).await;
     in_process.stop_serving().await;
     in_process.end().await;
@@ -151,10 +171,15 @@ async fn converse(
 ) -> anyhow::Result<PromptAnswer> {
     let offers = v1::ClientCapabilities::new().meta(own(ALONE, Value::Bool(true)));
     let info = v1::Implementation::new("adjutant serve --work", env!("CARGO_PKG_VERSION"));
-    let hello = v1::InitializeRequest::new(ProtocolVersion::V1).client_capabilities(offers).client_info(info);
-    peer.call(&Initialize(hello), None).await.map_err(server_error)?;
+    let hello = v1::InitializeRequest::new(ProtocolVersion::V1)
+        .client_capabilities(offers)
+        .client_info(info);
+    peer.call(&Initialize(hello), None)
+        .await
+        .map_err(server_error)?;
     let id = v1::SessionId::new(task.session.share());
-    let resume = v1::ResumeSessionRequest::new(id.clone(), work.cwd).additional_directories(work.extra);
+    let resume =
+        v1::ResumeSessionRequest::new(id.clone(), work.cwd).additional_directories(work.extra);
     let opened = async {
         loop {
             match peer.call(&resume, None).await {
@@ -170,16 +195,29 @@ async fn converse(
     }
     // A lost host may have begun with it.
     let mut meta = work.meta;
-    meta.insert(IDEMPOTENCY_KEY.to_owned(), format!("task after {} messages", task.before).into());
+    meta.insert(
+        IDEMPOTENCY_KEY.to_owned(),
+        format!("task after {} messages", task.before).into(),
+    );
     let meta = Map::from_iter([(OWN.to_owned(), Value::Object(meta))]);
     let request = v1::PromptRequest::new(id, work.blocks).meta(meta);
     let response = peer.call(&request, None).await.map_err(server_error)?;
-    let AnswerProgress { words, answered, refused, .. } = std::mem::take(&mut *locked(&client.progress));
+    let AnswerProgress {
+        words,
+        answered,
+        refused,
+        ..
+    } = std::mem::take(&mut *locked(&client.progress));
     let result = of_ours(response.meta.as_ref(), STRUCTURED).cloned();
     let stopped = of_ours(response.meta.as_ref(), REJECTED).is_some();
     let permitted = !stopped && (refused.is_empty() || answered || result.is_some());
     let code = exit_code(response.stop_reason, permitted);
-    Ok(PromptAnswer { code, text: words.trim().to_owned(), result, refused })
+    Ok(PromptAnswer {
+        code,
+        text: words.trim().to_owned(),
+        result,
+        refused,
+    })
 }
 
 /// A client without a user: it collects the answer, and answers requests itself.
@@ -204,8 +242,12 @@ impl UnattendedClient {
     fn update(client: &Arc<Self>, note: v1::SessionNotification) {
         let mut progress = locked(&client.progress);
         progress.answered &= !matches!(note.update, v1::SessionUpdate::ToolCall(_));
-        let v1::SessionUpdate::AgentMessageChunk(chunk) = note.update else { return };
-        let v1::ContentBlock::Text(text) = chunk.content else { return };
+        let v1::SessionUpdate::AgentMessageChunk(chunk) = note.update else {
+            return;
+        };
+        let v1::ContentBlock::Text(text) = chunk.content else {
+            return;
+        };
         progress.answered |= !text.text.trim().is_empty();
         if progress.message != chunk.message_id {
             progress.words.clear();
@@ -224,12 +266,14 @@ impl UnattendedClient {
         let wanted = if client.allow { AllowOnce } else { RejectOnce };
         let option = request.options.iter().find(|option| option.kind == wanted);
         if !client.allow {
-            locked(&client.progress).refused.push(RefusedCall::new(&request));
+            locked(&client.progress)
+                .refused
+                .push(RefusedCall::new(&request));
         }
         let outcome = match option {
-            Some(option) => {
-                v1::RequestPermissionOutcome::Selected(v1::SelectedPermissionOutcome::new(option.option_id.clone()))
-            }
+            Some(option) => v1::RequestPermissionOutcome::Selected(
+                v1::SelectedPermissionOutcome::new(option.option_id.clone()),
+            ),
             None => v1::RequestPermissionOutcome::Cancelled,
         };
         Reply::now(Ok(v1::RequestPermissionResponse::new(outcome)))
@@ -240,6 +284,12 @@ impl UnattendedClient {
 ///
 /// # Errors
 /// Returns an error of the store.
-pub(super) async fn put(store: &Store, session: &base::id::SessionId, work: &Work) -> anyhow::Result<()> {
-    Ok(store.put_task(session, serde_json::to_string(work)?).await?)
+pub(super) async fn put(
+    store: &Store,
+    session: &base::id::SessionId,
+    work: &Work,
+) -> anyhow::Result<()> {
+    Ok(store
+        .put_task(session, serde_json::to_string(work)?)
+        .await?)
 }

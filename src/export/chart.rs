@@ -40,8 +40,10 @@ pub fn chart(steps: &[UsageStep]) -> String {
         return String::new();
     }
     let per_bar = steps.len().div_ceil(MAX_BARS).max(1);
-    let bars: Vec<UsageStep> =
-        steps.chunks(per_bar).filter_map(|of| of.iter().max_by_key(|s| s.tokens()).copied()).collect();
+    let bars: Vec<UsageStep> = steps
+        .chunks(per_bar)
+        .filter_map(|of| of.iter().max_by_key(|s| s.tokens()).copied())
+        .collect();
     let top = round(most);
     let width = WIDTH - LEFT - RIGHT;
     let height = HEIGHT - TOP - BOTTOM;
@@ -53,16 +55,35 @@ pub fn chart(steps: &[UsageStep]) -> String {
     for n in 0..=4u32 {
         let y = TOP + height * (1.0 - f64::from(n) / 4.0);
         let label = short(top * u64::from(n) / 4);
-        write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.0}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>", WIDTH - RIGHT)
-            .ok();
-        write!(svg, "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", LEFT - 6.0, y + 3.5).ok();
+        write!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.0}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
+            WIDTH - RIGHT
+        )
+        .ok();
+        write!(
+            svg,
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+            LEFT - 6.0,
+            y + 3.5
+        )
+        .ok();
     }
     for (n, step) in bars.iter().enumerate() {
         let x = LEFT + slot * real(n) + (slot - bar) / 2.0;
         let mut y = TOP + height;
-        let title = format!("{} in, {} cached, {} out", short(step.input), short(step.cached), short(step.output));
+        let title = format!(
+            "{} in, {} cached, {} out",
+            short(step.input),
+            short(step.cached),
+            short(step.output)
+        );
         write!(svg, "<g><title>{title}</title>").ok();
-        for (class, tokens) in [("cached", step.cached), ("input", step.input), ("output", step.output)] {
+        for (class, tokens) in [
+            ("cached", step.cached),
+            ("input", step.input),
+            ("output", step.output),
+        ] {
             let tall = height * real(tokens) / real(top);
             y -= tall;
             if tall > 0.0 {
@@ -76,10 +97,24 @@ pub fn chart(steps: &[UsageStep]) -> String {
         svg.push_str("</g>");
     }
     svg.push_str(&cost_line(steps, per_bar, width, height));
-    let last = format!("{} step{}", steps.len(), if steps.len() == 1 { "" } else { "s" });
-    write!(svg, "<text x=\"{LEFT}\" y=\"{:.0}\">tokens per step</text>", HEIGHT - 5.0).ok();
-    write!(svg, "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{last}</text></svg>", WIDTH - RIGHT, HEIGHT - 5.0)
-        .ok();
+    let last = format!(
+        "{} step{}",
+        steps.len(),
+        if steps.len() == 1 { "" } else { "s" }
+    );
+    write!(
+        svg,
+        "<text x=\"{LEFT}\" y=\"{:.0}\">tokens per step</text>",
+        HEIGHT - 5.0
+    )
+    .ok();
+    write!(
+        svg,
+        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{last}</text></svg>",
+        WIDTH - RIGHT,
+        HEIGHT - 5.0
+    )
+    .ok();
     svg
 }
 
@@ -127,12 +162,20 @@ pub fn short(n: u64) -> String {
         1_000..1_000_000 => (real(n) / 1e3, "k"),
         _ => (real(n) / 1e6, "M"),
     };
-    let text = if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
+    let text = if value < 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    };
     format!("{}{unit}", text.trim_end_matches(".0"))
 }
 
 pub fn money(dollars: f64) -> String {
-    if dollars < 0.1 { format!("${dollars:.4}") } else { format!("${dollars:.2}") }
+    if dollars < 0.1 {
+        format!("${dollars:.4}")
+    } else {
+        format!("${dollars:.2}")
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a drawing is not that exact")]
@@ -146,16 +189,31 @@ mod tests {
 
     #[test]
     fn counts_and_amounts_are_short() {
-        for (n, text) in [(0, "0"), (999, "999"), (1_000, "1k"), (1_234, "1.2k"), (45_600, "46k"), (2_000_000, "2M")] {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1k"),
+            (1_234, "1.2k"),
+            (45_600, "46k"),
+            (2_000_000, "2M"),
+        ] {
             assert_eq!(short(n), text);
         }
-        assert_eq!((money(0.01234), money(1.5)), ("$0.0123".into(), "$1.50".into()));
+        assert_eq!(
+            (money(0.01234), money(1.5)),
+            ("$0.0123".into(), "$1.50".into())
+        );
     }
 
     #[test]
     fn chart_is_empty_without_tokens_and_bounded_with_many_steps() {
         assert_eq!(chart(&[UsageStep::default()]), "");
-        let step = UsageStep { input: 10, cached: 5_000, output: 300, cost: Some(0.01) };
+        let step = UsageStep {
+            input: 10,
+            cached: 5_000,
+            output: 300,
+            cost: Some(0.01),
+        };
         assert_eq!(chart(&[step; 2]).matches("<rect").count(), 6);
         assert!(chart(&vec![step; 100_000]).matches("<g>").count() <= MAX_BARS);
     }

@@ -13,7 +13,9 @@ use super::markdown;
 use base::environment::Timestamp;
 use base::text;
 use store::StoredSession;
-use transcript::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
+use transcript::{
+    Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind,
+};
 
 /// The longest output of a call, in bytes, because the page is for reading.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
@@ -53,7 +55,11 @@ macro_rules! put {
 
 /// Returns the page of a session. `home` is written as `~` in paths.
 pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
-    let title = stored.record.title.as_deref().unwrap_or("A session without a title");
+    let title = stored
+        .record
+        .title
+        .as_deref()
+        .unwrap_or("A session without a title");
     let mut out = String::new();
     put!(
         out,
@@ -67,17 +73,25 @@ pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
     head(&mut out, stored, title, home);
     let mut main = String::new();
     let mut index = String::new();
-    let mut numbers = Numbers { root: format!("{}/", stored.record.cwd.display()), ..Numbers::default() };
+    let mut numbers = Numbers {
+        root: format!("{}/", stored.record.cwd.display()),
+        ..Numbers::default()
+    };
     for message in &stored.messages {
         match &message.role {
             Role::User(_) => user(&mut main, &mut index, message, &mut numbers),
-            Role::Assistant(assistant) => answer(&mut main, &mut index, message, assistant, &mut numbers),
+            Role::Assistant(assistant) => {
+                answer(&mut main, &mut index, message, assistant, &mut numbers)
+            }
         }
     }
     if numbers.turns > 0 {
         main.push_str("</section>\n");
     }
-    put!(out, "<main>\n{main}</main>\n<nav aria-label=\"Timeline\">\n<h2>Timeline</h2>\n<ol>\n{index}</ol>\n");
+    put!(
+        out,
+        "<main>\n{main}</main>\n<nav aria-label=\"Timeline\">\n<h2>Timeline</h2>\n<ol>\n{index}</ol>\n"
+    );
     files(&mut out, stored, home);
     put!(
         out,
@@ -117,19 +131,36 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
     let record = &stored.record;
     put!(out, "<header>\n<h1>{}</h1>\n<p class=\"meta\">", Esc(title));
     let cwd = short_path(&record.cwd.display().to_string(), home);
-    put!(out, "<span class=\"mono\">{}</span><span>{}</span>", Esc(&cwd), moment(record.created));
-    let models = stored.messages.iter().filter_map(|m| Some(m.assistant()?.model.to_string()));
+    put!(
+        out,
+        "<span class=\"mono\">{}</span><span>{}</span>",
+        Esc(&cwd),
+        moment(record.created)
+    );
+    let models = stored
+        .messages
+        .iter()
+        .filter_map(|m| Some(m.assistant()?.model.to_string()));
     let models: std::collections::BTreeSet<String> = models.collect();
     for model in models {
         put!(out, "<span>{}</span>", Esc(&model));
     }
     out.push_str("</p>\n");
     let prompts = stored.messages.iter().filter(|m| is_from_user(m)).count();
-    let calls = stored.messages.iter().map(|m| m.calls().count()).sum::<usize>();
+    let calls = stored
+        .messages
+        .iter()
+        .map(|m| m.calls().count())
+        .sum::<usize>();
     let steps = steps(stored);
-    let (read, written) = steps.iter().fold((0, 0), |(r, w), s| (r + s.input + s.cached, w + s.output));
-    let mut facts =
-        vec![(prompts.to_string(), "prompts"), (steps.len().to_string(), "steps"), (calls.to_string(), "tool calls")];
+    let (read, written) = steps
+        .iter()
+        .fold((0, 0), |(r, w), s| (r + s.input + s.cached, w + s.output));
+    let mut facts = vec![
+        (prompts.to_string(), "prompts"),
+        (steps.len().to_string(), "steps"),
+        (calls.to_string(), "tool calls"),
+    ];
     if read + written > 0 {
         facts.push((chart::short(read), "tokens in"));
         facts.push((chart::short(written), "tokens out"));
@@ -138,7 +169,10 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
         facts.push((chart::money(cost), "cost"));
     }
     if let (Some(first), Some(last)) = (stored.messages.first(), stored.messages.last()) {
-        let end = last.assistant().and_then(|a| a.completed).unwrap_or(last.created);
+        let end = last
+            .assistant()
+            .and_then(|a| a.completed)
+            .unwrap_or(last.created);
         facts.push((span(first.created, end), "from first to last"));
     }
     out.push_str("<ul class=\"facts\">");
@@ -148,7 +182,11 @@ fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str
     out.push_str("</ul>\n");
     let chart = chart::chart(&steps);
     if !chart.is_empty() {
-        let cost = if record.cost.is_some() { "<span><i class=\"cost\"></i>cost so far</span>" } else { "" };
+        let cost = if record.cost.is_some() {
+            "<span><i class=\"cost\"></i>cost so far</span>"
+        } else {
+            ""
+        };
         put!(
             out,
             "<div class=\"figure\"><p class=\"legend\"><span><i class=\"cached\"></i>from the cache</span>\
@@ -182,7 +220,12 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
     numbers.began = message.created;
     let n = numbers.turns;
     let words = message.visible_text();
-    let line = text::title(words.lines().find(|line| !line.trim().is_empty()).unwrap_or("(attached)"));
+    let line = text::title(
+        words
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or("(attached)"),
+    );
     put!(
         index,
         "<li class=\"prompt\"><a href=\"#turn-{n}\">{}</a><small>{}</small></li>\n",
@@ -197,7 +240,11 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
     for part in &message.parts {
         match &part.content {
             Content::Text(text) if !text.synthetic => {
-                put!(main, "<div class=\"words\">{}</div>", markdown::html(&text.for_people()));
+                put!(
+                    main,
+                    "<div class=\"words\">{}</div>",
+                    markdown::html(&text.for_people())
+                );
             }
             Content::File(file) => attached(main, file),
             _ => {}
@@ -206,8 +253,17 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
     main.push_str("</div>\n");
 }
 
-fn answer(main: &mut String, index: &mut String, message: &Message, assistant: &Assistant, numbers: &mut Numbers) {
-    let speaks = message.parts.iter().any(|p| matches!(&p.content, Content::Text(t) if !t.text.trim().is_empty()));
+fn answer(
+    main: &mut String,
+    index: &mut String,
+    message: &Message,
+    assistant: &Assistant,
+    numbers: &mut Numbers,
+) {
+    let speaks = message
+        .parts
+        .iter()
+        .any(|p| matches!(&p.content, Content::Text(t) if !t.text.trim().is_empty()));
     if speaks {
         put!(
             main,
@@ -220,7 +276,11 @@ fn answer(main: &mut String, index: &mut String, message: &Message, assistant: &
     for part in &message.parts {
         match &part.content {
             Content::Text(text) if !text.synthetic && !text.text.trim().is_empty() => {
-                put!(main, "<div class=\"said words\">{}</div>\n", markdown::html(&text.text));
+                put!(
+                    main,
+                    "<div class=\"said words\">{}</div>\n",
+                    markdown::html(&text.text)
+                );
             }
             Content::Reasoning(reasoning) if !reasoning.text.trim().is_empty() => {
                 let words = markdown::html(&reasoning.text);
@@ -241,18 +301,26 @@ fn answer(main: &mut String, index: &mut String, message: &Message, assistant: &
                 );
             }
             Content::File(file) => attached(main, file),
-            Content::Compaction { .. } => {
-                main.push_str("<p class=\"note\">The conversation before this was summarised.</p>\n")
-            }
+            Content::Compaction { .. } => main
+                .push_str("<p class=\"note\">The conversation before this was summarised.</p>\n"),
             Content::Retry { attempt, reason } => {
-                put!(main, "<p class=\"note\">Attempt {attempt} failed: {}</p>\n", Esc(reason));
+                put!(
+                    main,
+                    "<p class=\"note\">Attempt {attempt} failed: {}</p>\n",
+                    Esc(reason)
+                );
             }
             _ => {}
         }
     }
     if let Some(fault) = &assistant.fault {
         let advice = fault.advice.as_deref().unwrap_or_default();
-        put!(main, "<p class=\"note bad\">{} {}</p>\n", Esc(&fault.message), Esc(advice));
+        put!(
+            main,
+            "<p class=\"note bad\">{} {}</p>\n",
+            Esc(&fault.message),
+            Esc(advice)
+        );
     }
 }
 
@@ -264,9 +332,12 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
             (exit(done), output, &done.changes, &done.attachments)
         }
         CallState::Failed { error, .. } => ("failed".to_owned(), error.as_str(), &[], &[]),
-        CallState::Running { printed, .. } => {
-            ("interrupted".to_owned(), printed.as_deref().unwrap_or_default(), &[], &[])
-        }
+        CallState::Running { printed, .. } => (
+            "interrupted".to_owned(),
+            printed.as_deref().unwrap_or_default(),
+            &[],
+            &[],
+        ),
         CallState::Pending => ("not begun".to_owned(), "", &[], &[]),
     };
     // Changes are open, because readers look for them; everything else opens on request.
@@ -277,17 +348,31 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
         class(call),
         Esc(&title(call))
     );
-    let (added, removed) = changes.iter().map(lines).fold((0, 0), |(a, r), (b, s)| (a + b, r + s));
+    let (added, removed) = changes
+        .iter()
+        .map(lines)
+        .fold((0, 0), |(a, r), (b, s)| (a + b, r + s));
     if !changes.is_empty() {
-        put!(out, "<span class=\"count\"><ins>+{added}</ins> <del>−{removed}</del></span>");
+        put!(
+            out,
+            "<span class=\"count\"><ins>+{added}</ins> <del>−{removed}</del></span>"
+        );
     }
-    put!(out, "<span class=\"state\">{state}</span></summary><div class=\"in\">");
+    put!(
+        out,
+        "<span class=\"state\">{state}</span></summary><div class=\"in\">"
+    );
     for change in changes {
         diff(out, change, &numbers.root);
     }
     let shown = changes.is_empty() || call.kind == ToolKind::Execute;
     if shown && call.input.as_object().is_none_or(|input| !input.is_empty()) {
-        put!(out, "<h4>{}</h4><pre>{}</pre>", Esc(&call.tool), Esc(&input(call)));
+        put!(
+            out,
+            "<h4>{}</h4><pre>{}</pre>",
+            Esc(&call.tool),
+            Esc(&input(call))
+        );
     }
     if !output.trim().is_empty() && (shown || state == "failed") {
         let cut = output.floor_char_boundary(MAX_OUTPUT_BYTES);
@@ -349,11 +434,17 @@ fn class(call: &Call) -> String {
 /// Describes an unsuccessful end of a command.
 fn exit(done: &Completed) -> String {
     let code = done.facts.exit.as_ref().and_then(|exit| exit.code);
-    code.filter(|code| *code != 0).map(|code| format!("exit {code}")).unwrap_or_default()
+    code.filter(|code| *code != 0)
+        .map(|code| format!("exit {code}"))
+        .unwrap_or_default()
 }
 
 fn title(call: &Call) -> String {
-    if call.title.is_empty() { call.tool.clone() } else { call.title.clone() }
+    if call.title.is_empty() {
+        call.tool.clone()
+    } else {
+        call.title.clone()
+    }
 }
 
 /// Returns the numbers of added and removed lines.
@@ -369,10 +460,14 @@ fn lines(change: &Change) -> (usize, usize) {
 /// are known, the sums over the changes.
 fn sum(changes: &[&Change]) -> (usize, usize) {
     match changes {
-        [first, .., last] if changes.iter().all(|change| change.part.is_none()) => {
-            lines(&Change { old: first.old.clone(), ..(*last).clone() })
-        }
-        _ => changes.iter().map(|change| lines(change)).fold((0, 0), |(a, b), (c, d)| (a + c, b + d)),
+        [first, .., last] if changes.iter().all(|change| change.part.is_none()) => lines(&Change {
+            old: first.old.clone(),
+            ..(*last).clone()
+        }),
+        _ => changes
+            .iter()
+            .map(|change| lines(change))
+            .fold((0, 0), |(a, b), (c, d)| (a + c, b + d)),
     }
 }
 
@@ -406,22 +501,40 @@ fn diff(out: &mut String, change: &Change, root: &str) {
                 (None, old) => before.old + old.map_or(0, |old| old + 1),
             };
             let text = line.value().trim_end_matches(['\n', '\r']);
-            put!(out, "<span class=\"{class}\"><i>{number}</i>{sign} {}</span>", Esc(text));
+            put!(
+                out,
+                "<span class=\"{class}\"><i>{number}</i>{sign} {}</span>",
+                Esc(text)
+            );
         }
     }
     out.push_str("</pre>");
 }
 
 fn attached(out: &mut String, file: &File) {
-    let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime);
+    let name = file
+        .name
+        .as_deref()
+        .or(file.uri.as_deref())
+        .unwrap_or(&file.mime);
     put!(out, "<p class=\"attached\">Attached: {}", Esc(name));
-    let picture = matches!(file.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp");
+    let picture = matches!(
+        file.mime.as_str(),
+        "image/png" | "image/jpeg" | "image/gif" | "image/webp"
+    );
     let base64 = |data: &&String| {
         data.len() <= MAX_PICTURE_BYTES
-            && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
+            && data
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
     };
     if picture && let Some(data) = file.data.as_ref().filter(base64) {
-        put!(out, "<img alt=\"{}\" src=\"data:{};base64,{data}\">", Esc(name), file.mime);
+        put!(
+            out,
+            "<img alt=\"{}\" src=\"data:{};base64,{data}\">",
+            Esc(name),
+            file.mime
+        );
     }
     out.push_str("</p>");
 }
@@ -443,7 +556,9 @@ fn files(out: &mut String, stored: &StoredSession, home: Option<&str>) {
     out.push_str("<div class=\"files\"><h2>Files changed</h2>\n<ul>\n");
     for (path, changes) in changed {
         let (added, removed) = sum(&changes);
-        let shown = path.strip_prefix(&root).map_or_else(|| short_path(path, home), str::to_owned);
+        let shown = path
+            .strip_prefix(&root)
+            .map_or_else(|| short_path(path, home), str::to_owned);
         put!(
             out,
             "<li><span class=\"mono\"><bdi>{}</bdi></span><span class=\"stat\"><ins>+{added}</ins> <del>−{removed}</del></span></li>\n",
@@ -454,7 +569,10 @@ fn files(out: &mut String, stored: &StoredSession, home: Option<&str>) {
 }
 
 fn short_path(path: &str, home: Option<&str>) -> String {
-    match home.and_then(|home| path.strip_prefix(home)).filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+    match home
+        .and_then(|home| path.strip_prefix(home))
+        .filter(|rest| rest.is_empty() || rest.starts_with('/'))
+    {
         Some(rest) => format!("~{rest}"),
         None => path.to_owned(),
     }
@@ -463,7 +581,10 @@ fn short_path(path: &str, home: Option<&str>) -> String {
 fn moment(at: Timestamp) -> String {
     let iso = at.iso();
     let text = iso.trim_end_matches('Z').replace('T', " ");
-    format!("<time datetime=\"{iso}\">{} UTC</time>", text.get(..16).unwrap_or(&text))
+    format!(
+        "<time datetime=\"{iso}\">{} UTC</time>",
+        text.get(..16).unwrap_or(&text)
+    )
 }
 
 /// Formats the time since the beginning of a turn.

@@ -50,15 +50,22 @@ struct WrittenMessages<'f> {
 impl Serialize for WrittenMessages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut feed = self.feed.borrow_mut();
-        let read = feed.by_ref().map_while(|message| message.map_err(|e| self.failed.replace(Some(e))).ok());
-        let written = read.map(|mut message| WrittenMessage { parts: std::mem::take(&mut message.parts), message });
+        let read = feed
+            .by_ref()
+            .map_while(|message| message.map_err(|e| self.failed.replace(Some(e))).ok());
+        let written = read.map(|mut message| WrittenMessage {
+            parts: std::mem::take(&mut message.parts),
+            message,
+        });
         let mut list = serializer.serialize_seq(None)?;
         for message in written {
             list.serialize_element(&message)?;
         }
         // If the list were closed, the document would be valid and incomplete.
         if self.failed.borrow().is_some() {
-            return Err(serde::ser::Error::custom("the session cannot be read to its end"));
+            return Err(serde::ser::Error::custom(
+                "the session cannot be read to its end",
+            ));
         }
         list.end()
     }
@@ -78,8 +85,18 @@ struct WrittenSession<'f> {
 pub fn export(mut feed: SessionFeed, out: impl Write) -> Result<(), WriteError> {
     let session = feed.record.clone();
     let failed = RefCell::new(None);
-    let messages = WrittenMessages { feed: RefCell::new(&mut feed), failed: &failed };
-    let written = serde_json::to_writer_pretty(out, &WrittenSession { adjutant: FORMAT, session, messages });
+    let messages = WrittenMessages {
+        feed: RefCell::new(&mut feed),
+        failed: &failed,
+    };
+    let written = serde_json::to_writer_pretty(
+        out,
+        &WrittenSession {
+            adjutant: FORMAT,
+            session,
+            messages,
+        },
+    );
     match failed.into_inner() {
         Some(e) => Err(e.into()),
         None => Ok(written?),
@@ -109,30 +126,41 @@ struct Head {
 /// # Errors
 /// Returns [`Error`] for a mistake outside the messages. The feed ends with an error for a mistake
 /// in them.
-pub fn import<R: Read + Send + 'static>(open: impl Fn() -> io::Result<R>) -> Result<SessionFeed, Error> {
+pub fn import<R: Read + Send + 'static>(
+    open: impl Fn() -> io::Result<R>,
+) -> Result<SessionFeed, Error> {
     let shape = |e: String| Error::Shape(e);
     let source = || open().map(BufReader::new).map_err(|e| shape(e.to_string()));
     let head: Head = serde_json::from_reader(source()?).map_err(|e| shape(e.to_string()))?;
     match head.adjutant.as_ref().and_then(Value::as_u64) {
         Some(newer) if newer > FORMAT => return Err(Error::Newer(newer)),
         Some(_) => {}
-        None => return Err(shape("the member \"adjutant\" with its format is missing".into())),
+        None => {
+            return Err(shape(
+                "the member \"adjutant\" with its format is missing".into(),
+            ));
+        }
     }
     let missing = |name: &str| shape(format!("missing field `{name}`"));
     head.messages.ok_or_else(|| missing("messages"))?;
-    let record: Record =
-        serde_json::from_value(head.session.ok_or_else(|| missing("session"))?).map_err(|e| shape(e.to_string()))?;
+    let record: Record = serde_json::from_value(head.session.ok_or_else(|| missing("session"))?)
+        .map_err(|e| shape(e.to_string()))?;
     let (sender, messages) = sync_channel(MAX_MESSAGES_AHEAD);
     let mut second = serde_json::Deserializer::from_reader(source()?);
     let read = move || {
         let end = match second.deserialize_map(WholeVisitor(&sender)) {
             Ok(()) => Ok(None),
-            Err(e) => Err(store::Error::Source(Error::Shape(e.to_string()).to_string())),
+            Err(e) => Err(store::Error::Source(
+                Error::Shape(e.to_string()).to_string(),
+            )),
         };
         // The receiver may be dropped.
         sender.send(end).ok();
     };
-    std::thread::Builder::new().name("import".into()).spawn(read).map_err(|e| shape(e.to_string()))?;
+    std::thread::Builder::new()
+        .name("import".into())
+        .spawn(read)
+        .map_err(|e| shape(e.to_string()))?;
     let mut is_over = false;
     let next = move || {
         if is_over {
@@ -212,13 +240,26 @@ mod tests {
     const TEXT: usize = 1_000;
 
     fn message(at: usize) -> Message {
-        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-        let text = Text { text: "x".repeat(TEXT).into(), ..Text::default() };
+        let model = ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
+        let text = Text {
+            text: "x".repeat(TEXT).into(),
+            ..Text::default()
+        };
         Message {
             id: MessageId::new(format!("msg_{at}")),
             created: Timestamp(1),
-            role: Role::User(User { agent: "build".into(), model }),
-            parts: vec![Part { id: PartId::new(format!("prt_{at}")), content: Content::Text(text) }],
+            role: Role::User(User {
+                agent: "build".into(),
+                model,
+            }),
+            parts: vec![Part {
+                id: PartId::new(format!("prt_{at}")),
+                content: Content::Text(text),
+            }],
         }
     }
 
@@ -231,7 +272,11 @@ mod tests {
 
     fn exported(count: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        export(SessionFeed::new(record(), (0..count).map(|at| Ok(message(at)))), &mut out).unwrap();
+        export(
+            SessionFeed::new(record(), (0..count).map(|at| Ok(message(at)))),
+            &mut out,
+        )
+        .unwrap();
         out
     }
 
@@ -240,7 +285,10 @@ mod tests {
         let mut out = Vec::new();
         let messages = [Ok(message(1)), Err(store::Error::Changed("f".into()))];
         let failed = export(SessionFeed::new(record(), messages.into_iter()), &mut out);
-        assert!(matches!(failed, Err(WriteError::Read(store::Error::Changed(_)))), "{failed:?}");
+        assert!(
+            matches!(failed, Err(WriteError::Read(store::Error::Changed(_)))),
+            "{failed:?}"
+        );
         assert!(serde_json::from_slice::<Value>(&out).is_err());
     }
 
@@ -250,7 +298,10 @@ mod tests {
         for end in [whole.len() / 2, whole.len() - 3] {
             let cut: Arc<[u8]> = whole[..end].into();
             let feed = import(move || Ok(io::Cursor::new(cut.clone())));
-            assert!(!feed.is_ok_and(|feed| feed.collect::<Result<Vec<_>, _>>().is_ok()), "{end}");
+            assert!(
+                !feed.is_ok_and(|feed| feed.collect::<Result<Vec<_>, _>>().is_ok()),
+                "{end}"
+            );
         }
     }
 
@@ -289,7 +340,11 @@ mod tests {
                 );
                 Ok(message(at))
             });
-            export(SessionFeed::new(record(), messages), Counted(io::sink(), written.clone())).unwrap();
+            export(
+                SessionFeed::new(record(), messages),
+                Counted(io::sink(), written.clone()),
+            )
+            .unwrap();
             assert!(written.load(Ordering::Relaxed) > count * TEXT);
         }
     }
@@ -310,11 +365,21 @@ mod tests {
                 Ok(Counted(io::Cursor::new(document.clone()), bytes.clone()))
             })
             .unwrap();
-            assert_eq!((feed.record.clone(), feed.next().unwrap().unwrap()), (record(), message(0)));
+            assert_eq!(
+                (feed.record.clone(), feed.next().unwrap().unwrap()),
+                (record(), message(0))
+            );
             // A message is about 1.4 times its text, and the reader has a buffer.
             let most = (MAX_MESSAGES_AHEAD + 3) * 2 * TEXT + (8 << 10);
-            assert!(read.load(Ordering::Relaxed) < most, "{} of {count}", read.load(Ordering::Relaxed));
-            assert_eq!(feed.map(Result::unwrap).collect::<Vec<_>>(), (1..count).map(message).collect::<Vec<_>>());
+            assert!(
+                read.load(Ordering::Relaxed) < most,
+                "{} of {count}",
+                read.load(Ordering::Relaxed)
+            );
+            assert_eq!(
+                feed.map(Result::unwrap).collect::<Vec<_>>(),
+                (1..count).map(message).collect::<Vec<_>>()
+            );
             assert_eq!(opened.load(Ordering::Relaxed), 2);
         }
     }
@@ -323,32 +388,64 @@ mod tests {
     #[test]
     fn import_takes_members_in_any_order() {
         let document: Value = serde_json::from_slice(&exported(3)).unwrap();
-        let text =
-            format!(r#"{{"adjutant": 1, "messages": {}, "session": {}}}"#, document["messages"], document["session"]);
+        let text = format!(
+            r#"{{"adjutant": 1, "messages": {}, "session": {}}}"#,
+            document["messages"], document["session"]
+        );
         let text: Arc<[u8]> = text.into_bytes().into();
         let feed = import(move || Ok(io::Cursor::new(text.clone()))).unwrap();
         assert_eq!(feed.record, record());
-        assert_eq!(feed.map(Result::unwrap).collect::<Vec<_>>(), (0..3).map(message).collect::<Vec<_>>());
+        assert_eq!(
+            feed.map(Result::unwrap).collect::<Vec<_>>(),
+            (0..3).map(message).collect::<Vec<_>>()
+        );
     }
 
     #[test]
     fn import_reports_the_mistake() {
         let whole = String::from_utf8(exported(2)).unwrap();
         let table = [
-            ("no JSON", "{".to_owned(), "this is not an exported session: EOF"),
+            (
+                "no JSON",
+                "{".to_owned(),
+                "this is not an exported session: EOF",
+            ),
             ("nothing", "{}".to_owned(), "the member \"adjutant\""),
-            ("newer", whole.replace("\"adjutant\": 1", "\"adjutant\": 2"), "by a newer adjutant (format 2"),
-            ("no messages", r#"{"adjutant": 1, "session": {}}"#.to_owned(), "missing field `messages`"),
-            ("no session", r#"{"adjutant": 1, "messages": []}"#.to_owned(), "missing field `session`"),
-            ("no list", r#"{"adjutant": 1, "session": SESSION, "messages": {}}"#.to_owned(), "a list of messages"),
-            ("a message", whole.replace("\"msg_1\"", "7"), "this is not an exported session: "),
+            (
+                "newer",
+                whole.replace("\"adjutant\": 1", "\"adjutant\": 2"),
+                "by a newer adjutant (format 2",
+            ),
+            (
+                "no messages",
+                r#"{"adjutant": 1, "session": {}}"#.to_owned(),
+                "missing field `messages`",
+            ),
+            (
+                "no session",
+                r#"{"adjutant": 1, "messages": []}"#.to_owned(),
+                "missing field `session`",
+            ),
+            (
+                "no list",
+                r#"{"adjutant": 1, "session": SESSION, "messages": {}}"#.to_owned(),
+                "a list of messages",
+            ),
+            (
+                "a message",
+                whole.replace("\"msg_1\"", "7"),
+                "this is not an exported session: ",
+            ),
         ];
         for (name, text, wanted) in table {
             let session = serde_json::to_string(&record()).unwrap();
             let text: Arc<[u8]> = text.replace("SESSION", &session).into_bytes().into();
             let feed = import(move || Ok(io::Cursor::new(text.clone())));
             let said = match feed {
-                Ok(feed) => feed.filter_map(Result::err).map(|e| e.to_string()).collect::<String>(),
+                Ok(feed) => feed
+                    .filter_map(Result::err)
+                    .map(|e| e.to_string())
+                    .collect::<String>(),
                 Err(e) => e.to_string(),
             };
             assert!(said.contains(wanted), "{name}: {said}");

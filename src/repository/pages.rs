@@ -24,7 +24,9 @@ fn pages() -> Vec<(PathBuf, String)> {
             let name = entry.file_name();
             let short = path.strip_prefix(root()).unwrap().to_owned();
             if path.is_dir() {
-                let skipped = ["target", ".git", "node_modules", "corpus"].iter().any(|skipped| name == *skipped);
+                let skipped = ["target", ".git", "node_modules", "corpus"]
+                    .iter()
+                    .any(|skipped| name == *skipped);
                 if !skipped && !MATERIAL.iter().any(|material| short == Path::new(material)) {
                     folders.push(path);
                 }
@@ -63,7 +65,9 @@ fn spans(line: &str) -> (Vec<&str>, String) {
         let marks = rest[at..].bytes().take_while(|byte| *byte == b'`').count();
         let before = &rest[..at];
         let after = &rest[at + marks..];
-        let Some(end) = after.find(&rest[at..at + marks]) else { break };
+        let Some(end) = after.find(&rest[at..at + marks]) else {
+            break;
+        };
         plain.push_str(before);
         spans.push(after[..end].trim());
         rest = &after[end + marks..];
@@ -74,13 +78,19 @@ fn spans(line: &str) -> (Vec<&str>, String) {
 
 /// Returns the anchor of a heading, as on GitHub.
 fn anchor(heading: &str) -> String {
-    let letters = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    let letters = heading
+        .trim()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     letters.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 fn has_anchor(text: &str, wanted: &str) -> bool {
     let (prose, _) = split(text);
-    let headings = prose.iter().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#'));
+    let headings = prose
+        .iter()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#'));
     headings.map(anchor).any(|anchor| anchor == wanted)
 }
 
@@ -88,14 +98,23 @@ fn has_anchor(text: &str, wanted: &str) -> bool {
 fn links(line: &str) -> Vec<String> {
     let (_, plain) = spans(line);
     let starts = plain.match_indices("](").map(|(at, mark)| at + mark.len());
-    let targets = starts.filter_map(|at| plain[at..].split_once(')').map(|(target, _)| target.to_owned()));
-    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
+    let targets = starts.filter_map(|at| {
+        plain[at..]
+            .split_once(')')
+            .map(|(target, _)| target.to_owned())
+    });
+    targets
+        .filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+        .collect()
 }
 
 #[test]
 fn readme_is_short() {
     let bytes = fs::read(root().join("README.md")).unwrap().len();
-    assert!(bytes < MAX_README_BYTES, "README.md has {bytes} bytes; {MAX_README_BYTES} are allowed");
+    assert!(
+        bytes < MAX_README_BYTES,
+        "README.md has {bytes} bytes; {MAX_README_BYTES} are allowed"
+    );
 }
 
 #[test]
@@ -103,18 +122,29 @@ fn every_link_has_a_target() {
     let mut wrong = Vec::new();
     for (page, text) in pages() {
         for link in split(&text).0.iter().flat_map(|line| links(line)) {
-            let (path, heading) = link.split_once('#').map_or((link.as_str(), None), |(path, h)| (path, Some(h)));
-            let target = if path.is_empty() { page.clone() } else { page.with_file_name("").join(path) };
+            let (path, heading) = link
+                .split_once('#')
+                .map_or((link.as_str(), None), |(path, h)| (path, Some(h)));
+            let target = if path.is_empty() {
+                page.clone()
+            } else {
+                page.with_file_name("").join(path)
+            };
             let target = root().join(target);
             let found = target.exists()
-                && heading
-                    .is_none_or(|heading| fs::read_to_string(&target).is_ok_and(|text| has_anchor(&text, heading)));
+                && heading.is_none_or(|heading| {
+                    fs::read_to_string(&target).is_ok_and(|text| has_anchor(&text, heading))
+                });
             if !found {
                 wrong.push(format!("{}: {link}", page.display()));
             }
         }
     }
-    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "links that lead nowhere:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// Returns paragraphs, rows and list items, each as one line.
@@ -123,7 +153,9 @@ fn units(text: &str) -> Vec<String> {
     let mut open = false;
     for line in split(text).0 {
         let start = line.trim_start();
-        let item = start.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+        let item = start
+            .split_once(". ")
+            .is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         let begins = item || start.starts_with(['|', '-', '#']) || start.starts_with("**");
         match units.last_mut() {
             Some(unit) if open && !begins => *unit = format!("{unit} {start}"),
@@ -142,19 +174,37 @@ fn every_named_file_and_function_exists() {
     let mut paths = 0;
     let mut functions = 0;
     let ours = |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
-    for (page, text) in pages().into_iter().filter(|(page, _)| ours(page) && !page.ends_with("CHANGELOG.md")) {
+    for (page, text) in pages()
+        .into_iter()
+        .filter(|(page, _)| ours(page) && !page.ends_with("CHANGELOG.md"))
+    {
         for unit in units(&text) {
             let (spans, _) = spans(&unit);
-            let folders = ["src/", "crates/", "protocol/", "prompts/", "editor-tests/", ".ci/", ".github/"];
+            let folders = [
+                "src/",
+                "crates/",
+                "protocol/",
+                "prompts/",
+                "editor-tests/",
+                ".ci/",
+                ".github/",
+            ];
             let is_path = |span: &&&str| folders.iter().any(|folder| span.starts_with(folder));
-            let named = spans.iter().filter(is_path).filter(|span| !span.contains(['*', '<', '…', ' ', '{']));
+            let named = spans
+                .iter()
+                .filter(is_path)
+                .filter(|span| !span.contains(['*', '<', '…', ' ', '{']));
             let named: Vec<&Path> = named.map(|span| Path::new(*span)).collect();
-            let named = named.into_iter().filter(|path| path.file_stem().is_some_and(|stem| stem != "x"));
+            let named = named
+                .into_iter()
+                .filter(|path| path.file_stem().is_some_and(|stem| stem != "x"));
             let mut sources = String::new();
             for path in named {
                 paths += 1;
                 match root().join(path) {
-                    path if path.is_file() => sources.push_str(&fs::read_to_string(path).unwrap_or_default()),
+                    path if path.is_file() => {
+                        sources.push_str(&fs::read_to_string(path).unwrap_or_default())
+                    }
                     path if path.is_dir() => {}
                     _ => wrong.push(format!("{}: {}", page.display(), path.display())),
                 }
@@ -165,21 +215,32 @@ fn every_named_file_and_function_exists() {
             for name in spans.iter().filter_map(|span| span.strip_suffix("()")) {
                 functions += 1;
                 let name = format!("fn {}", name.rsplit("::").next().unwrap_or(name));
-                if !sources.contains(&format!("{name}(")) && !sources.contains(&format!("{name}<")) {
+                if !sources.contains(&format!("{name}(")) && !sources.contains(&format!("{name}<"))
+                {
                     wrong.push(format!("{}: {name}() in {unit}", page.display()));
                 }
             }
             // On other pages, a name in capitals is an environment variable.
-            let constant = |span: &&&str| span.len() > 2 && span.bytes().all(|c| c.is_ascii_uppercase() || c == b'_');
+            let constant = |span: &&&str| {
+                span.len() > 2 && span.bytes().all(|c| c.is_ascii_uppercase() || c == b'_')
+            };
             if !page.ends_with("CONTRIBUTING.md") {
                 continue;
             }
-            for name in spans.iter().filter(constant).filter(|name| !sources.contains(**name)) {
+            for name in spans
+                .iter()
+                .filter(constant)
+                .filter(|name| !sources.contains(**name))
+            {
                 wrong.push(format!("{}: {name} in {unit}", page.display()));
             }
         }
     }
-    assert!(wrong.is_empty(), "named, and not there:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "named, and not there:\n{}",
+        wrong.join("\n")
+    );
     assert!(paths > 100 && functions > 30, "{paths} {functions}");
 }
 
@@ -188,10 +249,14 @@ fn every_named_file_and_function_exists() {
 fn every_named_command_exists() {
     let mut wrong = Vec::new();
     let mut count = 0;
-    let is_for_readers = |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
+    let is_for_readers =
+        |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
     for (page, text) in pages().into_iter().filter(|(page, _)| is_for_readers(page)) {
         let (prose, fenced) = split(&text);
-        let shell = fenced.iter().filter(|(language, _)| *language == "sh").map(|(_, line)| line.trim());
+        let shell = fenced
+            .iter()
+            .filter(|(language, _)| *language == "sh")
+            .map(|(_, line)| line.trim());
         let named = prose.iter().flat_map(|line| spans(line).0).chain(shell);
         for line in named.filter(|line| *line == "adjutant" || line.starts_with("adjutant ")) {
             count += 1;
@@ -200,14 +265,22 @@ fn every_named_command_exists() {
             }
         }
     }
-    assert!(wrong.is_empty(), "commands that do not exist:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "commands that do not exist:\n{}",
+        wrong.join("\n")
+    );
     assert!(count > 20, "{count}");
 }
 
 /// Splits a command line as a shell would, as far as pages need it: quotes, and the `\|` of a
 /// table.
 fn words(line: &str) -> Vec<String> {
-    let line = line.split(" #").next().unwrap_or_default().replace("\\|", "|");
+    let line = line
+        .split(" #")
+        .next()
+        .unwrap_or_default()
+        .replace("\\|", "|");
     let mut words = Vec::new();
     let mut word = None::<String>;
     let mut quote = None;
@@ -232,8 +305,14 @@ fn links_spans_anchors_and_words_are_parsed() {
     assert_eq!(links(line), ["d.md#e-f", "#j"]);
     assert_eq!(spans(line).0, ["a](b)", "k`l"]);
     assert_eq!(anchor(" Who may wait for what"), "who-may-wait-for-what");
-    assert!(has_anchor("```\n# no\n```\n## A `b`, c\n", "a-b-c") && !has_anchor("```\n# no\n```\n", "no"));
-    assert_eq!(words("adjutant x 'git log \\| sh' \"a b\"  --c # d"), ["adjutant", "x", "git log | sh", "a b", "--c"]);
+    assert!(
+        has_anchor("```\n# no\n```\n## A `b`, c\n", "a-b-c")
+            && !has_anchor("```\n# no\n```\n", "no")
+    );
+    assert_eq!(
+        words("adjutant x 'git log \\| sh' \"a b\"  --c # d"),
+        ["adjutant", "x", "git log | sh", "a b", "--c"]
+    );
     assert!(crate::cli::understands(&words("adjutant sessions export ID --format html")).is_ok());
     assert!(crate::cli::understands(&words("adjutant sessions exprot ID")).is_err());
     assert!(crate::cli::understands(&words("adjutant run --no-such x")).is_err());
@@ -246,8 +325,16 @@ fn transcript_contains_no_path_of_a_machine() {
     let own = ["/target/debug/", "/target/release/", "/tmp/adjutant-"];
     let is_output = |language: &str| language.starts_with("agent") || language == "terminal";
     for (page, text) in pages() {
-        for (_, line) in split(&text).1.into_iter().filter(|(language, _)| is_output(language)) {
-            assert!(!own.iter().any(|own| line.contains(own)), "{}: {line}", page.display());
+        for (_, line) in split(&text)
+            .1
+            .into_iter()
+            .filter(|(language, _)| is_output(language))
+        {
+            assert!(
+                !own.iter().any(|own| line.contains(own)),
+                "{}: {line}",
+                page.display()
+            );
         }
     }
 }

@@ -75,7 +75,10 @@ fn sources(folders: &[&str]) -> Vec<File> {
                 open.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                found.push(File { path: path.strip_prefix(root).unwrap().to_owned(), text });
+                found.push(File {
+                    path: path.strip_prefix(root).unwrap().to_owned(),
+                    text,
+                });
             }
         }
     }
@@ -86,19 +89,33 @@ fn sources(folders: &[&str]) -> Vec<File> {
 
 /// Whether a module is declared for tests only.
 fn is_test_module(path: &Path) -> bool {
-    let (Some(name), Some(folder)) = (path.file_stem().and_then(|name| name.to_str()), path.parent()) else {
+    let (Some(name), Some(folder)) = (
+        path.file_stem().and_then(|name| name.to_str()),
+        path.parent(),
+    ) else {
         return false;
     };
-    let parent = if folder.ends_with("src") { folder.join("lib.rs") } else { folder.with_extension("rs") };
+    let parent = if folder.ends_with("src") {
+        folder.join("lib.rs")
+    } else {
+        folder.with_extension("rs")
+    };
     let Some(parent) = files().iter().find(|file| file.path == parent) else {
         return false;
     };
-    let declarations = ["", "pub ", "pub(crate) ", "pub(super) "].map(|public| format!("{public}mod {name};"));
+    let declarations =
+        ["", "pub ", "pub(crate) ", "pub(super) "].map(|public| format!("{public}mod {name};"));
     let lines: Vec<&str> = parent.text.lines().map(str::trim).collect();
-    let Some(at) = lines.iter().position(|line| declarations.iter().any(|declaration| declaration == line)) else {
+    let Some(at) = lines
+        .iter()
+        .position(|line| declarations.iter().any(|declaration| declaration == line))
+    else {
         return false;
     };
-    let mut attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+    let mut attributes = lines[..at]
+        .iter()
+        .rev()
+        .take_while(|line| line.starts_with("#["));
     attributes.any(|line| line.contains("cfg(") && line.contains("test"))
 }
 
@@ -120,7 +137,12 @@ fn violations(excepted: &[&str], tests: &str, meets: impl Fn(&str) -> bool) -> V
         }
         for (number, line) in without_tests(file, tests).lines().enumerate() {
             if !line.trim_start().starts_with("//") && meets(line) {
-                found.push(format!("{}:{}: {}", file.path.display(), number + 1, line.trim()));
+                found.push(format!(
+                    "{}:{}: {}",
+                    file.path.display(),
+                    number + 1,
+                    line.trim()
+                ));
             }
         }
     }
@@ -136,7 +158,11 @@ fn task_is_spawned_by_base_task_only() {
         let imported = line.contains("use tokio::task::") && line.contains("spawn");
         (spawns || imported) && !line.contains("spawn_local(")
     });
-    assert!(wrong.is_empty(), "use base::task instead:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "use base::task instead:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// `cli/terminal.rs` cleans untrusted text, and only protocol lines may reach the standard output
@@ -144,18 +170,34 @@ fn task_is_spawned_by_base_task_only() {
 #[test]
 fn terminal_is_written_by_its_own_module_only() {
     let wrong = violations(WRITERS, TESTS, |line| {
-        let imported = line.starts_with("use ") && (line.contains("stdout") || line.contains("stderr"));
+        let imported =
+            line.starts_with("use ") && (line.contains("stdout") || line.contains("stderr"));
         imported || TERMINAL_CALLS.iter().any(|call| line.contains(call))
     });
-    assert!(wrong.is_empty(), "use cli::terminal instead:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "use cli::terminal instead:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// Files that adjutant stores are readable by their owner only.
 #[test]
 fn stored_file_is_opened_as_private_file() {
-    let calls = ["File::create", "fs::write(", "File::options()", "OpenOptions::"];
-    let wrong = violations(OPENERS, "#[cfg(test)]", |line| calls.iter().any(|call| line.contains(call)));
-    assert!(wrong.is_empty(), "use base::environment::private_file instead:\n{}", wrong.join("\n"));
+    let calls = [
+        "File::create",
+        "fs::write(",
+        "File::options()",
+        "OpenOptions::",
+    ];
+    let wrong = violations(OPENERS, "#[cfg(test)]", |line| {
+        calls.iter().any(|call| line.contains(call))
+    });
+    assert!(
+        wrong.is_empty(),
+        "use base::environment::private_file instead:\n{}",
+        wrong.join("\n")
+    );
 }
 
 /// The names used in code, without declarations, and the names after a point or `::`, such as
@@ -168,7 +210,10 @@ struct Names<'t> {
 
 impl<'t> Names<'t> {
     fn read(&mut self, text: &'t str) {
-        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for line in text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+        {
             let mut at = 0;
             for word in line.split(|c: char| !c.is_alphanumeric() && c != '_') {
                 let before = line[..at].trim_end();
@@ -190,9 +235,12 @@ impl<'t> Names<'t> {
 fn public_function(line: &str) -> Option<&str> {
     let (words, rest) = line.trim_start().split_once("fn ")?;
     let mut words = words.split_whitespace();
-    let public = words.next().is_some_and(|word| word == "pub" || word.starts_with("pub("));
+    let public = words
+        .next()
+        .is_some_and(|word| word == "pub" || word.starts_with("pub("));
     // `pub(in crate::x)` is two words.
-    let plain = words.all(|word| matches!(word, "async" | "const" | "unsafe") || word.ends_with(')'));
+    let plain =
+        words.all(|word| matches!(word, "async" | "const" | "unsafe") || word.ends_with(')'));
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
     (public && plain).then_some(&rest[..end])
 }
@@ -202,20 +250,41 @@ fn public_function(line: &str) -> Option<&str> {
 fn public_function_is_used_outside_of_tests() {
     let tests_of_the_program = sources(&["editor-tests"]);
     let mut names = Names::default();
-    files().iter().for_each(|file| names.read(without_tests(file, TESTS)));
-    tests_of_the_program.iter().for_each(|file| names.read(&file.text));
+    files()
+        .iter()
+        .for_each(|file| names.read(without_tests(file, TESTS)));
+    tests_of_the_program
+        .iter()
+        .for_each(|file| names.read(&file.text));
     let mut wrong = Vec::new();
     let mut seen = 0;
     for file in files() {
         let lines: Vec<&str> = without_tests(file, TESTS).lines().collect();
-        for (at, name) in lines.iter().enumerate().filter_map(|(at, line)| Some((at, public_function(line)?))) {
+        for (at, name) in lines
+            .iter()
+            .enumerate()
+            .filter_map(|(at, line)| Some((at, public_function(line)?)))
+        {
             seen += 1;
-            let mut attributes = lines[..at].iter().rev().take_while(|line| line.trim_start().starts_with("#["));
+            let mut attributes = lines[..at]
+                .iter()
+                .rev()
+                .take_while(|line| line.trim_start().starts_with("#["));
             let tested = attributes.any(|line| line.contains("cfg(") && line.contains("test"));
             let first = lines[at].split_once('(').map_or("", |(_, first)| first);
-            let first = if first.is_empty() { lines[at + 1].trim_start() } else { first };
-            let method = ["self", "&self", "mut self", "&mut self"].iter().any(|own| first.starts_with(own));
-            let used = if method { names.called.contains(name) } else { names.used.contains(name) };
+            let first = if first.is_empty() {
+                lines[at + 1].trim_start()
+            } else {
+                first
+            };
+            let method = ["self", "&self", "mut self", "&mut self"]
+                .iter()
+                .any(|own| first.starts_with(own));
+            let used = if method {
+                names.called.contains(name)
+            } else {
+                names.used.contains(name)
+            };
             if !used && !tested {
                 wrong.push(format!("{}:{}: {name}", file.path.display(), at + 1));
             }

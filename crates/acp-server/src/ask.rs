@@ -31,12 +31,29 @@ const NAME: usize = 60;
 pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
     let answer = |id, name: String, kind| AnswerOption { id, name, kind };
     let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::Once)];
-    let command = ask.show.metadata.as_ref().and_then(|facts| facts.get("command")).and_then(Value::as_str);
+    let command = ask
+        .show
+        .metadata
+        .as_ref()
+        .and_then(|facts| facts.get("command"))
+        .and_then(Value::as_str);
     let command = command.filter(|command| ask.show.title.as_deref() != Some(*command));
-    let mut text: Vec<String> = command.map(|command| fenced("sh", &shown(command))).into_iter().collect();
+    let mut text: Vec<String> = command
+        .map(|command| fenced("sh", &shown(command)))
+        .into_iter()
+        .collect();
     text.extend(sentences(ask));
-    let mut details: Vec<String> = ask.details.iter().map(|line| plainly(&shown(line))).collect();
-    details.extend(ask.wording.rules.iter().map(|rule| format!("Rule: {}", code(&text::escaped(rule)))));
+    let mut details: Vec<String> = ask
+        .details
+        .iter()
+        .map(|line| plainly(&shown(line)))
+        .collect();
+    details.extend(
+        ask.wording
+            .rules
+            .iter()
+            .map(|rule| format!("Rule: {}", code(&text::escaped(rule)))),
+    );
     if let Some(always) = &ask.always {
         let whole = text::escaped(always);
         let short = text::cut_chars(&whole, NAME - "Always allow ".len());
@@ -44,32 +61,57 @@ pub fn question(ask: &PermissionRequest) -> ChoiceRequest {
             // The user must see the exact pattern that is granted.
             details.push(format!("\"Always\" would allow: {}", plainly(&whole)));
         }
-        answers.push(answer(ALWAYS, format!("Always allow {short}"), AnswerKind::Always));
+        answers.push(answer(
+            ALWAYS,
+            format!("Always allow {short}"),
+            AnswerKind::Always,
+        ));
     }
     answers.push(answer(REJECT, "Reject".into(), AnswerKind::No));
     if !details.is_empty() {
         text.push(list(&details));
     }
-    let meta = ask
-        .unattended
-        .as_ref()
-        .map(|allowing| own(UNATTENDED, json!({ "reason": ask.wording.short(), "permission": allowing })));
-    ChoiceRequest { show: ask.show.clone(), text: text.join("\n\n"), answers, meta }
+    let meta = ask.unattended.as_ref().map(|allowing| {
+        own(
+            UNATTENDED,
+            json!({ "reason": ask.wording.short(), "permission": allowing }),
+        )
+    });
+    ChoiceRequest {
+        show: ask.show.clone(),
+        text: text.join("\n\n"),
+        answers,
+        meta,
+    }
 }
 
 /// Returns the request and its reasons as Markdown: a paragraph, and a list if there is more than
 /// one reason.
 fn sentences(ask: &PermissionRequest) -> Vec<String> {
-    let Wording { verb, object, which, reasons, quote, whole, .. } = &ask.wording;
+    let Wording {
+        verb,
+        object,
+        which,
+        reasons,
+        quote,
+        whole,
+        ..
+    } = &ask.wording;
     if let Some(whole) = whole {
         return vec![plainly(&shown(&text::sentences([whole.as_str()])))];
     }
-    let whose = ask.agent.as_ref().map_or_else(|| "The agent".to_owned(), |agent| format!("The {agent} subagent"));
+    let whose = ask.agent.as_ref().map_or_else(
+        || "The agent".to_owned(),
+        |agent| format!("The {agent} subagent"),
+    );
     let mut sentence = plainly(&shown(&format!("{whose} wants to {verb}")));
     if let Some(object) = object {
         sentence.push_str(&format!(" {}", code(&text::escaped(object))));
     }
-    let clauses: Vec<String> = which.iter().map(|clause| format!("which {}", plainly(&shown(clause)))).collect();
+    let clauses: Vec<String> = which
+        .iter()
+        .map(|clause| format!("which {}", plainly(&shown(clause))))
+        .collect();
     if !clauses.is_empty() {
         sentence.push_str(&format!(", {}", clauses.join(" and ")));
     }
@@ -80,11 +122,19 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
     };
     let mut all = match reasons.as_slice() {
         [] => vec![sentence],
-        [one @ Reason { part: None, .. }] => vec![format!("{sentence} You are asked because {}.", reason(one))],
-        [one] => vec![format!("{sentence} You are asked because of {}.", reason(one))],
+        [one @ Reason { part: None, .. }] => {
+            vec![format!("{sentence} You are asked because {}.", reason(one))]
+        }
+        [one] => vec![format!(
+            "{sentence} You are asked because of {}.",
+            reason(one)
+        )],
         several => {
             let lines: Vec<String> = several.iter().map(reason).collect();
-            vec![format!("{sentence} You are asked because of:"), list(&lines)]
+            vec![
+                format!("{sentence} You are asked because of:"),
+                list(&lines),
+            ]
         }
     };
     all.extend(quote.as_ref().map(|quote| fenced("", &shown(quote))));
@@ -94,7 +144,10 @@ fn sentences(ask: &PermissionRequest) -> Vec<String> {
 /// Waits for the answer and sends it to the turn. If the turn no longer waits for it, for example
 /// after a grant or a cancellation, the question is withdrawn. Returns the request if the
 /// connection ended before the answer.
-pub async fn ask(asking: EditorAnswer<Option<PickedAnswer>>, mut ask: PermissionRequest) -> Option<PermissionRequest> {
+pub async fn ask(
+    asking: EditorAnswer<Option<PickedAnswer>>,
+    mut ask: PermissionRequest,
+) -> Option<PermissionRequest> {
     let answer = answered(asking, &mut ask.reply).await?;
     let answer = match answer {
         Ok(Some(PickedAnswer { id, words })) => match &*id {
@@ -116,7 +169,10 @@ pub async fn ask(asking: EditorAnswer<Option<PickedAnswer>>, mut ask: Permission
 }
 
 /// Waits for an answer. Returns `None` if the receiver of the reply is dropped first.
-async fn answered<T, R>(asking: EditorAnswer<T>, reply: &mut oneshot::Sender<R>) -> Option<Result<T, CallError>> {
+async fn answered<T, R>(
+    asking: EditorAnswer<T>,
+    reply: &mut oneshot::Sender<R>,
+) -> Option<Result<T, CallError>> {
     tokio::select! {
         answer = asking => Some(answer),
         () = reply.closed() => None,
@@ -132,15 +188,31 @@ pub fn choice(choose: &Confirmation) -> ChoiceRequest {
         ..CallUpdate::of(&choose.call)
     };
     let answers = vec![
-        AnswerOption { id: YES, name: choose.yes.to_owned(), kind: AnswerKind::Always },
-        AnswerOption { id: NO, name: choose.no.to_owned(), kind: AnswerKind::No },
+        AnswerOption {
+            id: YES,
+            name: choose.yes.to_owned(),
+            kind: AnswerKind::Always,
+        },
+        AnswerOption {
+            id: NO,
+            name: choose.no.to_owned(),
+            kind: AnswerKind::No,
+        },
     ];
-    ChoiceRequest { show, text: shown(&choose.text).into_owned(), answers, meta: None }
+    ChoiceRequest {
+        show,
+        text: shown(&choose.text).into_owned(),
+        answers,
+        meta: None,
+    }
 }
 
 /// Waits for the answer to a confirmation; other ids than the offered ones are ignored. Returns the
 /// confirmation if the connection ended before the answer.
-pub async fn choose(asking: EditorAnswer<Option<PickedAnswer>>, mut choose: Confirmation) -> Option<Confirmation> {
+pub async fn choose(
+    asking: EditorAnswer<Option<PickedAnswer>>,
+    mut choose: Confirmation,
+) -> Option<Confirmation> {
     let answer = match answered(asking, &mut choose.reply).await? {
         Ok(Some(picked)) => match &*picked.id {
             YES => true,

@@ -55,14 +55,30 @@ fn errors_in(files: &Map<String, Value>) -> String {
     let mut lines = Vec::new();
     for (file, errors) in files {
         for error in errors.as_array().into_iter().flatten() {
-            let start =
-                |key: &str| error.pointer(&format!("/range/start/{key}")).and_then(Value::as_u64).unwrap_or(0) + 1;
-            let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+            let start = |key: &str| {
+                error
+                    .pointer(&format!("/range/start/{key}"))
+                    .and_then(Value::as_u64)
+                    .unwrap_or(0)
+                    + 1
+            };
+            let message = error
+                .get("message")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let place = format!("{file}:{}:{}", start("line"), start("character"));
-            lines.push(format!("- {}: {}", text::escaped(&place), text::title(message)));
+            lines.push(format!(
+                "- {}: {}",
+                text::escaped(&place),
+                text::title(message)
+            ));
         }
     }
-    if lines.is_empty() { String::new() } else { format!("Errors since this change:\n\n{}", lines.join("\n")) }
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!("Errors since this change:\n\n{}", lines.join("\n"))
+    }
 }
 
 /// A part of a card's content.
@@ -84,7 +100,11 @@ impl ShownCall {
             changed |= self.changes != *changes;
             self.changes.clone_from(changes);
         }
-        if let Some(errors) = update.metadata.as_ref().and_then(|facts| facts.get(DIAGNOSTICS)?.as_object()) {
+        if let Some(errors) = update
+            .metadata
+            .as_ref()
+            .and_then(|facts| facts.get(DIAGNOSTICS)?.as_object())
+        {
             self.errors = Some(errors_in(errors)).filter(|errors| !errors.is_empty());
             changed = true;
         }
@@ -101,7 +121,11 @@ impl ShownCall {
             self.exit = Some(exit.clone());
             changed = true;
         }
-        if let Some(limit) = update.metadata.as_ref().and_then(|facts| facts.get(CallFacts::TIME_LIMIT)?.as_u64()) {
+        if let Some(limit) = update
+            .metadata
+            .as_ref()
+            .and_then(|facts| facts.get(CallFacts::TIME_LIMIT)?.as_u64())
+        {
             self.time_limit = Some(limit);
             changed = true;
         }
@@ -110,7 +134,9 @@ impl ShownCall {
         {
             self.tail.push_str(stream);
             if self.tail.len() > MAX_TAIL_BYTES {
-                let from = self.tail.ceil_char_boundary(self.tail.len() - MAX_TAIL_BYTES);
+                let from = self
+                    .tail
+                    .ceil_char_boundary(self.tail.len() - MAX_TAIL_BYTES);
                 self.tail.drain(..from);
             }
             changed = true;
@@ -127,7 +153,10 @@ impl ShownCall {
     /// Returns the output to be written to the terminal: the new output, or all of it when the call
     /// is `over` and nothing was written before.
     pub fn printed<'a>(&self, update: &'a CallUpdate, over: bool) -> Option<&'a String> {
-        let all = update.output.as_ref().filter(|output| over && self.ran() && !self.fed && !output.is_empty());
+        let all = update
+            .output
+            .as_ref()
+            .filter(|output| over && self.ran() && !self.fed && !output.is_empty());
         update.stream.as_ref().or(all)
     }
 
@@ -145,7 +174,9 @@ impl ShownCall {
         let words = |text: &str| CardPart::Words(text.to_owned());
         match (&self.output, self.kind) {
             // A terminal shows the exit status, but not that a time limit was reached.
-            (Some(_), _) if self.terminal && self.ran() => out.extend(self.time_limit.and(self.ending())),
+            (Some(_), _) if self.terminal && self.ran() => {
+                out.extend(self.time_limit.and(self.ending()))
+            }
             (Some(output), ToolKind::Execute) if self.ran() => {
                 out.extend(code(output));
                 out.extend(self.ending());
@@ -161,8 +192,12 @@ impl ShownCall {
             (Some(output), _) if failed => out.push(words(output)),
             (Some(_), _) if self.terminal => {}
             // The change is shown instead.
-            (Some(_), ToolKind::Edit) if !self.changes.is_empty() => out.extend(self.errors.as_deref().map(words)),
-            (Some(output), ToolKind::Execute | ToolKind::Read | ToolKind::Search) => out.extend(code(output)),
+            (Some(_), ToolKind::Edit) if !self.changes.is_empty() => {
+                out.extend(self.errors.as_deref().map(words))
+            }
+            (Some(output), ToolKind::Execute | ToolKind::Read | ToolKind::Search) => {
+                out.extend(code(output))
+            }
             (Some(output), _) if !output.is_empty() => out.push(words(output)),
             _ => out.extend(code(&self.tail)),
         }
@@ -175,8 +210,15 @@ impl ShownCall {
         let text = match (self.time_limit, self.exit.as_ref()?) {
             (Some(limit), _) => format!("Ended at its time limit of {limit} ms."),
             (None, ProgramExit { code: Some(0), .. }) => return None,
-            (None, ProgramExit { code: Some(code), .. }) => format!("Exit code {code}."),
-            (None, ProgramExit { signal, .. }) => format!("Ended by {}.", signal.as_deref().unwrap_or("a signal")),
+            (
+                None,
+                ProgramExit {
+                    code: Some(code), ..
+                },
+            ) => format!("Exit code {code}."),
+            (None, ProgramExit { signal, .. }) => {
+                format!("Ended by {}.", signal.as_deref().unwrap_or("a signal"))
+            }
         };
         Some(CardPart::Words(text))
     }
@@ -201,7 +243,11 @@ fn code<'a>(text: &str) -> Option<CardPart<'a>> {
 
 /// Returns the arguments of a call, if they are short enough to be sent.
 pub fn input(update: &CallUpdate) -> Option<Value> {
-    update.input.as_ref().filter(|input| input.is_object() && is_short(input)).cloned()
+    update
+        .input
+        .as_ref()
+        .filter(|input| input.is_object() && is_short(input))
+        .cloned()
 }
 
 /// Returns the metadata of a result, with the beginning of its text as `output`. Some clients show
@@ -210,10 +256,16 @@ pub fn result(update: &CallUpdate) -> Option<Value> {
     let mut facts = update.metadata.clone().unwrap_or_default();
     if let Some(output) = update.output.as_ref().filter(|output| !output.is_empty()) {
         let begun = text::head(output, MAX_RAW_TEXT_BYTES);
-        let more = if begun.len() < output.len() { "\n…" } else { "" };
+        let more = if begun.len() < output.len() {
+            "\n…"
+        } else {
+            ""
+        };
         facts.insert("output".to_owned(), format!("{begun}{more}").into());
     }
-    (!facts.is_empty()).then_some(Value::Object(facts)).filter(is_short)
+    (!facts.is_empty())
+        .then_some(Value::Object(facts))
+        .filter(is_short)
 }
 
 /// Whether a value is short enough to be sent. Stops reading a longer value at the limit.

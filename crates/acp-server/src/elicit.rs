@@ -5,13 +5,16 @@ use protocol::rpc::CallError;
 use serde_json::{Map, Value, json};
 
 use super::face::{
-    AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, Filled, Form, FormAnswer, PickedAnswer, SessionView,
+    AnswerKind, AnswerOption, ChoiceRequest, EditorAnswer, Filled, Form, FormAnswer, PickedAnswer,
+    SessionView,
 };
 use super::markdown::plainly;
 use super::server::Capabilities;
 use base::id::SessionId;
 use base::text::{self, shown};
-use events::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind};
+use events::{
+    CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Progress, ToolKind,
+};
 
 /// The ids of the answers in a permission request.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
@@ -27,22 +30,32 @@ pub enum FormPrompt {
     None,
 }
 
-pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view: &mut dyn SessionView) -> FormPrompt {
+pub fn way(
+    own: &SessionId,
+    asked: &mut FormRequest,
+    editor: &Capabilities,
+    view: &mut dyn SessionView,
+) -> FormPrompt {
     let has = match asked.asks {
         FormPage::Fields(_) => editor.forms,
         FormPage::Address(_) => editor.addresses,
     };
     if has {
         let message = format!("{}: {}", asked.who, asked.message);
-        let form =
-            Form { call: asked.call.clone(), message, page: asked.asks.clone(), finished: asked.finished.take() };
+        let form = Form {
+            call: asked.call.clone(),
+            message,
+            page: asked.asks.clone(),
+            finished: asked.finished.take(),
+        };
         let session = asked.session.as_ref().unwrap_or(own);
         return FormPrompt::Form(view.fill(session, form));
     }
     match as_permission(asked) {
-        Some((question, puts)) => {
-            FormPrompt::Permission(view.ask(asked.session.as_ref().unwrap_or(own), question), puts)
-        }
+        Some((question, puts)) => FormPrompt::Permission(
+            view.ask(asked.session.as_ref().unwrap_or(own), question),
+            puts,
+        ),
         None => FormPrompt::None,
     }
 }
@@ -55,14 +68,31 @@ fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
         FormPage::Address(_) => (vec!["I have opened it".into()], Default::default()),
         FormPage::Fields(fields) => match fields.as_slice() {
             [] => (vec!["Yes".into()], Default::default()),
-            [FormField { key, kind: FieldKind::Switch(_), .. }] => {
-                (vec!["Yes".into(), "No".into()], [put(key, "yes"), put(key, "no")])
-            }
-            [FormField { key, kind: FieldKind::One(options, _), .. }] => match options.as_slice() {
-                [one] => (vec![one.label.clone()], [put(key, &one.value), Filled::new()]),
-                [one, two] => {
-                    (vec![one.label.clone(), two.label.clone()], [put(key, &one.value), put(key, &two.value)])
-                }
+            [
+                FormField {
+                    key,
+                    kind: FieldKind::Switch(_),
+                    ..
+                },
+            ] => (
+                vec!["Yes".into(), "No".into()],
+                [put(key, "yes"), put(key, "no")],
+            ),
+            [
+                FormField {
+                    key,
+                    kind: FieldKind::One(options, _),
+                    ..
+                },
+            ] => match options.as_slice() {
+                [one] => (
+                    vec![one.label.clone()],
+                    [put(key, &one.value), Filled::new()],
+                ),
+                [one, two] => (
+                    vec![one.label.clone(), two.label.clone()],
+                    [put(key, &one.value), put(key, &two.value)],
+                ),
                 _ => return None,
             },
             _ => return None,
@@ -77,8 +107,14 @@ fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
         }
         FormPage::Fields(fields) => {
             for field in fields {
-                let words = field.words.as_deref().map_or_else(String::new, |words| format!(": {words}"));
-                text += &format!("\n\n{}", plainly(&shown(&format!("{}{words}", field.title))));
+                let words = field
+                    .words
+                    .as_deref()
+                    .map_or_else(String::new, |words| format!(": {words}"));
+                text += &format!(
+                    "\n\n{}",
+                    plainly(&shown(&format!("{}{words}", field.title)))
+                );
             }
         }
     }
@@ -90,9 +126,25 @@ fn as_permission(asked: &FormRequest) -> Option<(ChoiceRequest, [Filled; 2])> {
         ..CallUpdate::of(call)
     };
     let answers = answers.into_iter().zip(ANSWERS);
-    let answers = answers.map(|(name, id)| AnswerOption { id, name: text::title(&name), kind: AnswerKind::Once });
-    let no = AnswerOption { id: NO, name: "Decline".into(), kind: AnswerKind::No };
-    Some((ChoiceRequest { show, text, answers: answers.chain([no]).collect(), meta: None }, puts))
+    let answers = answers.map(|(name, id)| AnswerOption {
+        id,
+        name: text::title(&name),
+        kind: AnswerKind::Once,
+    });
+    let no = AnswerOption {
+        id: NO,
+        name: "Decline".into(),
+        kind: AnswerKind::No,
+    };
+    Some((
+        ChoiceRequest {
+            show,
+            text,
+            answers: answers.chain([no]).collect(),
+            meta: None,
+        },
+        puts,
+    ))
 }
 
 /// Waits for the answer and sends it to the MCP server. The request is withdrawn if the receiver of
@@ -109,10 +161,12 @@ pub async fn elicit(way: FormPrompt, mut asked: FormRequest) -> Option<FormReque
                 Err(e) => refused(&e),
             },
             FormPrompt::Permission(asking, puts) => match asking.await {
-                Ok(Some(PickedAnswer { id, .. })) => Some(match ANSWERS.iter().position(|answer| *answer == id) {
-                    Some(at) => accepted(asks, &puts[at]),
-                    None => FormReply::Declined,
-                }),
+                Ok(Some(PickedAnswer { id, .. })) => {
+                    Some(match ANSWERS.iter().position(|answer| *answer == id) {
+                        Some(at) => accepted(asks, &puts[at]),
+                        None => FormReply::Declined,
+                    })
+                }
                 Ok(None) => Some(FormReply::Cancelled),
                 Err(e) => refused(&e),
             },
@@ -122,7 +176,9 @@ pub async fn elicit(way: FormPrompt, mut asked: FormRequest) -> Option<FormReque
         reply = reply => reply,
         () = asked.reply.closed() => return None,
     };
-    let Some(reply) = reply else { return Some(asked) };
+    let Some(reply) = reply else {
+        return Some(asked);
+    };
     // The receiver may have been cancelled.
     asked.reply.send(reply).ok();
     None
@@ -134,7 +190,11 @@ fn refused(e: &CallError) -> Option<FormReply> {
         return None;
     }
     tracing::warn!("a form was not answered: {e}");
-    Some(if matches!(e, CallError::Refused(_)) { FormReply::Unshown } else { FormReply::Cancelled })
+    Some(if matches!(e, CallError::Refused(_)) {
+        FormReply::Unshown
+    } else {
+        FormReply::Cancelled
+    })
 }
 
 /// Checks the values against the form's fields, and converts them to the fields' types.
@@ -152,7 +212,13 @@ mod tests {
     use events::{FieldOption, TextLimits};
 
     fn field(key: &str, required: bool, kind: FieldKind) -> FormField {
-        FormField { key: key.into(), title: key.into(), words: None, required, kind }
+        FormField {
+            key: key.into(),
+            title: key.into(),
+            words: None,
+            required,
+            kind,
+        }
     }
 
     fn one(values: &[&str]) -> FieldKind {
@@ -169,11 +235,20 @@ mod tests {
         let text = || FieldKind::Text(TextLimits::default());
         let table = [
             (vec![], Some(vec!["Yes", "Decline"])),
-            (vec![field("a", true, FieldKind::Switch(None))], Some(vec!["Yes", "No", "Decline"])),
-            (vec![field("a", true, one(&["x", "y"]))], Some(vec!["X", "Y", "Decline"])),
+            (
+                vec![field("a", true, FieldKind::Switch(None))],
+                Some(vec!["Yes", "No", "Decline"]),
+            ),
+            (
+                vec![field("a", true, one(&["x", "y"]))],
+                Some(vec!["X", "Y", "Decline"]),
+            ),
             (vec![field("a", true, one(&["x", "y", "z"]))], None),
             (vec![field("a", true, text())], None),
-            (vec![field("a", true, one(&["x"])), field("b", false, text())], None),
+            (
+                vec![field("a", true, one(&["x"])), field("b", false, text())],
+                None,
+            ),
         ];
         for (fields, expected) in table {
             let (reply, _) = oneshot::channel();
@@ -181,31 +256,73 @@ mod tests {
             let call = Some(CallId::new("c"));
             let who = "The MCP server a asks".into();
             let message = "M?".into();
-            let asked = FormRequest { call, session: None, who, message, asks, finished: None, reply };
-            let names = as_permission(&asked)
-                .map(|(asked, _)| asked.answers.iter().map(|answer| answer.name.clone()).collect::<Vec<_>>());
-            assert_eq!(names, expected.map(|names| names.into_iter().map(str::to_owned).collect()), "{:?}", asked.asks);
+            let asked = FormRequest {
+                call,
+                session: None,
+                who,
+                message,
+                asks,
+                finished: None,
+                reply,
+            };
+            let names = as_permission(&asked).map(|(asked, _)| {
+                asked
+                    .answers
+                    .iter()
+                    .map(|answer| answer.name.clone())
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(
+                names,
+                expected.map(|names| names.into_iter().map(str::to_owned).collect()),
+                "{:?}",
+                asked.asks
+            );
         }
     }
 
     #[test]
     fn required_field_is_in_accepted_form() {
         let text = || FieldKind::Text(TextLimits::default());
-        let asks = FormPage::Fields(vec![field("a", true, text()), field("b", false, one(&["x"]))]);
+        let asks = FormPage::Fields(vec![
+            field("a", true, text()),
+            field("b", false, one(&["x"])),
+        ]);
         let filled = |pairs: &[(&str, &str)]| -> Filled {
-            pairs.iter().map(|(key, word)| ((*key).to_owned(), vec![(*word).to_owned()])).collect()
+            pairs
+                .iter()
+                .map(|(key, word)| ((*key).to_owned(), vec![(*word).to_owned()]))
+                .collect()
         };
         let content = |json: Value| FormReply::Accepted(json.as_object().unwrap().clone());
         assert_eq!(
             accepted(&asks, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])),
             content(json!({"a": "1", "b": "x"}))
         );
-        assert_eq!(accepted(&asks, &filled(&[("a", "1"), ("b", "y")])), content(json!({"a": "1"})));
-        assert_eq!(accepted(&asks, &filled(&[("b", "x")])), FormReply::Cancelled);
+        assert_eq!(
+            accepted(&asks, &filled(&[("a", "1"), ("b", "y")])),
+            content(json!({"a": "1"}))
+        );
+        assert_eq!(
+            accepted(&asks, &filled(&[("b", "x")])),
+            FormReply::Cancelled
+        );
         let size = FieldKind::One(Vec::new(), Some("large".into()));
-        let defaults = FormPage::Fields(vec![field("a", true, size), field("b", false, FieldKind::Switch(Some(true)))]);
-        assert_eq!(accepted(&defaults, &filled(&[])), content(json!({"a": "large", "b": true})));
-        assert_eq!(accepted(&defaults, &filled(&[("a", "no such")])), FormReply::Cancelled);
-        assert_eq!(accepted(&FormPage::Address("https://a".into()), &filled(&[])), content(json!({})));
+        let defaults = FormPage::Fields(vec![
+            field("a", true, size),
+            field("b", false, FieldKind::Switch(Some(true))),
+        ]);
+        assert_eq!(
+            accepted(&defaults, &filled(&[])),
+            content(json!({"a": "large", "b": true}))
+        );
+        assert_eq!(
+            accepted(&defaults, &filled(&[("a", "no such")])),
+            FormReply::Cancelled
+        );
+        assert_eq!(
+            accepted(&FormPage::Address("https://a".into()), &filled(&[])),
+            content(json!({}))
+        );
     }
 }

@@ -57,7 +57,8 @@ impl From<Refusal> for rpc::Error {
             }
             Refusal::TooEarly => Self::invalid_request("send initialize first"),
             Refusal::Failed { message, advice } => {
-                let all = text::sentences([message.as_str(), advice.as_deref().unwrap_or_default()]);
+                let all =
+                    text::sentences([message.as_str(), advice.as_deref().unwrap_or_default()]);
                 Self::new(code::INTERNAL, all.as_str()).details(all)
             }
             Refusal::Leaving => {
@@ -65,8 +66,12 @@ impl From<Refusal> for rpc::Error {
                 let handed_over = json!({ HANDED_OVER: true });
                 Self::new(code::INTERNAL, all).data(json!({ "details": all, OWN: handed_over }))
             }
-            Refusal::AccountOnly(why) => Self::new(code::INVALID_REQUEST, why.as_str()).details(why),
-            Refusal::NeedsAuth(words) => Self::new(code::AUTH_REQUIRED, words.as_str()).details(words),
+            Refusal::AccountOnly(why) => {
+                Self::new(code::INVALID_REQUEST, why.as_str()).details(why)
+            }
+            Refusal::NeedsAuth(words) => {
+                Self::new(code::AUTH_REQUIRED, words.as_str()).details(words)
+            }
             Refusal::Cancelled => Self::cancelled(),
         }
     }
@@ -79,14 +84,20 @@ impl From<Fault> for Refusal {
                 let advice = fault.advice.unwrap_or_default();
                 Self::NeedsAuth(text::sentences([fault.message.as_str(), &advice]))
             }
-            _ => Self::Failed { message: fault.message, advice: fault.advice },
+            _ => Self::Failed {
+                message: fault.message,
+                advice: fault.advice,
+            },
         }
     }
 }
 
 impl From<MailboxError> for Refusal {
     fn from(busy: MailboxError) -> Self {
-        Self::Failed { message: busy.to_string(), advice: None }
+        Self::Failed {
+            message: busy.to_string(),
+            advice: None,
+        }
     }
 }
 
@@ -94,10 +105,14 @@ impl From<OpenError> for Refusal {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Store(store::Error::NotFound(id)) => Self::no_session(id.as_str()),
-            OpenError::Store(error) => Self::Failed { message: error.to_string(), advice: None },
-            OpenError::Workspace { .. } => {
-                Self::Failed { message: text::capitalised(&error.to_string()), advice: None }
-            }
+            OpenError::Store(error) => Self::Failed {
+                message: error.to_string(),
+                advice: None,
+            },
+            OpenError::Workspace { .. } => Self::Failed {
+                message: text::capitalised(&error.to_string()),
+                advice: None,
+            },
             OpenError::Elsewhere { .. } | OpenError::Held(_) | OpenError::Message(_) => {
                 Self::Invalid(error.to_string())
             }
@@ -109,14 +124,17 @@ impl From<ReopenError> for Refusal {
     fn from(error: ReopenError) -> Self {
         let advice = match &error {
             ReopenError::Open(_) => None,
-            ReopenError::InUse { .. } => {
-                Some("Close it there, or open it here once more to take it over; what runs there is then cancelled.")
-            }
+            ReopenError::InUse { .. } => Some(
+                "Close it there, or open it here once more to take it over; what runs there is then cancelled.",
+            ),
             ReopenError::Kept { .. } => Some("Close it there, or end that process."),
         };
         match error {
             ReopenError::Open(error) => error.into(),
-            error => Self::Failed { message: text::capitalised(&error.to_string()), advice: advice.map(Into::into) },
+            error => Self::Failed {
+                message: text::capitalised(&error.to_string()),
+                advice: advice.map(Into::into),
+            },
         }
     }
 }

@@ -42,7 +42,11 @@ pub trait SessionView: Send {
     /// have another update for such messages need no prefix.
     fn name_asides(&mut self, _: String) {}
 
-    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>>;
+    fn ask(
+        &mut self,
+        session: &SessionId,
+        asked: ChoiceRequest,
+    ) -> EditorAnswer<Option<PickedAnswer>>;
 
     fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer>;
 
@@ -109,7 +113,11 @@ impl TurnResult {
 
 impl From<Outcome> for TurnResult {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, structured: None, handed_over: false }
+        Self {
+            outcome,
+            structured: None,
+            handed_over: false,
+        }
     }
 }
 

@@ -7,7 +7,10 @@ use super::face::EditorAnswer;
 use events::NotWritten;
 
 /// Waits for the contents of a file and sends them to the tool that reads it.
-pub async fn read(asking: EditorAnswer<String>, mut reply: oneshot::Sender<Result<String, String>>) {
+pub async fn read(
+    asking: EditorAnswer<String>,
+    mut reply: oneshot::Sender<Result<String, String>>,
+) {
     let answer = tokio::select! {
         answer = asking => answer,
         () = reply.closed() => return,
@@ -20,8 +23,13 @@ pub async fn read(asking: EditorAnswer<String>, mut reply: oneshot::Sender<Resul
 /// method, the tool may write it directly; if it refuses, the tool may not.
 pub async fn write(asking: EditorAnswer<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
     let refused = |error: CallError| match error {
-        CallError::Refused(error) if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) => {
-            let details = error.data.as_ref().and_then(|data| data["details"].as_str());
+        CallError::Refused(error)
+            if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) =>
+        {
+            let details = error
+                .data
+                .as_ref()
+                .and_then(|data| data["details"].as_str());
             NotWritten::Refused(details.unwrap_or(&error.message).to_owned())
         }
         _ => NotWritten::Unknown,

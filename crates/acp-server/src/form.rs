@@ -4,12 +4,14 @@
 use protocol::rpc::CallError;
 use serde_json::json;
 
-use super::face::{AnswerKind, AnswerOption, ChoiceRequest, Filled, Form, FormAnswer, PickedAnswer, SessionView};
+use super::face::{
+    AnswerKind, AnswerOption, ChoiceRequest, Filled, Form, FormAnswer, PickedAnswer, SessionView,
+};
 use super::markdown::plainly;
 use base::id::SessionId;
 use events::{
-    CallUpdate, FieldKind, FormField, FormPage, ManyLimits, Progress, Question, QuestionReply, QuestionRequest,
-    TextLimits, ToolKind,
+    CallUpdate, FieldKind, FormField, FormPage, ManyLimits, Progress, Question, QuestionReply,
+    QuestionRequest, TextLimits, ToolKind,
 };
 
 /// The ids of the answers in a permission request.
@@ -29,15 +31,25 @@ pub enum QuestionPrompt {
 
 /// Shows the questions: as a form if the client has `forms`, otherwise as permission requests if
 /// they fit.
-pub fn way(session: &SessionId, inquiry: &QuestionRequest, forms: bool, view: &mut dyn SessionView) -> QuestionPrompt {
+pub fn way(
+    session: &SessionId,
+    inquiry: &QuestionRequest,
+    forms: bool,
+    view: &mut dyn SessionView,
+) -> QuestionPrompt {
     if forms {
         return QuestionPrompt::Form(view.fill(session, form(inquiry)));
     }
-    let fits = |question: &Question| !question.multiple && (1..=ANSWERS.len()).contains(&question.options.len());
+    let fits = |question: &Question| {
+        !question.multiple && (1..=ANSWERS.len()).contains(&question.options.len())
+    };
     if !inquiry.questions.iter().all(fits) {
         return QuestionPrompt::None;
     }
-    let asked = inquiry.questions.iter().map(|question| view.ask(session, permission(inquiry, question)));
+    let asked = inquiry
+        .questions
+        .iter()
+        .map(|question| view.ask(session, permission(inquiry, question)));
     QuestionPrompt::Permissions(asked.collect())
 }
 
@@ -52,17 +64,34 @@ fn form(inquiry: &QuestionRequest) -> Form {
             (false, false) => FieldKind::One(options(), None),
         };
         let words = Some(question.text.clone());
-        fields.push(FormField { key: name(at), title: question.header.clone(), words, required: false, kind });
+        fields.push(FormField {
+            key: name(at),
+            title: question.header.clone(),
+            words,
+            required: false,
+            kind,
+        });
         if !question.options.is_empty() {
             let title = format!("{}: something else", question.header);
-            fields.push(FormField { key: own(at), title, words: None, required: false, kind: text() });
+            fields.push(FormField {
+                key: own(at),
+                title,
+                words: None,
+                required: false,
+                kind: text(),
+            });
         }
     }
     let message = match inquiry.questions.as_slice() {
         [one] => one.text.clone(),
         many => format!("{} questions", many.len()),
     };
-    Form { call: Some(inquiry.call.clone()), message, page: FormPage::Fields(fields), finished: None }
+    Form {
+        call: Some(inquiry.call.clone()),
+        message,
+        page: FormPage::Fields(fields),
+        finished: None,
+    }
 }
 
 fn name(at: usize) -> String {
@@ -75,7 +104,11 @@ fn own(at: usize) -> String {
 }
 
 fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
-    let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
+    let labels: Vec<&str> = question
+        .options
+        .iter()
+        .map(|option| option.label.as_str())
+        .collect();
     let show = CallUpdate {
         title: Some(base::text::title(&question.text)),
         kind: Some(ToolKind::Other),
@@ -84,14 +117,34 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> ChoiceRequest {
         ..CallUpdate::of(&inquiry.call)
     };
     let mut text = plainly(&question.text);
-    for option in question.options.iter().filter(|option| !option.description.is_empty()) {
-        text += &format!("\n- {}", plainly(&format!("{}: {}", option.label, option.description)));
+    for option in question
+        .options
+        .iter()
+        .filter(|option| !option.description.is_empty())
+    {
+        text += &format!(
+            "\n- {}",
+            plainly(&format!("{}: {}", option.label, option.description))
+        );
     }
     // An answer is never stored, so all options are of the kind "once".
     let once = question.options.iter().zip(ANSWERS);
-    let once = once.map(|(option, id)| AnswerOption { id, name: option.label.clone(), kind: AnswerKind::Once });
-    let neither = AnswerOption { id: NEITHER, name: "Something else".into(), kind: AnswerKind::No };
-    ChoiceRequest { show, text, answers: once.chain([neither]).collect(), meta: None }
+    let once = once.map(|(option, id)| AnswerOption {
+        id,
+        name: option.label.clone(),
+        kind: AnswerKind::Once,
+    });
+    let neither = AnswerOption {
+        id: NEITHER,
+        name: "Something else".into(),
+        kind: AnswerKind::No,
+    };
+    ChoiceRequest {
+        show,
+        text,
+        answers: once.chain([neither]).collect(),
+        meta: None,
+    }
 }
 
 /// Waits for the answers and sends them to the tool. The questions are withdrawn if the receiver of
@@ -125,7 +178,9 @@ pub async fn inquire(way: QuestionPrompt, mut inquiry: QuestionRequest) -> Optio
         reply = reply => reply,
         () = inquiry.reply.closed() => return None,
     };
-    let Some(reply) = reply else { return Some(inquiry) };
+    let Some(reply) = reply else {
+        return Some(inquiry);
+    };
     // The receiver may have been cancelled.
     inquiry.reply.send(reply).ok();
     None
@@ -138,7 +193,11 @@ fn refused(e: &CallError) -> Option<QuestionReply> {
     }
     tracing::warn!("a question was not answered: {e}");
     // If the client refuses the form, the model can still ask in its message.
-    Some(if matches!(e, CallError::Refused(_)) { QuestionReply::Unshown } else { QuestionReply::Dismissed })
+    Some(if matches!(e, CallError::Refused(_)) {
+        QuestionReply::Unshown
+    } else {
+        QuestionReply::Dismissed
+    })
 }
 
 /// Returns the option that was chosen in a permission request, or the user's comment if none was.
@@ -153,21 +212,37 @@ fn chosen(question: &Question, picked: Option<PickedAnswer>) -> Option<String> {
 
 /// Returns the values of a form as answers. A value that was not offered is not an answer.
 fn filled_in(questions: &[Question], filled: &Filled) -> QuestionReply {
-    QuestionReply::Answers(questions.iter().enumerate().map(|(at, question)| answers(question, at, filled)).collect())
+    QuestionReply::Answers(
+        questions
+            .iter()
+            .enumerate()
+            .map(|(at, question)| answers(question, at, filled))
+            .collect(),
+    )
 }
 
 fn answers(question: &Question, at: usize, filled: &Filled) -> Vec<String> {
     let words = |key: String| filled.get(&key).cloned().unwrap_or_default();
     let cut = |text: String| base::text::head(text.trim(), MAX_ANSWER_BYTES).to_owned();
     if question.options.is_empty() {
-        return words(name(at)).into_iter().map(cut).filter(|words| !words.is_empty()).take(1).collect();
+        return words(name(at))
+            .into_iter()
+            .map(cut)
+            .filter(|words| !words.is_empty())
+            .take(1)
+            .collect();
     }
     let offered = |word: &String| question.options.iter().any(|option| option.label == *word);
     let mut given: Vec<String> = words(name(at)).into_iter().filter(offered).collect();
     if !question.multiple {
         given.truncate(1);
     }
-    let own: Vec<String> = words(own(at)).into_iter().map(cut).filter(|words| !words.is_empty()).take(1).collect();
+    let own: Vec<String> = words(own(at))
+        .into_iter()
+        .map(cut)
+        .filter(|words| !words.is_empty())
+        .take(1)
+        .collect();
     // If the question takes only one answer, a text of the user's own replaces the option.
     if !own.is_empty() && !question.multiple {
         given.clear();
@@ -182,8 +257,16 @@ mod tests {
     use events::QuestionOption;
 
     fn question(labels: &[&str], multiple: bool) -> Question {
-        let option = |label: &&str| QuestionOption { label: (*label).to_owned(), description: String::new() };
-        Question { header: "H".into(), text: "Q?".into(), options: labels.iter().map(option).collect(), multiple }
+        let option = |label: &&str| QuestionOption {
+            label: (*label).to_owned(),
+            description: String::new(),
+        };
+        Question {
+            header: "H".into(),
+            text: "Q?".into(),
+            options: labels.iter().map(option).collect(),
+            multiple,
+        }
     }
 
     #[test]
@@ -196,30 +279,66 @@ mod tests {
             (&one, &[("question1", &["a"])], &["a"]),
             (&one, &[("question1", &["z"])], &[]),
             (&one, &[("question1", &["a", "b"])], &["a"]),
-            (&one, &[("question1", &["a"]), ("question1_own", &[" mine "])], &["mine"]),
+            (
+                &one,
+                &[("question1", &["a"]), ("question1_own", &[" mine "])],
+                &["mine"],
+            ),
             (&one, &[], &[]),
             (&many, &[("question1", &["b", "z", "a"])], &["b", "a"]),
-            (&many, &[("question1", &["b"]), ("question1_own", &["mine"])], &["b", "mine"]),
+            (
+                &many,
+                &[("question1", &["b"]), ("question1_own", &["mine"])],
+                &["b", "mine"],
+            ),
             (&words, &[("question1", &["as I say"])], &["as I say"]),
             (&words, &[("question1", &["  "])], &[]),
         ];
-        let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let own = |words: &[&str]| {
+            words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>()
+        };
         for (question, filled, expected) in table {
-            let filled: Filled = filled.iter().map(|(key, words)| ((*key).to_owned(), own(words))).collect();
+            let filled: Filled = filled
+                .iter()
+                .map(|(key, words)| ((*key).to_owned(), own(words)))
+                .collect();
             let answers = filled_in(std::slice::from_ref(question), &filled);
-            assert_eq!(answers, QuestionReply::Answers(vec![own(expected)]), "{filled:?}");
+            assert_eq!(
+                answers,
+                QuestionReply::Answers(vec![own(expected)]),
+                "{filled:?}"
+            );
         }
     }
 
     #[test]
     fn option_that_was_not_offered_is_no_answer() {
         let two = question(&["a", "b"], false);
-        let picked = |id: &str, words: Option<&str>| Some(PickedAnswer { id: id.into(), words: words.map(Into::into) });
-        for (id, expected) in [("answer-1", Some("a")), ("answer-2", Some("b")), ("neither", None), ("once", None)] {
+        let picked = |id: &str, words: Option<&str>| {
+            Some(PickedAnswer {
+                id: id.into(),
+                words: words.map(Into::into),
+            })
+        };
+        for (id, expected) in [
+            ("answer-1", Some("a")),
+            ("answer-2", Some("b")),
+            ("neither", None),
+            ("once", None),
+        ] {
             assert_eq!(chosen(&two, picked(id, None)).as_deref(), expected, "{id}");
         }
-        assert_eq!(chosen(&question(&["a"], false), picked("answer-2", None)), None);
-        assert_eq!(chosen(&two, picked("neither", Some("both"))).as_deref(), Some("both"));
+        assert_eq!(
+            chosen(&question(&["a"], false), picked("answer-2", None)),
+            None
+        );
+        assert_eq!(
+            chosen(&two, picked("neither", Some("both"))).as_deref(),
+            Some("both")
+        );
         assert_eq!(chosen(&two, None), None);
     }
 }

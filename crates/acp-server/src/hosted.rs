@@ -36,7 +36,11 @@ pub struct LiveSession<S> {
 
 impl<S> Clone for LiveSession<S> {
     fn clone(&self) -> Self {
-        Self { handle: self.handle.clone(), live_turns: self.live_turns.clone(), here: self.here.clone() }
+        Self {
+            handle: self.handle.clone(),
+            live_turns: self.live_turns.clone(),
+            here: self.here.clone(),
+        }
     }
 }
 
@@ -44,14 +48,25 @@ impl<S> LiveSession<S> {
     /// Creates the entry for a session that was opened.
     pub fn new(handle: Handle, options: Option<OpenOptions>) -> Self {
         // The past cost of a stored session is unknown.
-        let live_turns =
-            LiveTurns { options, turns: Mutex::default(), asking: AtomicUsize::new(0), cost: Mutex::default() };
-        Self { handle, live_turns: Arc::new(live_turns), here: CancellationToken::new() }
+        let live_turns = LiveTurns {
+            options,
+            turns: Mutex::default(),
+            asking: AtomicUsize::new(0),
+            cost: Mutex::default(),
+        };
+        Self {
+            handle,
+            live_turns: Arc::new(live_turns),
+            here: CancellationToken::new(),
+        }
     }
 
     /// Returns the same session for another connection.
     pub fn moved(self) -> Self {
-        Self { here: CancellationToken::new(), ..self }
+        Self {
+            here: CancellationToken::new(),
+            ..self
+        }
     }
 }
 
@@ -82,7 +97,11 @@ impl<S> LiveTurns<S> {
         // Unbounded, because there is at most one entry for each reconnection.
         let (sender, viewers) = mpsc::unbounded_channel();
         locked(&self.turns).insert(number, sender);
-        ShownTurn { live_turns: self.clone(), number, viewers }
+        ShownTurn {
+            live_turns: self.clone(),
+            number,
+            viewers,
+        }
     }
 
     /// Moves all turns to another client, in order, and waits until it has been shown their past
@@ -93,7 +112,11 @@ impl<S> LiveTurns<S> {
         let turns: Vec<_> = locked(&self.turns).values().cloned().collect();
         for turn in turns {
             let (sender, seen) = oneshot::channel();
-            let viewer = Viewer { server: server.clone(), history: history && !shown, shown: sender };
+            let viewer = Viewer {
+                server: server.clone(),
+                history: history && !shown,
+                shown: sender,
+            };
             // A turn that has just ended is in the history.
             shown |= turn.send(viewer).is_ok() && seen.await.is_ok();
         }
@@ -122,8 +145,13 @@ impl<S> LiveTurns<S> {
 
     /// Whether the session was opened with these options.
     pub fn is_opened_as(&self, options: &OpenOptions) -> bool {
-        let plain = |options: &OpenOptions| OpenOptions { notices: Vec::new(), ..options.clone() };
-        self.options.as_ref().is_some_and(|opened| plain(opened) == plain(options))
+        let plain = |options: &OpenOptions| OpenOptions {
+            notices: Vec::new(),
+            ..options.clone()
+        };
+        self.options
+            .as_ref()
+            .is_some_and(|opened| plain(opened) == plain(options))
     }
 }
 
@@ -172,7 +200,10 @@ pub struct Liveness {
 
 impl Default for Liveness {
     fn default() -> Self {
-        Self { beats: watch::Sender::new(0), asked: Notify::new() }
+        Self {
+            beats: watch::Sender::new(0),
+            asked: Notify::new(),
+        }
     }
 }
 
@@ -182,7 +213,8 @@ impl Liveness {
 
     /// Records that the client has sent something.
     pub fn beat(&self) {
-        self.beats.send_modify(|beats| *beats = beats.wrapping_add(1));
+        self.beats
+            .send_modify(|beats| *beats = beats.wrapping_add(1));
     }
 
     /// Waits until another connection asks for a sign of life.
@@ -194,7 +226,9 @@ impl Liveness {
     pub async fn answers(&self) -> bool {
         let mut beats = self.beats.subscribe();
         self.asked.notify_one();
-        tokio::time::timeout(Self::ANSWER_TIMEOUT, beats.changed()).await.is_ok()
+        tokio::time::timeout(Self::ANSWER_TIMEOUT, beats.changed())
+            .await
+            .is_ok()
     }
 }
 
@@ -293,7 +327,10 @@ impl<S: Holder<S> + 'static> Hosted<S> {
         let id = live.handle.id.clone();
         let live_turns = live.live_turns.clone();
         let found = CancellationToken::new();
-        locked(&self.places).insert(id.clone(), SessionPlace::Waiting(Box::new(live), found.clone()));
+        locked(&self.places).insert(
+            id.clone(),
+            SessionPlace::Waiting(Box::new(live), found.clone()),
+        );
         let this = self.clone();
         base::task::spawn_in(&self.tasks, async move {
             let over = async {
@@ -345,8 +382,13 @@ impl<S: Holder<S> + 'static> Hosted<S> {
     /// client.
     pub fn sessions(&self) -> (usize, usize) {
         let mut places = locked(&self.places);
-        places.retain(|_, place| !matches!(place, SessionPlace::With(server) if server.strong_count() == 0));
-        let waiting = places.values().filter(|place| matches!(place, SessionPlace::Waiting(..))).count();
+        places.retain(
+            |_, place| !matches!(place, SessionPlace::With(server) if server.strong_count() == 0),
+        );
+        let waiting = places
+            .values()
+            .filter(|place| matches!(place, SessionPlace::Waiting(..)))
+            .count();
         (places.len(), waiting)
     }
 
@@ -358,8 +400,15 @@ impl<S: Holder<S> + 'static> Hosted<S> {
     /// Counts a prompt. Returns `None` if there are too many.
     pub fn turn(&self) -> Option<TurnCount> {
         let most = self.limits.user_turns;
-        let counted = self.turns.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
+        let counted = self
+            .turns
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                (n < most).then_some(n + 1)
+            });
         counted.ok()?;
-        Some(TurnCount { turns: self.turns.clone(), meters: self.meters.clone() })
+        Some(TurnCount {
+            turns: self.turns.clone(),
+            meters: self.meters.clone(),
+        })
     }
 }

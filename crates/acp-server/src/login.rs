@@ -41,7 +41,9 @@ pub fn log_in(server: &Server, method: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     let only = KEYS.id;
-    Err(Refusal::Invalid(format!("there is no such method; the only one that can be asked for is \"{only}\"")))
+    Err(Refusal::Invalid(format!(
+        "there is no such method; the only one that can be asked for is \"{only}\""
+    )))
 }
 
 /// Deletes the keys and logins that adjutant has stored. Keys in variables, in the configuration
@@ -57,7 +59,10 @@ pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>
             message: format!("What is kept could not be forgotten: {e}."),
             advice: Some("`adjutant auth list` says where keys are.".into()),
         };
-        forgotten.map_err(std::io::Error::other).and_then(|done| done).map_err(failed)
+        forgotten
+            .map_err(std::io::Error::other)
+            .and_then(|done| done)
+            .map_err(failed)
     }
 }
 
@@ -74,8 +79,13 @@ pub struct Account {
 pub fn known(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send + 'static {
     let environment = server.shared.environment.clone();
     async move {
-        let places = base::task::spawn_blocking(move || Auth::places(&environment)).await.unwrap_or_default();
-        let account = |(label, kind, place): (String, &str, &str)| Account { label, name: format!("{kind} {place}") };
+        let places = base::task::spawn_blocking(move || Auth::places(&environment))
+            .await
+            .unwrap_or_default();
+        let account = |(label, kind, place): (String, &str, &str)| Account {
+            label,
+            name: format!("{kind} {place}"),
+        };
         places.into_iter().map(account).collect()
     }
 }

@@ -4,7 +4,10 @@
 pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
-    format!("{fence}{language}\n{}\n{fence}", text.trim_end_matches('\n'))
+    format!(
+        "{fence}{language}\n{}\n{fence}",
+        text.trim_end_matches('\n')
+    )
 }
 
 /// Escapes a sentence so that Markdown renders it unchanged: characters that open a construct, and
@@ -25,11 +28,19 @@ pub fn plainly(sentence: &str) -> String {
 pub fn code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let mark = "`".repeat(longest + 1);
-    let padding = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    let padding = if text.starts_with('`') || text.ends_with('`') {
+        " "
+    } else {
+        ""
+    };
     format!("{mark}{padding}{text}{padding}{mark}")
 }
 
 /// Returns lines of Markdown as a list.
 pub fn list(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("- {line}")).collect::<Vec<_>>().join("\n")
+    lines
+        .iter()
+        .map(|line| format!("- {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -67,9 +67,13 @@ pub fn wrong_in_prompt(meta: Option<&Meta>) -> Option<String> {
         let nested = meta.get(OWN).and_then(|ours| ours.get(key));
         if !OF_A_PROMPT.contains(&key) {
             let known = OF_A_PROMPT.map(|known| format!("{OWN}.{known}")).join(", ");
-            return Some(format!("_meta.{name} is not known; what a prompt may say is {known}"));
+            return Some(format!(
+                "_meta.{name} is not known; what a prompt may say is {known}"
+            ));
         }
-        nested.filter(|nested| *nested != flat).map(|_| format!("_meta.{name} is there twice, with two values"))
+        nested
+            .filter(|nested| *nested != flat)
+            .map(|_| format!("_meta.{name} is there twice, with two values"))
     })
 }
 

@@ -34,21 +34,30 @@ pub struct Durations {
 }
 
 /// The upper bounds of the buckets, in seconds.
-const BOUNDS: [f64; 12] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0];
+const BOUNDS: [f64; 12] = [
+    0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0,
+];
 
 impl Durations {
     pub fn add(&self, took: Duration) {
-        let bucket = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len());
+        let bucket = BOUNDS
+            .iter()
+            .position(|bound| took.as_secs_f64() <= *bound)
+            .unwrap_or(BOUNDS.len());
         if let Some(bucket) = self.buckets.get(bucket) {
             bucket.add(1);
         }
-        self.micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.micros
+            .add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
     fn write(&self, out: &mut String, name: &str, help: &str) {
         write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n").ok();
         let mut all = 0;
-        let bounds = BOUNDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        let bounds = BOUNDS
+            .iter()
+            .map(ToString::to_string)
+            .chain(["+Inf".to_owned()]);
         for (bucket, bound) in self.buckets.iter().zip(bounds) {
             all += bucket.get();
             writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {all}").ok();
@@ -75,8 +84,25 @@ pub struct Meters {
     pub over: Notify,
 }
 
-const KINDS: [&str; 8] = ["ended", "cancelled", "refused", "max_tokens", "step_limit", "steered", "failed", "rejected"];
-const FAULTS: [&str; 7] = ["auth", "provider", "context_overflow", "picture", "interrupted", "store", "internal"];
+const KINDS: [&str; 8] = [
+    "ended",
+    "cancelled",
+    "refused",
+    "max_tokens",
+    "step_limit",
+    "steered",
+    "failed",
+    "rejected",
+];
+const FAULTS: [&str; 7] = [
+    "auth",
+    "provider",
+    "context_overflow",
+    "picture",
+    "interrupted",
+    "store",
+    "internal",
+];
 
 impl Meters {
     pub fn ended(&self, outcome: &Outcome) {
@@ -119,22 +145,51 @@ impl Meters {
 
     /// Writes the metrics in the text format of Prometheus.
     pub fn write(&self, out: &mut String) {
-        let mut family = |name: &str, help: &str, label: &str, kinds: &[&str], counters: &[Counter]| {
-            write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n").ok();
-            for (kind, counter) in kinds.iter().zip(counters) {
-                writeln!(out, "{name}{{{label}=\"{kind}\"}} {}", counter.get()).ok();
-            }
-        };
-        family("adjutant_turns_total", "Turns that have ended, by how.", "end", &KINDS, &self.ends);
-        family("adjutant_faults_total", "Faults that ended turns, by kind.", "kind", &FAULTS, &self.faults);
+        let mut family =
+            |name: &str, help: &str, label: &str, kinds: &[&str], counters: &[Counter]| {
+                write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n").ok();
+                for (kind, counter) in kinds.iter().zip(counters) {
+                    writeln!(out, "{name}{{{label}=\"{kind}\"}} {}", counter.get()).ok();
+                }
+            };
+        family(
+            "adjutant_turns_total",
+            "Turns that have ended, by how.",
+            "end",
+            &KINDS,
+            &self.ends,
+        );
+        family(
+            "adjutant_faults_total",
+            "Faults that ended turns, by kind.",
+            "kind",
+            &FAULTS,
+            &self.faults,
+        );
         let name = "adjutant_cost_dollars_total";
-        write!(out, "# HELP {name} US dollars spent, where the price is known.\n# TYPE {name} counter\n").ok();
+        write!(
+            out,
+            "# HELP {name} US dollars spent, where the price is known.\n# TYPE {name} counter\n"
+        )
+        .ok();
         writeln!(out, "{name} {}", *locked(&self.dollars)).ok();
         let name = "adjutant_tokens_total";
-        write!(out, "# HELP {name} Tokens of requests to models, in and out.\n# TYPE {name} counter\n").ok();
+        write!(
+            out,
+            "# HELP {name} Tokens of requests to models, in and out.\n# TYPE {name} counter\n"
+        )
+        .ok();
         writeln!(out, "{name} {}", self.tokens.get()).ok();
-        self.first.write(out, "adjutant_first_update_seconds", "From a prompt to the first update of its turn.");
-        self.whole.write(out, "adjutant_turn_seconds", "From a prompt to the end of its turn.");
+        self.first.write(
+            out,
+            "adjutant_first_update_seconds",
+            "From a prompt to the first update of its turn.",
+        );
+        self.whole.write(
+            out,
+            "adjutant_turn_seconds",
+            "From a prompt to the end of its turn.",
+        );
     }
 }
 
@@ -162,7 +217,10 @@ mod tests {
             "adjutant_first_update_seconds_bucket{le=\"+Inf\"} 2",
             "adjutant_first_update_seconds_count 2",
         ] {
-            assert!(out.lines().any(|written| written == line), "{line} is missing in\n{out}");
+            assert!(
+                out.lines().any(|written| written == line),
+                "{line} is missing in\n{out}"
+            );
         }
     }
 }

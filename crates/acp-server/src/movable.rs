@@ -7,7 +7,8 @@ use protocol::rpc::CallError;
 use tokio_util::sync::CancellationToken;
 
 use super::face::{
-    ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView, Setting, UpdateLines,
+    ChoiceRequest, EditorAnswer, Form, FormAnswer, PickedAnswer, SessionActivity, SessionView,
+    Setting, UpdateLines,
 };
 use base::id::SessionId;
 use events::Event;
@@ -48,7 +49,11 @@ impl SessionView for Movable {
         self.view.state(session, state, out);
     }
 
-    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
+    fn ask(
+        &mut self,
+        session: &SessionId,
+        asked: ChoiceRequest,
+    ) -> EditorAnswer<Option<PickedAnswer>> {
         let asking = self.view.ask(session, asked);
         self.until(asking)
     }

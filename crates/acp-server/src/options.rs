@@ -22,26 +22,40 @@ const EFFORT: &str = "effort";
 /// The treatment of messages sent while a turn runs: values, names and descriptions.
 const STEER: &str = "steer";
 const STEERS: [(&str, &str, &str); 2] = [
-    ("on", "Steer", "A message sent while the agent works reaches it before its next step."),
-    ("off", "Wait", "A message sent while the agent works is answered afterwards."),
+    (
+        "on",
+        "Steer",
+        "A message sent while the agent works reaches it before its next step.",
+    ),
+    (
+        "off",
+        "Wait",
+        "A message sent while the agent works is answered afterwards.",
+    ),
 ];
 /// The number of questions that a session asks.
 const APPROVALS: &str = "approvals";
 
 fn approval(one: Approvals) -> Alternative {
     let (name, description) = match one {
-        Approvals::Default => {
-            ("Default", "Asks where your rules say so, and where something is at stake that the sandbox does not hold.")
-        }
-        Approvals::Ask => {
-            ("Ask", "Every edit, every tool of a server and every command that is not known to be harmless asks.")
-        }
+        Approvals::Default => (
+            "Default",
+            "Asks where your rules say so, and where something is at stake that the sandbox does not hold.",
+        ),
+        Approvals::Ask => (
+            "Ask",
+            "Every edit, every tool of a server and every command that is not known to be harmless asks.",
+        ),
         Approvals::Sandboxed => (
             "Sandboxed",
             "As the default, and what your rules ask about is not asked where the sandbox holds it: changes in the project, and commands, which then have no network.",
         ),
     };
-    Alternative { id: one.as_str().to_owned(), name: name.to_owned(), description: Some(description.to_owned()) }
+    Alternative {
+        id: one.as_str().to_owned(),
+        name: name.to_owned(),
+        description: Some(description.to_owned()),
+    }
 }
 
 /// The value that leaves the effort to the provider.
@@ -51,34 +65,72 @@ const DEFAULT: &str = "default";
 pub fn settings(server: &Server, session: &Handle) -> Vec<Setting> {
     let choice = session.choice();
     let model = resolve_model(session, &choice);
-    let of = |id, name, category, value| Setting { id, name, description: None, category: Some(category), value };
+    let of = |id, name, category, value| Setting {
+        id,
+        name,
+        description: None,
+        category: Some(category),
+        value,
+    };
     let mut out = vec![
-        of(MODE, "Mode", Category::Mode, SettingValue::List(choice.agent.clone(), modes(session, &choice.agent))),
+        of(
+            MODE,
+            "Mode",
+            Category::Mode,
+            SettingValue::List(choice.agent.clone(), modes(session, &choice.agent)),
+        ),
         of(MODEL, "Model", Category::Model, models(session, &model)),
     ];
-    let efforts = session.project().models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+    let efforts = session
+        .project()
+        .models
+        .find(&model)
+        .map(|(model, _)| model.efforts.clone())
+        .unwrap_or_default();
     if !efforts.is_empty() {
         let names = std::iter::once(DEFAULT.to_owned()).chain(efforts);
         let value = |name: String| alternative(name.clone(), text::capitalised(&name));
         let now = model.effort.as_deref().unwrap_or(DEFAULT).to_owned();
-        out.push(of(EFFORT, "Effort", Category::Effort, SettingValue::List(now, names.map(value).collect())));
+        out.push(of(
+            EFFORT,
+            "Effort",
+            Category::Effort,
+            SettingValue::List(now, names.map(value).collect()),
+        ));
     }
     out.push(approvals(choice.approvals(), session.sandboxes()));
-    out.push(steering(choice.steers(), server.capabilities().shows.switches));
+    out.push(steering(
+        choice.steers(),
+        server.capabilities().shows.switches,
+    ));
     out
 }
 
 fn alternative(id: String, name: String) -> Alternative {
-    Alternative { id, name, description: None }
+    Alternative {
+        id,
+        name,
+        description: None,
+    }
 }
 
 /// Builds the approvals option. `Sandboxed` is offered only if a trial run has confirmed the
 /// sandbox.
 fn approvals(now: Approvals, sandboxes: bool) -> Setting {
     let offered = |one: &Approvals| *one == now || *one != Approvals::Sandboxed || sandboxes;
-    let values = Approvals::ALL.into_iter().filter(offered).map(approval).collect();
+    let values = Approvals::ALL
+        .into_iter()
+        .filter(offered)
+        .map(approval)
+        .collect();
     let value = SettingValue::List(now.as_str().to_owned(), values);
-    Setting { id: APPROVALS, name: "Approvals", description: None, category: None, value }
+    Setting {
+        id: APPROVALS,
+        name: "Approvals",
+        description: None,
+        category: None,
+        value,
+    }
 }
 
 /// Builds the steering option: a switch if the client supports switches, otherwise a list of two
@@ -99,8 +151,17 @@ fn steering(on: bool, switches: bool) -> Setting {
         name: name.to_owned(),
         description: Some(what.to_owned()),
     };
-    let value = SettingValue::List(if on { yes } else { no }.to_owned(), STEERS.map(one).to_vec());
-    Setting { id: STEER, name: "New messages", description: None, category: None, value }
+    let value = SettingValue::List(
+        if on { yes } else { no }.to_owned(),
+        STEERS.map(one).to_vec(),
+    );
+    Setting {
+        id: STEER,
+        name: "New messages",
+        description: None,
+        category: None,
+        value,
+    }
 }
 
 /// Returns the primary agents, which ACP presents as modes.
@@ -108,9 +169,18 @@ fn modes(session: &Handle, now: &str) -> Vec<Alternative> {
     let one = |agent: &Arc<Agent>| Alternative {
         id: agent.name.clone(),
         name: text::capitalised(&agent.name),
-        description: agent.description.as_ref().map(|words| text::shown(words).into_owned()),
+        description: agent
+            .description
+            .as_ref()
+            .map(|words| text::shown(words).into_owned()),
     };
-    session.project().agents.modes_with(now).iter().map(one).collect()
+    session
+        .project()
+        .agents
+        .modes_with(now)
+        .iter()
+        .map(one)
+        .collect()
 }
 
 /// Returns the models: first the recently used ones, then the others by provider. The current model
@@ -120,27 +190,56 @@ fn models(session: &Handle, now: &ModelRef) -> SettingValue {
     let models = session.project().models.clone();
     let recent = models.recent();
     let place = |model: &Model| {
-        recent.iter().position(|known| (&known.provider, &known.model) == (&model.id.provider, &model.id.model))
+        recent.iter().position(|known| {
+            (&known.provider, &known.model) == (&model.id.provider, &model.id.model)
+        })
     };
-    let (mut used, others): (Vec<_>, Vec<_>) = models.all().into_iter().partition(|model| place(model).is_some());
+    let (mut used, others): (Vec<_>, Vec<_>) = models
+        .all()
+        .into_iter()
+        .partition(|model| place(model).is_some());
     used.sort_by_key(|model| place(model));
-    let whole =
-        |model: &Arc<Model>| alternative(model.id.to_string(), format!("{}/{}", model.provider_name, model.name));
+    let whole = |model: &Arc<Model>| {
+        alternative(
+            model.id.to_string(),
+            format!("{}/{}", model.provider_name, model.name),
+        )
+    };
     let now = now.to_string();
-    let missing = used.iter().chain(&others).all(|model| model.id.to_string() != now);
+    let missing = used
+        .iter()
+        .chain(&others)
+        .all(|model| model.id.to_string() != now);
     let missing = missing.then(|| alternative(now.clone(), now.clone()));
     if used.len() + others.len() <= MAX_UNGROUPED {
-        return SettingValue::List(now, missing.into_iter().chain(used.iter().chain(&others).map(whole)).collect());
+        return SettingValue::List(
+            now,
+            missing
+                .into_iter()
+                .chain(used.iter().chain(&others).map(whole))
+                .collect(),
+        );
     }
     let first: Vec<_> = missing.into_iter().chain(used.iter().map(whole)).collect();
     let mut groups = Vec::new();
     if !first.is_empty() {
-        groups.push(Group { id: "recent".to_owned(), name: "Recently used".to_owned(), values: first });
+        groups.push(Group {
+            id: "recent".to_owned(),
+            name: "Recently used".to_owned(),
+            values: first,
+        });
     }
     for of_one in others.chunk_by(|a, b| a.id.provider == b.id.provider) {
         let Some(one) = of_one.first() else { continue };
-        let values = of_one.iter().map(|model| alternative(model.id.to_string(), model.name.clone())).collect();
-        groups.push(Group { id: one.id.provider.clone(), name: one.provider_name.clone(), values });
+        let values = of_one
+            .iter()
+            .map(|model| alternative(model.id.to_string(), model.name.clone()))
+            .collect();
+        groups.push(Group {
+            id: one.id.provider.clone(),
+            name: one.provider_name.clone(),
+            values,
+        });
     }
     SettingValue::Groups(now, groups)
 }
@@ -187,13 +286,17 @@ pub fn choose(
         }
     };
     let response = settings(server, session);
-    Ok(ChoiceReply { response, pending_write: Some((session.clone(), written)) })
+    Ok(ChoiceReply {
+        response,
+        pending_write: Some((session.clone(), written)),
+    })
 }
 
 /// Chooses the approvals.
 fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refusal> {
     let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
-    let chosen = Approvals::named(word).ok_or_else(|| Refusal::Invalid(format!("choose one of {}", known())))?;
+    let chosen = Approvals::named(word)
+        .ok_or_else(|| Refusal::Invalid(format!("choose one of {}", known())))?;
     if chosen == Approvals::Sandboxed && !session.sandboxes() {
         let why = "no sandbox was tried here that holds all commands; `adjutant doctor` says why";
         return Err(Refusal::Invalid(why.into()));
@@ -207,7 +310,12 @@ fn choose_approvals(session: &Handle, word: &str) -> Result<SavedReceiver, Refus
 /// [`Refusal::Invalid`], listing the modes.
 pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusal> {
     let modes = session.project().agents.modes();
-    if !session.project().agents.get(mode).is_some_and(|agent| agent.can_lead()) {
+    if !session
+        .project()
+        .agents
+        .get(mode)
+        .is_some_and(|agent| agent.can_lead())
+    {
         let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
         return Err(Refusal::Invalid(format!(
             "there is no mode \"{}\"; there are: {}",
@@ -221,12 +329,22 @@ pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusa
 /// Chooses an effort, if the model supports it.
 fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusal> {
     let now = current_model(session);
-    let known = session.project().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+    let known = session
+        .project()
+        .models
+        .find(&now)
+        .map(|(model, _)| model.efforts.clone())
+        .unwrap_or_default();
     if effort != DEFAULT && !known.iter().any(|one| one == effort) {
         let known = known.join(", ");
-        return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
+        return Err(Refusal::Invalid(format!(
+            "{now} has no such effort; it has: {DEFAULT}, {known}"
+        )));
     }
-    let chosen = ModelRef { effort: (effort != DEFAULT).then(|| effort.to_owned()), ..now };
+    let chosen = ModelRef {
+        effort: (effort != DEFAULT).then(|| effort.to_owned()),
+        ..now
+    };
     Ok(session.choose_model(chosen)?)
 }
 
@@ -235,9 +353,13 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<SavedReceiver, Refusa
 /// # Errors
 /// [`Refusal::Invalid`], with the missing part.
 pub fn choose_model(session: &Handle, model: &str) -> Result<SavedReceiver, Refusal> {
-    let chosen =
-        ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
-    session.project().models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
+    let chosen = ModelRef::parse(model)
+        .ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
+    session
+        .project()
+        .models
+        .find(&chosen)
+        .map_err(|missing| Refusal::Invalid(missing.to_string()))?;
     Ok(session.choose_model(chosen)?)
 }
 
@@ -249,5 +371,9 @@ pub fn current_model(session: &Handle) -> ModelRef {
 /// Returns the model that a choice resolves to.
 fn resolve_model(session: &Handle, choice: &Choice) -> ModelRef {
     let project = session.project();
-    frame::resolve_model(choice, project.agents.get(&choice.agent).as_deref(), &project.models)
+    frame::resolve_model(
+        choice,
+        project.agents.get(&choice.agent).as_deref(),
+        &project.models,
+    )
 }

@@ -84,11 +84,18 @@ impl EventLog {
     const MAX_EVENTS: usize = 20_000;
 
     fn add(&mut self, up: &TurnMessage) {
-        let TurnMessage::Event(event) = up else { return };
+        let TurnMessage::Event(event) = up else {
+            return;
+        };
         if let Event::Prompted { message } = event {
             self.prompt = Some(message.clone());
         }
-        if self.overflowed || self.events.last_mut().is_some_and(|last| last.absorb(event)) {
+        if self.overflowed
+            || self
+                .events
+                .last_mut()
+                .is_some_and(|last| last.absorb(event))
+        {
             return;
         }
         if self.events.len() >= Self::MAX_EVENTS {
@@ -106,13 +113,21 @@ impl HostedTurn {
     ///
     /// # Errors
     /// The user has too many turns, the server is about to stop, or the session is not live.
-    fn begin(server: &Arc<Server>, session: &str) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, Refusal> {
-        let Some(hosted) = server.hosted() else { return Ok(None) };
+    fn begin(
+        server: &Arc<Server>,
+        session: &str,
+    ) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, Refusal> {
+        let Some(hosted) = server.hosted() else {
+            return Ok(None);
+        };
         if hosted.draining.is_cancelled() {
             return Err(Refusal::Leaving);
         }
         let count = hosted.turn().ok_or_else(|| Refusal::Failed {
-            message: format!("{} prompts are worked on or wait, and no more are allowed.", hosted.limits.user_turns),
+            message: format!(
+                "{} prompts are worked on or wait, and no more are allowed.",
+                hosted.limits.user_turns
+            ),
             advice: Some("Wait for answers or cancel.".into()),
         })?;
         let live_turns = server.live(session)?.live_turns;
@@ -165,7 +180,10 @@ pub struct Ended {
 /// # Errors
 /// There is no such session, its mailbox is full, the schema is invalid, or the user has too many
 /// turns.
-pub fn queue(server: &Arc<Server>, prompt: IncomingPrompt) -> Result<(Handle, Option<PromptTurn>), Refusal> {
+pub fn queue(
+    server: &Arc<Server>,
+    prompt: IncomingPrompt,
+) -> Result<(Handle, Option<PromptTurn>), Refusal> {
     let session = server.session(&prompt.session)?;
     let mut parts = prompt.parts;
     if !parts.iter().any(has_content) {
@@ -175,7 +193,8 @@ pub fn queue(server: &Arc<Server>, prompt: IncomingPrompt) -> Result<(Handle, Op
         parts.push(Content::PromptOptions(options));
     }
     if let Some(schema) = prompt.schema {
-        let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"));
+        let wrong =
+            |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"));
         StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
@@ -216,31 +235,53 @@ pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     };
     let tools = match of_ours(meta, TOOLS) {
         None | Some(Value::Null) => BTreeMap::new(),
-        Some(tools) => serde_json::from_value::<BTreeMap<String, bool>>(tools.clone())
-            .map_err(|_| wrong(TOOLS, "must be an object of tools, each true or false".into()))?,
+        Some(tools) => {
+            serde_json::from_value::<BTreeMap<String, bool>>(tools.clone()).map_err(|_| {
+                wrong(
+                    TOOLS,
+                    "must be an object of tools, each true or false".into(),
+                )
+            })?
+        }
     };
     if let Some(key) = tools.keys().find(|key| !may_be_tool(key)) {
-        return Err(wrong(TOOLS, format!("names a tool that does not exist: {key}")));
+        return Err(wrong(
+            TOOLS,
+            format!("names a tool that does not exist: {key}"),
+        ));
     }
     let idempotency_key = match of_ours(meta, IDEMPOTENCY_KEY) {
         None | Some(Value::Null) => None,
         Some(Value::String(key)) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Some(key.clone()),
-        Some(_) => return Err(wrong(IDEMPOTENCY_KEY, format!("must be a string of 1 to {MAX_KEY_BYTES} bytes"))),
+        Some(_) => {
+            return Err(wrong(
+                IDEMPOTENCY_KEY,
+                format!("must be a string of 1 to {MAX_KEY_BYTES} bytes"),
+            ));
+        }
     };
-    let options = PromptOptions { system, tools, idempotency_key };
+    let options = PromptOptions {
+        system,
+        tools,
+        idempotency_key,
+    };
     Ok((options != PromptOptions::default()).then_some(options))
 }
 
 /// Returns the names of the tools that no MCP server provides.
 pub fn built_in_tools() -> Vec<&'static str> {
-    let listed = PROPERTIES.iter().filter(|tool| tool.offer != Offer::Unlisted && tool.name != InvalidTool::NAME);
+    let listed = PROPERTIES
+        .iter()
+        .filter(|tool| tool.offer != Offer::Unlisted && tool.name != InvalidTool::NAME);
     listed.map(|tool| tool.name).collect()
 }
 
 /// Whether a key can be the name or the pattern of a tool. The tools of MCP servers are named
 /// `server_tool`, and may become known later.
 pub fn may_be_tool(key: &str) -> bool {
-    let built_in = PROPERTIES.iter().any(|tool| tool.name == key || tool.permission == key);
+    let built_in = PROPERTIES
+        .iter()
+        .any(|tool| tool.name == key || tool.permission == key);
     built_in || key.contains(['*', '?', '_'])
 }
 
@@ -248,7 +289,11 @@ pub fn may_be_tool(key: &str) -> bool {
 fn lost() -> Fault {
     let message = "The session ended unexpectedly.".to_owned();
     let advice = Some("Load it again to go on; the log says more.".to_owned());
-    Fault { kind: FaultKind::Internal, message, advice }
+    Fault {
+        kind: FaultKind::Internal,
+        message,
+        advice,
+    }
 }
 
 fn has_content(content: &Content) -> bool {
@@ -281,7 +326,11 @@ pub async fn queue_when_open(
     };
     // `place` lives until the prompt is in the session's mailbox, so that later requests follow it
     // there.
-    if first { queue(server, decode()?).map(Some) } else { Ok(None) }
+    if first {
+        queue(server, decode()?).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 impl PromptTurn {
@@ -311,7 +360,9 @@ impl PromptTurn {
         }
         Err(match self.over.take() {
             // A prompt that the user has cancelled does not continue on another server.
-            Some(Ok(end)) if self.is_handed_over(&end.outcome) && !self.withdrawn => Refusal::Leaving,
+            Some(Ok(end)) if self.is_handed_over(&end.outcome) && !self.withdrawn => {
+                Refusal::Leaving
+            }
             Some(Ok(_)) => Refusal::Cancelled,
             Some(Err(_)) | None => self.lost().await,
         })
@@ -336,13 +387,23 @@ impl PromptTurn {
         self.show(&mut batch).await;
         self.updates.withdraw();
         match outcome {
-            Ok(TurnEnd { outcome, structured, told }) => {
+            Ok(TurnEnd {
+                outcome,
+                structured,
+                told,
+            }) => {
                 if let Some(hosted) = &self.hosted {
                     hosted.ended(&outcome);
                 }
                 let handed_over = self.is_handed_over(&outcome);
-                let result = TurnResult { outcome, structured, handed_over };
-                self.updates.state(SessionActivity::Idle(Some(result.clone()))).await;
+                let result = TurnResult {
+                    outcome,
+                    structured,
+                    handed_over,
+                };
+                self.updates
+                    .state(SessionActivity::Idle(Some(result.clone())))
+                    .await;
                 Ok(Ended { result, told })
             }
             Err(_) => Err(self.lost().await),
@@ -358,7 +419,9 @@ impl PromptTurn {
     /// again.
     async fn lost(&mut self) -> Refusal {
         if self.begun {
-            self.updates.state(SessionActivity::Idle(Some(Outcome::Failed(lost()).into()))).await;
+            self.updates
+                .state(SessionActivity::Idle(Some(Outcome::Failed(lost()).into())))
+                .await;
         }
         lost().into()
     }
@@ -400,13 +463,19 @@ impl PromptTurn {
 
     /// Moves the turn to another client, which is first shown the events that it has missed.
     async fn welcome(&mut self, viewer: Viewer<Server>) {
-        let Some(hosted) = &mut self.hosted else { return };
+        let Some(hosted) = &mut self.hosted else {
+            return;
+        };
         let updates = &mut self.updates;
         updates.move_to(&viewer.server).await;
         let log = &hosted.log;
         if viewer.history {
             // If the log has overflowed, the store has the events of this turn.
-            let until = if log.overflowed { None } else { log.prompt.as_ref() };
+            let until = if log.overflowed {
+                None
+            } else {
+                log.prompt.as_ref()
+            };
             updates.replay(until).await;
         }
         if self.begun {
@@ -447,9 +516,15 @@ mod tests {
 
     #[test]
     fn flat_key_is_read_or_refused() {
-        let read = |meta: Value| options(meta.as_object()).map(|options| options.and_then(|of| of.idempotency_key));
+        let read = |meta: Value| {
+            options(meta.as_object()).map(|options| options.and_then(|of| of.idempotency_key))
+        };
         let table = [
-            ("nested", json!({ "adjutant": { "idempotencyKey": "k" } }), Some("k")),
+            (
+                "nested",
+                json!({ "adjutant": { "idempotencyKey": "k" } }),
+                Some("k"),
+            ),
             ("flat", json!({ "adjutant.idempotencyKey": "k" }), Some("k")),
             (
                 "flat next to another nested one",
@@ -461,7 +536,11 @@ mod tests {
                 json!({ "adjutant": { "idempotencyKey": "k" }, "adjutant.idempotencyKey": "k" }),
                 Some("k"),
             ),
-            ("of another namespace", json!({ "other.idempotencyKey": "k" }), None),
+            (
+                "of another namespace",
+                json!({ "other.idempotencyKey": "k" }),
+                None,
+            ),
         ];
         for (name, meta, wanted) in table {
             assert_eq!(read(meta).ok().flatten().as_deref(), wanted, "{name}");
@@ -475,12 +554,20 @@ mod tests {
             json!({ "adjutant.tools": { "nosuchtool": true } }),
             json!({ "adjutant": { "tools": {} }, "adjutant.tools": { "bash": false } }),
         ] {
-            let Err(Refusal::Invalid(why)) = read(meta.clone()) else { panic!("{meta}") };
+            let Err(Refusal::Invalid(why)) = read(meta.clone()) else {
+                panic!("{meta}")
+            };
             assert!(why.contains("adjutant."), "{why}");
         }
         let all = json!({ "adjutant.system": "s", "adjutant.tools": { "bash": false } });
         let options = options(all.as_object()).ok().flatten().expect("both count");
-        assert_eq!((options.system.as_deref(), options.tools.get("bash")), (Some("s"), Some(&false)));
-        assert_eq!(of_ours(json!({ "adjutant.schema": 1 }).as_object(), SCHEMA), Some(&json!(1)));
+        assert_eq!(
+            (options.system.as_deref(), options.tools.get("bash")),
+            (Some("s"), Some(&false))
+        );
+        assert_eq!(
+            of_ours(json!({ "adjutant.schema": 1 }).as_object(), SCHEMA),
+            Some(&json!(1))
+        );
     }
 }

@@ -125,7 +125,12 @@ pub struct Capabilities {
 
 impl Server {
     /// Creates a connection before its handshake, in the protocol version that `view` belongs to.
-    pub fn new(shared: Arc<Sessions>, peer: Peer, ended: CancellationToken, view: NewView) -> Arc<Self> {
+    pub fn new(
+        shared: Arc<Sessions>,
+        peer: Peer,
+        ended: CancellationToken,
+        view: NewView,
+    ) -> Arc<Self> {
         Self::of_remote(shared, peer, ended, view, None)
     }
 
@@ -166,7 +171,9 @@ impl Server {
     /// # Errors
     /// The connection or the user has the maximum number of sessions.
     pub fn check_session_limit(&self) -> Result<(), Refusal> {
-        let Some(hosted) = self.hosted() else { return Ok(()) };
+        let Some(hosted) = self.hosted() else {
+            return Ok(());
+        };
         let full = |most: usize, whose: &str| Refusal::Failed {
             message: format!("{whose} has {most} sessions open, and no more are allowed."),
             advice: Some("Close one that is not needed any more.".into()),
@@ -176,7 +183,11 @@ impl Server {
         if self.lock().len() >= own {
             return Err(full(own, "This connection"));
         }
-        if hosted.sessions().0 >= all { Err(full(all, "The user")) } else { Ok(()) }
+        if hosted.sessions().0 >= all {
+            Err(full(all, "The user"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Ends the connection: its sessions wait for another.
@@ -197,8 +208,14 @@ impl Server {
     /// # Errors
     /// The client of the other connection is alive. A second request of the same kind (`way`) takes
     /// the session over.
-    pub async fn reclaim(&self, id: &str, way: &'static str) -> Result<Option<LiveSession<Self>>, Refusal> {
-        let Some(hosted) = self.hosted() else { return Ok(None) };
+    pub async fn reclaim(
+        &self,
+        id: &str,
+        way: &'static str,
+    ) -> Result<Option<LiveSession<Self>>, Refusal> {
+        let Some(hosted) = self.hosted() else {
+            return Ok(None);
+        };
         let id = SessionId::new(id);
         let there = match hosted.find(&id) {
             FoundSession::Nowhere => return Ok(None),
@@ -216,7 +233,9 @@ impl Server {
                 locked(&self.refused).insert((id.clone(), way));
                 return Err(Refusal::Failed {
                     message: format!("Session {id} is open in another connection."),
-                    advice: Some("Close it there, or open it here once more to take it over.".into()),
+                    advice: Some(
+                        "Close it there, or open it here once more to take it over.".into(),
+                    ),
                 });
             }
             tracing::info!("session {id} is taken from a connection that does not answer");
@@ -285,7 +304,9 @@ impl Server {
     pub fn claim(self: &Arc<Self>, id: &str) -> Result<QueuePlace, Refusal> {
         let claimed = |queue: &RequestQueue| queue.iter().any(|request| request.claims);
         let place = self.enter_queue(id, true, |queue| !queue.is_some_and(claimed));
-        place.ok_or_else(|| Refusal::Invalid("this session is being opened or closed; wait for that to end".into()))
+        place.ok_or_else(|| {
+            Refusal::Invalid("this session is being opened or closed; wait for that to end".into())
+        })
     }
 
     /// Returns a place behind the waiting requests of a session, or `None` if there are none.
@@ -308,13 +329,21 @@ impl Server {
         }
         let first = CancellationToken::new();
         let cancelled = CancellationToken::new();
-        let request = Arc::new(QueuedRequest { claims, first, cancelled });
+        let request = Arc::new(QueuedRequest {
+            claims,
+            first,
+            cancelled,
+        });
         let queue = queues.entry(id.clone()).or_default();
         if queue.is_empty() {
             request.first.cancel();
         }
         queue.push_back(request.clone());
-        Some(QueuePlace { server: self.clone(), id, request })
+        Some(QueuePlace {
+            server: self.clone(),
+            id,
+            request,
+        })
     }
 
     /// Removes a request from its queue. Returns the request that is now first.
@@ -352,7 +381,10 @@ impl Server {
         let server = self.clone();
         match self.enter_queue(id, false, |queue| tries || queue.is_some()) {
             None => match work() {
-                Ok(ChoiceReply { response, pending_write: None }) => Reply::now(Ok(response)),
+                Ok(ChoiceReply {
+                    response,
+                    pending_write: None,
+                }) => Reply::now(Ok(response)),
                 Ok(chosen) => Reply::later(async move { Ok(server.settled(chosen).await?) }),
                 Err(refusal) => Reply::now(Err(refusal.into())),
             },
@@ -382,7 +414,11 @@ impl Server {
     ///
     /// # Errors
     /// The session ended before the choice was written.
-    pub async fn wait_until_saved(&self, session: &Handle, written: SavedReceiver) -> Result<(), Refusal> {
+    pub async fn wait_until_saved(
+        &self,
+        session: &Handle,
+        written: SavedReceiver,
+    ) -> Result<(), Refusal> {
         written.await.map_err(|_| MailboxError::Closed)?;
         self.shared.store.handed_over(&session.id).await;
         Ok(())
@@ -390,7 +426,10 @@ impl Server {
 
     /// Cancels the prompts that wait for a session.
     pub fn cancel_waiting(&self, id: &str) {
-        let waiting = locked(&self.queues).get(&SessionId::new(id)).cloned().unwrap_or_default();
+        let waiting = locked(&self.queues)
+            .get(&SessionId::new(id))
+            .cloned()
+            .unwrap_or_default();
         for request in waiting {
             request.cancelled.cancel();
         }
@@ -413,7 +452,9 @@ impl Server {
     pub fn dismiss(&self, id: &str) -> Option<Handle> {
         let id = SessionId::new(id);
         let live = self.lock().remove(&id);
-        let Some(hosted) = self.hosted() else { return Some(live?.handle) };
+        let Some(hosted) = self.hosted() else {
+            return Some(live?.handle);
+        };
         if live.is_some() {
             hosted.gone(&id);
         }

@@ -51,7 +51,10 @@ impl SessionSetup {
     /// Returns the setup for a session that is opened again, with the flags of the request's
     /// `_meta`.
     pub fn again(self, meta: Option<&Meta>) -> Self {
-        Self { unsaid: of_ours(meta, UNSAID) == Some(&Value::Bool(true)), ..self }
+        Self {
+            unsaid: of_ours(meta, UNSAID) == Some(&Value::Bool(true)),
+            ..self
+        }
     }
 }
 
@@ -65,14 +68,29 @@ pub enum SystemWords {
 
 /// Returns the settings entry of a client's MCP server that is a program.
 pub fn program(name: String, command: Vec<String>, environment: Vec<(String, String)>) -> McpEntry {
-    given(name, Transport::Local { command, cwd: None, environment: environment.into_iter().collect() })
+    given(
+        name,
+        Transport::Local {
+            command,
+            cwd: None,
+            environment: environment.into_iter().collect(),
+        },
+    )
 }
 
 /// Returns the settings entry of a client's MCP server at an address. `sse`: over the older HTTP
 /// with server-sent events.
 pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bool) -> McpEntry {
     let headers = headers.into_iter().collect();
-    given(name, Transport::Remote { url, headers, oauth: Some(OAuth::default()), sse })
+    given(
+        name,
+        Transport::Remote {
+            url,
+            headers,
+            oauth: Some(OAuth::default()),
+            sse,
+        },
+    )
 }
 
 fn given(name: String, transport: Transport) -> McpEntry {
@@ -134,7 +152,11 @@ pub struct Reopened {
 impl Reopened {
     /// Wraps a session of which all events have been shown.
     pub fn whole(session: Handle) -> Self {
-        Self { session, left: Vec::new(), ran: false }
+        Self {
+            session,
+            left: Vec::new(),
+            ran: false,
+        }
     }
 }
 
@@ -166,7 +188,10 @@ pub fn reopen(
                 },
             }
         }
-        let live = reclaimed.clone().or_else(|| server.session(&id).ok()).map(|live| live.cwd);
+        let live = reclaimed
+            .clone()
+            .or_else(|| server.session(&id).ok())
+            .map(|live| live.cwd);
         let dismiss = || reclaimed.or_else(|| server.dismiss(&id));
         let options = server.hosted().map(|_| place.clone());
         let session_id = SessionId::new(&*id);
@@ -174,8 +199,14 @@ pub fn reopen(
         let mut opening = OpeningUpdates::new(&server);
         let (beginning, first) = oneshot::channel();
         let beginning = (history == HistoryMode::Shown).then_some(beginning);
-        let reopening = server.shared.reopen(&session_id, place, live, dismiss, history.word(), beginning);
-        let (reopened, mut ran) = tokio::join!(reopening, show_first(&mut opening, &session_id, first, &cancelled));
+        let reopening =
+            server
+                .shared
+                .reopen(&session_id, place, live, dismiss, history.word(), beginning);
+        let (reopened, mut ran) = tokio::join!(
+            reopening,
+            show_first(&mut opening, &session_id, first, &cancelled)
+        );
         let opened = match (reopened, fresh) {
             // A session that is open but not stored could not be saved: it goes on.
             (Err(e), Some(fresh)) if e.is_unknown() && !server.shared.holds(&session_id) => {
@@ -183,7 +214,10 @@ pub fn reopen(
             }
             (opened, _) => opened?,
         };
-        let OpenedSession { handle: session, mut replay } = opened;
+        let OpenedSession {
+            handle: session,
+            mut replay,
+        } = opened;
         let mut updates = opening.open(&session);
         let live = LiveSession::new(session.clone(), options);
         let left = match history {
@@ -195,7 +229,10 @@ pub fn reopen(
                         session.close().await;
                         return Err(Refusal::Cancelled);
                     }
-                    if let Event::Usage { cost: Some(cost), .. } = &event {
+                    if let Event::Usage {
+                        cost: Some(cost), ..
+                    } = &event
+                    {
                         live.live_turns.costs(*cost);
                     }
                     ran |= is_command(&event);
@@ -299,8 +336,15 @@ pub async fn introduce(server: Arc<Server>, opened: Reopened) {
     let Reopened { session, left, ran } = opened;
     session.start_servers();
     let mut commands = session.commands();
-    let Capabilities { shows, misses_commands, .. } = server.capabilities();
-    let here = server.live(session.id.as_str()).map(|live| live.here).unwrap_or_default();
+    let Capabilities {
+        shows,
+        misses_commands,
+        ..
+    } = server.capabilities();
+    let here = server
+        .live(session.id.as_str())
+        .map(|live| live.here)
+        .unwrap_or_default();
     let mut updates = UpdateSender::new(&server, &session);
     for event in left {
         updates.event(event).await;
@@ -372,7 +416,11 @@ pub fn fork(
         let before = match &before {
             None => None,
             Some(Value::String(message)) => Some(message.as_str()),
-            Some(_) => return Err(Refusal::Invalid(format!("_meta.adjutant.{BEFORE} must be a message's id"))),
+            Some(_) => {
+                return Err(Refusal::Invalid(format!(
+                    "_meta.adjutant.{BEFORE} must be a message's id"
+                )));
+            }
         };
         server.check_session_limit()?;
         let place = place?;
@@ -412,14 +460,20 @@ pub fn set_title(
 }
 
 /// Renames a session if it is live on this connection.
-fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle, SavedReceiver)>, Refusal> {
+fn rename(
+    server: &Server,
+    id: &SessionId,
+    title: &str,
+) -> Result<Option<(Handle, SavedReceiver)>, Refusal> {
     if title.is_empty() {
         return Err(Refusal::Invalid("the title is empty".into()));
     }
     if !id.is_well_formed() {
         return Err(Refusal::no_session(id.as_str()));
     }
-    let Ok(live) = server.session(id.as_str()) else { return Ok(None) };
+    let Ok(live) = server.session(id.as_str()) else {
+        return Ok(None);
+    };
     let written = live.rename(title)?;
     Ok(Some((live, written)))
 }
@@ -468,15 +522,33 @@ pub async fn list(
 ) -> Result<ShownPage, Refusal> {
     let after = after.as_deref().map(cursor).transpose()?;
     if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
-        return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
+        return Err(Refusal::Invalid(format!(
+            "cwd must be absolute; {} is not",
+            cwd.display()
+        )));
     }
     let cwd = cwd.as_deref().map(normal);
     let place = server.shared.shared_place(cwd.as_deref()).await;
-    let query = ListQuery { cwd, place, archived, after, limit: PAGE_SIZE, ..ListQuery::default() };
+    let query = ListQuery {
+        cwd,
+        place,
+        archived,
+        after,
+        limit: PAGE_SIZE,
+        ..ListQuery::default()
+    };
     let page = server.shared.store.list_where(query).await?;
-    let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
-    let filling = page.filling.map(|ListFilling { taken, unknown }| json!({ "taken": taken, "of": unknown }));
-    Ok(ShownPage { sessions: page.sessions, next, meta: filling.map(|filling| own(FILLING, filling)) })
+    let next = page
+        .next
+        .map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
+    let filling = page
+        .filling
+        .map(|ListFilling { taken, unknown }| json!({ "taken": taken, "of": unknown }));
+    Ok(ShownPage {
+        sessions: page.sessions,
+        next,
+        meta: filling.map(|filling| own(FILLING, filling)),
+    })
 }
 
 fn cursor(text: &str) -> Result<ListCursor, Refusal> {
@@ -484,13 +556,21 @@ fn cursor(text: &str) -> Result<ListCursor, Refusal> {
         let bytes = BASE64.decode(text).ok()?;
         let text = String::from_utf8(bytes).ok()?;
         let (updated, id) = text.split_once(' ')?;
-        Some(ListCursor { updated: Timestamp(updated.parse().ok()?), id: SessionId::new(id) })
+        Some(ListCursor {
+            updated: Timestamp(updated.parse().ok()?),
+            id: SessionId::new(id),
+        })
     };
-    read().ok_or_else(|| Refusal::Invalid("the cursor is not one of ours; leave it out to start over".into()))
+    read().ok_or_else(|| {
+        Refusal::Invalid("the cursor is not one of ours; leave it out to start over".into())
+    })
 }
 
 /// Closes a session. Does nothing if it is unknown.
-pub fn close(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+pub fn close(
+    server: &Arc<Server>,
+    id: &str,
+) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let claim = server.claim(id);
     let server = server.clone();
     let id = id.to_owned();
@@ -520,17 +600,31 @@ pub fn archive(
             return Err(Refusal::no_session(id.as_str()));
         }
         match server.session(id.as_str()) {
-            Ok(_) if aside => server.shared.put_aside(&id, server.dismiss(id.as_str())).await?,
+            Ok(_) if aside => {
+                server
+                    .shared
+                    .put_aside(&id, server.dismiss(id.as_str()))
+                    .await?
+            }
             // A live session writes its record itself.
             Ok(live) => server.wait_until_saved(&live, live.take_back()?).await?,
-            Err(_) => drop(server.shared.store.change(&id, RecordChange::Archived(aside)).await?),
+            Err(_) => drop(
+                server
+                    .shared
+                    .store
+                    .change(&id, RecordChange::Archived(aside))
+                    .await?,
+            ),
         }
         Ok(())
     }
 }
 
 /// Deletes a session and its children. Does nothing if it is unknown.
-pub fn delete(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+pub fn delete(
+    server: &Arc<Server>,
+    id: &str,
+) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
     let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
     let server = server.clone();
@@ -538,7 +632,10 @@ pub fn delete(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(),
         let claim = claim?;
         claim.first().await;
         let live = server.dismiss(id.as_str());
-        server.shared.delete(&id, live, |child| server.dismiss(child.as_str())).await?;
+        server
+            .shared
+            .delete(&id, live, |child| server.dismiss(child.as_str()))
+            .await?;
         Ok(())
     }
 }
@@ -572,24 +669,36 @@ fn known_place(server: &Server, id: &str, place: SessionSetup) -> Result<OpenOpt
 /// Checks the setup of a session, and returns the canonical paths, so that the checked paths are
 /// those that are opened.
 fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal> {
-    let SessionSetup { cwd, extra, servers, system, unsaid: _ } = place;
+    let SessionSetup {
+        cwd,
+        extra,
+        servers,
+        system,
+        unsaid: _,
+    } = place;
     let cwd = directory("cwd", &cwd)?;
     let system = match system {
         None => None,
         Some(SystemWords::Added(words)) => Some(words.into()),
         Some(SystemWords::NotOffered) => {
-            let why = "systemPrompt takes the mode \"append\" and content of text; nothing was opened";
+            let why =
+                "systemPrompt takes the mode \"append\" and content of text; nothing was opened";
             return Err(Refusal::Invalid(why.into()));
         }
     };
-    let extra: Vec<_> = extra.iter().map(|dir| directory("additionalDirectories", dir)).collect::<Result<_, _>>()?;
+    let extra: Vec<_> = extra
+        .iter()
+        .map(|dir| directory("additionalDirectories", dir))
+        .collect::<Result<_, _>>()?;
     let mut notices = Vec::new();
     let given = servers.len();
     let servers: Vec<_> = servers.into_iter().flatten().collect();
     if servers.len() < given {
         notices.push(Event::Notice {
             severity: Severity::Warning,
-            title: "An MCP server of the editor is of a kind that is not supported, and is not used.".into(),
+            title:
+                "An MCP server of the editor is of a kind that is not supported, and is not used."
+                    .into(),
             details: None,
         });
     }
@@ -598,7 +707,13 @@ fn checked(server: &Server, place: SessionSetup) -> Result<OpenOptions, Refusal>
             access::within(dir, roots).map_err(|bad| Refusal::Invalid(bad.to_string()))?;
         }
     }
-    let Capabilities { files, shows, alone, addresses, .. } = server.capabilities();
+    let Capabilities {
+        files,
+        shows,
+        alone,
+        addresses,
+        ..
+    } = server.capabilities();
     Ok(OpenOptions {
         cwd,
         extra,

@@ -75,27 +75,45 @@ struct OpenQuestion {
 impl Waits {
     /// Whether the whole turn waits: a subagent has asked in each of the working calls.
     fn all(&self) -> bool {
-        let within = self.questions.iter().filter(|question| question.within).map(|question| &question.call);
+        let within = self
+            .questions
+            .iter()
+            .filter(|question| question.within)
+            .map(|question| &question.call);
         !self.questions.is_empty() && self.working.len() <= within.collect::<BTreeSet<_>>().len()
     }
 
     /// Records that a turn has begun.
     fn begin(&mut self) {
-        *self = Self { runs: true, asked: self.asked, ..Self::default() };
+        *self = Self {
+            runs: true,
+            asked: self.asked,
+            ..Self::default()
+        };
     }
 
     /// Records a question about a call, and returns the question's number.
     fn ask(&mut self, call: &CallId, within: bool) -> u64 {
         self.working.retain(|working| working != call);
         self.asked += 1;
-        self.questions.push(OpenQuestion { number: self.asked, call: call.clone(), within });
+        self.questions.push(OpenQuestion {
+            number: self.asked,
+            call: call.clone(),
+            within,
+        });
         self.asked
     }
 
     /// Records the end of a question. Returns whether its call works again; `false` if the call has
     /// already reported that, or has ended.
     fn over(&mut self, number: u64) -> bool {
-        let Some(at) = self.questions.iter().position(|question| question.number == number) else { return false };
+        let Some(at) = self
+            .questions
+            .iter()
+            .position(|question| question.number == number)
+        else {
+            return false;
+        };
         let OpenQuestion { call, .. } = self.questions.remove(at);
         let works = self.questions.iter().all(|question| question.call != call);
         if works {
@@ -107,9 +125,14 @@ impl Waits {
     /// Records an update of a call. Returns whether the state may have to be reported: cancelled
     /// calls end with the turn.
     fn heard(&mut self, event: &Event) -> bool {
-        let Event::Call(update) = event else { return false };
-        let (Some(id), Some(progress)) = (&update.call, update.progress) else { return false };
-        self.questions.retain(|question| question.call != *id || progress == Progress::Pending);
+        let Event::Call(update) = event else {
+            return false;
+        };
+        let (Some(id), Some(progress)) = (&update.call, update.progress) else {
+            return false;
+        };
+        self.questions
+            .retain(|question| question.call != *id || progress == Progress::Pending);
         self.working.retain(|working| working != id);
         if progress == Progress::Running {
             self.working.push(id.clone());
@@ -139,7 +162,11 @@ pub struct OpeningUpdates {
 impl OpeningUpdates {
     pub fn new(server: &Arc<Server>) -> Self {
         let moved = CancellationToken::new();
-        Self { server: server.clone(), view: view(server, &moved), moved }
+        Self {
+            server: server.clone(),
+            view: view(server, &moved),
+            moved,
+        }
     }
 
     /// Sends an event. Blocks only if the outbox is full because the client does not read.
@@ -153,13 +180,26 @@ impl OpeningUpdates {
 
     /// Continues with the session after it is open.
     pub fn open(self, session: &Handle) -> UpdateSender {
-        let Self { server, view, moved } = self;
+        let Self {
+            server,
+            view,
+            moved,
+        } = self;
         let calls = FuturesUnordered::new();
         let waits = Waits::default();
         let session = session.clone();
         let lines = UpdateLines::new();
         let unanswered = Vec::new();
-        UpdateSender { server, session, view, calls, waits, lines, moved, unanswered }
+        UpdateSender {
+            server,
+            session,
+            view,
+            calls,
+            waits,
+            lines,
+            moved,
+            unanswered,
+        }
     }
 }
 
@@ -190,7 +230,13 @@ impl UpdateSender {
     /// Shows the stored history of the session, up to a message.
     pub async fn replay(&mut self, until: Option<&MessageId>) {
         let exposed = self.server.capabilities().shows.subagents;
-        match self.server.shared.clone().review(&self.session, until, exposed).await {
+        match self
+            .server
+            .shared
+            .clone()
+            .review(&self.session, until, exposed)
+            .await
+        {
             Ok(mut replay) => {
                 while let Some(event) = replay.next().await {
                     self.event(event).await;
@@ -222,7 +268,9 @@ impl UpdateSender {
     /// question; the caller then reports it by [`UpdateSender::tell_work`], because this future may
     /// be dropped at any time.
     pub async fn answered(&mut self) -> bool {
-        let Some(ClientTaskEnd { question, back }) = self.calls.next().await else { return false };
+        let Some(ClientTaskEnd { question, back }) = self.calls.next().await else {
+            return false;
+        };
         match (back, question) {
             (Some(back), _) => {
                 // If no client can reconnect, dropping the message tells the turn that there is no
@@ -270,7 +318,11 @@ impl UpdateSender {
         let waits = self.waits.all();
         if self.waits.runs && waits != self.waits.reported {
             self.waits.reported = waits;
-            let state = if waits { SessionActivity::Waiting } else { SessionActivity::Running };
+            let state = if waits {
+                SessionActivity::Waiting
+            } else {
+                SessionActivity::Running
+            };
             self.view.state(&self.session.id, &state, &mut self.lines);
         }
     }
@@ -287,8 +339,11 @@ impl UpdateSender {
         }
         if !project.models.is_anybody_there() {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
-            let notice =
-                Event::Notice { severity: Severity::Info, title: title.to_owned(), details: Some(details.to_owned()) };
+            let notice = Event::Notice {
+                severity: Severity::Info,
+                title: title.to_owned(),
+                details: Some(details.to_owned()),
+            };
             self.event(notice).await;
         }
         for notice in notices {
@@ -328,12 +383,22 @@ impl UpdateSender {
                 let number = self.waits.ask(&asked.call, asked.agent.is_some());
                 let session = asked.session.as_ref().unwrap_or(own);
                 let asking = ask::ask(view.ask(session, ask::question(&asked)), *asked);
-                (Some(number), asking.map(|back| Some(TurnMessage::AskPermission(Box::new(back?)))).boxed())
+                (
+                    Some(number),
+                    asking
+                        .map(|back| Some(TurnMessage::AskPermission(Box::new(back?))))
+                        .boxed(),
+                )
             }
             TurnMessage::Confirm(asked) => {
                 let number = self.waits.ask(&asked.call, false);
                 let asking = ask::choose(view.ask(own, ask::choice(&asked)), *asked);
-                (Some(number), asking.map(|back| Some(TurnMessage::Confirm(Box::new(back?)))).boxed())
+                (
+                    Some(number),
+                    asking
+                        .map(|back| Some(TurnMessage::Confirm(Box::new(back?))))
+                        .boxed(),
+                )
             }
             TurnMessage::AskQuestions(asked) => {
                 let way = form::way(own, &asked, self.server.capabilities().forms, view);
@@ -341,7 +406,12 @@ impl UpdateSender {
                 let shown = !matches!(way, form::QuestionPrompt::None);
                 let number = shown.then(|| self.waits.ask(&asked.call, false));
                 let asking = form::inquire(way, *asked);
-                (number, asking.map(|back| Some(TurnMessage::AskQuestions(Box::new(back?)))).boxed())
+                (
+                    number,
+                    asking
+                        .map(|back| Some(TurnMessage::AskQuestions(Box::new(back?))))
+                        .boxed(),
+                )
             }
             TurnMessage::AskForm(mut asked) => {
                 let way = elicit::way(own, &mut asked, &self.server.capabilities(), view);
@@ -349,7 +419,12 @@ impl UpdateSender {
                 let call = if shown { asked.call.as_ref() } else { None };
                 let number = call.map(|call| self.waits.ask(call, asked.session.is_some()));
                 let asking = elicit::elicit(way, *asked);
-                (number, asking.map(|back| Some(TurnMessage::AskForm(Box::new(back?)))).boxed())
+                (
+                    number,
+                    asking
+                        .map(|back| Some(TurnMessage::AskForm(Box::new(back?))))
+                        .boxed(),
+                )
             }
             TurnMessage::Read(file) => {
                 let reading = files::read(view.read(own, file.path), file.reply);
@@ -360,7 +435,10 @@ impl UpdateSender {
                 (None, writing.map(|()| None).boxed())
             }
         };
-        self.calls.push(work.map(move |back| ClientTaskEnd { question, back }).boxed());
+        self.calls.push(
+            work.map(move |back| ClientTaskEnd { question, back })
+                .boxed(),
+        );
     }
 
     /// Waits until the events in the batch would survive the end of the process. They were given to
@@ -395,7 +473,8 @@ impl UpdateSender {
         }
         if switched {
             let settings = options::settings(&self.server, &self.session);
-            self.view.settings(&self.session.id, settings, &mut self.lines);
+            self.view
+                .settings(&self.session.id, settings, &mut self.lines);
         }
         self.flush().await;
     }
@@ -403,7 +482,8 @@ impl UpdateSender {
     /// Sends the config options, with pending choices applied.
     pub async fn settings(&mut self) {
         let settings = options::settings(&self.server, &self.session);
-        self.view.settings(&self.session.id, settings, &mut self.lines);
+        self.view
+            .settings(&self.session.id, settings, &mut self.lines);
         self.flush().await;
     }
 

@@ -4,7 +4,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Whether to ask. What is denied stays denied in all three. Ordered: a later one asks more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum Approvals {

@@ -21,7 +21,13 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         is_closed: AtomicBool::new(false),
         freed: Notify::new(),
     });
-    (Sender { sender, shared: shared.clone() }, Receiver { receiver, shared })
+    (
+        Sender {
+            sender,
+            shared: shared.clone(),
+        },
+        Receiver { receiver, shared },
+    )
 }
 
 #[derive(Debug)]
@@ -43,13 +49,18 @@ pub struct Sender<T> {
 
 impl<T> std::fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sender").field("shared", &self.shared).finish_non_exhaustive()
+        f.debug_struct("Sender")
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), shared: self.shared.clone() }
+        Self {
+            sender: self.sender.clone(),
+            shared: self.shared.clone(),
+        }
     }
 }
 
@@ -79,7 +90,10 @@ impl<T> Sender<T> {
 
     /// Returns a sender that does not keep the queue open.
     pub fn downgrade(&self) -> WeakSender<T> {
-        WeakSender { sender: self.sender.downgrade(), shared: self.shared.clone() }
+        WeakSender {
+            sender: self.sender.downgrade(),
+            shared: self.shared.clone(),
+        }
     }
 }
 
@@ -91,14 +105,20 @@ pub struct WeakSender<T> {
 
 impl<T> Clone for WeakSender<T> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), shared: self.shared.clone() }
+        Self {
+            sender: self.sender.clone(),
+            shared: self.shared.clone(),
+        }
     }
 }
 
 impl<T> WeakSender<T> {
     /// Returns a sender, if another one still exists.
     pub fn upgrade(&self) -> Option<Sender<T>> {
-        Some(Sender { sender: self.sender.upgrade()?, shared: self.shared.clone() })
+        Some(Sender {
+            sender: self.sender.upgrade()?,
+            shared: self.shared.clone(),
+        })
     }
 }
 
@@ -149,7 +169,12 @@ impl<T> Receiver<T> {
     }
 
     fn note_taken(&self, count: usize) {
-        let ChannelState { capacity, waiting, freed, .. } = &*self.shared;
+        let ChannelState {
+            capacity,
+            waiting,
+            freed,
+            ..
+        } = &*self.shared;
         let before = waiting.fetch_sub(count, Ordering::SeqCst);
         if before > *capacity && before - count <= *capacity {
             freed.notify_waiters();
@@ -170,7 +195,11 @@ mod tests {
         assert_eq!(sender.send(2).now_or_never(), Some(true));
         // These wait and are not polled again.
         let mut unpolled: Vec<_> = (3..50).map(|n| Box::pin(sender.send(n))).collect();
-        assert!(unpolled.iter_mut().all(|send| send.now_or_never().is_none()));
+        assert!(
+            unpolled
+                .iter_mut()
+                .all(|send| send.now_or_never().is_none())
+        );
         let last = tokio::spawn({
             let sender = sender.clone();
             async move { sender.send(50).await }

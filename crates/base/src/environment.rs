@@ -15,7 +15,9 @@ use crate::lock::locked;
 
 /// A point in time, in milliseconds since 1970. It is for display only: records are ordered by
 /// sequence numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
@@ -31,7 +33,10 @@ impl Timestamp {
     }
 
     fn jiff(self) -> jiff::Timestamp {
-        i64::try_from(self.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default()
+        i64::try_from(self.0)
+            .ok()
+            .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok())
+            .unwrap_or_default()
     }
 }
 
@@ -78,13 +83,20 @@ impl Environment {
     /// Reads the environment of the process. If `HOME` is missing, uses the user database, because
     /// some editors start agents with little more than `PATH`. Creates the directories, or uses
     /// temporary ones if that fails.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the environment"
+    )]
     pub fn read() -> Self {
         let vars = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         let program = std::env::current_exe().ok();
-        Self { program, ..Self::new(vars, etcetera_home()) }.with_usable_directories()
+        Self {
+            program,
+            ..Self::new(vars, etcetera_home())
+        }
+        .with_usable_directories()
     }
 
     /// Returns an environment with exactly these variables, without reading or creating anything on
@@ -97,13 +109,16 @@ impl Environment {
         let mut path_left_out = Vec::new();
         if let Some(path) = vars.get_mut("PATH") {
             // A relative entry would mean a different directory for each program.
-            let (absolute, relative): (Vec<&str>, Vec<&str>) = path.split(':').partition(|dir| dir.starts_with('/'));
+            let (absolute, relative): (Vec<&str>, Vec<&str>) =
+                path.split(':').partition(|dir| dir.starts_with('/'));
             path_left_out.extend(relative.into_iter().map(PathBuf::from));
             *path = absolute.join(":");
         }
         let home = absolute_path(&vars, "HOME").or(account_home);
         let chosen = Dirs::of_user(&vars, home.as_deref());
-        let temporary = chosen.is_none().then(|| "there is no home directory".to_owned());
+        let temporary = chosen
+            .is_none()
+            .then(|| "there is no home directory".to_owned());
         let tmp = || absolute_path(&vars, "TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
         let dirs = chosen.unwrap_or_else(|| Dirs::below(&tmp()));
         let path_left_out = path_left_out.into();
@@ -125,17 +140,25 @@ impl Environment {
         if self.temporary.is_some() {
             return self;
         }
-        if let Err(e) = make_writable(&self.dirs.data).and_then(|()| make_writable(&self.dirs.state)) {
+        if let Err(e) =
+            make_writable(&self.dirs.data).and_then(|()| make_writable(&self.dirs.state))
+        {
             self.temporary = Some(format!("{} is not writable: {e}", self.dirs.data.display()));
             let temporary = Dirs::below(&self.tmp());
-            self.dirs = Dirs { config: self.dirs.config, ..temporary };
+            self.dirs = Dirs {
+                config: self.dirs.config,
+                ..temporary
+            };
         }
         self
     }
 
     /// Returns the value of a variable, or `None` if it is empty.
     pub fn var(&self, name: &str) -> Option<&str> {
-        self.vars.get(name).map(String::as_str).filter(|v| !v.is_empty())
+        self.vars
+            .get(name)
+            .map(String::as_str)
+            .filter(|v| !v.is_empty())
     }
 
     /// Records that the user declined an offer, for the life of this process.
@@ -151,13 +174,18 @@ impl Environment {
     /// Returns the directories in which programs are looked up, all absolute. They are the same for
     /// adjutant, for the analysis of commands and for every program that is started.
     pub fn path(&self) -> Vec<PathBuf> {
-        self.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin").split(':').map(PathBuf::from).collect()
+        self.var("PATH")
+            .unwrap_or("/usr/local/bin:/usr/bin:/bin")
+            .split(':')
+            .map(PathBuf::from)
+            .collect()
     }
 
     /// Returns the value of a variable of adjutant by either of its names: `ADJUTANT_x`, otherwise
     /// `OPENCODE_x`.
     pub fn setting(&self, name: &str) -> Option<&str> {
-        self.var(&format!("ADJUTANT_{name}")).or_else(|| self.var(&format!("OPENCODE_{name}")))
+        self.var(&format!("ADJUTANT_{name}"))
+            .or_else(|| self.var(&format!("OPENCODE_{name}")))
     }
 
     /// Returns the same environment with one variable set.
@@ -165,26 +193,39 @@ impl Environment {
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut vars = (*self.vars).clone();
         vars.insert(name.into(), value.into());
-        Self { vars: Arc::new(vars), ..self.clone() }
+        Self {
+            vars: Arc::new(vars),
+            ..self.clone()
+        }
     }
 
     /// Returns all variables, for child processes.
     pub fn vars(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.vars.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.vars
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Returns the directory for short-lived files.
     pub fn tmp(&self) -> PathBuf {
-        self.var("TMPDIR").map(PathBuf::from).filter(|p| p.is_absolute()).unwrap_or_else(|| PathBuf::from("/tmp"))
+        self.var("TMPDIR")
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+            .unwrap_or_else(|| PathBuf::from("/tmp"))
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks for the time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that asks for the time"
+    )]
     pub fn now(&self) -> Timestamp {
         let fixed = self.clock.fixed.load(Ordering::Relaxed);
         if fixed > 0 {
             return Timestamp(fixed);
         }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
@@ -199,9 +240,15 @@ impl Environment {
     pub fn fresh(&self, prefix: &str) -> String {
         let earliest = self.now().0 << 16;
         let next = |last: u64| Some(earliest.max(last + 1));
-        let last = self.clock.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or(0);
+        let last = self
+            .clock
+            .last
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .unwrap_or(0);
         let number = earliest.max(last + 1);
-        let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(10).collect();
+        let tail: String = std::iter::repeat_with(fastrand::alphanumeric)
+            .take(10)
+            .collect();
         format!("{prefix}_{number:016x}{tail}")
     }
 }
@@ -231,17 +278,26 @@ impl Dirs {
 
 /// Returns adjutant's directory below the one in a variable, otherwise below a default in the home
 /// directory.
-fn xdg_dir(vars: &BTreeMap<String, String>, home: Option<&Path>, name: &str, default: &str) -> Option<PathBuf> {
+fn xdg_dir(
+    vars: &BTreeMap<String, String>,
+    home: Option<&Path>,
+    name: &str,
+    default: &str,
+) -> Option<PathBuf> {
     let base = absolute_path(vars, name).or_else(|| Some(home?.join(default)))?;
     Some(base.join("adjutant"))
 }
 
 fn absolute_path(vars: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
-    vars.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    vars.get(name)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
 }
 
 fn etcetera_home() -> Option<PathBuf> {
-    etcetera::home_dir().ok().filter(|p| p.is_absolute() && p != Path::new("/"))
+    etcetera::home_dir()
+        .ok()
+        .filter(|p| p.is_absolute() && p != Path::new("/"))
 }
 
 /// Creates a directory with mode 0700 and checks that a file can be created in it.
@@ -290,7 +346,11 @@ pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Errors of the system.
 pub fn private_file_at(path: &Path) -> io::Result<File> {
-    let file = private_file().create(true).write(true).truncate(false).open(path)?;
+    let file = private_file()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() {
         close_to_others(&file, &metadata)?;
@@ -304,7 +364,11 @@ pub fn private_file_at(path: &Path) -> io::Result<File> {
 fn close_to_others(file: &File, metadata: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let mode = metadata.permissions().mode();
-    if mode & 0o077 == 0 { Ok(()) } else { file.set_permissions(PermissionsExt::from_mode(mode & 0o700)) }
+    if mode & 0o077 == 0 {
+        Ok(())
+    } else {
+        file.set_permissions(PermissionsExt::from_mode(mode & 0o700))
+    }
 }
 
 #[cfg(not(unix))]
@@ -318,7 +382,10 @@ mod tests {
 
     fn environment() -> Environment {
         let home = tempfile::tempdir().unwrap();
-        Environment::from_vars(BTreeMap::from([("HOME".into(), home.path().display().to_string())]))
+        Environment::from_vars(BTreeMap::from([(
+            "HOME".into(),
+            home.path().display().to_string(),
+        )]))
     }
 
     #[test]
@@ -344,7 +411,10 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
         private_note(&path, b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
 
     #[test]
@@ -357,7 +427,10 @@ mod tests {
     fn environment_from_vars_touches_no_files() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("home");
-        let environment = Environment::from_vars(BTreeMap::from([("HOME".into(), home.display().to_string())]));
+        let environment = Environment::from_vars(BTreeMap::from([(
+            "HOME".into(),
+            home.display().to_string(),
+        )]));
         assert_eq!(environment.dirs.data, home.join(".local/share/adjutant"));
         assert!(!home.exists());
         assert!(environment.with_usable_directories().dirs.data.is_dir());
@@ -366,10 +439,16 @@ mod tests {
 
     #[test]
     fn unwritable_home_falls_back_to_temporary_directories() {
-        let vars = BTreeMap::from([("HOME".into(), "/proc/nowhere".into()), ("TMPDIR".into(), "/tmp".into())]);
+        let vars = BTreeMap::from([
+            ("HOME".into(), "/proc/nowhere".into()),
+            ("TMPDIR".into(), "/tmp".into()),
+        ]);
         let environment = Environment::from_vars(vars).with_usable_directories();
         assert!(environment.temporary.is_some());
         assert!(environment.dirs.data.starts_with("/tmp"));
-        assert_eq!(environment.dirs.config, Path::new("/proc/nowhere/.config/adjutant"));
+        assert_eq!(
+            environment.dirs.config,
+            Path::new("/proc/nowhere/.config/adjutant")
+        );
     }
 }

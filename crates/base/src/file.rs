@@ -43,7 +43,8 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`open_regular`], and [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_regular_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_regular(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    String::from_utf8(read_regular(path)?)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 #[cfg(test)]
@@ -59,11 +60,21 @@ mod tests {
         std::fs::write(path("bytes"), b"\xff").unwrap();
         std::os::unix::fs::symlink("text", path("link")).unwrap();
         for special in [path("pipe"), dir.path().to_path_buf(), "/dev/zero".into()] {
-            assert_eq!(read_regular(&special).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{special:?}");
+            assert_eq!(
+                read_regular(&special).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput,
+                "{special:?}"
+            );
         }
         assert_eq!(read_regular_text(&path("link")).unwrap(), "a");
         assert_eq!(read_regular(&path("bytes")).unwrap(), [0xff]);
-        assert_eq!(read_regular_text(&path("bytes")).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        assert_eq!(read_regular(&path("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            read_regular_text(&path("bytes")).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+        assert_eq!(
+            read_regular(&path("none")).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

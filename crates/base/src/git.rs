@@ -22,15 +22,22 @@ pub fn dirs(root: &Path) -> Vec<PathBuf> {
     let Ok(text) = crate::file::read_regular_text(&link) else {
         return if link.is_dir() { vec![link] } else { vec![] };
     };
-    let Some(own) = text.strip_prefix("gitdir:").and_then(|path| resolve(root, path.trim_start())) else {
+    let Some(own) = text
+        .strip_prefix("gitdir:")
+        .and_then(|path| resolve(root, path.trim_start()))
+    else {
         return vec![];
     };
     let back_link = crate::file::read_regular_text(&own.join("gitdir")).ok();
-    let is_linked = back_link.and_then(|back| resolve(&own, &back)).is_some_and(|back| back == link);
+    let is_linked = back_link
+        .and_then(|back| resolve(&own, &back))
+        .is_some_and(|back| back == link);
     if !is_linked && !is_submodule_of(&own, root) {
         return vec![];
     }
-    let common = crate::file::read_regular_text(&own.join("commondir")).ok().and_then(|path| resolve(&own, &path));
+    let common = crate::file::read_regular_text(&own.join("commondir"))
+        .ok()
+        .and_then(|path| resolve(&own, &path));
     std::iter::once(own).chain(common).collect()
 }
 
@@ -43,9 +50,15 @@ fn resolve(from: &Path, path: &str) -> Option<PathBuf> {
 /// do.
 fn is_submodule_of(dir: &Path, root: &Path) -> bool {
     let config = crate::file::read_regular_text(&dir.join("config")).unwrap_or_default();
-    let work_trees =
-        config.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim_start().strip_prefix('='));
-    work_trees.filter_map(|path| resolve(dir, path.trim())).any(|work_tree| work_tree == root)
+    let work_trees = config.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("worktree")?
+            .trim_start()
+            .strip_prefix('=')
+    });
+    work_trees
+        .filter_map(|path| resolve(dir, path.trim()))
+        .any(|work_tree| work_tree == root)
 }
 
 /// Files with ignore rules that apply below their directory.
@@ -72,7 +85,10 @@ fn has_special_exclude_file(dir: &Path) -> bool {
 ///
 /// The library opens an ignore file of any type. So a directory whose ignore file is a special file
 /// is left out, and such a file in `root` or above disables all ignore files of its kind.
-pub fn walker(root: &Path, wanted: impl Fn(&DirEntry) -> bool + Send + Sync + 'static) -> WalkBuilder {
+pub fn walker(
+    root: &Path,
+    wanted: impl Fn(&DirEntry) -> bool + Send + Sync + 'static,
+) -> WalkBuilder {
     let mut walker = WalkBuilder::new(root);
     walker.hidden(false).require_git(false);
     if root.ancestors().any(has_special_ignore_file) {
@@ -85,8 +101,10 @@ pub fn walker(root: &Path, wanted: impl Fn(&DirEntry) -> bool + Send + Sync + 's
         if !wanted(entry) {
             return false;
         }
-        let is_subdirectory = entry.depth() > 0 && entry.file_type().is_some_and(|kind| kind.is_dir());
-        !is_subdirectory || !(has_special_ignore_file(entry.path()) || has_special_exclude_file(entry.path()))
+        let is_subdirectory =
+            entry.depth() > 0 && entry.file_type().is_some_and(|kind| kind.is_dir());
+        !is_subdirectory
+            || !(has_special_ignore_file(entry.path()) || has_special_exclude_file(entry.path()))
     });
     walker
 }
@@ -102,9 +120,15 @@ pub fn origin(dir: &Path) -> Option<String> {
     let mut url = None;
     for line in text.lines().map(str::trim) {
         if line.starts_with('[') {
-            in_origin = line.split(']').next().is_some_and(|head| head.trim_start_matches('[') == r#"remote "origin""#);
+            in_origin = line
+                .split(']')
+                .next()
+                .is_some_and(|head| head.trim_start_matches('[') == r#"remote "origin""#);
         } else if in_origin && let Some(value) = line.strip_prefix("url") {
-            url = url.or(value.trim_start().strip_prefix('=').map(|value| value.trim().trim_matches('"')));
+            url = url.or(value
+                .trim_start()
+                .strip_prefix('=')
+                .map(|value| value.trim().trim_matches('"')));
         }
     }
     normalized_address(url?)
@@ -117,15 +141,23 @@ fn normalized_address(url: &str) -> Option<String> {
         Some(_) => return None,
         // The `host:path` form of ssh.
         None => {
-            let (host, path) = url.split_once(':').filter(|(host, _)| !host.contains('/'))?;
+            let (host, path) = url
+                .split_once(':')
+                .filter(|(host, _)| !host.contains('/'))?;
             format!("{host}/{}", path.trim_start_matches('/'))
         }
     };
     let (host, path) = rest.split_once('/')?;
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let host = host.split_once(':').map_or(host, |(host, _)| host).to_ascii_lowercase();
+    let host = host
+        .split_once(':')
+        .map_or(host, |(host, _)| host)
+        .to_ascii_lowercase();
     let path = path.trim_end_matches('/');
-    let path = path.strip_suffix(".git").unwrap_or(path).trim_end_matches('/');
+    let path = path
+        .strip_suffix(".git")
+        .unwrap_or(path)
+        .trim_end_matches('/');
     let has_parent = path.split('/').any(|part| part == "..");
     if host.is_empty() || path.is_empty() || has_parent {
         return None;
@@ -165,16 +197,25 @@ pub fn links(dir: &Path, hash: usize) -> Result<Vec<PathBuf>, &'static str> {
     let mut links = vec![];
     let mut add = |entry: IndexEntry<'_>| {
         if entry.mode & 0o170_000 == 0o160_000 {
-            links.push(PathBuf::from(std::ffi::OsString::from_vec(entry.path.to_vec())));
+            links.push(PathBuf::from(std::ffi::OsString::from_vec(
+                entry.path.to_vec(),
+            )));
         }
     };
-    let Some(bytes) = read(&dir.join("index"))? else { return Ok(vec![]) };
+    let Some(bytes) = read(&dir.join("index"))? else {
+        return Ok(vec![]);
+    };
     let rest = entries(&bytes, hash, &mut add).ok_or(BROKEN)?;
-    let base = shared(rest, hash).ok_or(BROKEN)?.map(|base| dir.join(format!("sharedindex.{base}")));
+    let base = shared(rest, hash)
+        .ok_or(BROKEN)?
+        .map(|base| dir.join(format!("sharedindex.{base}")));
     if let Some(bytes) = base.map_or(Ok(None), |base| read(&base))? {
         entries(&bytes, hash, &mut add).ok_or(BROKEN)?;
     }
-    if links.iter().any(|link| link.as_os_str().is_empty() || link.is_absolute()) {
+    if links
+        .iter()
+        .any(|link| link.as_os_str().is_empty() || link.is_absolute())
+    {
         return Err(BROKEN);
     }
     Ok(links)
@@ -186,7 +227,9 @@ pub fn links(dir: &Path, hash: usize) -> Result<Vec<PathBuf>, &'static str> {
 /// If it returns `false`, the entries must be discarded: there is no index, it is a split index, or
 /// it cannot be read.
 pub fn index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
-    let Ok(Some(bytes)) = read(&dir.join("index")) else { return false };
+    let Ok(Some(bytes)) = read(&dir.join("index")) else {
+        return false;
+    };
     entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) == Some(None)
 }
 
@@ -195,9 +238,15 @@ pub fn index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bo
 /// Entries of the shared index may have been removed or replaced. Returns `false` if the index is
 /// not split or cannot be read.
 pub fn split_index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
-    let Ok(Some(bytes)) = read(&dir.join("index")) else { return false };
-    let Some(Some(base)) = entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) else { return false };
-    let Ok(Some(bytes)) = read(&dir.join(format!("sharedindex.{base}"))) else { return false };
+    let Ok(Some(bytes)) = read(&dir.join("index")) else {
+        return false;
+    };
+    let Some(Some(base)) = entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) else {
+        return false;
+    };
+    let Ok(Some(bytes)) = read(&dir.join(format!("sharedindex.{base}"))) else {
+        return false;
+    };
     entries(&bytes, hash, see).is_some()
 }
 
@@ -210,7 +259,9 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     }
     let mut bytes = Vec::new();
     let file = crate::file::open_regular(path).map_err(|_| "the system does not let it be read")?;
-    file.take(MAX_INDEX_BYTES).read_to_end(&mut bytes).map_err(|_| "the system does not let it be read")?;
+    file.take(MAX_INDEX_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(|_| "the system does not let it be read")?;
     Ok(Some(bytes))
 }
 
@@ -220,7 +271,11 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Calls `see` with every entry, and returns the bytes after the entries.
-fn entries<'b>(bytes: &'b [u8], hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> Option<&'b [u8]> {
+fn entries<'b>(
+    bytes: &'b [u8],
+    hash: usize,
+    see: &mut dyn FnMut(IndexEntry<'_>),
+) -> Option<&'b [u8]> {
     /// The length of the times, device, inode, mode, owner and size before the object id, in bytes.
     const STAT: usize = 40;
     const ASSUMED_VALID: u8 = 0x80;
@@ -238,7 +293,11 @@ fn entries<'b>(bytes: &'b [u8], hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)
         let flag = *bytes.get(flags)?;
         // An extended entry has two more bytes of flags; the first holds skip-worktree and
         // intent-to-add.
-        let extended_flags = if flag & EXTENDED == 0 { 0 } else { *bytes.get(flags + 2)? };
+        let extended_flags = if flag & EXTENDED == 0 {
+            0
+        } else {
+            *bytes.get(flags + 2)?
+        };
         let flags_length = if flag & EXTENDED == 0 { 2 } else { 4 };
         at = flags + flags_length;
         if version == 4 {
@@ -253,7 +312,8 @@ fn entries<'b>(bytes: &'b [u8], hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)
         if version != 4 {
             at = start + (at - start).next_multiple_of(8);
         }
-        let word = |n: usize| number(bytes, start + 4 * n).and_then(|word| u32::try_from(word).ok());
+        let word =
+            |n: usize| number(bytes, start + 4 * n).and_then(|word| u32::try_from(word).ok());
         let time = |n: usize| Some(i128::from(word(n)?) * 1_000_000_000 + i128::from(word(n + 1)?));
         see(IndexEntry {
             path: &name,
@@ -293,7 +353,9 @@ fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
         let body = rest.get(8..8 + size)?;
         if rest.starts_with(b"link") {
             let base = body.get(..hash)?;
-            return Some(Some(base.iter().map(|byte| format!("{byte:02x}")).collect()));
+            return Some(Some(
+                base.iter().map(|byte| format!("{byte:02x}")).collect(),
+            ));
         }
         rest = &rest[8 + size..];
     }
@@ -313,7 +375,10 @@ mod tests {
         let (done, read) = std::sync::mpsc::channel();
         let root = dir.path().to_path_buf();
         std::thread::spawn(move || done.send(dirs(&root)).ok());
-        assert_eq!(read.recv_timeout(std::time::Duration::from_secs(10)), Ok(vec![]));
+        assert_eq!(
+            read.recv_timeout(std::time::Duration::from_secs(10)),
+            Ok(vec![])
+        );
     }
 
     /// Runs git in a directory, without the settings of a user or the system, and returns its
@@ -321,8 +386,15 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "the index is made by git itself")]
     fn git(dir: &Path, args: &[&str]) -> String {
         let mut git = std::process::Command::new("git");
-        git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", dir);
-        let ran = git.env("GIT_CONFIG_NOSYSTEM", "1").args(args).current_dir(dir).output().unwrap();
+        git.env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", dir);
+        let ran = git
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .args(args)
+            .current_dir(dir)
+            .output()
+            .unwrap();
         assert!(ran.status.success(), "{args:?}: {ran:?}");
         String::from_utf8(ran.stdout).unwrap().trim().to_owned()
     }
@@ -330,9 +402,18 @@ mod tests {
     #[test]
     fn addresses_of_one_repository_yield_one_name() {
         for (url, called) in [
-            ("https://git.example/team/app.git", Some("git.example/team/app")),
-            ("https://me:secret@Git.Example/team/app/", Some("git.example/team/app")),
-            ("ssh://git@git.example:2222/team/app.git", Some("git.example/team/app")),
+            (
+                "https://git.example/team/app.git",
+                Some("git.example/team/app"),
+            ),
+            (
+                "https://me:secret@Git.Example/team/app/",
+                Some("git.example/team/app"),
+            ),
+            (
+                "ssh://git@git.example:2222/team/app.git",
+                Some("git.example/team/app"),
+            ),
             ("git@git.example:team/app.git", Some("git.example/team/app")),
             ("git.example:/team/app", Some("git.example/team/app")),
             ("/srv/git/app.git", None),
@@ -346,22 +427,35 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         git(dir.path(), &["init", "-q"]);
         assert_eq!(origin(&dir.path().join(".git")), None);
-        git(dir.path(), &["remote", "add", "other", "https://git.example/other"]);
-        git(dir.path(), &["remote", "add", "origin", "git@git.example:team/app.git"]);
-        assert_eq!(origin(&dir.path().join(".git")).as_deref(), Some("git.example/team/app"));
+        git(
+            dir.path(),
+            &["remote", "add", "other", "https://git.example/other"],
+        );
+        git(
+            dir.path(),
+            &["remote", "add", "origin", "git@git.example:team/app.git"],
+        );
+        assert_eq!(
+            origin(&dir.path().join(".git")).as_deref(),
+            Some("git.example/team/app")
+        );
     }
 
     #[test]
     fn nested_repositories_are_found_in_every_index_format() {
         let dir = tempfile::tempdir().unwrap();
         let git = |args: &[&str]| drop(git(dir.path(), args));
-        for (format, hash, zeros) in [("sha1", 20, "1".repeat(40)), ("sha256", 32, "1".repeat(64))] {
+        for (format, hash, zeros) in [("sha1", 20, "1".repeat(40)), ("sha256", 32, "1".repeat(64))]
+        {
             git(&["init", "-q", "--object-format", format, format]);
             let link = |name: &str| format!("160000,{zeros},{name}");
             let within = |args: &[&str]| git(&[&["-C", format][..], args].concat());
             std::fs::write(dir.path().join(format).join("a file.txt"), "a").unwrap();
             within(&["add", "a file.txt"]);
-            assert_eq!(links(&dir.path().join(format).join(".git"), hash), Ok(vec![]));
+            assert_eq!(
+                links(&dir.path().join(format).join(".git"), hash),
+                Ok(vec![])
+            );
             for name in ["sub/one", "sub/one-more", "z"] {
                 within(&["update-index", "--add", "--cacheinfo", &link(name)]);
             }
@@ -401,21 +495,49 @@ mod tests {
         for version in ["3", "4"] {
             git(&["update-index", "--index-version", version]);
             let mut seen = vec![];
-            let whole = index(&dir.path().join(".git"), 20, &mut |entry: IndexEntry<'_>| {
+            let whole = index(&dir.path().join(".git"), 20, &mut |entry: IndexEntry<
+                '_,
+            >| {
                 let path = String::from_utf8(entry.path.to_vec()).unwrap();
                 let id: String = entry.id.iter().map(|byte| format!("{byte:02x}")).collect();
                 let data = std::fs::metadata(dir.path().join(&path)).unwrap();
-                let time = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+                let time = |seconds: i64, nanos: i64| {
+                    i128::from(seconds) * 1_000_000_000 + i128::from(nanos)
+                };
                 if path != "meant" {
-                    assert_eq!(entry.changed, time(data.ctime(), data.ctime_nsec()), "{path}");
-                    assert_eq!(entry.modified, time(data.mtime(), data.mtime_nsec()), "{path}");
-                    assert_eq!((u64::from(entry.size), u64::from(entry.inode)), (data.size(), data.ino()), "{path}");
+                    assert_eq!(
+                        entry.changed,
+                        time(data.ctime(), data.ctime_nsec()),
+                        "{path}"
+                    );
+                    assert_eq!(
+                        entry.modified,
+                        time(data.mtime(), data.mtime_nsec()),
+                        "{path}"
+                    );
+                    assert_eq!(
+                        (u64::from(entry.size), u64::from(entry.inode)),
+                        (data.size(), data.ino()),
+                        "{path}"
+                    );
                     assert_eq!(id, git(&["hash-object", &path]), "{path}");
                 }
                 seen.push((path, entry.plain));
             });
-            let wanted = [("assumed", false), ("meant", false), ("one", true), ("two", true)];
-            assert!(whole && seen.iter().map(|(path, plain)| (path.as_str(), *plain)).eq(wanted), "{seen:?}");
+            let wanted = [
+                ("assumed", false),
+                ("meant", false),
+                ("one", true),
+                ("two", true),
+            ];
+            assert!(
+                whole
+                    && seen
+                        .iter()
+                        .map(|(path, plain)| (path.as_str(), *plain))
+                        .eq(wanted),
+                "{seen:?}"
+            );
         }
         git(&["update-index", "--split-index"]);
         assert!(!index(&dir.path().join(".git"), 20, &mut |_| ()));

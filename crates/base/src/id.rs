@@ -61,6 +61,8 @@ impl SessionId {
     /// disk, because an editor may send a path.
     pub fn is_well_formed(&self) -> bool {
         let rest = self.0.strip_prefix("ses_");
-        rest.is_some_and(|rest| (8..=64).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
+        rest.is_some_and(|rest| {
+            (8..=64).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric())
+        })
     }
 }

@@ -18,7 +18,13 @@ pub fn raise() {
     let Some(before) = current.filter(|before| *before < requested) else {
         return;
     };
-    match setrlimit(Resource::Nofile, Rlimit { current: Some(requested), maximum }) {
+    match setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(requested),
+            maximum,
+        },
+    ) {
         Ok(()) => drop(AT_START.set(before)),
         Err(e) => tracing::info!("the limit of {before} open files stays: {e}"),
     }
@@ -26,7 +32,9 @@ pub fn raise() {
 
 /// Returns the number of files that this process may have open.
 pub fn limit() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(MAX_OPEN_FILES)
+    getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(MAX_OPEN_FILES)
 }
 
 /// Returns the limit for child processes, which is the one before [`raise`], or `None` if it was

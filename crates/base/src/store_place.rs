@@ -23,7 +23,10 @@ pub struct AwayLimits {
 
 impl Default for AwayLimits {
     fn default() -> Self {
-        Self { bytes: 64 << 20, time: Duration::from_secs(10 * 60) }
+        Self {
+            bytes: 64 << 20,
+            time: Duration::from_secs(10 * 60),
+        }
     }
 }
 
@@ -45,7 +48,10 @@ pub struct DatabasePlace {
 
 impl std::fmt::Debug for DatabasePlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DatabasePlace").field("url", &self.shown()).field("namespace", &self.namespace).finish()
+        f.debug_struct("DatabasePlace")
+            .field("url", &self.shown())
+            .field("namespace", &self.namespace)
+            .finish()
     }
 }
 
@@ -65,10 +71,15 @@ impl DatabasePlace {
 
     /// Returns the address without its password and parameters.
     pub fn shown(&self) -> String {
-        let Some((scheme, rest)) = self.url.split_once("://") else { return "not an address".into() };
+        let Some((scheme, rest)) = self.url.split_once("://") else {
+            return "not an address".into();
+        };
         let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
         let rest = match rest.rsplit_once('@') {
-            Some((user, host)) => format!("{}@{host}", user.split_once(':').map_or(user, |(user, _)| user)),
+            Some((user, host)) => format!(
+                "{}@{host}",
+                user.split_once(':').map_or(user, |(user, _)| user)
+            ),
             None => rest.to_owned(),
         };
         format!("{scheme}://{rest}")

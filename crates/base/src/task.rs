@@ -14,7 +14,10 @@ use tokio_util::task::TaskTracker;
 
 /// Spawns a task. It continues if the handle is dropped.
 pub fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-    JoinHandle { task: tokio::spawn(boxed(work)), result: PhantomData }
+    JoinHandle {
+        task: tokio::spawn(boxed(work)),
+        result: PhantomData,
+    }
 }
 
 /// Spawns a task that belongs to a group of tasks, which can be awaited together.
@@ -22,21 +25,37 @@ pub fn spawn_in<T: Send + 'static>(
     tasks: &TaskTracker,
     work: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
-    JoinHandle { task: tasks.spawn(boxed(work)), result: PhantomData }
+    JoinHandle {
+        task: tasks.spawn(boxed(work)),
+        result: PhantomData,
+    }
 }
 
 /// Runs work on a blocking thread: work that waits for the disk or another program, or that
 /// computes for long.
-pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub fn spawn_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
     let work: Box<dyn FnOnce() -> AnyValue + Send> = Box::new(move || Box::new(work()));
-    JoinHandle { task: tokio::task::spawn_blocking(work), result: PhantomData }
+    JoinHandle {
+        task: tokio::task::spawn_blocking(work),
+        result: PhantomData,
+    }
 }
 
 /// Polls a future on blocking threads, for work that computes for long between its waits. It
 /// occupies no thread while it waits, and is not polled again after it is dropped.
-pub fn on_threads<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> OnThreads<T> {
-    let wake_flag = WakeFlag { is_woken: AtomicBool::new(true), waker: AtomicWaker::new() };
-    OnThreads { stage: Stage::Waiting(Box::pin(work)), wake_flag: Arc::new(wake_flag) }
+pub fn on_threads<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> OnThreads<T> {
+    let wake_flag = WakeFlag {
+        is_woken: AtomicBool::new(true),
+        waker: AtomicWaker::new(),
+    };
+    OnThreads {
+        stage: Stage::Waiting(Box::pin(work)),
+        wake_flag: Arc::new(wake_flag),
+    }
 }
 
 /// The boxed result of a task; [`JoinHandle`] restores its type.
@@ -116,7 +135,9 @@ impl<T: Send + 'static> OnThreads<T> {
     /// Ends the work at its next wait. A computation in progress is completed first. Returns `None`
     /// if there is no result by then.
     pub async fn settle(mut self) -> Option<T> {
-        let Stage::Polled(polled) = std::mem::replace(&mut self.stage, Stage::Done) else { return None };
+        let Stage::Polled(polled) = std::mem::replace(&mut self.stage, Stage::Done) else {
+            return None;
+        };
         // Cancels a poll that has not begun yet.
         polled.abort();
         polled.await.map_or_else(|e| resume(e), Result::ok)
@@ -130,7 +151,9 @@ impl<T: Send + 'static> Future for OnThreads<T> {
         self.wake_flag.waker.register(context.waker());
         loop {
             match std::mem::replace(&mut self.stage, Stage::Done) {
-                Stage::Waiting(mut work) if self.wake_flag.is_woken.swap(false, Ordering::Acquire) => {
+                Stage::Waiting(mut work)
+                    if self.wake_flag.is_woken.swap(false, Ordering::Acquire) =>
+                {
                     let waker = Waker::from(self.wake_flag.clone());
                     self.stage = Stage::Polled(spawn_blocking(move || {
                         match work.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -190,7 +213,12 @@ mod tests {
         sender.send([1, 2]).unwrap();
         assert_eq!(handle.await.unwrap(), Ok([1, 2]));
         tasks.wait().await;
-        assert!(spawn(async { panic!("on purpose") as u8 }).await.unwrap_err().is_panic());
+        assert!(
+            spawn(async { panic!("on purpose") as u8 })
+                .await
+                .unwrap_err()
+                .is_panic()
+        );
         let endless = spawn(std::future::pending::<()>());
         endless.abort();
         assert!(endless.await.unwrap_err().is_cancelled());
@@ -219,9 +247,17 @@ mod tests {
         sender.send(()).unwrap();
         assert!(!work.await.contains(&here));
         // Work that wakes itself while it is polled is polled again.
-        assert!(!on_threads(polling_threads(tokio::task::yield_now())).await.contains(&here));
         assert!(
-            !on_threads(polling_threads(tokio::time::sleep(std::time::Duration::from_millis(1)))).await.contains(&here)
+            !on_threads(polling_threads(tokio::task::yield_now()))
+                .await
+                .contains(&here)
+        );
+        assert!(
+            !on_threads(polling_threads(tokio::time::sleep(
+                std::time::Duration::from_millis(1)
+            )))
+            .await
+            .contains(&here)
         );
         let panics = spawn(on_threads(async { panic!("on purpose") as u8 }));
         assert!(panics.await.unwrap_err().is_panic());
@@ -229,7 +265,12 @@ mod tests {
 
     #[tokio::test]
     async fn settle_completes_computation_in_progress() {
-        assert!(on_threads(std::future::pending::<u8>()).settle().await.is_none());
+        assert!(
+            on_threads(std::future::pending::<u8>())
+                .settle()
+                .await
+                .is_none()
+        );
         let (begin, begun) = tokio::sync::oneshot::channel();
         let (sender, receiver) = std::sync::mpsc::channel();
         let mut work = on_threads(async move {

@@ -31,8 +31,14 @@ pub fn title(text: &str) -> String {
 /// of its values. Reading stops at the limit.
 pub fn is_longer(value: &Value, most: usize) -> bool {
     fn fits(value: &Value, remaining: &mut usize) -> bool {
-        let own = if let Value::String(text) = value { text.len() } else { 0 };
-        let Some(left) = remaining.checked_sub(own + 1) else { return false };
+        let own = if let Value::String(text) = value {
+            text.len()
+        } else {
+            0
+        };
+        let Some(left) = remaining.checked_sub(own + 1) else {
+            return false;
+        };
         *remaining = left;
         match value {
             Value::Array(values) => values.iter().all(|value| fits(value, remaining)),
@@ -49,7 +55,10 @@ pub fn is_longer(value: &Value, most: usize) -> bool {
 
 /// Escapes a text for use between tags.
 pub fn tagged(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// Replaces characters that some provider of models rejects in names, all but ASCII letters,
@@ -58,7 +67,9 @@ pub fn plain(name: &str) -> Cow<'_, str> {
     if name.chars().all(is_plain) {
         return name.into();
     }
-    name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
+    name.chars()
+        .map(|c| if is_plain(c) { c } else { '_' })
+        .collect()
 }
 
 fn is_plain(c: char) -> bool {
@@ -70,7 +81,10 @@ pub fn cut_chars(text: &str, chars: usize) -> String {
     if text.char_indices().nth(chars).is_none() {
         return text.to_owned();
     }
-    let end = text.char_indices().nth(chars.saturating_sub(1)).map_or(0, |(at, _)| at);
+    let end = text
+        .char_indices()
+        .nth(chars.saturating_sub(1))
+        .map_or(0, |(at, _)| at);
     format!("{}…", &text[..end])
 }
 
@@ -87,8 +101,16 @@ pub fn tail(text: &str, bytes: usize) -> &str {
 /// Joins sentences, adds missing full stops, and omits empty sentences.
 pub fn sentences<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
     let mut complete = Vec::new();
-    for sentence in all.into_iter().map(str::trim).filter(|sentence| !sentence.is_empty()) {
-        let stop = if sentence.ends_with(['.', '!', '?', ':', '…']) { "" } else { "." };
+    for sentence in all
+        .into_iter()
+        .map(str::trim)
+        .filter(|sentence| !sentence.is_empty())
+    {
+        let stop = if sentence.ends_with(['.', '!', '?', ':', '…']) {
+            ""
+        } else {
+            "."
+        };
         complete.push(format!("{sentence}{stop}"));
     }
     complete.join(" ")
@@ -107,7 +129,10 @@ pub fn capitalised(text: &str) -> String {
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| char::from(DIGITS.get(usize::from(n)).copied().unwrap_or(b'0'));
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
 }
 
 /// Returns a number with its noun: `1 line`, `2 lines`.
@@ -198,7 +223,11 @@ mod tests {
         let text = "aé日🎉z";
         for size in 1..6 {
             let mut lossy = Utf8Decoder::default();
-            let mut out: String = text.as_bytes().chunks(size).map(|piece| lossy.push(piece)).collect();
+            let mut out: String = text
+                .as_bytes()
+                .chunks(size)
+                .map(|piece| lossy.push(piece))
+                .collect();
             out.push_str(&lossy.end());
             assert_eq!(out, text, "{size}");
         }
@@ -209,7 +238,10 @@ mod tests {
 
     #[test]
     fn missing_full_stops_are_added() {
-        assert_eq!(sentences(["It failed", "", " Try again. ", "Why?", "So"]), "It failed. Try again. Why? So.");
+        assert_eq!(
+            sentences(["It failed", "", " Try again. ", "Why?", "So"]),
+            "It failed. Try again. Why? So."
+        );
         assert_eq!(sentences([""]), "");
     }
 

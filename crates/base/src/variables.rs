@@ -56,8 +56,10 @@ const USUAL: &[&str] = &[
 
 /// Variables that make a shell run or change something before the first command, and those that
 /// make programs load other code. They are passed only if the user names them in full.
-const CODE_LOADING: &[&str] =
-    &["BASH_* ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 CDPATH GLOBIGNORE IFS LD_PRELOAD LD_AUDIT", "POSIXLY_CORRECT"];
+const CODE_LOADING: &[&str] = &[
+    "BASH_* ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 CDPATH GLOBIGNORE IFS LD_PRELOAD LD_AUDIT",
+    "POSIXLY_CORRECT",
+];
 
 /// Lists of directories that programs load code from. A relative entry would mean a different
 /// directory for each command.
@@ -106,16 +108,27 @@ const NON_INTERACTIVE: [(&str, &str); 10] = [
 impl Variables {
     /// Returns the environment of a program that is started for a model.
     pub fn tame(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
-        let non_interactive = NON_INTERACTIVE.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        self.given(environment).into_iter().chain(non_interactive).collect()
+        let non_interactive = NON_INTERACTIVE
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()));
+        self.given(environment)
+            .into_iter()
+            .chain(non_interactive)
+            .collect()
     }
 
     /// Returns the environment of a program that the user or the editor has chosen, such as an MCP
     /// server.
     pub fn given(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
         let path = environment.path();
-        let path = path.iter().map(|dir| dir.as_os_str()).collect::<Vec<_>>().join(std::ffi::OsStr::new(":"));
-        let passed = environment.vars().filter(|(name, value)| self.passes(name, value));
+        let path = path
+            .iter()
+            .map(|dir| dir.as_os_str())
+            .collect::<Vec<_>>()
+            .join(std::ffi::OsStr::new(":"));
+        let passed = environment
+            .vars()
+            .filter(|(name, value)| self.passes(name, value));
         let passed = passed.map(|(name, value)| (name.into(), self.cleaned(name, value).into()));
         passed.chain([("PATH".into(), path)]).collect()
     }
@@ -123,7 +136,9 @@ impl Variables {
     /// Returns the names of variables that no program receives, without those that are not worth
     /// reporting.
     pub fn left_out<'e>(&self, environment: &'e Environment) -> Vec<&'e str> {
-        let left_out = environment.vars().filter(|(name, value)| !any(NOISE, name) && !self.passes(name, value));
+        let left_out = environment
+            .vars()
+            .filter(|(name, value)| !any(NOISE, name) && !self.passes(name, value));
         left_out.map(|(name, _)| name).collect()
     }
 
@@ -149,21 +164,31 @@ impl Variables {
         if !DIRECTORY_LISTS.contains(&name) || self.is_named(name) {
             return value.to_owned();
         }
-        value.split(':').filter(|dir| dir.starts_with('/')).collect::<Vec<_>>().join(":")
+        value
+            .split(':')
+            .filter(|dir| dir.starts_with('/'))
+            .collect::<Vec<_>>()
+            .join(":")
     }
 }
 
 /// Returns whether one of the patterns matches a name. Case is ignored, because of names like
 /// `http_proxy`.
 fn any(patterns: &[impl AsRef<str>], name: &str) -> bool {
-    let mut all = patterns.iter().flat_map(|pattern| pattern.as_ref().split_ascii_whitespace());
+    let mut all = patterns
+        .iter()
+        .flat_map(|pattern| pattern.as_ref().split_ascii_whitespace());
     all.any(|pattern| matches_pattern(pattern.as_bytes(), name.as_bytes()))
 }
 
 fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let star = pattern.iter().position(|byte| *byte == b'*');
-    let Some(star) = star else { return pattern.eq_ignore_ascii_case(name) };
-    let has_prefix = name.get(..star).is_some_and(|start| start.eq_ignore_ascii_case(&pattern[..star]));
+    let Some(star) = star else {
+        return pattern.eq_ignore_ascii_case(name);
+    };
+    let has_prefix = name
+        .get(..star)
+        .is_some_and(|start| start.eq_ignore_ascii_case(&pattern[..star]));
     if !has_prefix {
         return false;
     }
@@ -173,8 +198,7 @@ fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
 
 /// Returns whether a variable of this name is likely to hold a secret.
 pub fn is_secret(name: &str) -> bool {
-    const WORDS: &str =
-        "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
+    const WORDS: &str = "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
     const LAST: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
     const ENDS: &str = "_CONNECTION_STRING _CONFIG_CONTENT DATABASE_URL";
     // Names that users choose are seldom divided into words: `TF_VAR_dbpass`.
@@ -184,7 +208,9 @@ pub fn is_secret(name: &str) -> bool {
     let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
     !matches!(&*name, "PWD" | "OLDPWD")
         && (words().any(|word| WORDS.split(' ').any(|end| word.ends_with(end)))
-            || words().next_back().is_some_and(|word| LAST.split(' ').any(|last| word == last))
+            || words()
+                .next_back()
+                .is_some_and(|word| LAST.split(' ').any(|last| word == last))
             || ENDS.split(' ').any(|end| name.ends_with(end))
             || name.strip_prefix("TF_VAR_").is_some_and(has_secret_part)
             || name.strip_prefix("BUNDLE_").is_some_and(is_host_credential))
@@ -194,20 +220,26 @@ pub fn is_secret(name: &str) -> bool {
 /// double underscores, which some other settings have too.
 fn is_host_credential(setting: &str) -> bool {
     const SETTINGS: &str = "BUILD LOCAL MIRROR DISABLE_LOCAL_BRANCH_CHECK";
-    setting.split_once("__").is_some_and(|(first, _)| SETTINGS.split(' ').all(|known| known != first))
+    setting
+        .split_once("__")
+        .is_some_and(|(first, _)| SETTINGS.split(' ').all(|known| known != first))
 }
 
 /// Returns whether a text looks like a key, or like an address with a password.
 fn holds_secret(value: &str) -> bool {
     const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
         xoxb- xoxp- xoxa- xapp- AKIA ASIA AIza ya29. npm_ pypi- hf_ SG. dop_v1_ shpat_ eyJ -----BEGIN AGE-SECRET-KEY-";
-    let is_key = |word: &str| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start));
+    let is_key =
+        |word: &str| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start));
     let words = value.split(|c: char| c.is_whitespace() || ",;\"'=:@&?|()".contains(c));
     // A directory may have a name like a key, but seldom with a digit in it.
     let mut pieces = words.flat_map(|word| word.split('/').enumerate());
-    pieces.any(|(at, piece)| is_key(piece) && (at == 0 || piece.contains(|c: char| c.is_ascii_digit())))
-        || value.contains("-----BEGIN")
-        || value.match_indices("://").any(|(at, _)| has_credentials(&value[..at], &value[at + 3..]))
+    pieces.any(|(at, piece)| {
+        is_key(piece) && (at == 0 || piece.contains(|c: char| c.is_ascii_digit()))
+    }) || value.contains("-----BEGIN")
+        || value
+            .match_indices("://")
+            .any(|(at, _)| has_credentials(&value[..at], &value[at + 3..]))
         || sets_secret(value)
 }
 
@@ -222,7 +254,9 @@ fn has_credentials(before: &str, rest: &str) -> bool {
         // The text after the colon is not a port: it is a password with a character that `ends`
         // splits at.
         None => authority.rsplit_once(':').is_some_and(|(_, port)| {
-            !authority.ends_with(']') && !port.bytes().all(|byte| byte.is_ascii_digit()) && rest.contains('@')
+            !authority.ends_with(']')
+                && !port.bytes().all(|byte| byte.is_ascii_digit())
+                && rest.contains('@')
         }),
     }
 }
@@ -231,15 +265,24 @@ fn has_credentials(before: &str, rest: &str) -> bool {
 /// `-Ddb.password=x`, `--token x`.
 fn sets_secret(value: &str) -> bool {
     let mut before = "";
-    let mut words = value.split(|c: char| c.is_whitespace() || ";&?,".contains(c)).filter(|word| !word.is_empty());
+    let mut words = value
+        .split(|c: char| c.is_whitespace() || ";&?,".contains(c))
+        .filter(|word| !word.is_empty());
     words.any(|word| {
         let option = std::mem::replace(&mut before, word);
         let set = word.split_once('=').is_some_and(|(name, given)| {
-            let name = name.strip_prefix("-D").or(name.strip_prefix("-P")).unwrap_or(name);
+            let name = name
+                .strip_prefix("-D")
+                .or(name.strip_prefix("-P"))
+                .unwrap_or(name);
             let given = given.trim_matches(['"', '\'']);
-            is_secret(name.rsplit('.').next().unwrap_or(name)) && !matches!(given, "" | "true" | "false")
+            is_secret(name.rsplit('.').next().unwrap_or(name))
+                && !matches!(given, "" | "true" | "false")
         });
-        set || option.starts_with("--") && !option.contains('=') && !word.starts_with('-') && is_secret(option)
+        set || option.starts_with("--")
+            && !option.contains('=')
+            && !word.starts_with('-')
+            && is_secret(option)
     })
 }
 
@@ -249,7 +292,10 @@ mod tests {
 
     fn variables(pass: &[&str], drop: &[&str]) -> Variables {
         let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
-        Variables { pass: owned(pass), drop: owned(drop) }
+        Variables {
+            pass: owned(pass),
+            drop: owned(drop),
+        }
     }
 
     #[test]
@@ -263,10 +309,20 @@ mod tests {
             (&usual, "HTTP_PROXY", "http://u:p@proxy:3128", false),
             (&usual, "CARGO_HOME", "/c", true),
             (&usual, "CARGO_REGISTRY_TOKEN", "x", false),
-            (&usual, "npm_config_registry", "https://registry.example", true),
+            (
+                &usual,
+                "npm_config_registry",
+                "https://registry.example",
+                true,
+            ),
             (&usual, "npm_config__authToken", "x", false),
             (&usual, "NPM_CONFIG_USERCONFIG", "/x", true),
-            (&usual, "PIP_INDEX_URL", "https://u:p@pypi.example/simple", false),
+            (
+                &usual,
+                "PIP_INDEX_URL",
+                "https://u:p@pypi.example/simple",
+                false,
+            ),
             (&usual, "PIP_INDEX_URL", "https://pypi.example/simple", true),
             (&usual, "TOKENIZERS_PARALLELISM", "false", true),
             (&usual, "XDG_SESSION_ID", "1", true),
@@ -291,9 +347,19 @@ mod tests {
             (&usual, "LD_PRELOAD", "/x.so", false),
             (&usual, "PS4", "$(x)", false),
             (&usual, "ADJUTANT_CONFIG", "x", false),
-            (&usual, "BUNDLE_GITHUB__COM", "user:ghp_abcdefghijklmnopqrst", false),
+            (
+                &usual,
+                "BUNDLE_GITHUB__COM",
+                "user:ghp_abcdefghijklmnopqrst",
+                false,
+            ),
             (&usual, "BUNDLE_GEMS__EXAMPLE__COM", "user:hunter2", false),
-            (&usual, "BUNDLE_BUILD__NOKOGIRI", "--use-system-libraries", true),
+            (
+                &usual,
+                "BUNDLE_BUILD__NOKOGIRI",
+                "--use-system-libraries",
+                true,
+            ),
             (&usual, "BUNDLE_PATH", "vendor/bundle", true),
             (&usual, "TF_VAR_dbpass", "hunter2", false),
             (&usual, "TF_VAR_sshkey", "x", false),
@@ -302,36 +368,121 @@ mod tests {
             (&usual, "TF_VAR_region", "eu-west-1", true),
             (&usual, "MAVEN_OPTS", "-Xmx2g -Ddb.password=hunter2", false),
             (&usual, "MAVEN_OPTS", "-Xmx2g -Dpassword=hunter2", false),
-            (&usual, "GRADLE_OPTS", "-Dorg.gradle.daemon=false -PsigningKey='x' -Dkey=hunter2", false),
-            (&usual, "GRADLE_OPTS", "-Dorg.gradle.daemon=false -Dorg.gradle.jvmargs=-Xmx4g", true),
-            (&usual, "JAVA_TOOL_OPTIONS", "-Djavax.net.ssl.keyStorePassword=changeit", false),
-            (&usual, "JAVA_TOOL_OPTIONS", "-Djdk.http.auth.tunneling.disabledSchemes=\"\"", true),
+            (
+                &usual,
+                "GRADLE_OPTS",
+                "-Dorg.gradle.daemon=false -PsigningKey='x' -Dkey=hunter2",
+                false,
+            ),
+            (
+                &usual,
+                "GRADLE_OPTS",
+                "-Dorg.gradle.daemon=false -Dorg.gradle.jvmargs=-Xmx4g",
+                true,
+            ),
+            (
+                &usual,
+                "JAVA_TOOL_OPTIONS",
+                "-Djavax.net.ssl.keyStorePassword=changeit",
+                false,
+            ),
+            (
+                &usual,
+                "JAVA_TOOL_OPTIONS",
+                "-Djdk.http.auth.tunneling.disabledSchemes=\"\"",
+                true,
+            ),
             (&usual, "NPM_CONFIG_X", "--token hunter2", false),
-            (&usual, "PIP_INDEX_URL", "https://token@pypi.example/simple", false),
-            (&usual, "PIP_INDEX_URL", "https://u:p/w@pypi.example/simple", false),
-            (&usual, "PIP_EXTRA_INDEX_URL", "https://a.example/simple https://t@b.example/simple", false),
+            (
+                &usual,
+                "PIP_INDEX_URL",
+                "https://token@pypi.example/simple",
+                false,
+            ),
+            (
+                &usual,
+                "PIP_INDEX_URL",
+                "https://u:p/w@pypi.example/simple",
+                false,
+            ),
+            (
+                &usual,
+                "PIP_EXTRA_INDEX_URL",
+                "https://a.example/simple https://t@b.example/simple",
+                false,
+            ),
             (&usual, "GOPROXY", "https://proxy.golang.org,direct", true),
-            (&usual, "GOPROXY", "https://proxy.golang.org,https://token@go.example|direct", false),
+            (
+                &usual,
+                "GOPROXY",
+                "https://proxy.golang.org,https://token@go.example|direct",
+                false,
+            ),
             (&usual, "GOPROXY", "http://[::1]:3000/x,http://[::1]", true),
             (&usual, "DOCKER_HOST", "ssh://deploy@build.example", true),
-            (&usual, "DOCKER_HOST", "ssh://deploy:pw@build.example", false),
-            (&usual, "CARGO_REGISTRIES_X_INDEX", "ssh://git@git.example/index.git", true),
-            (&usual, "npm_config_registry", "https://registry.npmjs.org/@scope/name@1.2.3", true),
-            (&usual, "npm_config_registry", "https://npm.example/_auth/ghp_abcdefghij0123456789/", false),
-            (&usual, "NPM_CONFIG_PREFIX", "/home/u/npm_global_packages", true),
+            (
+                &usual,
+                "DOCKER_HOST",
+                "ssh://deploy:pw@build.example",
+                false,
+            ),
+            (
+                &usual,
+                "CARGO_REGISTRIES_X_INDEX",
+                "ssh://git@git.example/index.git",
+                true,
+            ),
+            (
+                &usual,
+                "npm_config_registry",
+                "https://registry.npmjs.org/@scope/name@1.2.3",
+                true,
+            ),
+            (
+                &usual,
+                "npm_config_registry",
+                "https://npm.example/_auth/ghp_abcdefghij0123456789/",
+                false,
+            ),
+            (
+                &usual,
+                "NPM_CONFIG_PREFIX",
+                "/home/u/npm_global_packages",
+                true,
+            ),
             (&usual, "CARGO_HTTP_PROXY", "host:8080", true),
             (&usual, "CARGO_X", "-----BEGIN RSA PRIVATE KEY-----", false),
-            (&usual, "RUSTFLAGS", "-C target-cpu=native --cfg tokio_unstable -L native=/x", true),
-            (&usual, "NODE_OPTIONS", "--max-old-space-size=4096 --require ./x.js", true),
+            (
+                &usual,
+                "RUSTFLAGS",
+                "-C target-cpu=native --cfg tokio_unstable -L native=/x",
+                true,
+            ),
+            (
+                &usual,
+                "NODE_OPTIONS",
+                "--max-old-space-size=4096 --require ./x.js",
+                true,
+            ),
             (&usual, "PYTEST_ADDOPTS", "-k token -q --color=yes", true),
             (&usual, "DOCKER_BUILDKIT", "1", true),
-            (&usual, "LS_COLORS", "rs=0:di=01;34:ln=01;36:*.tar=01;31", true),
+            (
+                &usual,
+                "LS_COLORS",
+                "rs=0:di=01;34:ln=01;36:*.tar=01;31",
+                true,
+            ),
             (&variables(&["MY_*"], &[]), "MY_PROJECT_ROOT", "/p", true),
             (&variables(&["my_*"], &[]), "MY_PROJECT_ROOT", "/p", true),
             (&variables(&["MY_*"], &[]), "MY_TOKEN", "x", false),
             (&variables(&["MY_*"], &[]), "MY_PLACE", key, false),
             (&variables(&["*"], &[]), "ANYTHING", "x", true),
-            (&variables(&["*", "SSH_AUTH_SOCK"], &[]), "SSH_AUTH_SOCK", "/run/x", true),
+            (
+                &variables(&["*", "SSH_AUTH_SOCK"], &[]),
+                "SSH_AUTH_SOCK",
+                "/run/x",
+                true,
+            ),
             (&variables(&["*"], &[]), "BASH_ENV", "x", false),
             (&variables(&["*_ROOT"], &[]), "MY_PROJECT_ROOT", "/p", true),
             (&variables(&["*_ROOT"], &[]), "MY_ROOT_DIR", "/p", false),
@@ -340,7 +491,11 @@ mod tests {
             (&variables(&[], &["CARGO*"]), "CARGO_HOME", "/c", false),
         ];
         for (variables, name, value, wanted) in table {
-            assert_eq!(variables.passes(name, value), wanted, "{name}={value} {variables:?}");
+            assert_eq!(
+                variables.passes(name, value),
+                wanted,
+                "{name}={value} {variables:?}"
+            );
         }
     }
 
@@ -358,10 +513,15 @@ mod tests {
             ("BASH_ENV", "/x"),
             ("MAVEN_OPTS", "-Dpassword=x"),
         ];
-        let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let vars = vars
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
         let environment = Environment::from_vars(vars);
         let env = variables(&[], &[]).tame(&environment);
-        let get = |name: &str| env.get(std::ffi::OsStr::new(name)).and_then(|value| value.to_str());
+        let get = |name: &str| {
+            env.get(std::ffi::OsStr::new(name))
+                .and_then(|value| value.to_str())
+        };
         assert_eq!(get("PATH"), Some("/usr/bin:/bin"));
         assert_eq!(environment.var("PATH"), Some("/usr/bin:/bin"));
         assert_eq!(get("LD_LIBRARY_PATH"), Some("/opt/lib"));
@@ -369,6 +529,9 @@ mod tests {
         let named = variables(&["PYTHONPATH", "PATH"], &[]).given(&environment);
         assert_eq!(named[std::ffi::OsStr::new("PYTHONPATH")], "src:/p");
         assert_eq!(named[std::ffi::OsStr::new("PATH")], "/usr/bin:/bin");
-        assert_eq!(variables(&[], &[]).left_out(&environment), ["BASH_ENV", "GH_TOKEN", "MAVEN_OPTS", "OTHER"]);
+        assert_eq!(
+            variables(&[], &[]).left_out(&environment),
+            ["BASH_ENV", "GH_TOKEN", "MAVEN_OPTS", "OTHER"]
+        );
     }
 }

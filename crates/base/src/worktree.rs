@@ -41,7 +41,10 @@ impl Worktree {
     /// repository, otherwise its path.
     pub fn shared_name(&self) -> String {
         let origin = self.git_dirs().last().and_then(|dir| git::origin(dir));
-        origin.map_or_else(|| self.root.display().to_string(), |origin| format!("git:{origin}"))
+        origin.map_or_else(
+            || self.root.display().to_string(),
+            |origin| format!("git:{origin}"),
+        )
     }
 
     /// Returns the name of a directory of the project on all machines that share a store.
@@ -58,16 +61,26 @@ impl Worktree {
     /// always with `/`. A path that has only `/` in common with the root stays absolute.
     pub fn relative(&self, path: &Path) -> String {
         let path = normal(path);
-        let inside = |root: &Path| path.strip_prefix(root).ok().map(|rest| rest.display().to_string());
+        let inside = |root: &Path| {
+            path.strip_prefix(root)
+                .ok()
+                .map(|rest| rest.display().to_string())
+        };
         match inside(&self.root) {
             Some(rest) if rest.is_empty() => ".".into(),
             Some(rest) => rest.replace('\\', "/"),
             None => {
-                let shared = self.root.ancestors().find(|dir| dir.parent().is_some() && path.starts_with(dir));
+                let shared = self
+                    .root
+                    .ancestors()
+                    .find(|dir| dir.parent().is_some() && path.starts_with(dir));
                 let Some(shared) = shared else {
                     return path.display().to_string();
                 };
-                let up = self.root.strip_prefix(shared).map_or(0, |rest| rest.components().count());
+                let up = self
+                    .root
+                    .strip_prefix(shared)
+                    .map_or(0, |rest| rest.components().count());
                 let rest = path.strip_prefix(shared).unwrap_or(&path);
                 format!("{}{}", "../".repeat(up), rest.display())
             }
@@ -108,7 +121,11 @@ mod tests {
 
     #[test]
     fn paths_are_shown_from_the_root() {
-        let tree = Worktree { root: "/w/p".into(), git: false, extra: vec![] };
+        let tree = Worktree {
+            root: "/w/p".into(),
+            git: false,
+            extra: vec![],
+        };
         let table = [
             ("/w/p/src/a.rs", "src/a.rs"),
             ("/w/p", "."),
@@ -127,22 +144,44 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = std::fs::canonicalize(dir.path()).unwrap();
         let main = dir.join("main/.git");
-        for name in ["main/.git/worktrees/w", "main/.git/modules/m", "w", "m", "thief", ".ssh"] {
+        for name in [
+            "main/.git/worktrees/w",
+            "main/.git/modules/m",
+            "w",
+            "m",
+            "thief",
+            ".ssh",
+        ] {
             std::fs::create_dir_all(dir.join(name)).unwrap();
         }
         let write = |path: &str, text: String| std::fs::write(dir.join(path), text).unwrap();
-        write("w/.git", format!("gitdir: {}\n", main.join("worktrees/w").display()));
-        write("main/.git/worktrees/w/gitdir", format!("{}\n", dir.join("w/.git").display()));
+        write(
+            "w/.git",
+            format!("gitdir: {}\n", main.join("worktrees/w").display()),
+        );
+        write(
+            "main/.git/worktrees/w/gitdir",
+            format!("{}\n", dir.join("w/.git").display()),
+        );
         write("main/.git/worktrees/w/commondir", "../..\n".into());
         write("m/.git", "gitdir: ../main/.git/modules/m\n".into());
-        write("main/.git/modules/m/config", "[core]\n\tworktree = ../../../../m\n".into());
-        write("thief/.git", format!("gitdir: {}\n", dir.join(".ssh").display()));
+        write(
+            "main/.git/modules/m/config",
+            "[core]\n\tworktree = ../../../../m\n".into(),
+        );
+        write(
+            "thief/.git",
+            format!("gitdir: {}\n", dir.join(".ssh").display()),
+        );
         let dirs = |name: &str| Worktree::find(&dir.join(name), &[], None).git_dirs();
         assert_eq!(dirs("main"), std::slice::from_ref(&main));
         assert_eq!(dirs("w"), [main.join("worktrees/w"), main.clone()]);
         assert_eq!(dirs("m"), [main.join("modules/m")]);
         assert_eq!(dirs("thief"), Vec::<PathBuf>::new());
-        write("thief/.git", format!("gitdir: {}\n", main.join("worktrees/w").display()));
+        write(
+            "thief/.git",
+            format!("gitdir: {}\n", main.join("worktrees/w").display()),
+        );
         assert_eq!(dirs("thief"), Vec::<PathBuf>::new());
     }
 
@@ -153,8 +192,14 @@ mod tests {
         std::fs::create_dir_all(dir.join("repo/.git")).unwrap();
         std::fs::create_dir_all(dir.join("repo/sub/deep")).unwrap();
         std::fs::write(dir.join("repo/sub/.git"), "gitdir: ../elsewhere").unwrap();
-        assert_eq!(Worktree::find(&dir.join("repo"), &[], None).root, dir.join("repo"));
-        assert_eq!(Worktree::find(&dir.join("repo/sub/deep"), &[], None).root, dir.join("repo/sub"));
+        assert_eq!(
+            Worktree::find(&dir.join("repo"), &[], None).root,
+            dir.join("repo")
+        );
+        assert_eq!(
+            Worktree::find(&dir.join("repo/sub/deep"), &[], None).root,
+            dir.join("repo/sub")
+        );
         let outside = Worktree::find(&dir, &[], None);
         assert!(!outside.contains(Path::new("/etc/passwd")));
         assert!(outside.contains(&dir.join("x")));

@@ -64,7 +64,11 @@ pub const AGENTS: [BuiltIn; 7] = [
     BuiltIn {
         name: "plan",
         description: "Explores and plans. Changes nothing but its plan files.",
-        offers: &[("question", "*", Allow), ("plan_exit", "*", Allow), ("bash", "*", Ask)],
+        offers: &[
+            ("question", "*", Allow),
+            ("plan_exit", "*", Allow),
+            ("bash", "*", Ask),
+        ],
         guards: &[
             ("task", "general", Deny),
             ("edit", "*", Deny),
@@ -127,7 +131,11 @@ pub(crate) const SUMMARY: &str = "summary";
 
 /// Returns the default rules.
 pub(crate) fn base(environment: &Environment, directories: &[impl AsRef<Path>]) -> Rules {
-    rule::base(&environment.dirs.data, &environment.tmp().join("adjutant"), directories)
+    rule::base(
+        &environment.dirs.data,
+        &environment.tmp().join("adjutant"),
+        directories,
+    )
 }
 
 /// Returns the directory of long tool results.
@@ -169,12 +177,21 @@ pub(crate) fn rules(
         let dependencies = dependencies(environment);
         rules = rules.then(&dependencies.iter().map(|dir| outside(dir, Allow)).collect());
         // The user's rules about other directories still apply after that.
-        rules = rules.then(&user.iter().filter(|rule| rule.permission == "external_directory").cloned().collect());
+        rules = rules.then(
+            &user
+                .iter()
+                .filter(|rule| rule.permission == "external_directory")
+                .cloned()
+                .collect(),
+        );
     }
     // If the user denies all edits, plan files are no exception.
-    let edits_denied = user.iter().any(|rule| rule.permission == "edit" && rule.pattern == "*" && rule.action == Deny);
+    let edits_denied = user
+        .iter()
+        .any(|rule| rule.permission == "edit" && rule.pattern == "*" && rule.action == Deny);
     let guards = Rules::built_in(agent.guards);
-    let is_used = |guard: &&Rule| !(edits_denied && guard.permission == "edit" && guard.action == Allow);
+    let is_used =
+        |guard: &&Rule| !(edits_denied && guard.permission == "edit" && guard.action == Allow);
     rules = rules.then(&guards.iter().filter(is_used).cloned().collect());
     if agent.name == "plan" && !edits_denied {
         rules = rules.then(&Rules::built_in(&[("edit", relative_plans, Allow)]));
@@ -190,11 +207,20 @@ pub(crate) fn rules(
 fn limited(only: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules {
     let mut rules = Rules::built_in(&[("*", "*", Deny)]);
     for key in only {
-        let first = if *key == "bash" && read_only { Ask } else { Allow };
+        let first = if *key == "bash" && read_only {
+            Ask
+        } else {
+            Allow
+        };
         rules.extend(Rules::built_in(&[(key, "*", first)]).iter().cloned());
         rules.extend(base.iter().filter(|rule| rule.permission == *key).cloned());
-        let theirs = user.iter().filter(|rule| permission::wildcard::matches(&rule.permission, key));
-        rules.extend(theirs.map(|rule| Rule { permission: (*key).into(), ..rule.clone() }));
+        let theirs = user
+            .iter()
+            .filter(|rule| permission::wildcard::matches(&rule.permission, key));
+        rules.extend(theirs.map(|rule| Rule {
+            permission: (*key).into(),
+            ..rule.clone()
+        }));
     }
     rules
 }
@@ -212,6 +238,10 @@ fn dependencies(environment: &Environment) -> Vec<std::path::PathBuf> {
         ".bun/install/cache",
         ".gem",
     ];
-    let home = environment.home.iter().flat_map(|home| below_home.iter().map(|dir| home.join(dir)));
-    home.chain(["/usr/include", "/usr/share/doc"].map(std::path::PathBuf::from)).collect()
+    let home = environment
+        .home
+        .iter()
+        .flat_map(|home| below_home.iter().map(|dir| home.join(dir)));
+    home.chain(["/usr/include", "/usr/share/doc"].map(std::path::PathBuf::from))
+        .collect()
 }

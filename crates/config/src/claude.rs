@@ -44,21 +44,44 @@ pub(crate) fn files(dir: &Path) -> [PathBuf; 2] {
 
 /// Converts the hooks of a Claude Code file. Unsupported parts are reported.
 pub(crate) fn hooks(node: &Node, origin: &Arc<ConfigOrigin>, problems: &mut Vec<Problem>) -> Node {
-    let mut hooks = HookConverter { origin, problems, found: Vec::new() };
+    let mut hooks = HookConverter {
+        origin,
+        problems,
+        found: Vec::new(),
+    };
     for event in node.get("hooks").map(Node::entries).unwrap_or_default() {
-        let Some((_, on)) = EVENTS.iter().find(|(claude_name, _)| *claude_name == event.key) else {
-            hooks.report(&event.at, &event.key, "no event here corresponds to this one; its hooks do not run");
+        let Some((_, on)) = EVENTS
+            .iter()
+            .find(|(claude_name, _)| *claude_name == event.key)
+        else {
+            hooks.report(
+                &event.at,
+                &event.key,
+                "no event here corresponds to this one; its hooks do not run",
+            );
             continue;
         };
-        let NodeValue::List(groups) = &event.node.value else { continue };
+        let NodeValue::List(groups) = &event.node.value else {
+            continue;
+        };
         for group in groups {
             hooks.group(&event.key, on, group);
         }
     }
     let at = SourceLocation::whole(origin);
-    let all = Node { value: NodeValue::Map(hooks.found), at: at.clone() };
-    let entry = MapEntry { key: "hook".into(), at: at.clone(), node: all };
-    Node { value: NodeValue::Map(vec![entry]), at }
+    let all = Node {
+        value: NodeValue::Map(hooks.found),
+        at: at.clone(),
+    };
+    let entry = MapEntry {
+        key: "hook".into(),
+        at: at.clone(),
+        node: all,
+    };
+    Node {
+        value: NodeValue::Map(vec![entry]),
+        at,
+    }
 }
 
 struct HookConverter<'a> {
@@ -69,16 +92,25 @@ struct HookConverter<'a> {
 
 impl HookConverter<'_> {
     fn report(&mut self, at: &SourceLocation, event: &str, text: &str) {
-        self.problems.push(Problem::note(ProblemCode::NoEffect, at, format!("hooks.{event}"), text));
+        self.problems.push(Problem::note(
+            ProblemCode::NoEffect,
+            at,
+            format!("hooks.{event}"),
+            text,
+        ));
     }
 
     fn group(&mut self, event: &str, on: &str, group: &Node) {
-        let matcher = group.get("matcher").and_then(Node::as_text).unwrap_or_default();
+        let matcher = group
+            .get("matcher")
+            .and_then(Node::as_text)
+            .unwrap_or_default();
         let about_tools = ["tool.before", "tool.after", "permission"].contains(&on);
         let tools = match tools(matcher) {
             _ if !about_tools => {
                 if !["", "*"].contains(&matcher) {
-                    let text = "a matcher applies to tools only; these hooks run on every such event";
+                    let text =
+                        "a matcher applies to tools only; these hooks run on every such event";
                     self.report(&group.at, event, text);
                 }
                 None
@@ -90,14 +122,24 @@ impl HookConverter<'_> {
                 None
             }
         };
-        let Some(NodeValue::List(all)) = group.get("hooks").map(|node| &node.value) else { return };
+        let Some(NodeValue::List(all)) = group.get("hooks").map(|node| &node.value) else {
+            return;
+        };
         for hook in all {
             let kind = hook.get("type").and_then(Node::as_text);
             let is_command = kind.is_none_or(|kind| kind == "command");
-            let command = if is_command { hook.get("command").and_then(Node::as_text) } else { None };
+            let command = if is_command {
+                hook.get("command").and_then(Node::as_text)
+            } else {
+                None
+            };
             let Some(command) = command else {
                 let kind = base::text::title(kind.unwrap_or("nothing"));
-                self.report(&hook.at, event, &format!("only hooks of type \"command\" run, not \"{kind}\""));
+                self.report(
+                    &hook.at,
+                    event,
+                    &format!("only hooks of type \"command\" run, not \"{kind}\""),
+                );
                 continue;
             };
             self.hook(event, on, tools.as_deref(), command, hook);
@@ -106,25 +148,49 @@ impl HookConverter<'_> {
 
     fn hook(&mut self, event: &str, on: &str, tools: Option<&str>, command: &str, hook: &Node) {
         let at = &hook.at;
-        let text =
-            |key: &str, text: &str| MapEntry { key: key.into(), at: at.clone(), node: Node::text(text, at.clone()) };
-        let argv = ["sh", "-c", command].map(|word| Node::text(word, at.clone())).into();
+        let text = |key: &str, text: &str| MapEntry {
+            key: key.into(),
+            at: at.clone(),
+            node: Node::text(text, at.clone()),
+        };
+        let argv = ["sh", "-c", command]
+            .map(|word| Node::text(word, at.clone()))
+            .into();
         let command = MapEntry {
             key: "command".into(),
             at: at.clone(),
-            node: Node { value: NodeValue::List(argv), at: at.clone() },
+            node: Node {
+                value: NodeValue::List(argv),
+                at: at.clone(),
+            },
         };
         let mut entries = vec![text("on", on), command, text("format", "claude")];
         entries.extend(tools.map(|tools| text("tool", tools)));
         if let Some(NodeValue::Number(seconds)) = hook.get("timeout").map(|node| &node.value)
-            && let Some(seconds) = seconds.as_u64().filter(|seconds| (1..=600).contains(seconds))
+            && let Some(seconds) = seconds
+                .as_u64()
+                .filter(|seconds| (1..=600).contains(seconds))
         {
-            let node = Node { value: NodeValue::Number((seconds * 1_000).into()), at: at.clone() };
-            entries.push(MapEntry { key: "timeout".into(), at: at.clone(), node });
+            let node = Node {
+                value: NodeValue::Number((seconds * 1_000).into()),
+                at: at.clone(),
+            };
+            entries.push(MapEntry {
+                key: "timeout".into(),
+                at: at.clone(),
+                node,
+            });
         }
         let name = format!("{} {event} {}", self.origin.name, self.found.len() + 1);
-        let node = Node { value: NodeValue::Map(entries), at: at.clone() };
-        self.found.push(MapEntry { key: name, at: at.clone(), node });
+        let node = Node {
+            value: NodeValue::Map(entries),
+            at: at.clone(),
+        };
+        self.found.push(MapEntry {
+            key: name,
+            at: at.clone(),
+            node,
+        });
     }
 }
 
@@ -136,15 +202,24 @@ fn tools(matcher: &str) -> Option<Option<String>> {
         return Some(None);
     }
     let tool = |name: &str| {
-        let name = name.trim().trim_start_matches('^').trim_end_matches('$').replace(".*", "*");
-        let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-*".contains(c));
-        plain.then(|| match TOOLS.iter().find(|(claude_name, _)| *claude_name == name) {
-            Some((_, own_name)) => (*own_name).to_owned(),
-            None => match name.strip_prefix("mcp__") {
-                Some(server) => server.replace("__", "_"),
-                None => name,
+        let name = name
+            .trim()
+            .trim_start_matches('^')
+            .trim_end_matches('$')
+            .replace(".*", "*");
+        let plain = !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_alphanumeric() || "_-*".contains(c));
+        plain.then(
+            || match TOOLS.iter().find(|(claude_name, _)| *claude_name == name) {
+                Some((_, own_name)) => (*own_name).to_owned(),
+                None => match name.strip_prefix("mcp__") {
+                    Some(server) => server.replace("__", "_"),
+                    None => name,
+                },
             },
-        })
+        )
     };
     let all: Option<Vec<String>> = matcher.split('|').map(tool).collect();
     Some(Some(all?.join("|")))
@@ -168,7 +243,11 @@ mod tests {
             ("[A-Z]+", None),
         ];
         for (matcher, wanted) in table {
-            assert_eq!(tools(matcher), wanted.map(|all| all.map(str::to_owned)), "{matcher}");
+            assert_eq!(
+                tools(matcher),
+                wanted.map(|all| all.map(str::to_owned)),
+                "{matcher}"
+            );
         }
     }
 
@@ -178,7 +257,12 @@ mod tests {
             "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "./check", "timeout": 5}]}],
             "Stop": [{"matcher": "x", "hooks": [{"type": "prompt", "prompt": "Done?"}, {"command": "say done"}]}],
             "Notification": []}}"#;
-        let origin = Arc::new(ConfigOrigin { name: "f".into(), path: None, layer: Layer::Project, project: true });
+        let origin = Arc::new(ConfigOrigin {
+            name: "f".into(),
+            path: None,
+            layer: Layer::Project,
+            project: true,
+        });
         let mut problems = Vec::new();
         let node = crate::jsonc::parse(text, &origin, &mut problems).unwrap();
         let hooks = hooks(&node, &origin, &mut problems);
@@ -187,8 +271,13 @@ mod tests {
                 "tool": "bash", "timeout": 5000},
             "f Stop 2": {"on": "turn.end", "command": ["sh", "-c", "say done"], "format": "claude"}}});
         assert_eq!(hooks.to_json(), wanted);
-        let reported: Vec<String> =
-            problems.iter().map(|problem| format!("{} {}", problem.location.line, problem.key)).collect();
-        assert_eq!(reported, ["3 hooks.Stop", "3 hooks.Stop", "4 hooks.Notification"]);
+        let reported: Vec<String> = problems
+            .iter()
+            .map(|problem| format!("{} {}", problem.location.line, problem.key))
+            .collect();
+        assert_eq!(
+            reported,
+            ["3 hooks.Stop", "3 hooks.Stop", "4 hooks.Notification"]
+        );
     }
 }

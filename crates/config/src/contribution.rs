@@ -61,11 +61,18 @@ impl Contribution {
                     let (with_text, empty): (Vec<_>, Vec<_>) =
                         commands.iter().partition(|(_, command)| has_text(command));
                     dropped.extend(empty.into_iter().map(|(name, _)| format!("{key}.{name}")));
-                    Some(with_text.into_iter().map(|(name, command)| (name.clone(), command.clone())).collect())
+                    Some(
+                        with_text
+                            .into_iter()
+                            .map(|(name, command)| (name.clone(), command.clone()))
+                            .collect(),
+                    )
                 }
                 _ if own => Some(value.clone()),
                 ("agent", Value::Object(agents)) => Some(entries(key, agents, AGENT, &mut dropped)),
-                ("command", Value::Object(commands)) => Some(entries(key, commands, COMMAND, &mut dropped)),
+                ("command", Value::Object(commands)) => {
+                    Some(entries(key, commands, COMMAND, &mut dropped))
+                }
                 _ => None,
             };
             match value {
@@ -78,20 +85,33 @@ impl Contribution {
             return (None, dropped);
         }
         let settings = Value::Object(accepted).to_string();
-        (Some(Self { plugin: plugin.to_owned(), project, settings }), dropped)
+        (
+            Some(Self {
+                plugin: plugin.to_owned(),
+                project,
+                settings,
+            }),
+            dropped,
+        )
     }
 }
 
 /// Whether a command has a text for a model.
 fn has_text(command: &Value) -> bool {
-    command.get("template").and_then(Value::as_str).is_some_and(|template| !template.trim().is_empty())
+    command
+        .get("template")
+        .and_then(Value::as_str)
+        .is_some_and(|template| !template.trim().is_empty())
 }
 
 /// Returns the entries of a project's plugin, without fields that it may not set.
 fn entries(key: &str, all: &Map<String, Value>, may: &[&str], dropped: &mut Vec<String>) -> Value {
     let mut accepted = Map::new();
     for (name, entry) in all {
-        let template = entry.get("template").and_then(Value::as_str).unwrap_or_default();
+        let template = entry
+            .get("template")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         let is_safe = shell_inserts(template).is_empty() && (key != "command" || has_text(entry));
         let fields = if is_safe { entry.as_object() } else { None };
         let Some(fields) = fields else {
@@ -124,8 +144,10 @@ fn tightening(rules: &Value) -> Option<Value> {
         Value::String(action) if action != "allow" => Some(rules.clone()),
         Value::Bool(false) => Some(rules.clone()),
         Value::Object(all) => {
-            let stricter: Map<_, _> =
-                all.iter().filter_map(|(key, value)| Some((key.clone(), tightening(value)?))).collect();
+            let stricter: Map<_, _> = all
+                .iter()
+                .filter_map(|(key, value)| Some((key.clone(), tightening(value)?)))
+                .collect();
             (!stricter.is_empty()).then_some(Value::Object(stricter))
         }
         _ => None,
@@ -149,12 +171,17 @@ mod tests {
         let (own, dropped) = Contribution::of("x.js", false, &one);
         assert_eq!(dropped, ["command.e", "plugin"]);
         let accepted: Value = serde_json::from_str(&own.unwrap().settings).unwrap();
-        assert_eq!((&accepted["mcp"], &accepted["agent"]), (&one["mcp"], &one["agent"]));
+        assert_eq!(
+            (&accepted["mcp"], &accepted["agent"]),
+            (&one["mcp"], &one["agent"])
+        );
         let (theirs, dropped) = Contribution::of("x.js", true, &one);
         let accepted: Value = serde_json::from_str(&theirs.unwrap().settings).unwrap();
-        let agent =
-            json!({"prompt": "P", "permission": {"*": "deny", "bash": {"rm *": "deny"}}, "tools": {"write": false}});
-        assert_eq!(accepted, json!({"agent": {"a": agent}, "command": {"c": {"template": "Do $1."}}}));
+        let agent = json!({"prompt": "P", "permission": {"*": "deny", "bash": {"rm *": "deny"}}, "tools": {"write": false}});
+        assert_eq!(
+            accepted,
+            json!({"agent": {"a": agent}, "command": {"c": {"template": "Do $1."}}})
+        );
         let wanted = [
             "agent.a.permission",
             "agent.a.tools",
@@ -167,6 +194,9 @@ mod tests {
             "plugin",
         ];
         assert_eq!(dropped, wanted);
-        assert_eq!(Contribution::of("x.js", true, &json!({"agent": {}})), (None, Vec::new()));
+        assert_eq!(
+            Contribution::of("x.js", true, &json!({"agent": {}})),
+            (None, Vec::new())
+        );
     }
 }

@@ -19,7 +19,9 @@ use base::text::nearest;
 
 /// Returns the schema of a settings file.
 pub(super) fn schema() -> Json {
-    let mut schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<ConfigFile>();
+    let mut schema = SchemaSettings::draft07()
+        .into_generator()
+        .into_root_schema_for::<ConfigFile>();
     schema.insert("title".into(), "adjutant and OpenCode settings".into());
     schema.insert("allowComments".into(), true.into());
     schema.insert("allowTrailingCommas".into(), true.into());
@@ -40,12 +42,17 @@ const LEAN: &str = include_str!("declare/lean.json");
 // Each is created on first use. Most processes read the same few files repeatedly, some none.
 static SETTINGS: LazyLock<ConfigSchema> =
     LazyLock::new(|| ConfigSchema::from(serde_json::from_str(LEAN).unwrap_or_else(|_| lean())));
-static AGENT: LazyLock<ConfigSchema> = LazyLock::new(|| ConfigSchema::settings().of::<AgentConfig>());
-static COMMAND: LazyLock<ConfigSchema> = LazyLock::new(|| ConfigSchema::settings().of::<CommandConfig>());
+static AGENT: LazyLock<ConfigSchema> =
+    LazyLock::new(|| ConfigSchema::settings().of::<AgentConfig>());
+static COMMAND: LazyLock<ConfigSchema> =
+    LazyLock::new(|| ConfigSchema::settings().of::<CommandConfig>());
 
 /// Returns the schema without descriptions, which are most of it and which no check reads.
 pub(crate) fn lean() -> Json {
-    let mut root = SchemaSettings::draft07().into_generator().into_root_schema_for::<ConfigFile>().to_value();
+    let mut root = SchemaSettings::draft07()
+        .into_generator()
+        .into_root_schema_for::<ConfigFile>()
+        .to_value();
     without_descriptions(&mut root);
     root
 }
@@ -68,7 +75,10 @@ impl ConfigSchema {
     /// Returns the schema of a type that is among the definitions.
     fn of<T: JsonSchema>(&self) -> Self {
         let root = json!({ "$ref": format!("#/definitions/{}", T::schema_name()) });
-        Self { root, definitions: self.definitions.clone() }
+        Self {
+            root,
+            definitions: self.definitions.clone(),
+        }
     }
 
     fn from(mut root: Json) -> Self {
@@ -76,19 +86,32 @@ impl ConfigSchema {
             Some(Json::Object(definitions)) => definitions,
             _ => Map::new(),
         };
-        Self { root, definitions: definitions.into() }
+        Self {
+            root,
+            definitions: definitions.into(),
+        }
     }
 
     /// Removes values that do not fit, and reports them. Returns whether the node itself fits.
     /// `path` is the tree's own path, for messages.
     pub(crate) fn check(&self, node: &mut Node, path: &str, problems: &mut Vec<Problem>) -> bool {
-        let mut path = if path.is_empty() { Vec::new() } else { vec![path.to_owned()] };
+        let mut path = if path.is_empty() {
+            Vec::new()
+        } else {
+            vec![path.to_owned()]
+        };
         self.fit(node, &self.root, &mut path, problems)
     }
 
     fn resolve<'a>(&'a self, schema: &'a Json) -> &'a Json {
-        let name = schema.get("$ref").and_then(Json::as_str).and_then(|path| path.rsplit('/').next());
-        let alone = schema.get("allOf").and_then(Json::as_array).and_then(|all| all.first());
+        let name = schema
+            .get("$ref")
+            .and_then(Json::as_str)
+            .and_then(|path| path.rsplit('/').next());
+        let alone = schema
+            .get("allOf")
+            .and_then(Json::as_array)
+            .and_then(|all| all.first());
         match (name.and_then(|name| self.definitions.get(name)), alone) {
             (Some(schema), _) => self.resolve(schema),
             (None, Some(schema)) => self.resolve(schema),
@@ -99,35 +122,59 @@ impl ConfigSchema {
     /// Returns the alternatives of a schema, without `null`.
     fn choices<'a>(&'a self, schema: &'a Json) -> Vec<&'a Json> {
         let schema = self.resolve(schema);
-        let any = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array);
+        let any = schema
+            .get("anyOf")
+            .or_else(|| schema.get("oneOf"))
+            .and_then(Json::as_array);
         let Some(any) = any else { return vec![schema] };
-        let any = any.iter().filter(|one| one.get("type").and_then(Json::as_str) != Some("null"));
+        let any = any
+            .iter()
+            .filter(|one| one.get("type").and_then(Json::as_str) != Some("null"));
         any.flat_map(|one| self.choices(one)).collect()
     }
 
     /// Whether a node fits. Parts of it that do not fit are removed.
-    fn fit(&self, node: &mut Node, schema: &Json, path: &mut Vec<String>, problems: &mut Vec<Problem>) -> bool {
+    fn fit(
+        &self,
+        node: &mut Node,
+        schema: &Json,
+        path: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
+    ) -> bool {
         if matches!(node.value, NodeValue::Null) {
             return true;
         }
         let choices = self.choices(schema);
-        let of_kind: Vec<&Json> = choices.iter().copied().filter(|choice| kind_fits(node, choice)).collect();
+        let of_kind: Vec<&Json> = choices
+            .iter()
+            .copied()
+            .filter(|choice| kind_fits(node, choice))
+            .collect();
         let chosen = match of_kind.as_slice() {
             [] => None,
             [one] => Some(*one),
             // Several alternatives of one type: enumerated strings, or an object that fits as it
             // is.
-            many => many
-                .iter()
-                .copied()
-                .find(|choice| self.fit(&mut node.clone(), choice, &mut path.clone(), &mut Vec::new())),
+            many => many.iter().copied().find(|choice| {
+                self.fit(
+                    &mut node.clone(),
+                    choice,
+                    &mut path.clone(),
+                    &mut Vec::new(),
+                )
+            }),
         };
         let Some(chosen) = chosen else {
             problems.push(self.misfit(node, &choices, path));
             return false;
         };
         if let Some(reason) = value_misfit(node, chosen) {
-            problems.push(Problem::error(ProblemCode::WrongValue, &node.at, path.join("."), reason));
+            problems.push(Problem::error(
+                ProblemCode::WrongValue,
+                &node.at,
+                path.join("."),
+                reason,
+            ));
             return false;
         }
         match &mut node.value {
@@ -151,7 +198,12 @@ impl ConfigSchema {
         problems: &mut Vec<Problem>,
     ) {
         let known = schema.get("properties").and_then(Json::as_object);
-        let names = || known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
+        let names = || {
+            known
+                .into_iter()
+                .flat_map(|known| known.keys())
+                .map(String::as_str)
+        };
         let others = schema.get("additionalProperties");
         entries.retain_mut(|entry| {
             path.push(entry.key.clone());
@@ -166,17 +218,27 @@ impl ConfigSchema {
                 }
                 (None, Some(Json::Bool(false))) => {
                     let text = "there is no such key; it is ignored";
-                    let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, path.join("."), text);
+                    let mut problem =
+                        Problem::warning(ProblemCode::UnknownKey, &entry.at, path.join("."), text);
                     let near = nearest(&entry.key, names());
-                    problem.can_hide_deny = near.is_some_and(|near| lost_denies::is_meant(path, near, &entry.node));
+                    problem.can_hide_deny =
+                        near.is_some_and(|near| lost_denies::is_meant(path, near, &entry.node));
                     problems.push(problem.nearest(&entry.key, names()));
                     false
                 }
-                (None, Some(schema)) if schema.is_object() => self.fit(&mut entry.node, schema, path, problems),
+                (None, Some(schema)) if schema.is_object() => {
+                    self.fit(&mut entry.node, schema, path, problems)
+                }
                 (None, _) => {
                     if let Some(near) = nearest(&entry.key, names()) {
-                        let text = "there is no such key, so it is sent to the provider as an option";
-                        let mut problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, path.join("."), text);
+                        let text =
+                            "there is no such key, so it is sent to the provider as an option";
+                        let mut problem = Problem::warning(
+                            ProblemCode::UnknownKey,
+                            &entry.at,
+                            path.join("."),
+                            text,
+                        );
                         problem.can_hide_deny = lost_denies::is_meant(path, near, &entry.node);
                         problems.push(problem.hint(format!("did you mean \"{near}\"?")));
                     }
@@ -189,7 +251,13 @@ impl ConfigSchema {
     }
 
     /// Retains the items that fit the schema of a list's items.
-    fn fit_items(&self, nodes: &mut Vec<Node>, schema: &Json, path: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    fn fit_items(
+        &self,
+        nodes: &mut Vec<Node>,
+        schema: &Json,
+        path: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
+    ) {
         let mut index = 0..;
         nodes.retain_mut(|item| {
             path.extend(index.next().map(|index: usize| index.to_string()));
@@ -205,7 +273,9 @@ impl ConfigSchema {
     }
 
     fn takes_anything(&self, schema: &Json) -> bool {
-        self.choices(schema).iter().any(|choice| types(choice).is_empty())
+        self.choices(schema)
+            .iter()
+            .any(|choice| types(choice).is_empty())
     }
 
     /// Describes the expected and the found value.
@@ -224,9 +294,12 @@ impl ConfigSchema {
         );
         if let Some(text) = node.as_text() {
             problem = problem.nearest(text, words.iter().copied());
-            let plain = matches!(text, "true" | "false") && choices.iter().any(|choice| has_type(choice, "boolean"));
+            let plain = matches!(text, "true" | "false")
+                && choices.iter().any(|choice| has_type(choice, "boolean"));
             let number = text.parse::<f64>().is_ok_and(f64::is_finite)
-                && choices.iter().any(|choice| has_type(choice, "integer") || has_type(choice, "number"));
+                && choices
+                    .iter()
+                    .any(|choice| has_type(choice, "integer") || has_type(choice, "number"));
             if plain || number {
                 problem = problem.hint(format!("write {text} without quotes"));
             }
@@ -290,7 +363,11 @@ fn note(schema: &Json, entry: &MapEntry, path: &[String], problems: &mut Vec<Pro
     // A key that disables an unsupported feature is respected.
     let off = node.as_bool() == Some(false) || node.as_text() == Some("deny");
     if !off && let Some(status) = schema.get("x-status").and_then(Json::as_str) {
-        let code = if status.starts_with("later") { ProblemCode::Later } else { ProblemCode::NoEffect };
+        let code = if status.starts_with("later") {
+            ProblemCode::Later
+        } else {
+            ProblemCode::NoEffect
+        };
         problems.push(Problem::note(code, at, path.join("."), status));
     }
 }
@@ -298,7 +375,11 @@ fn note(schema: &Json, entry: &MapEntry, path: &[String], problems: &mut Vec<Pro
 fn types(schema: &Json) -> Vec<&str> {
     match schema.get("type") {
         Some(Json::String(one)) => vec![one],
-        Some(Json::Array(many)) => many.iter().filter_map(Json::as_str).filter(|kind| *kind != "null").collect(),
+        Some(Json::Array(many)) => many
+            .iter()
+            .filter_map(Json::as_str)
+            .filter(|kind| *kind != "null")
+            .collect(),
         _ if words_of(schema).is_some() => vec!["string"],
         _ if schema.get("properties").is_some() => vec!["object"],
         _ => Vec::new(),
@@ -332,7 +413,9 @@ fn kind_fits(node: &Node, schema: &Json) -> bool {
         | (NodeValue::List(_), "array")
         | (NodeValue::Map(_), "object") => true,
         (NodeValue::Number(number), "integer") => number.as_f64().is_some_and(|n| n.fract() == 0.0),
-        (NodeValue::Text(text), "string") => words_of(schema).is_none_or(|words| words.contains(&text.as_str())),
+        (NodeValue::Text(text), "string") => {
+            words_of(schema).is_none_or(|words| words.contains(&text.as_str()))
+        }
         _ => false,
     };
     types.iter().any(fits)
@@ -345,9 +428,13 @@ fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
         // Colours are the only pattern in the schema.
         NodeValue::Text(text) if schema.get("pattern").is_some() => {
             let hex = text.strip_prefix('#');
-            let hex = hex.is_some_and(|hex| matches!(hex.len(), 3 | 6) && hex.bytes().all(|b| b.is_ascii_hexdigit()));
-            let word = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
-            (!hex && !word).then(|| format!("expected #RRGGBB or the name of a colour, found \"{text}\""))
+            let hex = hex.is_some_and(|hex| {
+                matches!(hex.len(), 3 | 6) && hex.bytes().all(|b| b.is_ascii_hexdigit())
+            });
+            let word =
+                !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
+            (!hex && !word)
+                .then(|| format!("expected #RRGGBB or the name of a colour, found \"{text}\""))
         }
         _ => None,
     }
@@ -362,8 +449,12 @@ fn number_misfit(number: &Number, schema: &Json) -> Option<String> {
         (Some(least), Some(most)) if n < least || n > most => {
             return Some(format!("expected {least} to {most}, found {number}"));
         }
-        (Some(least), _) if n < least => return Some(format!("expected at least {least}, found {number}")),
-        (_, Some(most)) if n > most => return Some(format!("expected at most {most}, found {number}")),
+        (Some(least), _) if n < least => {
+            return Some(format!("expected at least {least}, found {number}"));
+        }
+        (_, Some(most)) if n > most => {
+            return Some(format!("expected at most {most}, found {number}"));
+        }
         _ => {}
     }
     let (least, most) = range(schema.get("format").and_then(Json::as_str)?)?;
@@ -386,7 +477,10 @@ fn range(format: &str) -> Option<(i128, i128)> {
         "int16" => Some((i16::MIN.into(), i16::MAX.into())),
         "int32" => Some((i32::MIN.into(), i32::MAX.into())),
         "int64" => Some((i64::MIN.into(), i64::MAX.into())),
-        "int" => Some((i128::try_from(isize::MIN).ok()?, i128::try_from(isize::MAX).ok()?)),
+        "int" => Some((
+            i128::try_from(isize::MIN).ok()?,
+            i128::try_from(isize::MAX).ok()?,
+        )),
         _ => None,
     }
 }

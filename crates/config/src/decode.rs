@@ -17,7 +17,10 @@ pub(crate) fn decode<'de, T: serde::Deserialize<'de>>(node: &'de Node) -> Result
 }
 
 /// Decodes a tree without the parts that do not fit: see [`drop_unfit`].
-pub(crate) fn fitting<T: DeserializeOwned + Default>(tree: &Node, problems: &mut Vec<Problem>) -> T {
+pub(crate) fn fitting<T: DeserializeOwned + Default>(
+    tree: &Node,
+    problems: &mut Vec<Problem>,
+) -> T {
     decode(tree).unwrap_or_else(|_| {
         let mut rest = tree.clone();
         drop_unfit::<T>(&mut rest, problems);
@@ -28,7 +31,12 @@ pub(crate) fn fitting<T: DeserializeOwned + Default>(tree: &Node, problems: &mut
 /// Removes the keys that prevent a tree from being decoded, and reports each. A checked tree has
 /// none; if the declaration and its check ever disagree, that costs one key and not all settings.
 pub(crate) fn drop_unfit<T: DeserializeOwned>(tree: &mut Node, problems: &mut Vec<Problem>) {
-    prune(tree, &|tree| decode::<T>(tree).map(drop), &mut Vec::new(), problems);
+    prune(
+        tree,
+        &|tree| decode::<T>(tree).map(drop),
+        &mut Vec::new(),
+        problems,
+    );
 }
 
 /// Whether a node fits after its unfit keys are removed. `reads` tries the node in its place,
@@ -48,8 +56,15 @@ fn prune(
     };
     entries.retain_mut(|MapEntry { key, at, node }| {
         let alone = |inner: &Node| {
-            let entry = MapEntry { key: key.clone(), at: at.clone(), node: inner.clone() };
-            reads(&Node { value: NodeValue::Map(vec![entry]), at: at.clone() })
+            let entry = MapEntry {
+                key: key.clone(),
+                at: at.clone(),
+                node: inner.clone(),
+            };
+            reads(&Node {
+                value: NodeValue::Map(vec![entry]),
+                at: at.clone(),
+            })
         };
         path.push(key.clone());
         let fits = prune(node, &alone, path, problems);
@@ -59,9 +74,13 @@ fn prune(
     // Each entry fits alone. If they do not fit together, a project's entries are removed first,
     // from the last one.
     while let Err(error) = reads(node) {
-        let Some(entries) = node.entries_mut() else { return false };
+        let Some(entries) = node.entries_mut() else {
+            return false;
+        };
         let projects = entries.iter().rposition(|entry| entry.at.origin.project);
-        let Some(last) = projects.or(entries.len().checked_sub(1)) else { return false };
+        let Some(last) = projects.or(entries.len().checked_sub(1)) else {
+            return false;
+        };
         let entry = entries.remove(last);
         path.push(entry.key);
         problems.push(unfit(&entry.at, path, &error));
@@ -72,7 +91,8 @@ fn prune(
 
 fn unfit(at: &SourceLocation, path: &[String], error: &value::Error) -> Problem {
     let text = format!("this cannot be used: {error}");
-    Problem::error(ProblemCode::WrongValue, at, path.join("."), text).hint("it is left out; everything else counts")
+    Problem::error(ProblemCode::WrongValue, at, path.join("."), text)
+        .hint("it is left out; everything else counts")
 }
 
 #[derive(Clone, Copy)]
@@ -101,14 +121,20 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
                 } else if let Some(n) = n.and_then(|n| i64::try_from(n).ok()) {
                     visitor.visit_i64(n)
                 } else {
-                    let n = number.as_f64().ok_or_else(|| value::Error::custom("a number out of range"))?;
+                    let n = number
+                        .as_f64()
+                        .ok_or_else(|| value::Error::custom("a number out of range"))?;
                     visitor.visit_f64(n)
                 }
             }
             NodeValue::Text(text) => visitor.visit_borrowed_str(text),
-            NodeValue::List(nodes) => visitor.visit_seq(SeqDeserializer::new(nodes.iter().map(NodeDeserializer))),
+            NodeValue::List(nodes) => {
+                visitor.visit_seq(SeqDeserializer::new(nodes.iter().map(NodeDeserializer)))
+            }
             NodeValue::Map(entries) => {
-                let entries = entries.iter().map(|entry| (KeyDeserializer(&entry.key), NodeDeserializer(&entry.node)));
+                let entries = entries
+                    .iter()
+                    .map(|entry| (KeyDeserializer(&entry.key), NodeDeserializer(&entry.node)));
                 visitor.visit_map(MapDeserializer::new(entries))
             }
         }
@@ -136,8 +162,13 @@ impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
         visitor: V,
     ) -> Result<V::Value, value::Error> {
         match &self.0.value {
-            NodeValue::Text(text) => StrDeserializer::new(text).deserialize_enum(name, variants, visitor),
-            _ => Err(value::Error::custom(format!("{} where a word was expected", self.0.kind()))),
+            NodeValue::Text(text) => {
+                StrDeserializer::new(text).deserialize_enum(name, variants, visitor)
+            }
+            _ => Err(value::Error::custom(format!(
+                "{} where a word was expected",
+                self.0.kind()
+            ))),
         }
     }
 
@@ -167,7 +198,12 @@ mod tests {
     use super::*;
 
     fn tree(text: &str, project: bool) -> Node {
-        let origin = Arc::new(ConfigOrigin { name: "x".into(), path: None, layer: Layer::Global, project });
+        let origin = Arc::new(ConfigOrigin {
+            name: "x".into(),
+            path: None,
+            layer: Layer::Global,
+            project,
+        });
         super::super::jsonc::parse(text, &origin, &mut Vec::new()).unwrap()
     }
 
@@ -176,13 +212,21 @@ mod tests {
     fn unfit_key_costs_only_itself() {
         let table = [
             (r#"{"model": "a/b"}"#, r#"{"model": "a/b"}"#, &[][..]),
-            (r#"{"model": "a/b", "steer": 3}"#, r#"{"model": "a/b"}"#, &["steer"]),
+            (
+                r#"{"model": "a/b", "steer": 3}"#,
+                r#"{"model": "a/b"}"#,
+                &["steer"],
+            ),
             (
                 r#"{"agent": {"x": {"steps": 4294967296, "mode": "all"}, "y": {"hidden": true}}, "instructions": [null]}"#,
                 r#"{"agent": {"x": {"mode": "all"}, "y": {"hidden": true}}}"#,
                 &["agent.x.steps", "instructions"],
             ),
-            (r#"{"nobody": {"knows": {"this": 1}}, "snapshot": false}"#, r#"{"snapshot": false}"#, &["nobody"]),
+            (
+                r#"{"nobody": {"knows": {"this": 1}}, "snapshot": false}"#,
+                r#"{"snapshot": false}"#,
+                &["nobody"],
+            ),
             (
                 r#"{"provider": {"p": {"options": {"timeout": "x", "a": [null]}}}}"#,
                 r#"{"provider": {"p": {"options": {"a": [null]}}}}"#,
@@ -195,11 +239,21 @@ mod tests {
             let mut problems = Vec::new();
             drop_unfit::<ConfigFile>(&mut node, &mut problems);
             let rest: serde_json::Value = serde_json::from_str(rest).unwrap();
-            let keys: Vec<&str> = problems.iter().map(|problem| problem.key.as_str()).collect();
-            assert_eq!((node.to_json(), keys.as_slice()), (rest, reported), "{text}");
+            let keys: Vec<&str> = problems
+                .iter()
+                .map(|problem| problem.key.as_str())
+                .collect();
+            assert_eq!(
+                (node.to_json(), keys.as_slice()),
+                (rest, reported),
+                "{text}"
+            );
         }
         let mut problems = Vec::new();
-        let file: ConfigFile = fitting(&tree(r#"{"model": "a/b", "steer": 3}"#, false), &mut problems);
+        let file: ConfigFile = fitting(
+            &tree(r#"{"model": "a/b", "steer": 3}"#, false),
+            &mut problems,
+        );
         assert_eq!((file.model.as_deref(), problems.len()), (Some("a/b"), 1));
         let text = "x:1:27: steer: this cannot be used: ";
         assert!(problems[0].to_string().starts_with(text), "{}", problems[0]);
@@ -211,11 +265,18 @@ mod tests {
         let mut problems = Vec::new();
         // The same key twice, which is a duplicate field.
         let projects = tree(r#"{"model": "evil/b", "snapshot": false}"#, true);
-        node.entries_mut().unwrap().splice(0..0, projects.entries().to_vec());
+        node.entries_mut()
+            .unwrap()
+            .splice(0..0, projects.entries().to_vec());
         drop_unfit::<ConfigFile>(&mut node, &mut problems);
         assert_eq!(node.get("model").and_then(Node::as_text), Some("a/b"));
         assert_eq!(node.get("steer").and_then(Node::as_bool), Some(true));
-        assert!(problems.iter().all(|problem| problem.location.origin.project), "{problems:?}");
+        assert!(
+            problems
+                .iter()
+                .all(|problem| problem.location.origin.project),
+            "{problems:?}"
+        );
     }
 
     #[test]

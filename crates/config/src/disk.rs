@@ -37,7 +37,9 @@ pub struct ConfigFingerprint(BTreeMap<PathBuf, Option<PathStamp>>);
 impl ConfigFingerprint {
     /// Whether anything has changed since. Costs one query of each file's metadata.
     pub fn is_stale(&self) -> bool {
-        self.0.iter().any(|(path, stamp)| std::fs::metadata(path).ok().map(|meta| stamp_of(&meta)) != *stamp)
+        self.0
+            .iter()
+            .any(|(path, stamp)| std::fs::metadata(path).ok().map(|meta| stamp_of(&meta)) != *stamp)
     }
 
     /// Records the metadata of a path. `None` if it does not exist.
@@ -46,14 +48,21 @@ impl ConfigFingerprint {
     /// If the metadata cannot be read, or the path is a link to nothing.
     pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
         let found = std::fs::metadata(path);
-        self.0.insert(path.to_path_buf(), found.as_ref().ok().map(stamp_of));
+        self.0
+            .insert(path.to_path_buf(), found.as_ref().ok().map(stamp_of));
         match found {
             Ok(meta) => Ok(Some(meta)),
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
                 match std::fs::symlink_metadata(path) {
-                    Ok(_) => {
-                        Err(io::Error::new(io::ErrorKind::NotFound, "it is a link to something that does not exist"))
-                    }
+                    Ok(_) => Err(io::Error::new(
+                        io::ErrorKind::NotFound,
+                        "it is a link to something that does not exist",
+                    )),
                     Err(_) => Ok(None),
                 }
             }
@@ -70,13 +79,29 @@ fn stamp_of(meta: &Metadata) -> PathStamp {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        PathStamp { changed: Some((meta.mtime(), meta.mtime_nsec())), size: meta.len(), inode: meta.ino() }
+        PathStamp {
+            changed: Some((meta.mtime(), meta.mtime_nsec())),
+            size: meta.len(),
+            inode: meta.ino(),
+        }
     }
     #[cfg(not(unix))]
     {
-        let since = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-        let changed = since.map(|d| (i64::try_from(d.as_secs()).unwrap_or(0), i64::from(d.subsec_nanos())));
-        PathStamp { changed, size: meta.len(), inode: 0 }
+        let since = meta
+            .modified()
+            .ok()
+            .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        let changed = since.map(|d| {
+            (
+                i64::try_from(d.as_secs()).unwrap_or(0),
+                i64::from(d.subsec_nanos()),
+            )
+        });
+        PathStamp {
+            changed,
+            size: meta.len(),
+            inode: 0,
+        }
     }
 }
 
@@ -119,7 +144,12 @@ impl<'a> ConfigReader<'a> {
     /// Returns the origin of a file, with its displayed name.
     pub fn origin(&self, path: &Path, layer: Layer, project: bool) -> Arc<ConfigOrigin> {
         let name = shown(path, self.worktree, self.environment);
-        Arc::new(ConfigOrigin { name, path: Some(path.to_path_buf()), layer, project })
+        Arc::new(ConfigOrigin {
+            name,
+            path: Some(path.to_path_buf()),
+            layer,
+            project,
+        })
     }
 
     /// Records the metadata of a path.
@@ -132,9 +162,18 @@ impl<'a> ConfigReader<'a> {
         let path = origin.path.clone()?;
         match self.try_read(&path, origin.project) {
             Ok(text) => text,
-            Err(ReadError { code, at, why, hint }) => {
+            Err(ReadError {
+                code,
+                at,
+                why,
+                hint,
+            }) => {
                 let (line, column) = at.unwrap_or((0, 0));
-                let place = SourceLocation { origin: origin.clone(), line, column };
+                let place = SourceLocation {
+                    origin: origin.clone(),
+                    line,
+                    column,
+                };
                 let mut problem = Problem::error(code, &place, "", why);
                 problem.hint = hint;
                 self.problems.push(problem);
@@ -144,11 +183,24 @@ impl<'a> ConfigReader<'a> {
     }
 
     /// Reads a file. `None` if it does not exist.
-    pub(crate) fn try_read(&mut self, path: &Path, project: bool) -> Result<Option<String>, ReadError> {
-        let Some(meta) = self.look(path).map_err(|e| ReadError::because(&e))? else { return Ok(None) };
+    pub(crate) fn try_read(
+        &mut self,
+        path: &Path,
+        project: bool,
+    ) -> Result<Option<String>, ReadError> {
+        let Some(meta) = self.look(path).map_err(|e| ReadError::because(&e))? else {
+            return Ok(None);
+        };
         if !meta.is_file() {
-            let what = if meta.is_dir() { "a directory" } else { "a pipe or a device" };
-            return Err(ReadError::new(ProblemCode::Unreadable, format!("expected a file, found {what}")));
+            let what = if meta.is_dir() {
+                "a directory"
+            } else {
+                "a pipe or a device"
+            };
+            return Err(ReadError::new(
+                ProblemCode::Unreadable,
+                format!("expected a file, found {what}"),
+            ));
         }
         if meta.len() > LARGEST {
             let size = meta.len().div_ceil(1 << 20);
@@ -161,24 +213,35 @@ impl<'a> ConfigReader<'a> {
         if project && let Some(outside) = self.leads_outside(path) {
             return Err(ReadError::new(
                 ProblemCode::Link,
-                format!("this link leads out of the project, to {}; it is not followed", outside.display()),
+                format!(
+                    "this link leads out of the project, to {}; it is not followed",
+                    outside.display()
+                ),
             )
-            .hint("copy the file into the project, or put its settings into your own configuration"));
+            .hint(
+                "copy the file into the project, or put its settings into your own configuration",
+            ));
         }
         // Settings reach models without a question about reading.
         if project && let Some(secret) = link_to_secret(path) {
             let secret = shown(&secret, self.worktree, self.environment);
-            let text = format!("this link leads to {secret}, which may hold keys or passwords; it is not followed");
-            return Err(ReadError::new(ProblemCode::Link, text).hint("put a file there instead of a link"));
+            let text = format!(
+                "this link leads to {secret}, which may hold keys or passwords; it is not followed"
+            );
+            return Err(
+                ReadError::new(ProblemCode::Link, text).hint("put a file there instead of a link")
+            );
         }
         let bytes = std::fs::read(path).map_err(|e| ReadError::because(&e))?;
         String::from_utf8(bytes).map(Some).map_err(|e| {
             let good = e.utf8_error().valid_up_to();
-            let text = String::from_utf8_lossy(e.as_bytes().get(..good).unwrap_or_default()).into_owned();
+            let text =
+                String::from_utf8_lossy(e.as_bytes().get(..good).unwrap_or_default()).into_owned();
             let at = LineIndex::new(&text).at(good);
             ReadError {
                 at: Some(at),
-                ..ReadError::new(ProblemCode::Syntax, "this file is not UTF-8").hint("save it as UTF-8")
+                ..ReadError::new(ProblemCode::Syntax, "this file is not UTF-8")
+                    .hint("save it as UTF-8")
             }
         })
     }
@@ -200,12 +263,23 @@ impl<'a> ConfigReader<'a> {
     ) -> Vec<(String, Arc<ConfigOrigin>)> {
         let mut found = Vec::new();
         let mut entered = Vec::new();
-        self.enter(folder, "", if deep { MAX_DEPTH } else { 0 }, layer, project, &mut entered, &mut found);
+        self.enter(
+            folder,
+            "",
+            if deep { MAX_DEPTH } else { 0 },
+            layer,
+            project,
+            &mut entered,
+            &mut found,
+        );
         found.sort_by(|a, b| a.0.cmp(&b.0));
         found
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one recursion, called from one place")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one recursion, called from one place"
+    )]
     fn enter(
         &mut self,
         dir: &Path,
@@ -248,12 +322,19 @@ impl<'a> ConfigReader<'a> {
         }
         if project && !self.worktree.contains(&real) {
             let place = SourceLocation::whole(&self.origin(dir, layer, project));
-            let text = format!("this link leads out of the project, to {}; it is not followed", real.display());
-            self.problems.push(Problem::error(ProblemCode::Link, &place, "", text));
+            let text = format!(
+                "this link leads out of the project, to {}; it is not followed",
+                real.display()
+            );
+            self.problems
+                .push(Problem::error(ProblemCode::Link, &place, "", text));
             return;
         }
         entered.push(real);
-        let mut names: Vec<_> = list.flatten().map(|entry| (entry.file_name(), entry.file_type().ok())).collect();
+        let mut names: Vec<_> = list
+            .flatten()
+            .map(|entry| (entry.file_name(), entry.file_type().ok()))
+            .collect();
         names.sort_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in names {
             if found.len() >= MAX_FILES {
@@ -271,9 +352,22 @@ impl<'a> ConfigReader<'a> {
             let link = kind.is_some_and(|kind| kind.is_symlink());
             let is_dir = kind.is_some_and(|kind| kind.is_dir()) || (link && path.is_dir());
             if is_dir && deeper > 0 {
-                self.enter(&path, &format!("{prefix}{name}/"), deeper - 1, layer, project, entered, found);
-            } else if !is_dir && let Some(stem) = name.strip_suffix(".md").filter(|stem| !stem.is_empty()) {
-                found.push((format!("{prefix}{stem}"), self.origin(&path, layer, project)));
+                self.enter(
+                    &path,
+                    &format!("{prefix}{name}/"),
+                    deeper - 1,
+                    layer,
+                    project,
+                    entered,
+                    found,
+                );
+            } else if !is_dir
+                && let Some(stem) = name.strip_suffix(".md").filter(|stem| !stem.is_empty())
+            {
+                found.push((
+                    format!("{prefix}{stem}"),
+                    self.origin(&path, layer, project),
+                ));
             }
         }
         entered.pop();
@@ -297,15 +391,26 @@ pub(crate) struct ReadError {
 
 impl ReadError {
     fn new(code: ProblemCode, why: impl Into<String>) -> Self {
-        Self { code, at: None, why: why.into(), hint: None }
+        Self {
+            code,
+            at: None,
+            why: why.into(),
+            hint: None,
+        }
     }
 
     fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
     }
 
     fn because(e: &io::Error) -> Self {
-        Self::new(ProblemCode::Unreadable, format!("this file cannot be read: {}", plain(e)))
+        Self::new(
+            ProblemCode::Unreadable,
+            format!("this file cannot be read: {}", plain(e)),
+        )
     }
 }
 
@@ -317,7 +422,12 @@ pub fn plain(e: &io::Error) -> String {
     let text = e.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
-    letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect()
+    letters
+        .next()
+        .map(|c| c.to_ascii_lowercase())
+        .into_iter()
+        .chain(letters)
+        .collect()
 }
 
 /// Returns a path for display: relative to the project's root, or to the home directory.
@@ -326,6 +436,12 @@ pub fn shown(path: &Path, worktree: &Worktree, environment: &Environment) -> Str
     if let Ok(rest) = path.strip_prefix(&worktree.root) {
         return rest.display().to_string();
     }
-    let home = environment.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
-    home.map_or_else(|| path.display().to_string(), |rest| format!("~/{}", rest.display()))
+    let home = environment
+        .home
+        .as_deref()
+        .and_then(|home| path.strip_prefix(home).ok());
+    home.map_or_else(
+        || path.display().to_string(),
+        |rest| format!("~/{}", rest.display()),
+    )
 }

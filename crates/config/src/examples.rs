@@ -13,15 +13,26 @@ pub(crate) const KEY: &str = "$examples";
 
 /// Checks the examples of a settings file and removes them.
 pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
-    let general = node.get("permission").map(|node| rules::rules(node, disk.environment.home.as_deref()));
+    let general = node
+        .get("permission")
+        .map(|node| rules::rules(node, disk.environment.home.as_deref()));
     let general = general.unwrap_or_default();
     let mut is_correct = true;
     if let Some(permission) = child_mut(node, "permission") {
         is_correct &= check(permission, "permission", &Rules::default(), disk);
     }
-    for agent in child_mut(node, "agent").and_then(Node::entries_mut).into_iter().flatten() {
+    for agent in child_mut(node, "agent")
+        .and_then(Node::entries_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(permission) = child_mut(&mut agent.node, "permission") {
-            is_correct &= check(permission, &format!("agent.{}.permission", agent.key), &general, disk);
+            is_correct &= check(
+                permission,
+                &format!("agent.{}.permission", agent.key),
+                &general,
+                disk,
+            );
         }
     }
     if is_correct {
@@ -30,7 +41,11 @@ pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
     if let Some(permission) = child_mut(node, "permission") {
         remove_allows(permission);
     }
-    for agent in child_mut(node, "agent").and_then(Node::entries_mut).into_iter().flatten() {
+    for agent in child_mut(node, "agent")
+        .and_then(Node::entries_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(permission) = child_mut(&mut agent.node, "permission") {
             remove_allows(permission);
         }
@@ -47,13 +62,18 @@ pub(crate) fn in_agent(node: &mut Node, disk: &mut ConfigReader<'_>) {
 }
 
 fn child_mut<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
-    node.entries_mut()?.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
+    node.entries_mut()?
+        .iter_mut()
+        .find(|entry| entry.key == key)
+        .map(|entry| &mut entry.node)
 }
 
 /// Whether all examples of one permission object have their expected verdicts. They are judged by
 /// that object alone, on top of `under`; everything else is allowed.
 fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
-    let Some(examples) = permission.take(KEY) else { return true };
+    let Some(examples) = permission.take(KEY) else {
+        return true;
+    };
     let environment = disk.environment;
     let context = PermissionContext::new(environment, disk.worktree, &disk.worktree.root);
     let rules = Rules::built_in(&[("*", "*", Action::Allow)])
@@ -61,7 +81,10 @@ fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigRead
         .then(&rules::rules(permission, environment.home.as_deref()));
     let mut is_correct = true;
     for entry in examples.node.entries() {
-        let (Some(wanted), NodeValue::List(cases)) = (rules::action(&entry.key), &entry.node.value) else { continue };
+        let (Some(wanted), NodeValue::List(cases)) = (rules::action(&entry.key), &entry.node.value)
+        else {
+            continue;
+        };
         for case in cases {
             for (key, text) in cases_of(case) {
                 let (action, why) = judge(&rules, key, text, &context);
@@ -69,11 +92,19 @@ fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigRead
                     continue;
                 }
                 is_correct = false;
-                let found =
-                    format!("{text:?} is {} by these rules, not {}{why}", verdict_text(action), verdict_text(wanted));
-                let problem =
-                    Problem::error(ProblemCode::WrongExample, &case.at, format!("{path}.{KEY}.{}", entry.key), found);
-                disk.problems.push(problem.hint("until they agree, nothing that this file allows counts"));
+                let found = format!(
+                    "{text:?} is {} by these rules, not {}{why}",
+                    verdict_text(action),
+                    verdict_text(wanted)
+                );
+                let problem = Problem::error(
+                    ProblemCode::WrongExample,
+                    &case.at,
+                    format!("{path}.{KEY}.{}", entry.key),
+                    found,
+                );
+                disk.problems
+                    .push(problem.hint("until they agree, nothing that this file allows counts"));
             }
         }
     }
@@ -85,7 +116,11 @@ fn check(permission: &mut Node, path: &str, under: &Rules, disk: &mut ConfigRead
 fn cases_of(case: &Node) -> Vec<(&str, &str)> {
     match case.as_text() {
         Some(text) => vec![("bash", text)],
-        None => case.entries().iter().filter_map(|entry| Some((entry.key.as_str(), entry.node.as_text()?))).collect(),
+        None => case
+            .entries()
+            .iter()
+            .filter_map(|entry| Some((entry.key.as_str(), entry.node.as_text()?)))
+            .collect(),
     }
 }
 
@@ -123,6 +158,8 @@ fn remove_allows(permission: &mut Node) {
     }
     if let Some(entries) = permission.entries_mut() {
         entries.retain(|entry| entry.node.as_text() != Some("allow"));
-        entries.iter_mut().for_each(|entry| remove_allows(&mut entry.node));
+        entries
+            .iter_mut()
+            .for_each(|entry| remove_allows(&mut entry.node));
     }
 }

@@ -32,7 +32,9 @@ pub(crate) use self::hook::{HookConfig, HooksConfig};
 pub use self::hook::{HookFormat, HookPoint};
 use self::ignored::{AutoUpdate, Enterprise, LogLevel, Plugin, ServerConfig, Share, Watcher};
 pub(crate) use self::language_server::LanguageServer;
-pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, StoreConfig, ToolOutputConfig};
+pub(crate) use self::limits::{
+    BudgetConfig, CompactionConfig, SessionsConfig, StoreConfig, ToolOutputConfig,
+};
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
 pub use self::mcp::{McpLog, OAuth};
 pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, TimeoutConfig};

@@ -61,15 +61,32 @@ const RUFF: RunCondition = RunCondition::Mentioned(&[
     ("Pipfile", "ruff"),
 ]);
 
-const fn known(name: &'static str, command: &'static str, extensions: &'static str) -> KnownFormatter {
-    KnownFormatter { name, command, extensions, condition: RunCondition::Found, loads_code: false }
+const fn known(
+    name: &'static str,
+    command: &'static str,
+    extensions: &'static str,
+) -> KnownFormatter {
+    KnownFormatter {
+        name,
+        command,
+        extensions,
+        condition: RunCondition::Found,
+        loads_code: false,
+    }
 }
 
 /// Formatters that need no command in the settings, with OpenCode's names, in the order in which
 /// they run.
 const KNOWN: &[KnownFormatter] = &[
     known("gofmt", "gofmt -w $FILE", ".go"),
-    KnownFormatter { loads_code: true, ..known("mix", "mix format $FILE", ".ex .exs .eex .heex .leex .neex .sface") },
+    KnownFormatter {
+        loads_code: true,
+        ..known(
+            "mix",
+            "mix format $FILE",
+            ".ex .exs .eex .heex .leex .neex .sface",
+        )
+    },
     KnownFormatter {
         condition: RunCondition::Dependency("prettier"),
         loads_code: true,
@@ -77,7 +94,11 @@ const KNOWN: &[KnownFormatter] = &[
     },
     KnownFormatter {
         condition: RunCondition::Dependency("oxfmt"),
-        ..known("oxfmt", "oxfmt $FILE", ".js .jsx .mjs .cjs .ts .tsx .mts .cts")
+        ..known(
+            "oxfmt",
+            "oxfmt $FILE",
+            ".js .jsx .mjs .cjs .ts .tsx .mts .cts",
+        )
     },
     KnownFormatter {
         condition: RunCondition::Settings(&["biome.json", "biome.jsonc"]),
@@ -86,14 +107,35 @@ const KNOWN: &[KnownFormatter] = &[
     known("zig", "zig fmt $FILE", ".zig .zon"),
     KnownFormatter {
         condition: RunCondition::Settings(&[".clang-format"]),
-        ..known("clang-format", "clang-format -i $FILE", ".c .cc .cpp .cxx .c++ .h .hh .hpp .hxx .h++ .ino .C .H")
+        ..known(
+            "clang-format",
+            "clang-format -i $FILE",
+            ".c .cc .cpp .cxx .c++ .h .hh .hpp .hxx .h++ .ino .C .H",
+        )
     },
     known("ktlint", "ktlint -F $FILE", ".kt .kts"),
-    KnownFormatter { condition: RUFF, ..known("ruff", "ruff format $FILE", ".py .pyi") },
+    KnownFormatter {
+        condition: RUFF,
+        ..known("ruff", "ruff format $FILE", ".py .pyi")
+    },
     known("uv", "uv format -- $FILE", ".py .pyi"),
     known("air", "air format $FILE", ".R"),
-    KnownFormatter { loads_code: true, ..known("rubocop", "rubocop --autocorrect $FILE", ".rb .rake .gemspec .ru") },
-    KnownFormatter { loads_code: true, ..known("standardrb", "standardrb --fix $FILE", ".rb .rake .gemspec .ru") },
+    KnownFormatter {
+        loads_code: true,
+        ..known(
+            "rubocop",
+            "rubocop --autocorrect $FILE",
+            ".rb .rake .gemspec .ru",
+        )
+    },
+    KnownFormatter {
+        loads_code: true,
+        ..known(
+            "standardrb",
+            "standardrb --fix $FILE",
+            ".rb .rake .gemspec .ru",
+        )
+    },
     known("htmlbeautifier", "htmlbeautifier $FILE", ".erb"),
     known("dart", "dart format $FILE", ".dart"),
     KnownFormatter {
@@ -112,7 +154,11 @@ const KNOWN: &[KnownFormatter] = &[
         ..known("pint", "pint $FILE", ".php")
     },
     known("ormolu", "ormolu -i $FILE", ".hs"),
-    known("cljfmt", "cljfmt fix --quiet $FILE", ".clj .cljs .cljc .edn"),
+    known(
+        "cljfmt",
+        "cljfmt fix --quiet $FILE",
+        ".clj .cljs .cljc .edn",
+    ),
     known("dfmt", "dfmt -i $FILE", ".d"),
 ];
 
@@ -152,8 +198,13 @@ impl FormatterEntry {
 
     /// Whether it is for files of this name.
     pub fn is_for(&self, path: &Path) -> bool {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        self.extensions.iter().any(|extension| name.len() > extension.len() && name.ends_with(extension.as_str()))
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        self.extensions
+            .iter()
+            .any(|extension| name.len() > extension.len() && name.ends_with(extension.as_str()))
     }
 
     /// Returns the command for a file, below the root of its project. `None` if the formatter does
@@ -167,10 +218,16 @@ impl FormatterEntry {
         root: &Path,
         environment: &Environment,
     ) -> Result<Option<FormatterRun>, MissingFormatter> {
-        let upward = || file.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
+        let upward = || {
+            file.ancestors()
+                .skip(1)
+                .take_while(|folder| folder.starts_with(root))
+        };
         let applies = match self.condition {
             None | Some(RunCondition::Found) => true,
-            Some(RunCondition::Dependency(package)) => upward().any(|folder| depends(folder, package)),
+            Some(RunCondition::Dependency(package)) => {
+                upward().any(|folder| depends(folder, package))
+            }
             Some(RunCondition::Settings(names)) => {
                 upward().any(|folder| names.iter().any(|name| folder.join(name).is_file()))
             }
@@ -181,8 +238,11 @@ impl FormatterEntry {
         if !applies {
             return Ok(None);
         }
-        let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
-        let project_bins = upward().flat_map(|folder| [folder.join("node_modules/.bin"), folder.join("vendor/bin")]);
+        let Some((program, arguments)) = self.command.split_first() else {
+            return Ok(None);
+        };
+        let project_bins = upward()
+            .flat_map(|folder| [folder.join("node_modules/.bin"), folder.join("vendor/bin")]);
         let found = if program.contains('/') {
             Some(root.join(program)).filter(|file| base::executable::is_executable(file))
         } else if self.condition.is_some() {
@@ -194,7 +254,10 @@ impl FormatterEntry {
             if self.condition.is_some() {
                 return Ok(None);
             }
-            return Err(MissingFormatter { name: self.name.clone(), program: program.clone() });
+            return Err(MissingFormatter {
+                name: self.name.clone(),
+                program: program.clone(),
+            });
         };
         let filled = |word: &String| match word.as_str() {
             "$EDITION" => edition(upward()),
@@ -234,15 +297,27 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
         Some(OnOrNamed::Switch(true)) => Vec::new(),
         Some(OnOrNamed::Named(named)) => named.0,
     };
-    let mut entries: Vec<Option<FormatterEntry>> = KNOWN.iter().map(|known| Some(FormatterEntry::of(known))).collect();
+    let mut entries: Vec<Option<FormatterEntry>> = KNOWN
+        .iter()
+        .map(|known| Some(FormatterEntry::of(known)))
+        .collect();
     let mut places: HashMap<String, usize> = HashMap::new();
-    places.extend(KNOWN.iter().enumerate().map(|(at, known)| (known.name.to_owned(), at)));
+    places.extend(
+        KNOWN
+            .iter()
+            .enumerate()
+            .map(|(at, known)| (known.name.to_owned(), at)),
+    );
     let mut incomplete = Vec::new();
     for (name, written) in named {
         if written.disabled {
             // Both names are for the same formatter.
             const SAME: [&str; 2] = ["ruff", "uv"];
-            let also: &[&str] = if SAME.contains(&name.as_str()) { &SAME } else { &[] };
+            let also: &[&str] = if SAME.contains(&name.as_str()) {
+                &SAME
+            } else {
+                &[]
+            };
             for name in also.iter().copied().chain([name.as_str()]) {
                 if let Some(entry) = places.remove(name).and_then(|at| entries.get_mut(at)) {
                     *entry = None;
@@ -250,7 +325,10 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
             }
             continue;
         }
-        let known = places.get(&name).and_then(|at| entries.get_mut(*at)).and_then(Option::as_mut);
+        let known = places
+            .get(&name)
+            .and_then(|at| entries.get_mut(*at))
+            .and_then(Option::as_mut);
         let entry = match known {
             Some(entry) => entry,
             None if written.command.is_empty() || written.extensions.is_empty() => {
@@ -276,7 +354,13 @@ pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEn
             entry.loads_code = false;
         }
         if !written.extensions.is_empty() {
-            let dotted = |text: String| if text.starts_with('.') { text } else { format!(".{text}") };
+            let dotted = |text: String| {
+                if text.starts_with('.') {
+                    text
+                } else {
+                    format!(".{text}")
+                }
+            };
             entry.extensions = written.extensions.into_iter().map(dotted).collect();
         }
         entry.environment.extend(written.environment.0);
@@ -292,13 +376,31 @@ pub(crate) fn of_project(
     root: &Path,
     environment: &Environment,
 ) -> Vec<(String, Vec<String>)> {
-    let run = |entry: &FormatterEntry| entry.run(&cwd.join("$FILE"), root, environment).ok().flatten();
+    let run = |entry: &FormatterEntry| {
+        entry
+            .run(&cwd.join("$FILE"), root, environment)
+            .ok()
+            .flatten()
+    };
     let project_runs = entries.iter().filter_map(run).filter(|run| run.of_project);
     let command_line = |run: FormatterRun| {
         let (program, arguments) = run.command;
-        let program = program.strip_prefix(root).unwrap_or(&program).display().to_string();
-        let arguments = arguments.into_iter().map(|word| if word.ends_with("$FILE") { "$FILE".into() } else { word });
-        (run.name, std::iter::once(program).chain(arguments).collect())
+        let program = program
+            .strip_prefix(root)
+            .unwrap_or(&program)
+            .display()
+            .to_string();
+        let arguments = arguments.into_iter().map(|word| {
+            if word.ends_with("$FILE") {
+                "$FILE".into()
+            } else {
+                word
+            }
+        });
+        (
+            run.name,
+            std::iter::once(program).chain(arguments).collect(),
+        )
     };
     project_runs.map(command_line).collect()
 }
@@ -309,15 +411,25 @@ fn depends(folder: &Path, package: &str) -> bool {
     } else {
         ("package.json", ["dependencies", "devDependencies"])
     };
-    let Some(manifest) = text(&folder.join(file)).and_then(|text| serde_json::from_str::<Value>(&text).ok()) else {
+    let Some(manifest) =
+        text(&folder.join(file)).and_then(|text| serde_json::from_str::<Value>(&text).ok())
+    else {
         return false;
     };
-    keys.iter().any(|key| manifest.get(key).is_some_and(|all| all.get(package).is_some()))
+    keys.iter().any(|key| {
+        manifest
+            .get(key)
+            .is_some_and(|all| all.get(package).is_some())
+    })
 }
 
 fn mentions(folder: &Path, (file, word): &(&str, &str)) -> bool {
     let file = folder.join(file);
-    if word.is_empty() { file.is_file() } else { text(&file).is_some_and(|text| text.contains(word)) }
+    if word.is_empty() {
+        file.is_file()
+    } else {
+        text(&file).is_some_and(|text| text.contains(word))
+    }
 }
 
 /// Returns the edition of the nearest `Cargo.toml` that has one: rustfmt does not look there
@@ -325,11 +437,24 @@ fn mentions(folder: &Path, (file, word): &(&str, &str)) -> bool {
 fn edition<'p>(upward: impl Iterator<Item = &'p Path>) -> String {
     let edition_in = |folder: &Path| {
         let manifest = text(&folder.join("Cargo.toml"))?;
-        let line = manifest.lines().find_map(|line| line.trim().strip_prefix("edition"))?;
-        let year = line.trim_start().strip_prefix('=')?.split_once('"')?.1.split_once('"')?.0;
-        year.bytes().all(|byte| byte.is_ascii_digit()).then(|| year.to_owned())
+        let line = manifest
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("edition"))?;
+        let year = line
+            .trim_start()
+            .strip_prefix('=')?
+            .split_once('"')?
+            .1
+            .split_once('"')?
+            .0;
+        year.bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| year.to_owned())
     };
-    upward.into_iter().find_map(edition_in).unwrap_or_else(|| "2021".to_owned())
+    upward
+        .into_iter()
+        .find_map(edition_in)
+        .unwrap_or_else(|| "2021".to_owned())
 }
 
 /// Returns the text of a regular file of at most 1 MiB.
@@ -359,7 +484,12 @@ mod tests {
 
     #[test]
     fn settings_change_known_formatters() {
-        let names = |entries: &[FormatterEntry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+        let names = |entries: &[FormatterEntry]| {
+            entries
+                .iter()
+                .map(|entry| entry.name.clone())
+                .collect::<Vec<_>>()
+        };
         let all = names(&named(json!(true)));
         assert_eq!(all.len(), KNOWN.len());
         assert_eq!(names(&named(json!({}))), all);
@@ -374,10 +504,20 @@ mod tests {
         assert_eq!(changed.len(), KNOWN.len() - 2 + 1, "ruff and uv are one");
         let find = |name: &str| changed.iter().find(|entry| entry.name == name).unwrap();
         assert_eq!(find("gofmt").extensions, [".go", ".tmpl"]);
-        assert_eq!((find("shfmt").condition, find("gofmt").condition), (None, Some(RunCondition::Found)));
-        assert_eq!(find("shfmt").environment, [("A".to_owned(), "1".to_owned())]);
-        assert!(find("own").is_for(Path::new("/x/a.own")) && !find("own").is_for(Path::new("/x/.own")));
-        let (_, incomplete) = entries(Some(serde_json::from_value(json!({"own": {"command": ["x"]}})).unwrap()));
+        assert_eq!(
+            (find("shfmt").condition, find("gofmt").condition),
+            (None, Some(RunCondition::Found))
+        );
+        assert_eq!(
+            find("shfmt").environment,
+            [("A".to_owned(), "1".to_owned())]
+        );
+        assert!(
+            find("own").is_for(Path::new("/x/a.own")) && !find("own").is_for(Path::new("/x/.own"))
+        );
+        let (_, incomplete) = entries(Some(
+            serde_json::from_value(json!({"own": {"command": ["x"]}})).unwrap(),
+        ));
         assert_eq!(incomplete, ["own"]);
     }
 
@@ -400,9 +540,24 @@ mod tests {
             let runs = all.iter().filter(|entry| entry.is_for(&file));
             let runs = runs.filter_map(|entry| entry.run(&file, &root, &environment).unwrap());
             let line = |run: FormatterRun| {
-                let program = run.command.0.strip_prefix(place.path()).unwrap().display().to_string();
+                let program = run
+                    .command
+                    .0
+                    .strip_prefix(place.path())
+                    .unwrap()
+                    .display()
+                    .to_string();
                 let whose = if run.of_project { "project" } else { "user" };
-                (whose, format!("{program} {}", run.command.1.join(" ").replace(&root.display().to_string(), "")))
+                (
+                    whose,
+                    format!(
+                        "{program} {}",
+                        run.command
+                            .1
+                            .join(" ")
+                            .replace(&root.display().to_string(), "")
+                    ),
+                )
             };
             runs.map(line).collect::<Vec<_>>()
         };
@@ -410,25 +565,54 @@ mod tests {
         write("bin/rustfmt", "");
         write("bin/prettier", "");
         write("bin/ruff", "");
-        assert_eq!(which("a.rs"), [("user", "bin/rustfmt --edition 2021 /a.rs".to_owned())]);
+        assert_eq!(
+            which("a.rs"),
+            [("user", "bin/rustfmt --edition 2021 /a.rs".to_owned())]
+        );
         write("project/Cargo.toml", "[package]\nedition = \"2024\"\n");
-        write("project/src/Cargo.toml", "[package]\nedition.workspace = true\n");
-        assert_eq!(which("src/a.rs"), [("user", "bin/rustfmt --edition 2024 /src/a.rs".to_owned())]);
+        write(
+            "project/src/Cargo.toml",
+            "[package]\nedition.workspace = true\n",
+        );
+        assert_eq!(
+            which("src/a.rs"),
+            [("user", "bin/rustfmt --edition 2024 /src/a.rs".to_owned())]
+        );
         assert_eq!(which("a.ts"), []);
-        write("project/package.json", r#"{"devDependencies": {"prettier": "3"}}"#);
-        assert_eq!(which("a.ts"), [("project", "bin/prettier --write /a.ts".to_owned())], "it loads plug-ins");
+        write(
+            "project/package.json",
+            r#"{"devDependencies": {"prettier": "3"}}"#,
+        );
+        assert_eq!(
+            which("a.ts"),
+            [("project", "bin/prettier --write /a.ts".to_owned())],
+            "it loads plug-ins"
+        );
         write("project/node_modules/.bin/prettier", "");
-        let own = ("project", "project/node_modules/.bin/prettier --write /web/a.ts".to_owned());
+        let own = (
+            "project",
+            "project/node_modules/.bin/prettier --write /web/a.ts".to_owned(),
+        );
         assert_eq!(which("web/a.ts"), [own]);
         assert_eq!(which("a.py"), []);
         write("project/pyproject.toml", "[tool.ruff]\n");
-        assert_eq!(which("a.py"), [("user", "bin/ruff format /a.py".to_owned())]);
+        assert_eq!(
+            which("a.py"),
+            [("user", "bin/ruff format /a.py".to_owned())]
+        );
         let of_project = of_project(&all, &root, &root, &environment);
-        let line = "node_modules/.bin/prettier --write $FILE".split(' ').map(str::to_owned).collect();
+        let line = "node_modules/.bin/prettier --write $FILE"
+            .split(' ')
+            .map(str::to_owned)
+            .collect();
         assert_eq!(of_project, [("prettier".to_owned(), line)]);
         // A missing program of the user's own is an error.
         let own = named(json!({"x": {"command": ["nope", "$FILE"], "extensions": [".x"]}}));
-        let missing = own.last().unwrap().run(&root.join("a.x"), &root, &environment).unwrap_err();
+        let missing = own
+            .last()
+            .unwrap()
+            .run(&root.join("a.x"), &root, &environment)
+            .unwrap_err();
         assert_eq!(missing.program, "nope");
     }
 }

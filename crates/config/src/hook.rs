@@ -9,10 +9,12 @@ pub use super::file::{HookFormat, HookPoint};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reason for not running a hook that runs files of an untrusted project.
-pub(crate) const UNTRUSTED: &str = "it runs files of this project, which is not trusted; `adjutant trust` shows them";
+pub(crate) const UNTRUSTED: &str =
+    "it runs files of this project, which is not trusted; `adjutant trust` shows them";
 
 /// The reason for not running a trusted guard that no longer exists.
-pub(crate) const GONE: &str = "you trusted it, and it is gone; `adjutant trust` asks whether that is all right";
+pub(crate) const GONE: &str =
+    "you trusted it, and it is gone; `adjutant trust` asks whether that is all right";
 
 /// A command that runs on a hook event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,14 +78,20 @@ pub(crate) fn entry(
     if command.first().is_none_or(String::is_empty) {
         return Err("a hook needs a command, as a list");
     }
-    let words =
-        |text: &str| text.split('|').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect();
+    let words = |text: &str| {
+        text.split('|')
+            .map(|word| word.trim().to_owned())
+            .filter(|word| !word.is_empty())
+            .collect()
+    };
     Ok(Some(HookEntry {
         on,
         tools: written.tool.as_deref().map(words).unwrap_or_default(),
         pattern: written.pattern.filter(|pattern| !pattern.is_empty()),
         command,
-        limit: written.timeout.map_or(DEFAULT_TIMEOUT, Duration::from_millis),
+        limit: written
+            .timeout
+            .map_or(DEFAULT_TIMEOUT, Duration::from_millis),
         environment: written.environment.unwrap_or_default().0,
         format: written.format.unwrap_or_default(),
         withheld: None,

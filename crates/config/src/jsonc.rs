@@ -17,7 +17,11 @@ use super::problem::{Problem, ProblemCode};
 ///
 /// # Errors
 /// The syntax error, with its location.
-pub(crate) fn parse(text: &str, origin: &Arc<ConfigOrigin>, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+pub(crate) fn parse(
+    text: &str,
+    origin: &Arc<ConfigOrigin>,
+    problems: &mut Vec<Problem>,
+) -> Result<Node, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = ParseOptions {
         allow_comments: true,
@@ -35,7 +39,12 @@ pub(crate) fn parse(text: &str, origin: &Arc<ConfigOrigin>, problems: &mut Vec<P
         let start = (count(e.line_display()), count(e.column_display()));
         let kind = e.kind().to_string();
         let mut letters = kind.chars();
-        let mut kind: String = letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect();
+        let mut kind: String = letters
+            .next()
+            .map(|c| c.to_ascii_lowercase())
+            .into_iter()
+            .chain(letters)
+            .collect();
         let (line, column) = match e.kind() {
             // The parser points at the beginning; the missing delimiter belongs at the end.
             ParseErrorKind::UnterminatedObject | ParseErrorKind::UnterminatedArray => {
@@ -44,12 +53,26 @@ pub(crate) fn parse(text: &str, origin: &Arc<ConfigOrigin>, problems: &mut Vec<P
             }
             _ => start,
         };
-        let place = SourceLocation { origin: origin.clone(), line, column };
-        Problem::error(ProblemCode::Syntax, &place, "", format!("this is not valid JSON: {kind}"))
-            .hint("nothing of this file is used")
+        let place = SourceLocation {
+            origin: origin.clone(),
+            line,
+            column,
+        };
+        Problem::error(
+            ProblemCode::Syntax,
+            &place,
+            "",
+            format!("this is not valid JSON: {kind}"),
+        )
+        .hint("nothing of this file is used")
     })?;
     let lines = LineIndex::new(text);
-    let mut reader = JsoncReader { origin, lines: &lines, problems, path: Vec::new() };
+    let mut reader = JsoncReader {
+        origin,
+        lines: &lines,
+        problems,
+        path: Vec::new(),
+    };
     Ok(match parsed.value {
         Some(value) => reader.node(&value),
         None => Node::empty(SourceLocation::whole(origin)),
@@ -68,15 +91,23 @@ pub(crate) struct LineIndex<'a> {
 
 impl<'a> LineIndex<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let starts = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+            .collect();
         Self { text, starts }
     }
 
     /// Returns line and column of an offset, both from 1.
     pub(crate) fn at(&self, offset: usize) -> (u32, u32) {
-        let line = self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
+        let line = self
+            .starts
+            .partition_point(|start| *start <= offset)
+            .saturating_sub(1);
         let start = self.starts.get(line).copied().unwrap_or(0);
-        let column = self.text.get(start..offset).map_or(0, |before| before.chars().count());
+        let column = self
+            .text
+            .get(start..offset)
+            .map_or(0, |before| before.chars().count());
         (count(line + 1), count(column + 1))
     }
 }
@@ -91,7 +122,11 @@ struct JsoncReader<'a> {
 impl JsoncReader<'_> {
     fn place(&self, offset: usize) -> SourceLocation {
         let (line, column) = self.lines.at(offset);
-        SourceLocation { origin: self.origin.clone(), line, column }
+        SourceLocation {
+            origin: self.origin.clone(),
+            line,
+            column,
+        }
     }
 
     fn node(&mut self, value: &ast::Value<'_>) -> Node {
@@ -104,7 +139,9 @@ impl JsoncReader<'_> {
                 Err(_) => NodeValue::Text(number.value.to_owned()),
             },
             ast::Value::StringLit(text) => NodeValue::Text(text.value.clone().into_owned()),
-            ast::Value::Array(list) => NodeValue::List(list.elements.iter().map(|value| self.node(value)).collect()),
+            ast::Value::Array(list) => {
+                NodeValue::List(list.elements.iter().map(|value| self.node(value)).collect())
+            }
             ast::Value::Object(object) => {
                 let mut entries: Vec<MapEntry> = Vec::with_capacity(object.properties.len());
                 let mut lines: HashMap<&str, u32> = HashMap::new();
@@ -119,11 +156,17 @@ impl JsoncReader<'_> {
                             self.path.join("."),
                             format!("this key is already set in line {line}"),
                         );
-                        self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
+                        self.problems.push(
+                            problem.hint("keep one of the two; until then the first one counts"),
+                        );
                     } else {
                         lines.insert(property.name.as_str(), key_at.line);
                         let node = self.node(&property.value);
-                        entries.push(MapEntry { key, at: key_at, node });
+                        entries.push(MapEntry {
+                            key,
+                            at: key_at,
+                            node,
+                        });
                     }
                     self.path.pop();
                 }
@@ -140,7 +183,12 @@ mod tests {
     use super::*;
 
     fn origin() -> Arc<ConfigOrigin> {
-        Arc::new(ConfigOrigin { name: "x.json".into(), path: None, layer: Layer::Global, project: false })
+        Arc::new(ConfigOrigin {
+            name: "x.json".into(),
+            path: None,
+            layer: Layer::Global,
+            project: false,
+        })
     }
 
     #[test]
@@ -172,10 +220,19 @@ mod tests {
     #[test]
     fn duplicate_key_is_reported_and_first_is_used() {
         let mut problems = Vec::new();
-        let node = parse("{\"p\": {\"bash\": \"deny\",\n\"bash\": \"allow\"}}", &origin(), &mut problems).unwrap();
+        let node = parse(
+            "{\"p\": {\"bash\": \"deny\",\n\"bash\": \"allow\"}}",
+            &origin(),
+            &mut problems,
+        )
+        .unwrap();
         assert_eq!(node.to_json(), serde_json::json!({"p": {"bash": "deny"}}));
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].to_string().starts_with("x.json:2:1: p.bash: "), "{}", problems[0]);
+        assert!(
+            problems[0].to_string().starts_with("x.json:2:1: p.bash: "),
+            "{}",
+            problems[0]
+        );
     }
 
     #[test]

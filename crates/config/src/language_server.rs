@@ -48,10 +48,10 @@ struct KnownServer {
     install: &'static str,
 }
 
-const LOCKS: &str =
-    "package-lock.json bun.lockb bun.lock pnpm-lock.yaml yarn.lock | tsconfig.json jsconfig.json package.json";
+const LOCKS: &str = "package-lock.json bun.lockb bun.lock pnpm-lock.yaml yarn.lock | tsconfig.json jsconfig.json package.json";
 const SCRIPTS: &str = ".ts .tsx .js .jsx .mjs .cjs .mts .cts";
-const PYTHON: &str = "pyproject.toml setup.py setup.cfg requirements.txt Pipfile pyrightconfig.json";
+const PYTHON: &str =
+    "pyproject.toml setup.py setup.cfg requirements.txt Pipfile pyrightconfig.json";
 const ESLINT: &str = "eslint.config.js eslint.config.mjs eslint.config.cjs eslint.config.ts .eslintrc .eslintrc.js \
                       .eslintrc.cjs .eslintrc.json .eslintrc.yml .eslintrc.yaml";
 
@@ -62,11 +62,22 @@ const fn known(
     roots: &'static str,
     install: &'static str,
 ) -> KnownServer {
-    KnownServer { name, command, extensions, roots, required: false, unless: "", install }
+    KnownServer {
+        name,
+        command,
+        extensions,
+        roots,
+        required: false,
+        unless: "",
+        install,
+    }
 }
 
 const fn required(known: KnownServer) -> KnownServer {
-    KnownServer { required: true, ..known }
+    KnownServer {
+        required: true,
+        ..known
+    }
 }
 
 /// Servers that need no command in the settings, with OpenCode's names, in the order in which they
@@ -185,8 +196,13 @@ impl ServerEntry {
 
     /// Whether it is for files of this name.
     pub fn is_for(&self, path: &Path) -> bool {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        self.extensions.iter().any(|extension| fits(extension, name))
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        self.extensions
+            .iter()
+            .any(|extension| fits(extension, name))
     }
 
     /// Returns the command for a file, below the root of its project. `None` if the server does not
@@ -200,19 +216,31 @@ impl ServerEntry {
         project: &Path,
         environment: &Environment,
     ) -> Result<Option<ServerRun>, MissingServer> {
-        let upward: Vec<&Path> = file.ancestors().skip(1).take_while(|folder| folder.starts_with(project)).collect();
+        let upward: Vec<&Path> = file
+            .ancestors()
+            .skip(1)
+            .take_while(|folder| folder.starts_with(project))
+            .collect();
         let nearest_with = |group: &str| {
-            let has_mark = |folder: &&&Path| group.split_whitespace().any(|mark| is_marked(folder, mark));
-            upward.iter().find(has_mark).map(|folder| folder.to_path_buf())
+            let has_mark =
+                |folder: &&&Path| group.split_whitespace().any(|mark| is_marked(folder, mark));
+            upward
+                .iter()
+                .find(has_mark)
+                .map(|folder| folder.to_path_buf())
         };
-        let found = self.known.and_then(|known| known.roots.split('|').find_map(nearest_with));
+        let found = self
+            .known
+            .and_then(|known| known.roots.split('|').find_map(nearest_with));
         if let Some(known) = self.known {
             let lacks_root = known.required && found.is_none();
             if lacks_root || !known.unless.is_empty() && nearest_with(known.unless).is_some() {
                 return Ok(None);
             }
         }
-        let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
+        let Some((program, arguments)) = self.command.split_first() else {
+            return Ok(None);
+        };
         let project_bins = upward.iter().map(|folder| folder.join("node_modules/.bin"));
         let executable = if program.contains('/') {
             Some(project.join(program)).filter(|file| base::executable::is_executable(file))
@@ -222,8 +250,16 @@ impl ServerEntry {
             base::executable::find(program, environment.path())
         };
         let Some(executable) = executable else {
-            let install = if self.is_default_program { self.known.map(|known| known.install) } else { None };
-            return Err(MissingServer { name: self.name.clone(), program: program.clone(), install });
+            let install = if self.is_default_program {
+                self.known.map(|known| known.install)
+            } else {
+                None
+            };
+            return Err(MissingServer {
+                name: self.name.clone(),
+                program: program.clone(),
+                install,
+            });
         };
         Ok(Some(ServerRun {
             name: self.name.clone(),
@@ -237,16 +273,28 @@ impl ServerEntry {
 
 /// Returns the language identifier of a file with that name.
 pub fn language(path: &Path) -> String {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let known = LANGUAGES.iter().find(|(endings, _)| endings.split(' ').any(|ending| fits(ending, name)));
-    let ending = || path.extension().and_then(|ending| ending.to_str()).unwrap_or("plaintext").to_lowercase();
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
+    let known = LANGUAGES
+        .iter()
+        .find(|(endings, _)| endings.split(' ').any(|ending| fits(ending, name)));
+    let ending = || {
+        path.extension()
+            .and_then(|ending| ending.to_str())
+            .unwrap_or("plaintext")
+            .to_lowercase()
+    };
     known.map_or_else(ending, |(_, language)| (*language).to_owned())
 }
 
 /// Applies the settings to the known servers. An entry without a command changes a known one.
 ///
 /// The second list has the names of entries that are neither known nor have a command.
-pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<ServerEntry>, Vec<String>) {
+pub(crate) fn entries(
+    written: Option<OnOrNamed<LanguageServer>>,
+) -> (Vec<ServerEntry>, Vec<String>) {
     let named = match written {
         None | Some(OnOrNamed::Switch(false)) => return (Vec::new(), Vec::new()),
         Some(OnOrNamed::Switch(true)) => Vec::new(),
@@ -254,12 +302,25 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
     };
     // Two type checkers for the same files would report everything twice, so ty is used only if the
     // settings name it.
-    let is_ty_named = named.iter().any(|(name, written)| name == "ty" && !written.disabled);
+    let is_ty_named = named
+        .iter()
+        .any(|(name, written)| name == "ty" && !written.disabled);
     let unused_checker = if is_ty_named { "pyright" } else { "ty" };
-    let known: Vec<&'static KnownServer> = KNOWN.iter().filter(|known| known.name != unused_checker).collect();
-    let mut entries: Vec<Option<ServerEntry>> = known.iter().map(|known| Some(ServerEntry::of(known))).collect();
+    let known: Vec<&'static KnownServer> = KNOWN
+        .iter()
+        .filter(|known| known.name != unused_checker)
+        .collect();
+    let mut entries: Vec<Option<ServerEntry>> = known
+        .iter()
+        .map(|known| Some(ServerEntry::of(known)))
+        .collect();
     let mut places: HashMap<String, usize> = HashMap::new();
-    places.extend(known.iter().enumerate().map(|(at, known)| (known.name.to_owned(), at)));
+    places.extend(
+        known
+            .iter()
+            .enumerate()
+            .map(|(at, known)| (known.name.to_owned(), at)),
+    );
     let mut incomplete = Vec::new();
     for (name, written) in named {
         if written.disabled {
@@ -268,7 +329,10 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
             }
             continue;
         }
-        let known = places.get(&name).and_then(|at| entries.get_mut(*at)).and_then(Option::as_mut);
+        let known = places
+            .get(&name)
+            .and_then(|at| entries.get_mut(*at))
+            .and_then(Option::as_mut);
         let entry = match known {
             Some(entry) => entry,
             None if written.command.is_empty() || written.extensions.is_empty() => {
@@ -307,7 +371,11 @@ pub(crate) fn entries(written: Option<OnOrNamed<LanguageServer>>) -> (Vec<Server
 
 /// Whether a file name has an extension, or is the given whole name.
 fn fits(ending: &str, name: &str) -> bool {
-    if ending.starts_with('.') { name.len() > ending.len() && name.ends_with(ending) } else { name == ending }
+    if ending.starts_with('.') {
+        name.len() > ending.len() && name.ends_with(ending)
+    } else {
+        name == ending
+    }
 }
 
 fn is_marked(folder: &Path, mark: &str) -> bool {
@@ -315,13 +383,19 @@ fn is_marked(folder: &Path, mark: &str) -> bool {
     const MAX_BYTES: u64 = 1 << 20;
     if let Some(ending) = mark.strip_prefix('*') {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        return entries.take(1_000).any(|entry| entry.file_name().to_str().is_some_and(|name| fits(ending, name)));
+        return entries.take(1_000).any(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| fits(ending, name))
+        });
     }
     match mark.split_once(':') {
         None => folder.join(mark).exists(),
         Some((name, text)) => {
             let file = folder.join(name);
-            let small = std::fs::metadata(&file).is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
+            let small = std::fs::metadata(&file)
+                .is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
             small && std::fs::read_to_string(&file).is_ok_and(|has| has.contains(text))
         }
     }
@@ -345,7 +419,12 @@ mod tests {
 
     #[test]
     fn settings_change_known_servers() {
-        let names = |entries: &[ServerEntry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+        let names = |entries: &[ServerEntry]| {
+            entries
+                .iter()
+                .map(|entry| entry.name.clone())
+                .collect::<Vec<_>>()
+        };
         let all = names(&named(json!(true)));
         assert_eq!(all.len(), KNOWN.len() - 1, "ty is for those who name it");
         assert_eq!(names(&named(json!({}))), all);
@@ -359,16 +438,23 @@ mod tests {
         }));
         let all = names(&changed);
         assert!(
-            all.contains(&"ty".to_owned()) && !all.contains(&"pyright".to_owned()) && !all.contains(&"deno".to_owned())
+            all.contains(&"ty".to_owned())
+                && !all.contains(&"pyright".to_owned())
+                && !all.contains(&"deno".to_owned())
         );
         let find = |name: &str| changed.iter().find(|entry| entry.name == name).unwrap();
         assert_eq!(find("gopls").initialization, Some(json!({"gofumpt": true})));
-        assert_eq!(find("gopls").environment, [("A".to_owned(), "1".to_owned())]);
+        assert_eq!(
+            find("gopls").environment,
+            [("A".to_owned(), "1".to_owned())]
+        );
         assert!(!find("clangd").is_default_program && find("gopls").is_default_program);
         let own = find("own");
         assert!(own.is_for(Path::new("/x/a.own")) && own.is_for(Path::new("/x/Ownfile")));
         assert!(!own.is_for(Path::new("/x/.own")) && !own.is_for(Path::new("/x/AnOwnfile")));
-        let (_, incomplete) = entries(Some(serde_json::from_value(json!({"own": {"command": ["x"]}})).unwrap()));
+        let (_, incomplete) = entries(Some(
+            serde_json::from_value(json!({"own": {"command": ["x"]}})).unwrap(),
+        ));
         assert_eq!(incomplete, ["own"]);
         assert_eq!(find("clangd").command, ["my-clangd"]);
     }
@@ -377,10 +463,25 @@ mod tests {
     fn known_servers_are_complete_and_unique() {
         for (n, known) in KNOWN.iter().enumerate() {
             let entry = ServerEntry::of(known);
-            assert!(entry.command.iter().all(|word| !word.is_empty()), "{}", known.name);
-            assert!(entry.extensions.iter().all(|ending| ending.len() > 1), "{}", known.name);
+            assert!(
+                entry.command.iter().all(|word| !word.is_empty()),
+                "{}",
+                known.name
+            );
+            assert!(
+                entry.extensions.iter().all(|ending| ending.len() > 1),
+                "{}",
+                known.name
+            );
             assert!(!known.install.is_empty(), "{}", known.name);
-            assert!(KNOWN.iter().skip(n + 1).all(|other| other.name != known.name), "{} twice", known.name);
+            assert!(
+                KNOWN
+                    .iter()
+                    .skip(n + 1)
+                    .all(|other| other.name != known.name),
+                "{} twice",
+                known.name
+            );
         }
         let table = [
             ("a.tsx", "typescriptreact"),
@@ -411,7 +512,11 @@ mod tests {
         ]));
         let all = named(json!(true));
         let run = |name: &str, file: &str| {
-            all.iter().find(|entry| entry.name == name).unwrap().run(&root.join(file), &root, &environment)
+            all.iter().find(|entry| entry.name == name).unwrap().run(
+                &root.join(file),
+                &root,
+                &environment,
+            )
         };
         let missing = run("rust", "src/main.rs").unwrap_err();
         assert_eq!(
@@ -427,7 +532,10 @@ mod tests {
         write("project/b/c/Cargo.toml", "[package]\n");
         assert_eq!(run("rust", "a/src/main.rs").unwrap().unwrap().root, root);
         write("project/Cargo.toml", "[package]\n");
-        assert_eq!(run("rust", "b/c/d/main.rs").unwrap().unwrap().root, root.join("b/c"));
+        assert_eq!(
+            run("rust", "b/c/d/main.rs").unwrap().unwrap().root,
+            root.join("b/c")
+        );
         // Only one of deno and typescript runs.
         assert_eq!(run("deno", "x/a.ts").unwrap(), None);
         assert_eq!(run("typescript", "x/a.ts").unwrap().unwrap().root, root);
@@ -437,7 +545,10 @@ mod tests {
         // The project's own program takes precedence.
         write("project/y/node_modules/.bin/typescript-language-server", "");
         let own = run("typescript", "y/a.ts").unwrap().unwrap();
-        assert_eq!(own.command.0, root.join("y/node_modules/.bin/typescript-language-server"));
+        assert_eq!(
+            own.command.0,
+            root.join("y/node_modules/.bin/typescript-language-server")
+        );
         assert_eq!(own.command.1, ["--stdio"]);
     }
 }

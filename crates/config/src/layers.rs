@@ -64,18 +64,38 @@ const INEFFECTIVE_VARIABLES: [(&str, &str, &str); 2] = [
 ];
 
 /// Names of settings files in a project and in a directory named by a variable: OpenCode's first.
-const NAMES: [&str; 4] = ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"];
+const NAMES: [&str; 4] = [
+    "opencode.json",
+    "opencode.jsonc",
+    "adjutant.json",
+    "adjutant.jsonc",
+];
 
 /// Names of settings files in a directory of OpenCode's and of adjutant's.
 const THEIR_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
 const OUR_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
 
-pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Contribution]) -> LayersRead {
+pub(crate) fn read(
+    disk: &mut ConfigReader<'_>,
+    cwd: &Path,
+    contributions: &[Contribution],
+) -> LayersRead {
     let environment = disk.environment;
-    let project = !environment.setting("DISABLE_PROJECT_CONFIG").is_some_and(is_on);
-    let down = if project { down_to(&disk.worktree.root, cwd) } else { Vec::new() };
-    let mut layers =
-        LayerReader { disk, parsed: Vec::new(), read: Vec::new(), directories: Vec::new(), scripts: Vec::new() };
+    let project = !environment
+        .setting("DISABLE_PROJECT_CONFIG")
+        .is_some_and(is_on);
+    let down = if project {
+        down_to(&disk.worktree.root, cwd)
+    } else {
+        Vec::new()
+    };
+    let mut layers = LayerReader {
+        disk,
+        parsed: Vec::new(),
+        read: Vec::new(),
+        directories: Vec::new(),
+        scripts: Vec::new(),
+    };
     layers.organisation(environment);
     layers.user(environment, cwd);
     for dir in &down {
@@ -85,7 +105,9 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Con
     }
     layers.all_directories(environment, &down, cwd);
     let below = layers.parsed.len();
-    contributions.iter().for_each(|contribution| layers.contributed(contribution));
+    contributions
+        .iter()
+        .for_each(|contribution| layers.contributed(contribution));
     let contributed = (below, layers.parsed.split_off(below));
 
     for name in ["OPENCODE_CONFIG_CONTENT", "ADJUTANT_CONFIG_CONTENT"] {
@@ -97,9 +119,13 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Con
         let text = serde_json::json!({ "store": { "url": url } }).to_string();
         layers.text(&text, &variable("ADJUTANT_STORE", Layer::Inline), Some(cwd));
     }
-    let managed = environment.setting("TEST_MANAGED_CONFIG_DIR").map(PathBuf::from);
-    let managed =
-        managed.map_or_else(|| administered(std::env::consts::OS, environment.var("ProgramData")), |dir| vec![dir]);
+    let managed = environment
+        .setting("TEST_MANAGED_CONFIG_DIR")
+        .map(PathBuf::from);
+    let managed = managed.map_or_else(
+        || administered(std::env::consts::OS, environment.var("ProgramData")),
+        |dir| vec![dir],
+    );
     for dir in managed {
         for name in NAMES {
             layers.file(&dir.join(name), Layer::Managed, false);
@@ -112,10 +138,28 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Con
     }
     layers.claude_hooks(&down);
     layers.report_ineffective_variables(environment);
-    let LayerReader { disk, parsed, directories, mut scripts, .. } = layers;
-    let directory_list: Vec<(PathBuf, bool)> = directories.iter().map(|dir| (dir.path.clone(), dir.project)).collect();
-    scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &directory_list, disk)));
-    LayersRead { layers: parsed, contributed, directories, scripts: script::once(scripts) }
+    let LayerReader {
+        disk,
+        parsed,
+        directories,
+        mut scripts,
+        ..
+    } = layers;
+    let directory_list: Vec<(PathBuf, bool)> = directories
+        .iter()
+        .map(|dir| (dir.path.clone(), dir.project))
+        .collect();
+    scripts.extend(
+        parsed
+            .iter()
+            .flat_map(|layer| script::in_list(&layer.node, &directory_list, disk)),
+    );
+    LayersRead {
+        layers: parsed,
+        contributed,
+        directories,
+        scripts: script::once(scripts),
+    }
 }
 
 /// Returns the directories of an administrator's settings on a system, lowest first.
@@ -125,7 +169,9 @@ pub(crate) fn administered(system: &str, program_data: Option<&str>) -> Vec<Path
         "windows" => PathBuf::from(program_data.unwrap_or("C:\\ProgramData")),
         _ => PathBuf::from("/etc"),
     };
-    ["opencode", "adjutant"].map(|name| parent.join(name)).into()
+    ["opencode", "adjutant"]
+        .map(|name| parent.join(name))
+        .into()
 }
 
 /// Returns the directories from `root` down to `cwd`, both included. A `cwd` outside `root` is
@@ -135,8 +181,11 @@ pub fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
     if !real.starts_with(root) {
         return vec![real];
     }
-    let mut down: Vec<PathBuf> =
-        real.ancestors().take_while(|dir| dir.starts_with(root)).map(Path::to_path_buf).collect();
+    let mut down: Vec<PathBuf> = real
+        .ancestors()
+        .take_while(|dir| dir.starts_with(root))
+        .map(Path::to_path_buf)
+        .collect();
     down.reverse();
     down
 }
@@ -149,7 +198,12 @@ fn absolute(path: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
 }
 
 fn variable(name: &str, layer: Layer) -> Arc<ConfigOrigin> {
-    Arc::new(ConfigOrigin { name: name.to_owned(), path: None, layer, project: false })
+    Arc::new(ConfigOrigin {
+        name: name.to_owned(),
+        path: None,
+        layer,
+        project: false,
+    })
 }
 
 struct LayerReader<'d, 'a> {
@@ -167,27 +221,41 @@ impl LayerReader<'_, '_> {
         for path in super::remote::logins(environment) {
             // An absent file is recorded too, so that a later login is noticed as a change.
             let origin = self.disk.origin(&path, Layer::Remote, false);
-            let Some(text) = self.disk.read(&origin) else { continue };
+            let Some(text) = self.disk.read(&origin) else {
+                continue;
+            };
             if !text.trim().is_empty()
                 && let Err(e) = serde_json::from_str::<serde::de::IgnoredAny>(&text)
             {
                 let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
-                let place = SourceLocation { origin, line: number(e.line()), column: number(e.column().max(1)) };
+                let place = SourceLocation {
+                    origin,
+                    line: number(e.line()),
+                    column: number(e.column().max(1)),
+                };
                 let text = "this is not valid JSON; what organisations say that you logged in to is not used";
-                self.disk.problems.push(Problem::error(ProblemCode::Syntax, &place, "", text));
+                self.disk
+                    .problems
+                    .push(Problem::error(ProblemCode::Syntax, &place, "", text));
             }
         }
         let remotes = super::remote::wanted(environment);
-        self.disk.tokens = remotes.iter().filter_map(|remote| remote.token.clone()).collect();
+        self.disk.tokens = remotes
+            .iter()
+            .filter_map(|remote| remote.token.clone())
+            .collect();
         for remote in remotes {
             if !self.file(&remote.file, Layer::Remote, false) {
-                let place = SourceLocation::whole(&self.disk.origin(&remote.file, Layer::Remote, false));
+                let place =
+                    SourceLocation::whole(&self.disk.origin(&remote.file, Layer::Remote, false));
                 let text = format!(
                     "the defaults of {} have not been fetched yet, so what they deny is not known; they are fetched \
                      while a session is open",
                     remote.address
                 );
-                self.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+                self.disk
+                    .problems
+                    .push(Problem::error(ProblemCode::MissingFile, &place, "", text));
             }
         }
     }
@@ -203,12 +271,16 @@ impl LayerReader<'_, '_> {
             self.file(&ours.join(name), Layer::Global, false);
         }
         for name in ["OPENCODE_CONFIG", "ADJUTANT_CONFIG"] {
-            let Some(path) = environment.var(name) else { continue };
+            let Some(path) = environment.var(name) else {
+                continue;
+            };
             let path = absolute(path, cwd, environment.home.as_deref());
             if !self.file(&path, Layer::Named, false) {
                 let place = SourceLocation::whole(&variable(name, Layer::Named));
                 let text = format!("there is no file {}", path.display());
-                self.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+                self.disk
+                    .problems
+                    .push(Problem::error(ProblemCode::MissingFile, &place, "", text));
             }
         }
     }
@@ -220,7 +292,12 @@ impl LayerReader<'_, '_> {
         self.directory(ours, &[], false, Layer::Global);
         let home = environment.home.iter().map(|home| (home, false));
         for (dir, project) in home.chain(down.iter().map(|dir| (dir, true))) {
-            self.directory(dir.join(".opencode"), THEIR_NAMES, project, Layer::Directory);
+            self.directory(
+                dir.join(".opencode"),
+                THEIR_NAMES,
+                project,
+                Layer::Directory,
+            );
             self.directory(dir.join(".adjutant"), OUR_NAMES, project, Layer::Directory);
         }
         for name in ["OPENCODE_CONFIG_DIR", "ADJUTANT_CONFIG_DIR"] {
@@ -229,7 +306,12 @@ impl LayerReader<'_, '_> {
                 if !path.is_dir() {
                     let place = SourceLocation::whole(&variable(name, Layer::Directory));
                     let text = format!("there is no directory {}", path.display());
-                    self.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+                    self.disk.problems.push(Problem::error(
+                        ProblemCode::MissingFile,
+                        &place,
+                        "",
+                        text,
+                    ));
                 }
                 self.directory(path, &NAMES, false, Layer::Directory);
             }
@@ -238,7 +320,11 @@ impl LayerReader<'_, '_> {
 
     /// Reads the files of these names in a directory, and its folders, once.
     fn directory(&mut self, path: PathBuf, names: &[&str], project: bool, layer: Layer) {
-        if self.directories.iter().any(|directory| directory.path == path) {
+        if self
+            .directories
+            .iter()
+            .any(|directory| directory.path == path)
+        {
             return;
         }
         for name in names {
@@ -303,7 +389,12 @@ impl LayerReader<'_, '_> {
         examples::in_file(&mut node, self.disk);
         if origin.project && node.take("trust").is_some() {
             let text = "ignored: a project cannot declare itself trusted";
-            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "trust", text));
+            self.disk.problems.push(Problem::warning(
+                ProblemCode::NotForProjects,
+                &node.at,
+                "trust",
+                text,
+            ));
         }
         for (key, what) in [
             ("environment", "which variables commands get"),
@@ -315,7 +406,12 @@ impl LayerReader<'_, '_> {
             let is_foreign = origin.project || key == "store" && origin.layer == Layer::Remote;
             if is_foreign && node.take(key).is_some() {
                 let text = format!("ignored: only your own settings can say {what}");
-                self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, key, text));
+                self.disk.problems.push(Problem::warning(
+                    ProblemCode::NotForProjects,
+                    &node.at,
+                    key,
+                    text,
+                ));
             }
         }
         if origin.project {
@@ -336,15 +432,28 @@ impl LayerReader<'_, '_> {
     /// directory are read only if the user's own settings request them.
     fn claude_hooks(&mut self, down: &[PathBuf]) {
         let is_requested = |own_only: bool| {
-            let mut layers = self.parsed.iter().filter(|layer| !(own_only && layer.origin.project));
-            layers.any(|layer| layer.node.at(&["hooks", "claude"]).and_then(Node::as_bool) == Some(true))
+            let mut layers = self
+                .parsed
+                .iter()
+                .filter(|layer| !(own_only && layer.origin.project));
+            layers.any(|layer| {
+                layer.node.at(&["hooks", "claude"]).and_then(Node::as_bool) == Some(true)
+            })
         };
         if !is_requested(false) {
             return;
         }
-        let home = if is_requested(true) { self.disk.environment.home.clone() } else { None };
-        let home = home.iter().map(|home| (home.as_path(), Layer::Global, false));
-        let places: Vec<_> = home.chain(down.iter().map(|dir| (dir.as_path(), Layer::Project, true))).collect();
+        let home = if is_requested(true) {
+            self.disk.environment.home.clone()
+        } else {
+            None
+        };
+        let home = home
+            .iter()
+            .map(|home| (home.as_path(), Layer::Global, false));
+        let places: Vec<_> = home
+            .chain(down.iter().map(|dir| (dir.as_path(), Layer::Project, true)))
+            .collect();
         for (dir, layer, project) in places {
             for path in claude::files(dir) {
                 if self.read.contains(&path) {
@@ -352,7 +461,9 @@ impl LayerReader<'_, '_> {
                 }
                 self.read.push(path.clone());
                 let origin = self.disk.origin(&path, layer, project);
-                let Some(text) = self.disk.read(&origin) else { continue };
+                let Some(text) = self.disk.read(&origin) else {
+                    continue;
+                };
                 match jsonc::parse(&text, &origin, &mut self.disk.problems) {
                     Ok(node) => {
                         let mut node = claude::hooks(&node, &origin, &mut self.disk.problems);
@@ -372,16 +483,27 @@ impl LayerReader<'_, '_> {
                 continue;
             }
             let place = SourceLocation::whole(&variable(name, Layer::Variable));
-            self.disk.problems.push(Problem::note(ProblemCode::NoEffect, &place, "", why).hint(hint));
+            self.disk
+                .problems
+                .push(Problem::note(ProblemCode::NoEffect, &place, "", why).hint(hint));
         }
     }
 
     /// Reads a variable that holds only the value of `permission`.
     fn permission(&mut self, text: &str, origin: &Arc<ConfigOrigin>) {
-        let Some(permission) = substitute::parse(text, origin, None, self.disk) else { return };
+        let Some(permission) = substitute::parse(text, origin, None, self.disk) else {
+            return;
+        };
         let at = SourceLocation::whole(origin);
-        let entry = MapEntry { key: "permission".into(), at: at.clone(), node: permission };
-        let mut node = Node { value: NodeValue::Map(vec![entry]), at };
+        let entry = MapEntry {
+            key: "permission".into(),
+            at: at.clone(),
+            node: permission,
+        };
+        let mut node = Node {
+            value: NodeValue::Map(vec![entry]),
+            at,
+        };
         ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
@@ -396,7 +518,11 @@ impl LayerReader<'_, '_> {
             Err(e) => {
                 let place = SourceLocation::whole(&self.disk.origin(dir, layer, project));
                 let text = e.to_string();
-                let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+                let text = text
+                    .split(" (os error")
+                    .next()
+                    .unwrap_or_default()
+                    .to_lowercase();
                 self.disk.problems.push(Problem::error(
                     ProblemCode::Unreadable,
                     &place,
@@ -406,7 +532,8 @@ impl LayerReader<'_, '_> {
                 return;
             }
         }
-        self.scripts.extend(script::in_directory(dir, layer, project, self.disk));
+        self.scripts
+            .extend(script::in_directory(dir, layer, project, self.disk));
         for (key, folders, deep) in [
             ("command", ["command", "commands"], true),
             ("agent", ["agent", "agents"], true),
@@ -419,10 +546,11 @@ impl LayerReader<'_, '_> {
                 for (name, origin) in files {
                     if old {
                         let text = "the folder \"mode\" is an old place for agents; it still works";
-                        let problem = Problem::deprecated(&SourceLocation::whole(&origin), "", text);
-                        self.disk
-                            .problems
-                            .push(problem.hint("move the file to \"agents\" and write \"mode: primary\""));
+                        let problem =
+                            Problem::deprecated(&SourceLocation::whole(&origin), "", text);
+                        self.disk.problems.push(
+                            problem.hint("move the file to \"agents\" and write \"mode: primary\""),
+                        );
                     }
                     let read = if key == "command" {
                         markdown::command(&origin, self.disk)
@@ -432,25 +560,38 @@ impl LayerReader<'_, '_> {
                     let Some((own, node)) = read else { continue };
                     let name = own.unwrap_or(name);
                     if let Some(first) = names.get(&name) {
-                        let text = format!("there are two {key}s named \"{name}\" here; {} is the other", first.name);
+                        let text = format!(
+                            "there are two {key}s named \"{name}\" here; {} is the other",
+                            first.name
+                        );
                         let problem = Problem::warning(
                             ProblemCode::Duplicate,
                             &SourceLocation::whole(&origin),
                             format!("{key}.{name}"),
                             text,
                         );
-                        self.disk
-                            .problems
-                            .push(problem.hint("rename one of the two; until then this one wins, key by key"));
+                        self.disk.problems.push(
+                            problem.hint(
+                                "rename one of the two; until then this one wins, key by key",
+                            ),
+                        );
                     }
                     names.entry(name.clone()).or_insert_with(|| origin.clone());
                     let at = node.at.clone();
                     let inner = Node {
-                        value: NodeValue::Map(vec![MapEntry { key: name, at: at.clone(), node }]),
+                        value: NodeValue::Map(vec![MapEntry {
+                            key: name,
+                            at: at.clone(),
+                            node,
+                        }]),
                         at: at.clone(),
                     };
                     let node = Node {
-                        value: NodeValue::Map(vec![MapEntry { key: key.into(), at: at.clone(), node: inner }]),
+                        value: NodeValue::Map(vec![MapEntry {
+                            key: key.into(),
+                            at: at.clone(),
+                            node: inner,
+                        }]),
                         at,
                     };
                     self.push(origin, node);
@@ -463,7 +604,9 @@ impl LayerReader<'_, '_> {
 /// Removes the hidden and shown paths of the sandbox from a project's settings: only the user sets
 /// them.
 fn drop_hidden(node: &mut Node, problems: &mut Vec<Problem>) {
-    let Some(sandbox) = node.get_mut("sandbox") else { return };
+    let Some(sandbox) = node.get_mut("sandbox") else {
+        return;
+    };
     let mut is_changed = false;
     for key in ["hide", "show"] {
         if let Some(entry) = sandbox.take(key) {
@@ -486,15 +629,37 @@ fn drop_hidden(node: &mut Node, problems: &mut Vec<Problem>) {
 /// Removes variables that make programs run other code from the programs of a project's settings:
 /// consent to a program does not cover code that a variable injects.
 fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
-    let programs = [("mcp", "environment"), ("formatter", "environment"), ("hook", "environment"), ("lsp", "env")];
+    let programs = [
+        ("mcp", "environment"),
+        ("formatter", "environment"),
+        ("hook", "environment"),
+        ("lsp", "env"),
+    ];
     for (kind, variables) in programs {
-        for entry in node.get_mut(kind).and_then(Node::entries_mut).into_iter().flatten() {
-            let Some(set) = entry.node.get_mut(variables).and_then(Node::entries_mut) else { continue };
+        for entry in node
+            .get_mut(kind)
+            .and_then(Node::entries_mut)
+            .into_iter()
+            .flatten()
+        {
+            let Some(set) = entry.node.get_mut(variables).and_then(Node::entries_mut) else {
+                continue;
+            };
             set.retain(|variable| {
-                let Some(danger) = variable_danger(&variable.key) else { return true };
+                let Some(danger) = variable_danger(&variable.key) else {
+                    return true;
+                };
                 let key = format!("{kind}.{}.{variables}.{}", entry.key, variable.key);
-                let text = format!("a project cannot set {}: it {danger}; it is left out", variable.key);
-                problems.push(Problem::warning(ProblemCode::NotForProjects, &variable.at, key, text));
+                let text = format!(
+                    "a project cannot set {}: it {danger}; it is left out",
+                    variable.key
+                );
+                problems.push(Problem::warning(
+                    ProblemCode::NotForProjects,
+                    &variable.at,
+                    key,
+                    text,
+                ));
                 false
             });
         }

@@ -28,7 +28,9 @@ fn is_later(path: &[&str], node: &Node) -> bool {
     match path {
         ["mcp", "servers"] => {
             !node.entries().is_empty()
-                && !["type", "command", "url", "enabled"].iter().any(|key| node.get(key).is_some())
+                && !["type", "command", "url", "enabled"]
+                    .iter()
+                    .any(|key| node.get(key).is_some())
         }
         ["mcp", "timeout"] | ["compaction", _] => matches!(node.value, NodeValue::Number(_)),
         _ => true,
@@ -42,7 +44,10 @@ fn remove(node: &mut Node, path: &[&str]) {
             node.take(key);
         }
         [key, rest @ ..] => {
-            if let Some(inner) = node.entries_mut().and_then(|all| all.iter_mut().find(|entry| entry.key == *key)) {
+            if let Some(inner) = node
+                .entries_mut()
+                .and_then(|all| all.iter_mut().find(|entry| entry.key == *key))
+            {
                 remove(&mut inner.node, rest);
             }
         }
@@ -51,24 +56,47 @@ fn remove(node: &mut Node, path: &[&str]) {
 
 /// Sets a value unless there is one.
 fn put(node: &mut Node, path: &[&str], value: Node) {
-    let Some((key, rest)) = path.split_first() else { return };
+    let Some((key, rest)) = path.split_first() else {
+        return;
+    };
     if node.get(key).is_none() {
         let at = value.at.clone();
-        node.set(key, at.clone(), if rest.is_empty() { value.clone() } else { Node::empty(at) });
+        node.set(
+            key,
+            at.clone(),
+            if rest.is_empty() {
+                value.clone()
+            } else {
+                Node::empty(at)
+            },
+        );
     }
-    if let Some(inner) = node.entries_mut().and_then(|all| all.iter_mut().find(|entry| entry.key == *key)) {
+    if let Some(inner) = node
+        .entries_mut()
+        .and_then(|all| all.iter_mut().find(|entry| entry.key == *key))
+    {
         put(&mut inner.node, rest, value);
     }
 }
 
 /// Rewrites keys of OpenCode's coming second format, before the tree is checked.
 pub(crate) fn rewrite_later_format(node: &mut Node, problems: &mut Vec<Problem>) {
-    for (new, old) in [("agents", "agent"), ("commands", "command"), ("providers", "provider")] {
+    for (new, old) in [
+        ("agents", "agent"),
+        ("commands", "command"),
+        ("providers", "provider"),
+    ] {
         if node.get(old).is_none()
             && let Some(mut entry) = node.take(new)
         {
-            let text = format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
-            problems.push(Problem::note(ProblemCode::LaterFormat, &entry.at, new, text));
+            let text =
+                format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
+            problems.push(Problem::note(
+                ProblemCode::LaterFormat,
+                &entry.at,
+                new,
+                text,
+            ));
             if old == "agent" {
                 for agent in entry.node.entries_mut().into_iter().flatten() {
                     lower_agent(&mut agent.node);
@@ -78,12 +106,19 @@ pub(crate) fn rewrite_later_format(node: &mut Node, problems: &mut Vec<Problem>)
         }
     }
     for key in ["agent", "mode"] {
-        for agent in node.get_mut(key).and_then(Node::entries_mut).into_iter().flatten() {
+        for agent in node
+            .get_mut(key)
+            .and_then(Node::entries_mut)
+            .into_iter()
+            .flatten()
+        {
             agent_spellings(&mut agent.node, &format!("{key}.{}", agent.key), problems);
         }
     }
     for (new, old) in MOVED {
-        let Some(found) = node.at(new).filter(|found| is_later(new, found)).cloned() else { continue };
+        let Some(found) = node.at(new).filter(|found| is_later(new, found)).cloned() else {
+            continue;
+        };
         remove(node, new);
         problems.push(later_format(&found, &new.join("."), &old.join(".")));
         if *new == ["mcp", "servers"] {
@@ -97,15 +132,39 @@ pub(crate) fn rewrite_later_format(node: &mut Node, problems: &mut Vec<Problem>)
     for key in UNUSED {
         if let Some(entry) = node.take(key) {
             let text = format!("\"{key}\" belongs to a later format of OpenCode; it is not used");
-            problems.push(Problem::note(ProblemCode::LaterFormat, &entry.at, *key, text));
+            problems.push(Problem::note(
+                ProblemCode::LaterFormat,
+                &entry.at,
+                *key,
+                text,
+            ));
         }
     }
-    if let Some(skills) = node.get("skills").filter(|skills| matches!(skills.value, NodeValue::List(_))).cloned() {
+    if let Some(skills) = node
+        .get("skills")
+        .filter(|skills| matches!(skills.value, NodeValue::List(_)))
+        .cloned()
+    {
         let at = skills.at.clone();
-        let entry = MapEntry { key: "paths".into(), at: at.clone(), node: skills };
-        node.set("skills", at.clone(), Node { value: NodeValue::Map(vec![entry]), at });
+        let entry = MapEntry {
+            key: "paths".into(),
+            at: at.clone(),
+            node: skills,
+        };
+        node.set(
+            "skills",
+            at.clone(),
+            Node {
+                value: NodeValue::Map(vec![entry]),
+                at,
+            },
+        );
     }
-    if let Some(entry) = node.get("permissions").map(|_| ()).and_then(|()| node.take("permissions")) {
+    if let Some(entry) = node
+        .get("permissions")
+        .map(|_| ())
+        .and_then(|()| node.take("permissions"))
+    {
         let text = "rules as a list belong to a later format of OpenCode; they are not used";
         problems.push(
             Problem::error(ProblemCode::LaterFormat, &entry.at, "permissions", text)
@@ -149,14 +208,22 @@ const AGENT_OPTIONS: &[&str] = &[
 
 /// Rewrites other spellings in an agent, before it is checked. `path` is the agent's path.
 pub(crate) fn agent_spellings(agent: &mut Node, path: &str, problems: &mut Vec<Problem>) {
-    let join = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    let join = |key: &str| {
+        if path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{path}.{key}")
+        }
+    };
     for (other, key) in AGENT_KEYS {
         if agent.get(key).is_some() {
             continue;
         }
         if let Some(entry) = agent.take(other) {
             let text = format!("\"{other}\" is another spelling; it works");
-            problems.push(Problem::deprecated(&entry.at, join(other), text).hint(format!("write \"{key}\"")));
+            problems.push(
+                Problem::deprecated(&entry.at, join(other), text).hint(format!("write \"{key}\"")),
+            );
             agent.set(key, entry.at, entry.node);
         }
     }
@@ -164,11 +231,22 @@ pub(crate) fn agent_spellings(agent: &mut Node, path: &str, problems: &mut Vec<P
         && let Some(is_enabled) = enabled.node.as_bool()
     {
         let text = "\"enabled\" is another spelling; it works";
-        problems.push(Problem::deprecated(&enabled.at, join("enabled"), text).hint("write \"disable\""));
-        agent.set("disable", enabled.at, Node { value: NodeValue::Bool(!is_enabled), at: enabled.node.at });
+        problems.push(
+            Problem::deprecated(&enabled.at, join("enabled"), text).hint("write \"disable\""),
+        );
+        agent.set(
+            "disable",
+            enabled.at,
+            Node {
+                value: NodeValue::Bool(!is_enabled),
+                at: enabled.node.at,
+            },
+        );
     }
     for option in AGENT_OPTIONS {
-        let Some(entry) = agent.take(option) else { continue };
+        let Some(entry) = agent.take(option) else {
+            continue;
+        };
         let text = format!("\"{option}\" is an option of the provider; it is sent");
         let problem = Problem::deprecated(&entry.at, join(option), text);
         problems.push(problem.hint("write it under \"options\"".to_owned()));
@@ -196,10 +274,15 @@ fn lower_agent(agent: &mut Node) {
     {
         agent.set("options", request.at.clone(), body.clone());
     }
-    if let Some(model) = agent.get("model").and_then(Node::as_text).map(str::to_owned)
+    if let Some(model) = agent
+        .get("model")
+        .and_then(Node::as_text)
+        .map(str::to_owned)
         && let Some((model, variant)) = model.split_once('#')
     {
-        let at = agent.get("model").map_or_else(|| agent.at.clone(), |node| node.at.clone());
+        let at = agent
+            .get("model")
+            .map_or_else(|| agent.at.clone(), |node| node.at.clone());
         agent.set("model", at.clone(), Node::text(model, at.clone()));
         agent.set("variant", at.clone(), Node::text(variant, at));
     }
@@ -210,14 +293,21 @@ pub(crate) fn rewrite(node: &mut Node, problems: &mut Vec<Problem>) {
     if let Some(mut modes) = node.take("mode") {
         for entry in modes.node.entries_mut().into_iter().flatten() {
             let at = entry.at.clone();
-            entry.node.set("mode", at.clone(), Node::text("primary", at));
+            entry
+                .node
+                .set("mode", at.clone(), Node::text("primary", at));
         }
         under(node, "agent", modes);
     }
     if let Some(reference) = node.take("reference") {
         under(node, "references", reference);
     }
-    for reference in node.get_mut("references").and_then(Node::entries_mut).into_iter().flatten() {
+    for reference in node
+        .get_mut("references")
+        .and_then(Node::entries_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(git) = reference.node.take("git")
             && reference.node.get("repository").is_none()
         {
@@ -234,8 +324,14 @@ pub(crate) fn rewrite(node: &mut Node, problems: &mut Vec<Problem>) {
         keys(permission, "permission", problems);
     }
     tools(node);
-    let agents = node.entries_mut().and_then(|entries| entries.iter_mut().find(|entry| entry.key == "agent"));
-    for agent in agents.and_then(|agents| agents.node.entries_mut()).into_iter().flatten() {
+    let agents = node
+        .entries_mut()
+        .and_then(|entries| entries.iter_mut().find(|entry| entry.key == "agent"));
+    for agent in agents
+        .and_then(|agents| agents.node.entries_mut())
+        .into_iter()
+        .flatten()
+    {
         self::agent(&mut agent.node, &format!("agent.{}", agent.key), problems);
     }
 }
@@ -248,7 +344,11 @@ pub(crate) fn agent(node: &mut Node, path: &str, problems: &mut Vec<Problem>) {
         node.set("steps", steps.at, steps.node);
     }
     if let Some(permission) = permission_of(node) {
-        let path = if path.is_empty() { "permission".to_owned() } else { format!("{path}.permission") };
+        let path = if path.is_empty() {
+            "permission".to_owned()
+        } else {
+            format!("{path}.permission")
+        };
         keys(permission, &path, problems);
     }
     tools(node);
@@ -268,15 +368,25 @@ fn under(node: &mut Node, key: &str, old: MapEntry) {
 
 /// Rewrites `tools: {bash: false}` as `permission: {bash: "deny"}`, below the present `permission`.
 fn tools(node: &mut Node) {
-    let Some(tools) = node.take("tools") else { return };
+    let Some(tools) = node.take("tools") else {
+        return;
+    };
     let mut rules = Node::empty(tools.at.clone());
     for entry in tools.node.entries() {
-        let action = if entry.node.as_bool() == Some(true) { "allow" } else { "deny" };
+        let action = if entry.node.as_bool() == Some(true) {
+            "allow"
+        } else {
+            "deny"
+        };
         let key = match entry.key.as_str() {
             "write" | "edit" | "patch" | "multiedit" | "apply_patch" => "edit",
             key => key,
         };
-        rules.set(key, entry.at.clone(), Node::text(action, entry.node.at.clone()));
+        rules.set(
+            key,
+            entry.at.clone(),
+            Node::text(action, entry.node.at.clone()),
+        );
     }
     if let Some(permission) = permission_of(node) {
         let over = std::mem::replace(permission, rules);
@@ -290,19 +400,30 @@ fn tools(node: &mut Node) {
 /// everything.
 fn permission_of(node: &mut Node) -> Option<&mut Node> {
     let entries = node.entries_mut()?;
-    let permission = &mut entries.iter_mut().find(|entry| entry.key == "permission")?.node;
+    let permission = &mut entries
+        .iter_mut()
+        .find(|entry| entry.key == "permission")?
+        .node;
     if let NodeValue::Text(_) = permission.value {
         let at = permission.at.clone();
         let inner = permission.clone();
-        *permission =
-            Node { value: NodeValue::Map(vec![MapEntry { key: "*".into(), at: at.clone(), node: inner }]), at };
+        *permission = Node {
+            value: NodeValue::Map(vec![MapEntry {
+                key: "*".into(),
+                at: at.clone(),
+                node: inner,
+            }]),
+            at,
+        };
     }
     Some(permission)
 }
 
 /// Renames permission keys that tools no longer use.
 fn keys(permission: &mut Node, path: &str, problems: &mut Vec<Problem>) {
-    let Some(entries) = permission.entries_mut() else { return };
+    let Some(entries) = permission.entries_mut() else {
+        return;
+    };
     let mut renamed: Vec<(String, SourceLocation, Node)> = Vec::new();
     entries.retain_mut(|entry| {
         let modern = match entry.key.as_str() {
@@ -310,7 +431,10 @@ fn keys(permission: &mut Node, path: &str, problems: &mut Vec<Problem>) {
             "ls" => "list",
             _ => return true,
         };
-        let text = format!("\"{}\" is an old name for \"{modern}\"; it still works", entry.key);
+        let text = format!(
+            "\"{}\" is an old name for \"{modern}\"; it still works",
+            entry.key
+        );
         let problem = Problem::deprecated(&entry.at, format!("{path}.{}", entry.key), text);
         problems.push(problem.hint(format!("write \"{modern}\"")));
         renamed.push((modern.into(), entry.at.clone(), entry.node.clone()));
@@ -341,25 +465,66 @@ mod tests {
     #[test]
     fn second_format_is_read_as_first() {
         let table = [
-            (r#"{"mcp":{"servers":{"db":{"type":"local"}}}}"#, r#"{"mcp":{"db":{"type":"local"}}}"#, 1),
-            (r#"{"mcp":{"servers":{"type":"local"}}}"#, r#"{"mcp":{"servers":{"type":"local"}}}"#, 0),
-            (r#"{"mcp":{"timeout":5}}"#, r#"{"mcp":{},"experimental":{"mcp_timeout":5}}"#, 1),
+            (
+                r#"{"mcp":{"servers":{"db":{"type":"local"}}}}"#,
+                r#"{"mcp":{"db":{"type":"local"}}}"#,
+                1,
+            ),
+            (
+                r#"{"mcp":{"servers":{"type":"local"}}}"#,
+                r#"{"mcp":{"servers":{"type":"local"}}}"#,
+                0,
+            ),
+            (
+                r#"{"mcp":{"timeout":5}}"#,
+                r#"{"mcp":{},"experimental":{"mcp_timeout":5}}"#,
+                1,
+            ),
             (r#"{"snapshots":false}"#, r#"{"snapshot":false}"#, 1),
-            (r#"{"snapshots":false,"snapshot":true}"#, r#"{"snapshot":true}"#, 1),
-            (r#"{"media":{"image":{}}}"#, r#"{"attachment":{"image":{}}}"#, 1),
-            (r#"{"compaction":{"keep":3,"buffer":9}}"#, r#"{"compaction":{"tail_turns":3,"reserved":9}}"#, 2),
-            (r#"{"compaction":{"keep":{"a":1}}}"#, r#"{"compaction":{"keep":{"a":1}}}"#, 0),
-            (r#"{"experimental":{"subagent_depth":2}}"#, r#"{"experimental":{},"subagent_depth":2}"#, 1),
+            (
+                r#"{"snapshots":false,"snapshot":true}"#,
+                r#"{"snapshot":true}"#,
+                1,
+            ),
+            (
+                r#"{"media":{"image":{}}}"#,
+                r#"{"attachment":{"image":{}}}"#,
+                1,
+            ),
+            (
+                r#"{"compaction":{"keep":3,"buffer":9}}"#,
+                r#"{"compaction":{"tail_turns":3,"reserved":9}}"#,
+                2,
+            ),
+            (
+                r#"{"compaction":{"keep":{"a":1}}}"#,
+                r#"{"compaction":{"keep":{"a":1}}}"#,
+                0,
+            ),
+            (
+                r#"{"experimental":{"subagent_depth":2}}"#,
+                r#"{"experimental":{},"subagent_depth":2}"#,
+                1,
+            ),
             (r#"{"websearch":{},"warming":1,"plugins":[]}"#, "{}", 3),
         ];
-        let origin = Arc::new(ConfigOrigin { name: "x".into(), path: None, layer: Layer::Inline, project: false });
+        let origin = Arc::new(ConfigOrigin {
+            name: "x".into(),
+            path: None,
+            layer: Layer::Inline,
+            project: false,
+        });
         for (text, wanted, notes) in table {
             let mut problems = Vec::new();
             let mut node = super::super::jsonc::parse(text, &origin, &mut problems).unwrap();
             rewrite_later_format(&mut node, &mut problems);
             let wanted: serde_json::Value = serde_json::from_str(wanted).unwrap();
             assert_eq!((node.to_json(), problems.len()), (wanted, notes), "{text}");
-            assert!(problems.iter().all(|problem| problem.severity == ProblemSeverity::Note));
+            assert!(
+                problems
+                    .iter()
+                    .all(|problem| problem.severity == ProblemSeverity::Note)
+            );
         }
     }
 }

@@ -95,14 +95,19 @@ impl Loaded {
 
     /// Returns the files that were read, lowest layer first.
     pub fn files(&self) -> Vec<PathBuf> {
-        let paths = self.origins.iter().filter_map(|origin| origin.path.as_ref());
+        let paths = self
+            .origins
+            .iter()
+            .filter_map(|origin| origin.path.as_ref());
         paths.map(|path| path.to_path_buf()).collect()
     }
 
     /// Whether any value is not used because of an error.
     #[cfg(any(test, feature = "testing"))]
     pub fn has_errors(&self) -> bool {
-        self.problems.iter().any(|problem| problem.severity == ProblemSeverity::Error)
+        self.problems
+            .iter()
+            .any(|problem| problem.severity == ProblemSeverity::Error)
     }
 
     /// Returns the errors, and the problems that may hide a deny, that an earlier load did not
@@ -115,17 +120,28 @@ impl Loaded {
                     && old.key == problem.key
                     && old.message == problem.message
             };
-            (problem.severity == ProblemSeverity::Error || problem.can_hide_deny) && !before.iter().any(is_same)
+            (problem.severity == ProblemSeverity::Error || problem.can_hide_deny)
+                && !before.iter().any(is_same)
         };
         self.problems.iter().filter(is_new)
     }
 
     /// Returns the models that the settings name, with the location and key of each.
     pub fn named_models(&self) -> Vec<(ModelRef, &SourceLocation, String)> {
-        let agents = self.settings.agents.iter().map(|agent| ["agent", agent.name.as_str(), "model"]);
-        let commands = self.settings.commands.iter().map(|command| ["command", command.name.as_str(), "model"]);
+        let agents = self
+            .settings
+            .agents
+            .iter()
+            .map(|agent| ["agent", agent.name.as_str(), "model"]);
+        let commands = self
+            .settings
+            .commands
+            .iter()
+            .map(|command| ["command", command.name.as_str(), "model"]);
         let inner = agents.chain(commands).map(|path| path.to_vec());
-        let paths = [vec!["model"], vec!["small_model"]].into_iter().chain(inner);
+        let paths = [vec!["model"], vec!["small_model"]]
+            .into_iter()
+            .chain(inner);
         let named = paths.filter_map(|path| {
             let node = self.tree.at(&path)?;
             Some((ModelRef::parse(node.as_text()?)?, &node.at, path.join(".")))
@@ -140,11 +156,25 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
 }
 
 /// Reads the settings of a directory, with the settings that plugins add.
-pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, contributions: &[Contribution]) -> Loaded {
+pub fn load_with(
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+    contributions: &[Contribution],
+) -> Loaded {
     let mut disk = ConfigReader::new(environment, worktree);
-    let layers::LayersRead { mut layers, contributed, directories, mut scripts } =
-        layers::read(&mut disk, cwd, contributions);
-    let tools = rules::ToolNames::of(layers.iter().map(|layer| (&layer.node, layer.origin.project)), &scripts);
+    let layers::LayersRead {
+        mut layers,
+        contributed,
+        directories,
+        mut scripts,
+    } = layers::read(&mut disk, cwd, contributions);
+    let tools = rules::ToolNames::of(
+        layers
+            .iter()
+            .map(|layer| (&layer.node, layer.origin.project)),
+        &scripts,
+    );
     trust::drop_duplicate_hooks(&mut layers, &mut disk.problems);
     trust::drop_idle(&mut layers);
 
@@ -156,7 +186,9 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     items.extend(trust::hooks::items(&alone, worktree, cwd));
     items.extend(trust::scripts::items(&scripts, worktree));
     let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
-        || environment.setting("TRUST").is_some_and(|value| value == "all");
+        || environment
+            .setting("TRUST")
+            .is_some_and(|value| value == "all");
     let (trust, lost_guards) = answered(items, everywhere, &layers, &scripts, &mut disk);
     if trust.is_withheld() {
         trust::strip(&mut layers, &disk.uses, environment, worktree);
@@ -173,7 +205,13 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let mut problems = disk.problems;
     provider_lists::restrict_lists(&mut tree, &alone, &mut problems);
     let tools = tools.without_project(trust.is_withheld());
-    problems.extend(rules::questionable(&tree, &tools, environment.home.as_deref(), &worktree.root, &problems));
+    problems.extend(rules::questionable(
+        &tree,
+        &tools,
+        environment.home.as_deref(),
+        &worktree.root,
+        &problems,
+    ));
     problems.extend(reference::problems(&tree, environment, worktree));
     problems.extend(withheld(&trust));
     let mut settings = resolve::settings(&tree, environment, &mut problems);
@@ -181,7 +219,11 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
         problem.can_hide_deny |= lost_denies::is_possible(problem);
     }
     problems.extend(trust.unread_answers.clone());
-    settings.unread = problems.iter().filter(|problem| problem.can_hide_deny).cloned().collect();
+    settings.unread = problems
+        .iter()
+        .filter(|problem| problem.can_hide_deny)
+        .cloned()
+        .collect();
     settings.trust_all |= everywhere;
     settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
     keep_sandbox(&mut settings, &layers, &alone);
@@ -189,21 +231,37 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     settings.scripts = scripts;
     if trust.is_withheld() {
         for hook in &mut settings.hooks {
-            let has_changed = trust.items.iter().any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
+            let has_changed = trust
+                .items
+                .iter()
+                .any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
             hook.withheld = (!hook.project && has_changed).then_some(hook::UNTRUSTED);
         }
     }
     problems.extend(lost_guards.iter().map(|guard| guard.problem.clone()));
-    settings.hooks.extend(lost_guards.into_iter().filter_map(|guard| guard.hook));
+    settings
+        .hooks
+        .extend(lost_guards.into_iter().filter_map(|guard| guard.hook));
     loosen::keep_denies(&mut settings, &layers, &alone, environment.home.as_deref());
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);
-        command.untrusted = trust.is_withheld() && template.is_some_and(|node| node.at.origin.project);
-        let is_projects = |key| tree.at(&["command", &command.name, key]).is_some_and(|node| node.at.origin.project);
+        command.untrusted =
+            trust.is_withheld() && template.is_some_and(|node| node.at.origin.project);
+        let is_projects = |key| {
+            tree.at(&["command", &command.name, key])
+                .is_some_and(|node| node.at.origin.project)
+        };
         command.lent = !settings.trusted && (is_projects("agent") || is_projects("subtask"));
     }
     let origins = layers.into_iter().map(|layer| layer.origin).collect();
-    Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
+    Loaded {
+        settings,
+        problems,
+        trust,
+        fingerprint: disk.seen,
+        tree,
+        origins,
+    }
 }
 
 /// Returns the review of a project's items with the user's answer, and the trusted guards that are
@@ -227,16 +285,28 @@ fn answered(
     let is_pure = environment.setting("PURE").is_some_and(resolve::is_on);
     let can_ask = !everywhere && !is_pure;
     let guards = trust::guards::guards(&items, &join(layers.iter()), scripts);
-    let mut lost =
-        if can_ask { trust::guards::lost(&items, &digest, &guards, answers.entry(root)) } else { Vec::new() };
+    let mut lost = if can_ask {
+        trust::guards::lost(&items, &digest, &guards, answers.entry(root))
+    } else {
+        Vec::new()
+    };
     let mut unread_answers = answers.problem(disk::shown(&path, disk.worktree, environment));
     let mut decision = match (items.is_empty(), everywhere) {
-        (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => trust::Decision::Unasked,
+        (true, _) if can_ask && !(lost.is_empty() && unread_answers.is_none()) => {
+            trust::Decision::Unasked
+        }
         (true, _) => trust::Decision::Nothing,
         (false, true) => trust::Decision::Trusted,
         (false, false) => answers.decision(root, &digest),
     };
-    let mut trust = trust::Review { items, digest, decision, is_pure, guards, ..trust::Review::default() };
+    let mut trust = trust::Review {
+        items,
+        digest,
+        decision,
+        is_pure,
+        guards,
+        ..trust::Review::default()
+    };
     if decision == trust::Decision::Unasked && environment.is_declined(&trust.declined_as(root)) {
         decision = trust::Decision::Refused;
     }
@@ -247,7 +317,10 @@ fn answered(
         problem.can_hide_deny = can_ask && decision == trust::Decision::Unasked;
     }
     let keys = |is_changed: bool| {
-        let keys = lost.iter().filter(|guard| guard.is_changed == is_changed).map(|guard| guard.problem.key.clone());
+        let keys = lost
+            .iter()
+            .filter(|guard| guard.is_changed == is_changed)
+            .map(|guard| guard.problem.key.clone());
         keys.collect()
     };
     trust.changed_guards = keys(true);
@@ -258,25 +331,40 @@ fn answered(
 }
 
 /// Removes all hooks, custom tools and plugins, as the environment requests.
-fn drop_extensions(layers: &mut [ParsedLayer], scripts: &mut Vec<script::ScriptEntry>, problems: &mut Vec<Problem>) {
+fn drop_extensions(
+    layers: &mut [ParsedLayer],
+    scripts: &mut Vec<script::ScriptEntry>,
+    problems: &mut Vec<Problem>,
+) {
     for layer in layers {
         layer.node.take("hook");
     }
     for script in scripts.drain(..) {
         let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
-        problems.push(Problem::note(ProblemCode::NoEffect, &script.place, script.name, text));
+        problems.push(Problem::note(
+            ProblemCode::NoEffect,
+            &script.place,
+            script.name,
+            text,
+        ));
     }
 }
 
 /// Preserves the user's restrictions of the sandbox if a project narrows it: the project's value
 /// may replace an object of the user's, whose restrictions stay in force.
 fn keep_sandbox(settings: &mut Settings, layers: &[ParsedLayer], alone: &Node) {
-    let narrowed = layers.iter().filter(|layer| layer.origin.project).filter_map(|layer| layer.node.get("sandbox"));
+    let narrowed = layers
+        .iter()
+        .filter(|layer| layer.origin.project)
+        .filter_map(|layer| layer.node.get("sandbox"));
     if narrowed.clone().count() == 0 || narrowed.clone().any(trust::can_widen) {
         return;
     }
     if let Some(own) = alone.get("sandbox").map(resolve::sandbox) {
-        settings.sandbox.network = settings.sandbox.network.or(own.network.filter(|open| !open));
+        settings.sandbox.network = settings
+            .sandbox
+            .network
+            .or(own.network.filter(|open| !open));
         settings.sandbox.writable = own.writable;
         settings.sandbox.unattended &= own.unattended;
     }
@@ -295,7 +383,12 @@ fn withheld(trust: &trust::Review) -> Vec<Problem> {
 }
 
 fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
-    let built_in = ConfigOrigin { name: "built in".into(), path: None, layer: Layer::BuiltIn, project: false };
+    let built_in = ConfigOrigin {
+        name: "built in".into(),
+        path: None,
+        layer: Layer::BuiltIn,
+        project: false,
+    };
     let mut tree = Node::empty(SourceLocation::whole(&std::sync::Arc::new(built_in)));
     for layer in layers {
         if layer.origin.project {
@@ -309,21 +402,44 @@ fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
 /// Keeps the user's value of a whole permission as the default if a project's value has patterns:
 /// `"ask"` under `{"git push*": "deny"}` becomes `{"*": "ask", "git push*": "deny"}`.
 fn keep_defaults(under: &mut Node, over: &Node) {
-    let general = over.get("permission").map(|permission| (vec!["permission"], permission));
-    let agents = over.get("agent").map(Node::entries).unwrap_or_default().iter();
-    let agents = agents
-        .filter_map(|agent| Some((vec!["agent", agent.key.as_str(), "permission"], agent.node.get("permission")?)));
+    let general = over
+        .get("permission")
+        .map(|permission| (vec!["permission"], permission));
+    let agents = over
+        .get("agent")
+        .map(Node::entries)
+        .unwrap_or_default()
+        .iter();
+    let agents = agents.filter_map(|agent| {
+        Some((
+            vec!["agent", agent.key.as_str(), "permission"],
+            agent.node.get("permission")?,
+        ))
+    });
     for (path, permission) in general.into_iter().chain(agents) {
-        for parts in permission.entries().iter().filter(|entry| matches!(entry.node.value, NodeValue::Map(_))) {
-            let Some(own) =
-                path.iter().chain([&parts.key.as_str()]).try_fold(&mut *under, |node, key| node.get_mut(key))
+        for parts in permission
+            .entries()
+            .iter()
+            .filter(|entry| matches!(entry.node.value, NodeValue::Map(_)))
+        {
+            let Some(own) = path
+                .iter()
+                .chain([&parts.key.as_str()])
+                .try_fold(&mut *under, |node, key| node.get_mut(key))
             else {
                 continue;
             };
             if let NodeValue::Text(_) = own.value {
                 let at = own.at.clone();
-                let default = MapEntry { key: "*".into(), at: at.clone(), node: own.clone() };
-                *own = Node { value: NodeValue::Map(vec![default]), at };
+                let default = MapEntry {
+                    key: "*".into(),
+                    at: at.clone(),
+                    node: own.clone(),
+                };
+                *own = Node {
+                    value: NodeValue::Map(vec![default]),
+                    at,
+                };
             }
         }
     }

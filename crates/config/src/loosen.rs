@@ -45,7 +45,11 @@ pub(crate) struct LoosenedKey {
 
 /// Returns the keys of project layers that loosen something; without them the rest does not.
 /// `layers` are all layers, the user's included, lowest first.
-pub(crate) fn loosening(layers: &[ParsedLayer], environment: &Environment, worktree: &Worktree) -> Vec<LoosenedKey> {
+pub(crate) fn loosening(
+    layers: &[ParsedLayer],
+    environment: &Environment,
+    worktree: &Worktree,
+) -> Vec<LoosenedKey> {
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));
     let mut candidates = candidates(layers, &alone);
     if candidates.is_empty() {
@@ -53,7 +57,10 @@ pub(crate) fn loosening(layers: &[ParsedLayer], environment: &Environment, workt
     }
     let relevant: Vec<ParsedLayer> = layers
         .iter()
-        .map(|layer| ParsedLayer { origin: layer.origin.clone(), node: permission_settings(layer) })
+        .map(|layer| ParsedLayer {
+            origin: layer.origin.clone(),
+            node: permission_settings(layer),
+        })
         .collect();
     let review = LooseningReview::new(relevant, environment, worktree);
     if review.is_harmless_without(&[]) {
@@ -64,14 +71,24 @@ pub(crate) fn loosening(layers: &[ParsedLayer], environment: &Environment, workt
     let mut accepted = Vec::new();
     review.accept(&candidates, &mut accepted, &mut withheld);
     // A removed agent takes its rules with it.
-    let removed: Vec<(usize, Vec<String>)> =
-        withheld.iter().map(|candidate| (candidate.layer, candidate.path.clone())).collect();
+    let removed: Vec<(usize, Vec<String>)> = withheld
+        .iter()
+        .map(|candidate| (candidate.layer, candidate.path.clone()))
+        .collect();
     withheld.retain(|candidate| {
         !removed.iter().any(|(layer, path)| {
-            *layer == candidate.layer && path.len() < candidate.path.len() && candidate.path.starts_with(path)
+            *layer == candidate.layer
+                && path.len() < candidate.path.len()
+                && candidate.path.starts_with(path)
         })
     });
-    withheld.sort_by_key(|candidate| (candidate.layer, candidate.place.line, candidate.place.column));
+    withheld.sort_by_key(|candidate| {
+        (
+            candidate.layer,
+            candidate.place.line,
+            candidate.place.column,
+        )
+    });
     withheld
 }
 
@@ -86,15 +103,32 @@ pub(crate) fn remove(layers: &mut [ParsedLayer], keys: &[LoosenedKey]) {
 
 /// Appends the user's denies to the project's rules: a denied call stays denied whatever the user
 /// has consented to. Tools for primary agents only stay limited to them, too.
-pub(crate) fn keep_denies(settings: &mut Settings, layers: &[ParsedLayer], alone: &Node, home: Option<&Path>) {
-    let is_projects =
-        |path: &[&str]| layers.iter().filter(|layer| layer.origin.project).any(|layer| layer.node.at(path).is_some());
-    let user_rules = |path: &[&str]| alone.at(path).map(|node| rules::rules(node, home)).unwrap_or_default();
+pub(crate) fn keep_denies(
+    settings: &mut Settings,
+    layers: &[ParsedLayer],
+    alone: &Node,
+    home: Option<&Path>,
+) {
+    let is_projects = |path: &[&str]| {
+        layers
+            .iter()
+            .filter(|layer| layer.origin.project)
+            .any(|layer| layer.node.at(path).is_some())
+    };
+    let user_rules = |path: &[&str]| {
+        alone
+            .at(path)
+            .map(|node| rules::rules(node, home))
+            .unwrap_or_default()
+    };
     if is_projects(&["permission"]) {
         let denies = rules::denies_of(&user_rules(&["permission"]));
         settings.permission = std::mem::take(&mut settings.permission).then(&denies);
     }
-    if let Some(NodeValue::List(tools)) = alone.at(&["experimental", "primary_tools"]).map(|node| &node.value) {
+    if let Some(NodeValue::List(tools)) = alone
+        .at(&["experimental", "primary_tools"])
+        .map(|node| &node.value)
+    {
         let primary_tools = &mut settings.experimental.primary_tools;
         for tool in tools.iter().filter_map(Node::as_text) {
             if !primary_tools.iter().any(|present| present == tool) {
@@ -105,7 +139,8 @@ pub(crate) fn keep_denies(settings: &mut Settings, layers: &[ParsedLayer], alone
     for agent in &mut settings.agents {
         let path = ["agent", &agent.name, "permission"];
         if is_projects(&path) {
-            agent.rules = std::mem::take(&mut agent.rules).then(&rules::denies_of(&user_rules(&path)));
+            agent.rules =
+                std::mem::take(&mut agent.rules).then(&rules::denies_of(&user_rules(&path)));
         }
     }
 }
@@ -115,7 +150,9 @@ fn take(node: &mut Node, path: &[String]) {
         [] => {}
         [key] => while node.take(key).is_some() {},
         [key, rest @ ..] => {
-            let Some(entries) = node.entries_mut() else { return };
+            let Some(entries) = node.entries_mut() else {
+                return;
+            };
             for entry in entries.iter_mut().filter(|entry| entry.key == *key) {
                 take(&mut entry.node, rest);
             }
@@ -132,14 +169,39 @@ fn take(node: &mut Node, path: &[String]) {
 fn permission_settings(layer: &ParsedLayer) -> Node {
     let mut node = layer.node.clone();
     let keys: &[&str] = if layer.origin.project {
-        &["permission", "agent", "default_agent", "command", "approvals"]
+        &[
+            "permission",
+            "agent",
+            "default_agent",
+            "command",
+            "approvals",
+        ]
     } else {
-        &["permission", "agent", "default_agent", "command", "references", "approvals"]
+        &[
+            "permission",
+            "agent",
+            "default_agent",
+            "command",
+            "references",
+            "approvals",
+        ]
     };
     retain_keys(&mut node, keys);
-    for (key, keys) in [("agent", &["permission", "mode", "hidden", "disable", "name"][..]), ("command", &["agent"])] {
-        let inner = node.entries_mut().and_then(|all| all.iter_mut().find(|entry| entry.key == key));
-        for entry in inner.and_then(|entry| entry.node.entries_mut()).into_iter().flatten() {
+    for (key, keys) in [
+        (
+            "agent",
+            &["permission", "mode", "hidden", "disable", "name"][..],
+        ),
+        ("command", &["agent"]),
+    ] {
+        let inner = node
+            .entries_mut()
+            .and_then(|all| all.iter_mut().find(|entry| entry.key == key));
+        for entry in inner
+            .and_then(|entry| entry.node.entries_mut())
+            .into_iter()
+            .flatten()
+        {
             retain_keys(&mut entry.node, keys);
         }
     }
@@ -156,46 +218,116 @@ fn retain_keys(node: &mut Node, keys: &[&str]) {
 /// settings.
 fn candidates(layers: &[ParsedLayer], alone: &Node) -> Vec<LoosenedKey> {
     let mut found = Vec::new();
-    for (index, layer) in layers.iter().enumerate().filter(|(_, layer)| layer.origin.project) {
-        let mut push = |path: &[&str], order: u8, key: String, detail: String, place: &SourceLocation| {
-            let path = path.iter().map(|key| (*key).to_owned()).collect();
-            found.push(LoosenedKey { layer: index, path, order, key, detail, place: place.clone() });
-        };
+    for (index, layer) in layers
+        .iter()
+        .enumerate()
+        .filter(|(_, layer)| layer.origin.project)
+    {
+        let mut push =
+            |path: &[&str], order: u8, key: String, detail: String, place: &SourceLocation| {
+                let path = path.iter().map(|key| (*key).to_owned()).collect();
+                found.push(LoosenedKey {
+                    layer: index,
+                    path,
+                    order,
+                    key,
+                    detail,
+                    place: place.clone(),
+                });
+            };
         if let Some(permission) = layer.node.get("permission") {
             for (path, order, detail, place) in rule_candidates(permission, 2) {
                 let key = format!("permission.{}", path[0]);
-                push(&[&["permission"], path.as_slice()].concat(), order, key, detail, place);
+                push(
+                    &[&["permission"], path.as_slice()].concat(),
+                    order,
+                    key,
+                    detail,
+                    place,
+                );
             }
         }
-        for agent in layer.node.get("agent").map(Node::entries).unwrap_or_default() {
-            let known = builtin::AGENTS.iter().any(|native| native.name == agent.key)
+        for agent in layer
+            .node
+            .get("agent")
+            .map(Node::entries)
+            .unwrap_or_default()
+        {
+            let known = builtin::AGENTS
+                .iter()
+                .any(|native| native.name == agent.key)
                 || alone.at(&["agent", &agent.key]).is_some();
             if !known {
-                let detail = "an agent that may do more than the one in whose place it can be used".to_owned();
-                push(&["agent", &agent.key], 3, format!("agent.{}", agent.key), detail, &agent.at);
+                let detail = "an agent that may do more than the one in whose place it can be used"
+                    .to_owned();
+                push(
+                    &["agent", &agent.key],
+                    3,
+                    format!("agent.{}", agent.key),
+                    detail,
+                    &agent.at,
+                );
             }
             for key in ["hidden", "mode", "disable", "name"] {
                 if known && let Some(value) = agent.node.get(key) {
                     let path = ["agent", &agent.key, key];
-                    push(&path, 4, path.join("."), value.to_json().to_string(), &value.at);
+                    push(
+                        &path,
+                        4,
+                        path.join("."),
+                        value.to_json().to_string(),
+                        &value.at,
+                    );
                 }
             }
             let permission = agent.node.get("permission");
-            for (path, order, detail, place) in permission.map(|node| rule_candidates(node, 5)).unwrap_or_default() {
+            for (path, order, detail, place) in permission
+                .map(|node| rule_candidates(node, 5))
+                .unwrap_or_default()
+            {
                 let key = format!("agent.{}.permission", agent.key);
-                push(&[&["agent", &agent.key, "permission"], path.as_slice()].concat(), order, key, detail, place);
+                push(
+                    &[&["agent", &agent.key, "permission"], path.as_slice()].concat(),
+                    order,
+                    key,
+                    detail,
+                    place,
+                );
             }
         }
         if let Some(default) = layer.node.get("default_agent") {
-            push(&["default_agent"], 6, "default_agent".into(), default.to_json().to_string(), &default.at);
+            push(
+                &["default_agent"],
+                6,
+                "default_agent".into(),
+                default.to_json().to_string(),
+                &default.at,
+            );
         }
         if let Some(approvals) = layer.node.get("approvals") {
-            push(&["approvals"], 8, "approvals".into(), approvals.to_json().to_string(), &approvals.at);
+            push(
+                &["approvals"],
+                8,
+                "approvals".into(),
+                approvals.to_json().to_string(),
+                &approvals.at,
+            );
         }
-        for command in layer.node.get("command").map(Node::entries).unwrap_or_default() {
+        for command in layer
+            .node
+            .get("command")
+            .map(Node::entries)
+            .unwrap_or_default()
+        {
             if let Some(agent) = command.node.get("agent") {
                 let path = ["command", &command.key, "agent"];
-                push(&path, 7, path.join("."), agent.to_json().to_string(), &agent.at);
+                push(
+                    &path,
+                    7,
+                    path.join("."),
+                    agent.to_json().to_string(),
+                    &agent.at,
+                );
             }
         }
     }
@@ -204,7 +336,10 @@ fn candidates(layers: &[ParsedLayer], alone: &Node) -> Vec<LoosenedKey> {
 
 /// Returns the rules of a `permission` value: the keys that lead to each, the order in which it is
 /// tried, its text and location. Denies are tried first, and allows at `allow_order`.
-fn rule_candidates(permission: &Node, allow_order: u8) -> Vec<(Vec<&str>, u8, String, &SourceLocation)> {
+fn rule_candidates(
+    permission: &Node,
+    allow_order: u8,
+) -> Vec<(Vec<&str>, u8, String, &SourceLocation)> {
     let order = |action| match action {
         Action::Deny => 0,
         Action::Ask => 1,
@@ -212,9 +347,16 @@ fn rule_candidates(permission: &Node, allow_order: u8) -> Vec<(Vec<&str>, u8, St
     };
     let mut found = Vec::new();
     for entry in permission.entries() {
-        let patterns = entry.node.entries().iter().map(|pattern| (Some(pattern.key.as_str()), &pattern.node));
+        let patterns = entry
+            .node
+            .entries()
+            .iter()
+            .map(|pattern| (Some(pattern.key.as_str()), &pattern.node));
         for (pattern, node) in [(None, &entry.node)].into_iter().chain(patterns) {
-            let Some((word, action)) = node.as_text().and_then(|word| Some((word, rules::action(word)?))) else {
+            let Some((word, action)) = node
+                .as_text()
+                .and_then(|word| Some((word, rules::action(word)?)))
+            else {
                 continue;
             };
             let path: Vec<&str> = [entry.key.as_str()].into_iter().chain(pattern).collect();
@@ -283,10 +425,19 @@ impl<'a> LooseningReview<'a> {
 
     /// Accepts as many of the candidates as loosen nothing together with those accepted before.
     /// `withheld` are all that are not accepted yet, and at the end those that loosen.
-    fn accept(&self, candidates: &[LoosenedKey], accepted: &mut Vec<LoosenedKey>, withheld: &mut Vec<LoosenedKey>) {
-        let is_candidate =
-            |key: &LoosenedKey| candidates.iter().any(|other| other.layer == key.layer && other.path == key.path);
-        let (tried, rest): (Vec<LoosenedKey>, Vec<LoosenedKey>) = withheld.iter().cloned().partition(is_candidate);
+    fn accept(
+        &self,
+        candidates: &[LoosenedKey],
+        accepted: &mut Vec<LoosenedKey>,
+        withheld: &mut Vec<LoosenedKey>,
+    ) {
+        let is_candidate = |key: &LoosenedKey| {
+            candidates
+                .iter()
+                .any(|other| other.layer == key.layer && other.path == key.path)
+        };
+        let (tried, rest): (Vec<LoosenedKey>, Vec<LoosenedKey>) =
+            withheld.iter().cloned().partition(is_candidate);
         if self.is_harmless_without(&rest) {
             accepted.extend(tried);
             *withheld = rest;
@@ -303,22 +454,38 @@ impl<'a> LooseningReview<'a> {
         }
         let before = &self.before.roster;
         let now = &after.roster;
-        let Some(default) = before.get(&before.default) else { return true };
-        let Some(start) = now.get(&now.default) else { return true };
+        let Some(default) = before.get(&before.default) else {
+            return true;
+        };
+        let Some(start) = now.get(&now.default) else {
+            return true;
+        };
         if self.exceeds(&start.rules, default) {
             return true;
         }
-        if now.entries.iter().any(|agent| self.is_agent_loosened(agent, default)) {
+        if now
+            .entries
+            .iter()
+            .any(|agent| self.is_agent_loosened(agent, default))
+        {
             return true;
         }
         let is_replaced = |old: &RosterEntry| !now.get(&old.name).is_some_and(RosterEntry::is_mode);
-        if before.modes().any(|old| is_replaced(old) && self.exceeds(&start.rules, old)) {
+        if before
+            .modes()
+            .any(|old| is_replaced(old) && self.exceeds(&start.rules, old))
+        {
             return true;
         }
         after.commands.iter().any(|(name, agent)| {
             let earlier = self.before.commands.iter().find(|(old, _)| old == name);
-            let earlier = earlier.and_then(|(_, agent)| before.get(agent.as_deref()?)).unwrap_or(default);
-            let agent = agent.as_deref().and_then(|agent| now.get(agent)).unwrap_or(start);
+            let earlier = earlier
+                .and_then(|(_, agent)| before.get(agent.as_deref()?))
+                .unwrap_or(default);
+            let agent = agent
+                .as_deref()
+                .and_then(|agent| now.get(agent))
+                .unwrap_or(start);
             self.exceeds(&agent.rules, earlier)
         })
     }
@@ -344,7 +511,11 @@ impl<'a> LooseningReview<'a> {
                 return true;
             }
             let is_renamed = earlier.is_none_or(|earlier| earlier.label != agent.label);
-            if is_renamed && before.modes().any(|old| resembles(agent, old) && self.exceeds(&agent.rules, old)) {
+            if is_renamed
+                && before
+                    .modes()
+                    .any(|old| resembles(agent, old) && self.exceeds(&agent.rules, old))
+            {
                 return true;
             }
         }
@@ -367,23 +538,37 @@ impl<'a> LooseningReview<'a> {
     fn reach(&self, agent: &RosterEntry) -> Rc<Baseline> {
         let known = self.reaches.borrow().get(&agent.name).cloned();
         known.unwrap_or_else(|| {
-            let found = Rc::new(self.baseline(reach(&agent.rules, self.before.roster.subagents(), self.environment)));
-            self.reaches.borrow_mut().insert(agent.name.clone(), found.clone());
+            let found = Rc::new(self.baseline(reach(
+                &agent.rules,
+                self.before.roster.subagents(),
+                self.environment,
+            )));
+            self.reaches
+                .borrow_mut()
+                .insert(agent.name.clone(), found.clone());
             found
         })
     }
 
     fn baseline(&self, rules: Vec<Rules>) -> Baseline {
         let fingerprints = rules.iter().map(|rules| self.fingerprint(rules)).collect();
-        Baseline { rules, fingerprints }
+        Baseline {
+            rules,
+            fingerprints,
+        }
     }
 
     /// Returns a hash of the meaning of rules, independent of their sources.
     fn fingerprint(&self, rules: &Rules) -> u64 {
         let meaning = |rule: &Rule| {
-            (self.hasher.hash_one((&rule.permission, &rule.pattern)), rule.action, rule.source == BUILT_IN)
+            (
+                self.hasher.hash_one((&rule.permission, &rule.pattern)),
+                rule.action,
+                rule.source == BUILT_IN,
+            )
         };
-        self.hasher.hash_one(rules.iter().map(meaning).collect::<Vec<_>>())
+        self.hasher
+            .hash_one(rules.iter().map(meaning).collect::<Vec<_>>())
     }
 
     fn is_more_permissive(&self, rules: &Rules, than: &Baseline) -> bool {
@@ -394,7 +579,8 @@ impl<'a> LooseningReview<'a> {
         let key = (own, than.fingerprints.clone());
         let known = self.compared.borrow().get(&key).copied();
         known.unwrap_or_else(|| {
-            let found = laxer(rules, &than.rules.iter().collect::<Vec<_>>(), Action::Allow).is_some();
+            let found =
+                laxer(rules, &than.rules.iter().collect::<Vec<_>>(), Action::Allow).is_some();
             self.compared.borrow_mut().insert(key, found);
             found
         })
@@ -407,7 +593,9 @@ fn resembles(new: &RosterEntry, old: &RosterEntry) -> bool {
     new.name != old.name
         && [&new.name, &new.label].into_iter().any(|name| {
             let new_name = glyphs(name);
-            old_names.iter().any(|old_name| glyphs_may_match(&new_name, old_name))
+            old_names
+                .iter()
+                .any(|old_name| glyphs_may_match(&new_name, old_name))
         })
 }
 
@@ -428,8 +616,13 @@ fn glyphs_may_match(one: &[Glyph], other: &[Glyph]) -> bool {
     reach[0] = true;
     skip_signs(&mut reach, other);
     for glyph in one {
-        let fits = |theirs: Glyph| *glyph == theirs || !matches!((glyph, theirs), (Glyph::Letter(_), Glyph::Letter(_)));
-        let mut next: Vec<bool> = reach.iter().map(|here| *here && *glyph == Glyph::Sign).collect();
+        let fits = |theirs: Glyph| {
+            *glyph == theirs || !matches!((glyph, theirs), (Glyph::Letter(_), Glyph::Letter(_)))
+        };
+        let mut next: Vec<bool> = reach
+            .iter()
+            .map(|here| *here && *glyph == Glyph::Sign)
+            .collect();
         for at in 0..other.len() {
             next[at + 1] |= reach[at] && fits(other[at]);
         }
@@ -449,13 +642,16 @@ fn skip_signs(reach: &mut [bool], other: &[Glyph]) {
 /// another alphabet may look like any other, unless its alphabet has nothing in common with the
 /// Latin one. A combining accent may be overlooked.
 fn glyphs(name: &str) -> Vec<Glyph> {
-    let visible = name
-        .chars()
-        .filter(|c| !base::text::is_hidden(*c) && (c.is_alphanumeric() || !c.is_ascii() || "|!".contains(*c)));
+    let visible = name.chars().filter(|c| {
+        !base::text::is_hidden(*c) && (c.is_alphanumeric() || !c.is_ascii() || "|!".contains(*c))
+    });
     let glyph = |c: char| match c.to_ascii_lowercase() {
         'i' | 'l' | '1' | '|' | '!' => Glyph::Letter('l'),
         'o' | '0' => Glyph::Letter('o'),
-        c if c.is_ascii() || ('\u{2e80}'..'\u{a000}').contains(&c) || ('\u{ac00}'..'\u{d7b0}').contains(&c) => {
+        c if c.is_ascii()
+            || ('\u{2e80}'..'\u{a000}').contains(&c)
+            || ('\u{ac00}'..'\u{d7b0}').contains(&c) =>
+        {
             Glyph::Letter(c)
         }
         c if c.is_alphanumeric() => Glyph::Any,
@@ -473,11 +669,30 @@ fn access_state(
 ) -> AccessState {
     let mut settings = resolve::settings(tree, environment, &mut Vec::new());
     keep_denies(&mut settings, layers, alone, environment.home.as_deref());
-    let command_agent =
-        |entry: &MapEntry| (entry.key.clone(), entry.node.get("agent").and_then(Node::as_text).map(str::to_owned));
+    let command_agent = |entry: &MapEntry| {
+        (
+            entry.key.clone(),
+            entry
+                .node
+                .get("agent")
+                .and_then(Node::as_text)
+                .map(str::to_owned),
+        )
+    };
     AccessState {
-        off: settings.agents.iter().filter(|entry| entry.disable).map(|entry| entry.name.clone()).collect(),
-        commands: tree.get("command").map(Node::entries).unwrap_or_default().iter().map(command_agent).collect(),
+        off: settings
+            .agents
+            .iter()
+            .filter(|entry| entry.disable)
+            .map(|entry| entry.name.clone())
+            .collect(),
+        commands: tree
+            .get("command")
+            .map(Node::entries)
+            .unwrap_or_default()
+            .iter()
+            .map(command_agent)
+            .collect(),
         approvals: settings.approvals,
         roster: Roster::new(&settings, environment, worktree, &[]),
     }

@@ -12,7 +12,16 @@ use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode, ProblemSeverity};
 
 /// Top-level keys that can deny or guard something.
-const FORBIDDING: [&str; 8] = ["permission", "permissions", "tools", "agent", "mode", "approvals", "sandbox", "hook"];
+const FORBIDDING: [&str; 8] = [
+    "permission",
+    "permissions",
+    "tools",
+    "agent",
+    "mode",
+    "approvals",
+    "sandbox",
+    "hook",
+];
 
 /// Keys of one agent that can.
 const OF_AN_AGENT: [&str; 3] = ["permission", "permissions", "tools"];
@@ -39,7 +48,11 @@ pub(crate) fn is_possible(problem: &Problem) -> bool {
     // An empty command cannot have denied anything.
     let is_whole = problem.key.is_empty() && problem.code != ProblemCode::Incomplete;
     let can_forbid = if is_front_matter(&problem.location) {
-        problem.key.split('.').next().is_some_and(|key| OF_AN_AGENT.contains(&key))
+        problem
+            .key
+            .split('.')
+            .next()
+            .is_some_and(|key| OF_AN_AGENT.contains(&key))
     } else {
         forbids(&problem.key)
     };
@@ -49,7 +62,11 @@ pub(crate) fn is_possible(problem: &Problem) -> bool {
 /// Whether a location is in the front matter of an agent or a command, whose keys are top-level
 /// keys.
 fn is_front_matter(place: &SourceLocation) -> bool {
-    place.origin.path.as_ref().is_some_and(|path| path.extension().is_some_and(|extension| extension == "md"))
+    place
+        .origin
+        .path
+        .as_ref()
+        .is_some_and(|path| path.extension().is_some_and(|extension| extension == "md"))
 }
 
 /// Whether a key can contain a deny or a guard. A substituted name can be any key.
@@ -58,9 +75,13 @@ fn forbids(key: &str) -> bool {
     let first = path.next().unwrap_or_default();
     let rest: Vec<&str> = path.collect();
     match first {
-        "agent" | "mode" => rest.len() < 2 || rest.iter().skip(1).any(|key| OF_AN_AGENT.contains(key)),
+        "agent" | "mode" => {
+            rest.len() < 2 || rest.iter().skip(1).any(|key| OF_AN_AGENT.contains(key))
+        }
         "hook" => rest.last() != Some(&"timeout"),
-        _ => FORBIDDING.contains(&first) || first.starts_with("{env:") || first.starts_with("{file:"),
+        _ => {
+            FORBIDDING.contains(&first) || first.starts_with("{env:") || first.starts_with("{file:")
+        }
     }
 }
 
@@ -71,7 +92,9 @@ pub(crate) fn is_meant(path: &[String], near: &str, value: &Node) -> bool {
         [_] if is_front_matter(&value.at) => OF_AN_AGENT.contains(&near),
         [_] => FORBIDDING.contains(&near),
         [first, _] if first == "sandbox" => OF_THE_SANDBOX.contains(&near),
-        [first, _, _] if matches!(first.as_str(), "agent" | "agents" | "mode") => OF_AN_AGENT.contains(&near),
+        [first, _, _] if matches!(first.as_str(), "agent" | "agents" | "mode") => {
+            OF_AN_AGENT.contains(&near)
+        }
         _ => false,
     };
     known && (near == "hook" || is_stricter(value))
@@ -98,7 +121,10 @@ mod tests {
 
     #[test]
     fn problem_hides_deny_if_its_key_may_contain_one() {
-        use ProblemCode::{Duplicate, Incomplete, Link, MissingFile, Syntax, UnsetVariable, WrongExample, WrongValue};
+        use ProblemCode::{
+            Duplicate, Incomplete, Link, MissingFile, Syntax, UnsetVariable, WrongExample,
+            WrongValue,
+        };
         use ProblemSeverity::{Error, Warning};
         let table = [
             ("a file", Error, Syntax, "", true),
@@ -109,20 +135,79 @@ mod tests {
             ("an action", Error, WrongValue, "permission.bash", true),
             ("an old switch", Error, WrongValue, "tools.bash", true),
             ("an agent", Error, WrongValue, "agent.build", true),
-            ("an agent's rule", Error, WrongValue, "agent.build.permission.bash.rm *", true),
-            ("an agent's steps", Error, WrongValue, "agent.build.steps", false),
-            ("an agent's prompt", Error, MissingFile, "agent.build.prompt", false),
-            ("two agents of one name", Warning, Duplicate, "agent.build", false),
+            (
+                "an agent's rule",
+                Error,
+                WrongValue,
+                "agent.build.permission.bash.rm *",
+                true,
+            ),
+            (
+                "an agent's steps",
+                Error,
+                WrongValue,
+                "agent.build.steps",
+                false,
+            ),
+            (
+                "an agent's prompt",
+                Error,
+                MissingFile,
+                "agent.build.prompt",
+                false,
+            ),
+            (
+                "two agents of one name",
+                Warning,
+                Duplicate,
+                "agent.build",
+                false,
+            ),
             ("a rule twice", Error, Duplicate, "permission.bash", true),
-            ("an example", Error, WrongExample, "permission.$examples.deny", true),
-            ("a guard without a command", Error, Incomplete, "hook.guard", true),
-            ("a guard's timeout", Error, WrongValue, "hook.guard.timeout", false),
-            ("a permission from a variable", Warning, UnsetVariable, "permission.{env:TOOL}", true),
+            (
+                "an example",
+                Error,
+                WrongExample,
+                "permission.$examples.deny",
+                true,
+            ),
+            (
+                "a guard without a command",
+                Error,
+                Incomplete,
+                "hook.guard",
+                true,
+            ),
+            (
+                "a guard's timeout",
+                Error,
+                WrongValue,
+                "hook.guard.timeout",
+                false,
+            ),
+            (
+                "a permission from a variable",
+                Warning,
+                UnsetVariable,
+                "permission.{env:TOOL}",
+                true,
+            ),
             ("a key from a file", Error, MissingFile, "{file:key}", true),
-            ("a provider's key", Error, MissingFile, "provider.a.options.apiKey", false),
+            (
+                "a provider's key",
+                Error,
+                MissingFile,
+                "provider.a.options.apiKey",
+                false,
+            ),
             ("a model", Error, WrongValue, "model", false),
         ];
-        let origin = ConfigOrigin { name: "f".into(), path: None, layer: Layer::Global, project: false };
+        let origin = ConfigOrigin {
+            name: "f".into(),
+            path: None,
+            layer: Layer::Global,
+            project: false,
+        };
         let place = SourceLocation::whole(&Arc::new(origin));
         for (case, severity, code, key, expected) in table {
             let problem = Problem::new(severity, code, &place, key, case);
@@ -136,7 +221,12 @@ mod tests {
             ("a front matter that is no YAML", Syntax, "", true),
         ];
         let path = Some("/p/.opencode/agent/a.md".into());
-        let origin = ConfigOrigin { name: "a.md".into(), path, layer: Layer::Global, project: false };
+        let origin = ConfigOrigin {
+            name: "a.md".into(),
+            path,
+            layer: Layer::Global,
+            project: false,
+        };
         let place = SourceLocation::whole(&Arc::new(origin));
         for (case, code, key, expected) in table {
             let problem = Problem::new(Error, code, &place, key, case);
@@ -146,13 +236,37 @@ mod tests {
 
     #[test]
     fn misspelt_key_hides_deny_if_it_may_restrict() {
-        let origin = ConfigOrigin { name: "f".into(), path: None, layer: Layer::Global, project: false };
+        let origin = ConfigOrigin {
+            name: "f".into(),
+            path: None,
+            layer: Layer::Global,
+            project: false,
+        };
         let at = SourceLocation::whole(&Arc::new(origin));
-        let value = |is_allowed| Node { value: NodeValue::Bool(is_allowed), at: at.clone() };
+        let value = |is_allowed| Node {
+            value: NodeValue::Bool(is_allowed),
+            at: at.clone(),
+        };
         let path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-        assert!(is_meant(&path(&["sandbox", "netwrk"]), "network", &value(false)));
-        assert!(!is_meant(&path(&["sandbox", "netwrk"]), "network", &value(true)));
-        assert!(!is_meant(&path(&["sandbox", "writeable"]), "writable", &value(false)));
-        assert!(!is_meant(&path(&["agent", "build", "step"]), "steps", &value(false)));
+        assert!(is_meant(
+            &path(&["sandbox", "netwrk"]),
+            "network",
+            &value(false)
+        ));
+        assert!(!is_meant(
+            &path(&["sandbox", "netwrk"]),
+            "network",
+            &value(true)
+        ));
+        assert!(!is_meant(
+            &path(&["sandbox", "writeable"]),
+            "writable",
+            &value(false)
+        ));
+        assert!(!is_meant(
+            &path(&["agent", "build", "step"]),
+            "steps",
+            &value(false)
+        ));
     }
 }

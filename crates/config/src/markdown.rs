@@ -38,7 +38,11 @@ pub fn split(text: &str) -> Result<MarkdownParts<'_>, &'static str> {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
     if !is_fence(first) {
-        return Ok(MarkdownParts { matter: None, body: text, body_line: 1 });
+        return Ok(MarkdownParts {
+            matter: None,
+            body: text,
+            body_line: 1,
+        });
     }
     let start = first.len();
     let mut end = start;
@@ -47,7 +51,11 @@ pub fn split(text: &str) -> Result<MarkdownParts<'_>, &'static str> {
         count = count.saturating_add(1);
         if is_fence(line) {
             let body = text.get(end + line.len()..).unwrap_or_default();
-            return Ok(MarkdownParts { matter: text.get(start..end), body, body_line: count.saturating_add(1) });
+            return Ok(MarkdownParts {
+                matter: text.get(start..end),
+                body,
+                body_line: count.saturating_add(1),
+            });
         }
         end += line.len();
     }
@@ -64,10 +72,18 @@ pub(crate) fn agent(
     let (mut node, body, body_at) = page(origin, disk)?;
     if node.is_none() {
         let text = "this agent has no front matter: the whole file is its prompt, and it has no description";
-        let problem = Problem::warning(ProblemCode::NoDescription, &SourceLocation::whole(origin), "", text);
-        disk.problems.push(problem.hint("begin the file with ---, description: ..., ---"));
+        let problem = Problem::warning(
+            ProblemCode::NoDescription,
+            &SourceLocation::whole(origin),
+            "",
+            text,
+        );
+        disk.problems
+            .push(problem.hint("begin the file with ---, description: ..., ---"));
     }
-    let mut node = node.take().unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
+    let mut node = node
+        .take()
+        .unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
     legacy::agent_spellings(&mut node, "", &mut disk.problems);
     ConfigSchema::agent().check(&mut node, "", &mut disk.problems);
     legacy::agent(&mut node, "", &mut disk.problems);
@@ -75,8 +91,10 @@ pub(crate) fn agent(
         super::rules::report_unreachable(permission, "permission", &mut disk.problems);
     }
     super::examples::in_agent(&mut node, disk);
-    let own =
-        node.take("name").and_then(|entry| entry.node.as_text().map(str::to_owned)).filter(|name| !name.is_empty());
+    let own = node
+        .take("name")
+        .and_then(|entry| entry.node.as_text().map(str::to_owned))
+        .filter(|name| !name.is_empty());
     if !body.is_empty() {
         node.set("prompt", body_at.clone(), Node::text(body, body_at.clone()));
     }
@@ -87,17 +105,30 @@ pub(crate) fn agent(
     Some((own, node))
 }
 
-pub(crate) fn command(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -> Option<(Option<String>, Node)> {
+pub(crate) fn command(
+    origin: &Arc<ConfigOrigin>,
+    disk: &mut ConfigReader<'_>,
+) -> Option<(Option<String>, Node)> {
     let (node, body, body_at) = page_or(origin, disk, OnBadYaml::PlainBody)?;
     let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
     // Commands of other programs have further keys, such as `allowed-tools` and `argument-hint`.
     for known in ["allowed-tools", "argument-hint", "arguments"] {
         if let Some(entry) = node.take(known) {
             let text = "no effect: it belongs to commands of another program";
-            disk.problems.push(Problem::note(ProblemCode::NoEffect, &entry.at, known, text));
+            disk.problems
+                .push(Problem::note(ProblemCode::NoEffect, &entry.at, known, text));
         }
     }
-    let own = node.take("name").and_then(|entry| Some(entry.node.as_text()?.trim().trim_start_matches('/').to_owned()));
+    let own = node.take("name").and_then(|entry| {
+        Some(
+            entry
+                .node
+                .as_text()?
+                .trim()
+                .trim_start_matches('/')
+                .to_owned(),
+        )
+    });
     let own = own.filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
     ConfigSchema::command().check(&mut node, "", &mut disk.problems);
     if body.is_empty() && node.get("template").is_none() {
@@ -124,7 +155,10 @@ enum OnBadYaml {
 }
 
 /// Reads the front matter and the body of a file; the front matter is always an object.
-pub fn page(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -> Option<(Option<Node>, String, SourceLocation)> {
+pub fn page(
+    origin: &Arc<ConfigOrigin>,
+    disk: &mut ConfigReader<'_>,
+) -> Option<(Option<Node>, String, SourceLocation)> {
     page_or(origin, disk, OnBadYaml::Unused)
 }
 
@@ -154,14 +188,26 @@ fn page_or(
     let split = match split(&text) {
         Ok(split) => split,
         Err(why) => {
-            let place = SourceLocation { origin: origin.clone(), line: 1, column: 1 };
-            disk.problems.push(Problem::error(ProblemCode::Syntax, &place, "", why).hint("end it with a line ---"));
+            let place = SourceLocation {
+                origin: origin.clone(),
+                line: 1,
+                column: 1,
+            };
+            disk.problems.push(
+                Problem::error(ProblemCode::Syntax, &place, "", why).hint("end it with a line ---"),
+            );
             return None;
         }
     };
-    let body_at = SourceLocation { origin: origin.clone(), line: split.body_line, column: 1 };
+    let body_at = SourceLocation {
+        origin: origin.clone(),
+        line: split.body_line,
+        column: 1,
+    };
     let body = split.body.trim().to_owned();
-    let Some(matter) = split.matter else { return Some((None, body, body_at)) };
+    let Some(matter) = split.matter else {
+        return Some((None, body, body_at));
+    };
     match yaml(matter, origin, 1, &mut disk.problems) {
         Ok(node) => Some((Some(node), body, body_at)),
         Err(mut problem) if bad == OnBadYaml::PlainBody => {
@@ -189,22 +235,47 @@ pub(crate) fn yaml(
 ) -> Result<Node, Problem> {
     let first = parse(text).or_else(|e| {
         let quoted = quote_colons(text);
-        if quoted == text { Err(e) } else { parse(&quoted).map_err(|_| e) }
+        if quoted == text {
+            Err(e)
+        } else {
+            parse(&quoted).map_err(|_| e)
+        }
     });
-    let whole = SourceLocation { origin: origin.clone(), line: above.saturating_add(1), column: 1 };
+    let whole = SourceLocation {
+        origin: origin.clone(),
+        line: above.saturating_add(1),
+        column: 1,
+    };
     let raw = match first {
         Ok(raw) => raw,
         Err(e) => {
-            let place = e.location().map_or(whole.clone(), |at| place(at, origin, above));
+            let place = e
+                .location()
+                .map_or(whole.clone(), |at| place(at, origin, above));
             let text = e.to_string();
             let text = text.lines().next().unwrap_or_default();
-            let text = text.split(" at line ").next().unwrap_or_default().trim_end_matches([':', ' ']);
-            let problem =
-                Problem::error(ProblemCode::Syntax, &place, "", format!("the front matter is not valid YAML: {text}"));
-            return Err(problem.hint("put values with special characters in quotes; this file is not used"));
+            let text = text
+                .split(" at line ")
+                .next()
+                .unwrap_or_default()
+                .trim_end_matches([':', ' ']);
+            let problem = Problem::error(
+                ProblemCode::Syntax,
+                &place,
+                "",
+                format!("the front matter is not valid YAML: {text}"),
+            );
+            return Err(
+                problem.hint("put values with special characters in quotes; this file is not used")
+            );
         }
     };
-    let mut reader = YamlReader { origin, above, problems, path: Vec::new() };
+    let mut reader = YamlReader {
+        origin,
+        above,
+        problems,
+        path: Vec::new(),
+    };
     let mut node = match raw {
         None => Node::empty(whole),
         Some(raw) => reader.node(raw),
@@ -217,25 +288,44 @@ pub(crate) fn yaml(
             ProblemCode::Syntax,
             &node.at,
             "",
-            format!("the front matter must be keys and values, found {}", node.kind()),
+            format!(
+                "the front matter must be keys and values, found {}",
+                node.kind()
+            ),
         );
         return Err(problem.hint("description: what it is for"));
     }
     // An unquoted colour is a comment in YAML.
-    if let Some((line, _)) =
-        text.lines().enumerate().find(|(_, line)| line.starts_with("color: #") || line.starts_with("color:  #"))
+    if let Some((line, _)) = text
+        .lines()
+        .enumerate()
+        .find(|(_, line)| line.starts_with("color: #") || line.starts_with("color:  #"))
     {
-        let line = u32::try_from(line).unwrap_or(0).saturating_add(above).saturating_add(1);
-        let place = SourceLocation { origin: origin.clone(), line, column: 8 };
-        let problem =
-            Problem::warning(ProblemCode::WrongValue, &place, "color", "# begins a comment, so this colour is empty");
+        let line = u32::try_from(line)
+            .unwrap_or(0)
+            .saturating_add(above)
+            .saturating_add(1);
+        let place = SourceLocation {
+            origin: origin.clone(),
+            line,
+            column: 8,
+        };
+        let problem = Problem::warning(
+            ProblemCode::WrongValue,
+            &place,
+            "color",
+            "# begins a comment, so this colour is empty",
+        );
         problems.push(problem.hint("put it in quotes: color: \"#rrggbb\""));
     }
     Ok(node)
 }
 
 fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> {
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+    if text
+        .lines()
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+    {
         return Ok(None);
     }
     // Far below the parser's own limits: front matter is short.
@@ -261,10 +351,17 @@ fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> 
 /// its value. Line numbers do not change.
 fn quote_colons(text: &str) -> String {
     let quote = |line: &str| -> String {
-        let (bare, end) = line.strip_suffix('\n').map_or((line, ""), |bare| (bare, "\n"));
-        let Some((key, value)) = bare.split_once(": ") else { return line.to_owned() };
+        let (bare, end) = line
+            .strip_suffix('\n')
+            .map_or((line, ""), |bare| (bare, "\n"));
+        let Some((key, value)) = bare.split_once(": ") else {
+            return line.to_owned();
+        };
         let value = value.trim();
-        let plain_key = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
+        let plain_key = !key.is_empty()
+            && key
+                .chars()
+                .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
         let plain_value = !value.starts_with(['"', '\'', '[', '{', '|', '>', '&', '*', '!', '#']);
         if !plain_key || !plain_value || !value.contains(':') {
             return line.to_owned();
@@ -276,7 +373,11 @@ fn quote_colons(text: &str) -> String {
 
 fn place(at: Location, origin: &Arc<ConfigOrigin>, above: u32) -> SourceLocation {
     let line = u32::try_from(at.line()).unwrap_or(0).saturating_add(above);
-    SourceLocation { origin: origin.clone(), line, column: u32::try_from(at.column()).unwrap_or(0) }
+    SourceLocation {
+        origin: origin.clone(),
+        line,
+        column: u32::try_from(at.column()).unwrap_or(0),
+    }
 }
 
 /// A YAML value from the parser.
@@ -313,7 +414,8 @@ impl<'de> Deserialize<'de> for YamlValue {
             }
 
             fn visit_f64<E>(self, n: f64) -> Result<YamlValue, E> {
-                Ok(Number::from_f64(n).map_or_else(|| YamlValue::Text(n.to_string()), YamlValue::Number))
+                Ok(Number::from_f64(n)
+                    .map_or_else(|| YamlValue::Text(n.to_string()), YamlValue::Number))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<YamlValue, E> {
@@ -328,7 +430,10 @@ impl<'de> Deserialize<'de> for YamlValue {
                 Ok(YamlValue::Null)
             }
 
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlValue, D::Error> {
+            fn visit_some<D: Deserializer<'de>>(
+                self,
+                deserializer: D,
+            ) -> Result<YamlValue, D::Error> {
                 YamlValue::deserialize(deserializer)
             }
 
@@ -367,7 +472,9 @@ impl YamlReader<'_> {
             YamlValue::Bool(yes) => NodeValue::Bool(yes),
             YamlValue::Number(number) => NodeValue::Number(number),
             YamlValue::Text(text) => NodeValue::Text(text),
-            YamlValue::List(list) => NodeValue::List(list.into_iter().map(|raw| self.node(raw)).collect()),
+            YamlValue::List(list) => {
+                NodeValue::List(list.into_iter().map(|raw| self.node(raw)).collect())
+            }
             YamlValue::Map(map) => {
                 let mut entries: Vec<MapEntry> = Vec::with_capacity(map.len());
                 for (key, raw) in map {
@@ -375,11 +482,22 @@ impl YamlReader<'_> {
                     self.path.push(key.value.clone());
                     if let Some(first) = entries.iter().find(|entry| entry.key == key.value) {
                         let text = format!("this key is already set in line {}", first.at.line);
-                        let problem = Problem::error(ProblemCode::Duplicate, &key_at, self.path.join("."), text);
-                        self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
+                        let problem = Problem::error(
+                            ProblemCode::Duplicate,
+                            &key_at,
+                            self.path.join("."),
+                            text,
+                        );
+                        self.problems.push(
+                            problem.hint("keep one of the two; until then the first one counts"),
+                        );
                     } else {
                         let node = self.node(raw);
-                        entries.push(MapEntry { key: key.value, at: key_at, node });
+                        entries.push(MapEntry {
+                            key: key.value,
+                            at: key_at,
+                            node,
+                        });
                     }
                     self.path.pop();
                 }
@@ -396,7 +514,12 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (Result<Node, Problem>, Vec<Problem>) {
-        let origin = Arc::new(ConfigOrigin { name: "a.md".into(), path: None, layer: Layer::Directory, project: true });
+        let origin = Arc::new(ConfigOrigin {
+            name: "a.md".into(),
+            path: None,
+            layer: Layer::Directory,
+            project: true,
+        });
         let mut problems = Vec::new();
         (yaml(text, &origin, 1, &mut problems), problems)
     }
@@ -405,7 +528,10 @@ mod tests {
     fn file_is_split_into_matter_and_body() {
         let split = |text| split(text).map(|split| (split.matter, split.body, split.body_line));
         assert_eq!(split("---\na: 1\n---\nb\n"), Ok((Some("a: 1\n"), "b\n", 4)));
-        assert_eq!(split("---\r\na: 1\r\n---\r\nb"), Ok((Some("a: 1\r\n"), "b", 4)));
+        assert_eq!(
+            split("---\r\na: 1\r\n---\r\nb"),
+            Ok((Some("a: 1\r\n"), "b", 4))
+        );
         assert_eq!(split("b\n---\n"), Ok((None, "b\n---\n", 1)));
         assert_eq!(split("---\n---\n"), Ok((Some(""), "", 3)));
         assert!(split("---\na: 1\n").is_err());
@@ -413,21 +539,34 @@ mod tests {
 
     #[test]
     fn values_have_locations_and_order() {
-        let (node, problems) = read("description: x\npermission:\n  \"*\": ask\n  bash:\n    git *: allow\nyes: yes\n");
+        let (node, problems) = read(
+            "description: x\npermission:\n  \"*\": ask\n  bash:\n    git *: allow\nyes: yes\n",
+        );
         let node = node.unwrap();
         assert!(problems.is_empty(), "{problems:?}");
-        let keys: Vec<&str> = node.entries().iter().map(|entry| entry.key.as_str()).collect();
+        let keys: Vec<&str> = node
+            .entries()
+            .iter()
+            .map(|entry| entry.key.as_str())
+            .collect();
         assert_eq!(keys, ["description", "permission", "yes"]);
         let rule = node.at(&["permission", "bash", "git *"]).unwrap();
         assert_eq!((rule.at.line, rule.at.column), (6, 12));
-        assert_eq!(node.get("yes").and_then(Node::as_text), Some("yes"), "only true and false are switches");
+        assert_eq!(
+            node.get("yes").and_then(Node::as_text),
+            Some("yes"),
+            "only true and false are switches"
+        );
     }
 
     #[test]
     fn colons_in_values_are_accepted() {
         let (node, _) = read("description: Use when: always\nmodel: a/b:free\nsteps: 3\n");
         let node = node.unwrap();
-        assert_eq!(node.get("description").and_then(Node::as_text), Some("Use when: always"));
+        assert_eq!(
+            node.get("description").and_then(Node::as_text),
+            Some("Use when: always")
+        );
         assert_eq!(node.get("model").and_then(Node::as_text), Some("a/b:free"));
         assert_eq!(node.get("steps").unwrap().to_json(), serde_json::json!(3));
     }
@@ -436,13 +575,22 @@ mod tests {
     fn invalid_front_matter_is_reported() {
         let (node, _) = read("a: [1\nb: 2\n");
         let problem = node.unwrap_err().to_string();
-        assert!(problem.starts_with("a.md:") && problem.contains("not valid YAML"), "{problem}");
+        assert!(
+            problem.starts_with("a.md:") && problem.contains("not valid YAML"),
+            "{problem}"
+        );
         let (node, _) = read("just words\n");
         assert!(node.unwrap_err().to_string().contains("keys and values"));
         let (_, problems) = read("a: 1\na: 2\n");
-        assert_eq!(problems[0].to_string().split(';').next(), Some("a.md:3:1: a: this key is already set in line 2"));
+        assert_eq!(
+            problems[0].to_string().split(';').next(),
+            Some("a.md:3:1: a: this key is already set in line 2")
+        );
         let (_, problems) = read("color: #ff0000\n");
-        assert!(problems[0].to_string().contains("in quotes"), "{problems:?}");
+        assert!(
+            problems[0].to_string().contains("in quotes"),
+            "{problems:?}"
+        );
         let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n";
         assert!(read(bomb).0.is_err());
     }

@@ -30,7 +30,16 @@ pub struct McpEntry {
 /// not matter.
 impl PartialEq for McpEntry {
     fn eq(&self, other: &Self) -> bool {
-        let Self { name, enabled, timeout, call_timeout, sampling, log, transport, source: _ } = self;
+        let Self {
+            name,
+            enabled,
+            timeout,
+            call_timeout,
+            sampling,
+            log,
+            transport,
+            source: _,
+        } = self;
         *name == other.name
             && *enabled == other.enabled
             && *timeout == other.timeout
@@ -71,7 +80,10 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
     match parsed.scheme() {
         "https" => None,
         "http" => {
-            let secret = headers.iter().map(|(name, _)| name).find(|name| is_secret(name));
+            let secret = headers
+                .iter()
+                .map(|(name, _)| name)
+                .find(|name| is_secret(name));
             let secret = match secret {
                 Some(name) => format!("the header {name}"),
                 None if parsed.password().is_some() => "the password in its address".to_owned(),
@@ -80,26 +92,41 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
             let why = "would be sent unencrypted to a public host; use https";
             (!is_near(&parsed)).then(|| format!("{secret} {why}"))
         }
-        other => Some(format!("a server cannot be reached over {other}:; write https: or http:")),
+        other => Some(format!(
+            "a server cannot be reached over {other}:; write https: or http:"
+        )),
     }
 }
 
 /// Whether the address is on this machine or in its local network, so that no third party is in
 /// between.
 pub fn is_near(url: &url::Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let host = url
+        .host_str()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
-        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+        Ok(IpAddr::V6(ip)) => {
+            ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
+        }
         // A name without a dot is local to the network.
-        Err(_) => !host.contains('.') || [".localhost", ".local", ".internal"].iter().any(|end| host.ends_with(end)),
+        Err(_) => {
+            !host.contains('.')
+                || [".localhost", ".local", ".internal"]
+                    .iter()
+                    .any(|end| host.ends_with(end))
+        }
     }
 }
 
 /// Whether the value of this header is a secret of the server.
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["auth", "cookie", "key", "token", "secret", "password"].iter().any(|word| name.contains(word))
+    ["auth", "cookie", "key", "token", "secret", "password"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 /// Adds a server to a settings file; other contents and comments do not change.
@@ -112,9 +139,14 @@ pub fn add(path: &Path, name: &str, entry: &serde_json::Value) -> Result<(), Str
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => "{}\n".to_owned(),
         Err(e) => return Err(e.to_string()),
     };
-    let root = CstRootNode::parse(&text, &ParseOptions::default()).map_err(|e| format!("it is not JSON: {e}"))?;
-    let all = root.object_value_or_create().ok_or("it is not a JSON object")?;
-    let servers = all.object_value_or_create("mcp").ok_or("its \"mcp\" is not an object")?;
+    let root = CstRootNode::parse(&text, &ParseOptions::default())
+        .map_err(|e| format!("it is not JSON: {e}"))?;
+    let all = root
+        .object_value_or_create()
+        .ok_or("it is not a JSON object")?;
+    let servers = all
+        .object_value_or_create("mcp")
+        .ok_or("its \"mcp\" is not an object")?;
     if servers.get(name).is_some() {
         return Err(format!("it already has a server \"{name}\""));
     }
@@ -136,9 +168,11 @@ fn input(value: &serde_json::Value) -> CstInputValue {
         Value::Number(it) => CstInputValue::Number(it.to_string()),
         Value::String(it) => CstInputValue::String(it.clone()),
         Value::Array(all) => CstInputValue::Array(all.iter().map(input).collect()),
-        Value::Object(all) => {
-            CstInputValue::Object(all.iter().map(|(name, value)| (name.clone(), input(value))).collect())
-        }
+        Value::Object(all) => CstInputValue::Object(
+            all.iter()
+                .map(|(name, value)| (name.clone(), input(value)))
+                .collect(),
+        ),
     }
 }
 
@@ -153,8 +187,16 @@ mod tests {
         let table: [(&str, &[_], Option<&str>); 12] = [
             ("https://mcp.example/", &bearer, None),
             ("http://mcp.example/", &plain, None),
-            ("http://mcp.example/", &bearer, Some("the header Authorization would be sent unencrypted")),
-            ("http://u:p@mcp.example/", &[], Some("the password in its address would be sent")),
+            (
+                "http://mcp.example/",
+                &bearer,
+                Some("the header Authorization would be sent unencrypted"),
+            ),
+            (
+                "http://u:p@mcp.example/",
+                &[],
+                Some("the password in its address would be sent"),
+            ),
             ("http://127.0.0.1:8000/mcp", &bearer, None),
             ("http://[::1]:8000/mcp", &bearer, None),
             ("http://localhost/mcp", &bearer, None),

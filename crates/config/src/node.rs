@@ -56,12 +56,20 @@ pub struct SourceLocation {
 impl SourceLocation {
     /// Returns the location of the whole text.
     pub fn whole(origin: &Arc<ConfigOrigin>) -> Self {
-        Self { origin: origin.clone(), line: 0, column: 0 }
+        Self {
+            origin: origin.clone(),
+            line: 0,
+            column: 0,
+        }
     }
 
     /// Returns `file:line`, for the source of a rule.
     pub fn short(&self) -> String {
-        if self.line == 0 { self.origin.name.clone() } else { format!("{}:{}", self.origin.name, self.line) }
+        if self.line == 0 {
+            self.origin.name.clone()
+        } else {
+            format!("{}:{}", self.origin.name, self.line)
+        }
     }
 }
 
@@ -103,20 +111,32 @@ pub struct MapEntry {
 
 impl Node {
     pub fn empty(at: SourceLocation) -> Self {
-        Self { value: NodeValue::Map(Vec::new()), at }
+        Self {
+            value: NodeValue::Map(Vec::new()),
+            at,
+        }
     }
 
     pub fn text(text: impl Into<String>, at: SourceLocation) -> Self {
-        Self { value: NodeValue::Text(text.into()), at }
+        Self {
+            value: NodeValue::Text(text.into()),
+            at,
+        }
     }
 
     pub fn get(&self, key: &str) -> Option<&Self> {
-        self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.node)
+        self.entries()
+            .iter()
+            .find(|entry| entry.key == key)
+            .map(|entry| &entry.node)
     }
 
     /// Returns the value of a key, for modification.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
-        self.entries_mut()?.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
+        self.entries_mut()?
+            .iter_mut()
+            .find(|entry| entry.key == key)
+            .map(|entry| &mut entry.node)
     }
 
     /// Returns the value at a path of keys.
@@ -151,8 +171,18 @@ impl Node {
     pub fn set(&mut self, key: &str, at: SourceLocation, node: Self) {
         if let Some(entries) = self.entries_mut() {
             match entries.iter_mut().find(|entry| entry.key == key) {
-                Some(entry) => *entry = MapEntry { key: key.into(), at, node },
-                None => entries.push(MapEntry { key: key.into(), at, node }),
+                Some(entry) => {
+                    *entry = MapEntry {
+                        key: key.into(),
+                        at,
+                        node,
+                    }
+                }
+                None => entries.push(MapEntry {
+                    key: key.into(),
+                    at,
+                    node,
+                }),
             }
         }
     }
@@ -181,7 +211,10 @@ impl Node {
             NodeValue::Number(number) => serde_json::Value::Number(number.clone()),
             NodeValue::Text(text) => text.as_str().into(),
             NodeValue::List(nodes) => nodes.iter().map(Self::to_json).collect(),
-            NodeValue::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            NodeValue::Map(entries) => entries
+                .iter()
+                .map(|entry| (entry.key.clone(), entry.node.to_json()))
+                .collect(),
         }
     }
 
@@ -223,10 +256,16 @@ impl Node {
 /// Returns a number as an integer if it is whole, such as `1e3` and `5.0`. A number beyond every
 /// type becomes the largest integer.
 pub(crate) fn whole(number: &Number) -> Option<i128> {
-    let exact = number.as_u64().map(i128::from).or_else(|| number.as_i64().map(i128::from));
+    let exact = number
+        .as_u64()
+        .map(i128::from)
+        .or_else(|| number.as_i64().map(i128::from));
     exact.or_else(|| {
         let n = number.as_f64().filter(|n| n.fract() == 0.0)?;
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and one that is too large stays too large")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is whole, and one that is too large stays too large"
+        )]
         let n = n as i128;
         Some(n)
     })
@@ -281,7 +320,9 @@ fn package(node: &Node) -> String {
     };
     let spec = spec.unwrap_or_default();
     match spec.rfind('@') {
-        Some(at) if at > 0 && !spec.starts_with("file:") && !spec.starts_with('.') => spec[..at].to_owned(),
+        Some(at) if at > 0 && !spec.starts_with("file:") && !spec.starts_with('.') => {
+            spec[..at].to_owned()
+        }
         _ => spec.to_owned(),
     }
 }

@@ -187,8 +187,18 @@ impl Problem {
     }
 
     /// Creates a problem of an old spelling.
-    pub fn deprecated(location: &SourceLocation, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(ProblemSeverity::Deprecated, ProblemCode::OldSpelling, location, key, message)
+    pub fn deprecated(
+        location: &SourceLocation,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::new(
+            ProblemSeverity::Deprecated,
+            ProblemCode::OldSpelling,
+            location,
+            key,
+            message,
+        )
     }
 
     #[must_use]
@@ -227,7 +237,11 @@ impl Problem {
     /// deny.
     pub fn until_fixed(&self) -> String {
         let text = self.to_string();
-        let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
+        let end = if text.ends_with(['.', '?', '!']) {
+            ""
+        } else {
+            "."
+        };
         format!("{text}{end} {UNTIL_FIXED}")
     }
 

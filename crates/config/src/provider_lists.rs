@@ -12,13 +12,20 @@ pub(crate) fn restrict_lists(tree: &mut Node, alone: &Node, problems: &mut Vec<P
     restrict_allowed(tree, alone, &["enabled_providers"], problems);
     for provider in alone.get("provider").map(Node::entries).unwrap_or_default() {
         extend_excluded(tree, alone, &["provider", &provider.key, "blacklist"]);
-        restrict_allowed(tree, alone, &["provider", &provider.key, "whitelist"], problems);
+        restrict_allowed(
+            tree,
+            alone,
+            &["provider", &provider.key, "whitelist"],
+            problems,
+        );
     }
 }
 
 /// Adds the entries of the user's list to an excluding list.
 fn extend_excluded(tree: &mut Node, alone: &Node, path: &[&str]) {
-    let Some((own, list)) = lists(tree, alone, path) else { return };
+    let Some((own, list)) = lists(tree, alone, path) else {
+        return;
+    };
     for item in own {
         if !has(list, item) {
             list.push(item.clone());
@@ -28,13 +35,18 @@ fn extend_excluded(tree: &mut Node, alone: &Node, path: &[&str]) {
 
 /// Removes entries from an allowing list that the user's list does not have.
 fn restrict_allowed(tree: &mut Node, alone: &Node, path: &[&str], problems: &mut Vec<Problem>) {
-    let Some((own, list)) = lists(tree, alone, path) else { return };
+    let Some((own, list)) = lists(tree, alone, path) else {
+        return;
+    };
     list.retain(|item| {
         let known = has(own, item);
         if !known {
             let name = base::text::title(item.as_text().unwrap_or_default());
-            let text = format!("\"{name}\" is not in this list of your own settings, which a project cannot add to");
-            let problem = Problem::warning(ProblemCode::NotForProjects, &item.at, path.join("."), text);
+            let text = format!(
+                "\"{name}\" is not in this list of your own settings, which a project cannot add to"
+            );
+            let problem =
+                Problem::warning(ProblemCode::NotForProjects, &item.at, path.join("."), text);
             problems.push(problem.hint("add it there if you want it"));
         }
         known
@@ -42,8 +54,15 @@ fn restrict_allowed(tree: &mut Node, alone: &Node, path: &[&str], problems: &mut
 }
 
 /// Returns the user's list and the effective one, if the latter is a project's.
-fn lists<'n>(tree: &'n mut Node, alone: &'n Node, path: &[&str]) -> Option<(&'n [Node], &'n mut Vec<Node>)> {
-    let held = path.iter().try_fold(tree, |node, key| node.get_mut(key)).filter(|held| held.at.origin.project)?;
+fn lists<'n>(
+    tree: &'n mut Node,
+    alone: &'n Node,
+    path: &[&str],
+) -> Option<(&'n [Node], &'n mut Vec<Node>)> {
+    let held = path
+        .iter()
+        .try_fold(tree, |node, key| node.get_mut(key))
+        .filter(|held| held.at.origin.project)?;
     match (alone.at(path).map(|node| &node.value)?, &mut held.value) {
         (NodeValue::List(own), NodeValue::List(list)) => Some((own.as_slice(), list)),
         _ => None,

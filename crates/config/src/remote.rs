@@ -22,7 +22,10 @@ pub struct RemoteDefaults {
 /// Returns the files that store logins; the later one wins.
 pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
     let data = &environment.dirs.data;
-    [data.with_file_name("opencode").join("auth.json"), data.join("auth.json")]
+    [
+        data.with_file_name("opencode").join("auth.json"),
+        data.join("auth.json"),
+    ]
 }
 
 /// Returns the organisations that the user is logged in to: entries of type `wellknown` in
@@ -34,8 +37,12 @@ pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
         if !path.is_file() {
             continue;
         }
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        let Ok(Value::Object(entries)) = serde_json::from_str(&text) else { continue };
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            continue;
+        };
+        let Ok(Value::Object(entries)) = serde_json::from_str(&text) else {
+            continue;
+        };
         for (url, entry) in entries {
             let known = entry.get("type").and_then(Value::as_str) == Some("wellknown");
             let base = url.trim_end_matches('/');
@@ -43,11 +50,18 @@ pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
                 continue;
             }
             let text_of = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-            let name: String = base.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+            let name: String = base
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+                .collect();
             let remote = RemoteDefaults {
                 address: format!("{base}/.well-known/opencode"),
                 token: text_of("key").zip(text_of("token")),
-                file: environment.dirs.cache.join("well-known").join(format!("{name}.json")),
+                file: environment
+                    .dirs
+                    .cache
+                    .join("well-known")
+                    .join(format!("{name}.json")),
             };
             found.retain(|other| other.address != remote.address);
             found.push(remote);
@@ -58,7 +72,9 @@ pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
 
 /// Whether the defaults of an organisation were never fetched.
 pub fn lacks_defaults(environment: &Environment) -> bool {
-    wanted(environment).iter().any(|remote| !remote.file.exists())
+    wanted(environment)
+        .iter()
+        .any(|remote| !remote.file.exists())
 }
 
 impl RemoteDefaults {
@@ -74,10 +90,19 @@ impl RemoteDefaults {
 
 /// Whether the connection is protected against eavesdropping: `https`, or this machine.
 pub fn is_private(address: &str) -> bool {
-    let Some(rest) = address.strip_prefix("http://") else { return address.starts_with("https://") };
+    let Some(rest) = address.strip_prefix("http://") else {
+        return address.starts_with("https://");
+    };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let port = |port: &str| port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
-    ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| host.strip_prefix(name).is_some_and(port))
+    let port = |port: &str| {
+        port.is_empty()
+            || port
+                .strip_prefix(':')
+                .is_some_and(|port| port.parse::<u16>().is_ok())
+    };
+    ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .any(|name| host.strip_prefix(name).is_some_and(port))
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -95,14 +120,24 @@ impl DefaultsAnswer {
     /// The error, for display.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.trim_start().starts_with('<') {
-            return Err("the server answered with a web page: the login there may have expired".into());
+            return Err(
+                "the server answered with a web page: the login there may have expired".into(),
+            );
         }
-        let value: Value = serde_json::from_str(text).map_err(|e| format!("the answer is not JSON: {e}"))?;
-        let Value::Object(object) = &value else { return Err("the answer is not an object".into()) };
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| format!("the answer is not JSON: {e}"))?;
+        let Value::Object(object) = &value else {
+            return Err("the answer is not an object".into());
+        };
         let further = object.get("remote_config").and_then(|further| {
             let url = further.get("url")?.as_str()?.to_owned();
-            let headers = further.get("headers").and_then(Value::as_object).into_iter().flatten();
-            let headers = headers.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+            let headers = further
+                .get("headers")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten();
+            let headers = headers
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
             Some((url, headers.collect()))
         });
         let config = match object.get("config") {
@@ -127,7 +162,10 @@ pub fn joined(first: &DefaultsAnswer, further: Option<&DefaultsAnswer>) -> Value
             (under, over) => *under = over.clone(),
         }
     }
-    let mut config = first.config.clone().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let mut config = first
+        .config
+        .clone()
+        .unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     if let Some(over) = further.and_then(|further| further.config.as_ref()) {
         merge_json(&mut config, over);
     }
@@ -155,7 +193,14 @@ mod tests {
             assert_eq!(is_private(address), private, "{address}");
         }
         let token = Some(("TOKEN".to_owned(), "secret".to_owned()));
-        let remote = RemoteDefaults { address: String::new(), token, file: PathBuf::new() };
-        assert_eq!(remote.filled("Bearer {env:TOKEN} {env:HOME}"), "Bearer secret {env:HOME}");
+        let remote = RemoteDefaults {
+            address: String::new(),
+            token,
+            file: PathBuf::new(),
+        };
+        assert_eq!(
+            remote.filled("Bearer {env:TOKEN} {env:HOME}"),
+            "Bearer secret {env:HOME}"
+        );
     }
 }

@@ -8,8 +8,8 @@ use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
 use super::settings::{
-    AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, Price, ProviderEntry, Rates,
-    ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
+    AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, Price, ProviderEntry,
+    Rates, ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
 };
 use super::{formatter, hook, language_server};
 use base::environment::Environment;
@@ -17,7 +17,11 @@ use base::variables::Variables;
 use transcript::ModelRef;
 
 /// Resolves a joined tree.
-pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {
+pub(crate) fn settings(
+    tree: &Node,
+    environment: &Environment,
+    problems: &mut Vec<Problem>,
+) -> Settings {
     // Each layer fits by itself. If they do not fit together, the offending keys are left out.
     let file: ConfigFile = super::decode::fitting(tree, problems);
     let home = environment.home.as_deref();
@@ -29,7 +33,10 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         default_agent: file.default_agent.filter(|name| !name.is_empty()),
         default_agent_location: tree.get("default_agent").map(|node| node.at.clone()),
         agents_location: tree.get("agent").map(|node| node.at.clone()),
-        permission: tree.get("permission").map(|node| rules::rules(node, home)).unwrap_or_default(),
+        permission: tree
+            .get("permission")
+            .map(|node| rules::rules(node, home))
+            .unwrap_or_default(),
         disabled_providers: file.disabled_providers.unwrap_or_default(),
         enabled_providers: file.enabled_providers,
         snapshot: file.snapshot.unwrap_or(defaults.snapshot),
@@ -46,11 +53,16 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
             })
             .unwrap_or_default(),
         replace_tools: file.replace_tools.unwrap_or_default(),
-        webfetch_private: file.webfetch.and_then(|webfetch| webfetch.private).unwrap_or_default(),
+        webfetch_private: file
+            .webfetch
+            .and_then(|webfetch| webfetch.private)
+            .unwrap_or_default(),
         ..defaults
     };
     for (name, agent) in file.agent.into_iter().flat_map(|agents| agents.0) {
-        settings.agents.push(agent_entry(&mut resolver, name, agent, home));
+        settings
+            .agents
+            .push(agent_entry(&mut resolver, name, agent, home));
     }
     for (id, provider) in file.provider.into_iter().flat_map(|providers| providers.0) {
         settings.providers.push(resolver.provider(id, provider));
@@ -58,10 +70,18 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     for (name, server) in file.mcp.into_iter().flat_map(|servers| servers.0) {
         settings.mcp.extend(resolver.mcp(name, server));
     }
-    settings.formatters =
-        resolver.complete_entries("formatter", "formatter", "$FILE", formatter::entries(file.formatter));
-    settings.language_servers =
-        resolver.complete_entries("lsp", "language server", "--stdio", language_server::entries(file.lsp));
+    settings.formatters = resolver.complete_entries(
+        "formatter",
+        "formatter",
+        "$FILE",
+        formatter::entries(file.formatter),
+    );
+    settings.language_servers = resolver.complete_entries(
+        "lsp",
+        "language server",
+        "--stdio",
+        language_server::entries(file.lsp),
+    );
     for (name, written) in file.hook.into_iter().flat_map(|hooks| hooks.0) {
         settings.hooks.extend(resolver.hook(name, written));
     }
@@ -76,8 +96,13 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     if let Some(serve) = file.serve {
         settings.serve = super::serve::entry(serve, environment.home.as_deref());
     }
-    let references = file.references.into_iter().flat_map(|references| references.0);
-    settings.references = references.map(|(name, written)| reference(name, written)).collect();
+    let references = file
+        .references
+        .into_iter()
+        .flat_map(|references| references.0);
+    settings.references = references
+        .map(|(name, written)| reference(name, written))
+        .collect();
     settings
 }
 
@@ -86,19 +111,29 @@ fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
     let mut settings = Settings::default();
     if let Some(output) = &file.tool_output {
         let to = &mut settings.tool_output;
-        let size = |n: Option<u64>, default| n.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
+        let size =
+            |n: Option<u64>, default| n.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
         to.lines = size(output.max_lines, to.lines);
         to.bytes = size(output.max_bytes, to.bytes);
     }
-    if let Some(image) = file.attachment.as_ref().and_then(|attachment| attachment.image.as_ref()) {
+    if let Some(image) = file
+        .attachment
+        .as_ref()
+        .and_then(|attachment| attachment.image.as_ref())
+    {
         let to = &mut settings.images;
         to.auto_resize = image.auto_resize.unwrap_or(to.auto_resize);
         to.max_width = image.max_width.unwrap_or(to.max_width).max(1);
         to.max_height = image.max_height.unwrap_or(to.max_height).max(1);
-        let bytes = image.max_base64_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let bytes = image
+            .max_base64_bytes
+            .and_then(|bytes| usize::try_from(bytes).ok());
         to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
     }
-    settings.keep_days = file.sessions.as_ref().and_then(|sessions| sessions.keep_days);
+    settings.keep_days = file
+        .sessions
+        .as_ref()
+        .and_then(|sessions| sessions.keep_days);
     settings.store = file.store.as_ref().and_then(super::store::database);
     if let Some(compaction) = &file.compaction {
         let to = &mut settings.compaction;
@@ -113,7 +148,10 @@ fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
         to.steps = budget.steps.unwrap_or(to.steps);
         to.cost = budget.cost;
     }
-    if environment.setting("DISABLE_AUTOCOMPACT").is_some_and(is_on) {
+    if environment
+        .setting("DISABLE_AUTOCOMPACT")
+        .is_some_and(is_on)
+    {
         settings.compaction.auto = false;
     }
     if environment.setting("DISABLE_PRUNE").is_some_and(is_on) {
@@ -122,25 +160,44 @@ fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
     if let Some(experimental) = &file.experimental {
         let to = &mut settings.experimental;
         to.continue_loop_on_deny = experimental.continue_loop_on_deny.unwrap_or(false);
-        to.mcp_timeout = experimental.mcp_timeout.map_or(to.mcp_timeout, Duration::from_millis);
-        to.mcp_budget = experimental.mcp_budget.and_then(|n| usize::try_from(n).ok()).unwrap_or(to.mcp_budget);
+        to.mcp_timeout = experimental
+            .mcp_timeout
+            .map_or(to.mcp_timeout, Duration::from_millis);
+        to.mcp_budget = experimental
+            .mcp_budget
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(to.mcp_budget);
         to.primary_tools = experimental.primary_tools.clone().unwrap_or_default();
     }
     settings
 }
 
 fn instructions(tree: &Node) -> Vec<InstructionEntry> {
-    let Some(NodeValue::List(nodes)) = tree.get("instructions").map(|node| &node.value) else { return Vec::new() };
+    let Some(NodeValue::List(nodes)) = tree.get("instructions").map(|node| &node.value) else {
+        return Vec::new();
+    };
     let entry = |node: &Node| {
         let text = node.as_text()?.trim().to_owned();
-        Some(InstructionEntry { text, project: node.at.origin.project, location: node.at.clone() })
+        Some(InstructionEntry {
+            text,
+            project: node.at.origin.project,
+            location: node.at.clone(),
+        })
     };
-    nodes.iter().filter_map(entry).filter(|instruction| !instruction.text.is_empty()).collect()
+    nodes
+        .iter()
+        .filter_map(entry)
+        .filter(|instruction| !instruction.text.is_empty())
+        .collect()
 }
 
 fn reference(name: String, written: file::ReferenceConfig) -> ReferenceEntry {
     match written {
-        file::ReferenceConfig::Path(path) => ReferenceEntry { name, path: Some(path), ..ReferenceEntry::default() },
+        file::ReferenceConfig::Path(path) => ReferenceEntry {
+            name,
+            path: Some(path),
+            ..ReferenceEntry::default()
+        },
         file::ReferenceConfig::Full(full) => ReferenceEntry {
             name,
             path: full.path,
@@ -160,7 +217,11 @@ pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
         _ => file::SandboxMode::Auto,
     };
     let list = |key: &str| match node.get(key).map(|node| &node.value) {
-        Some(NodeValue::List(list)) => list.iter().filter_map(Node::as_text).map(str::to_owned).collect(),
+        Some(NodeValue::List(list)) => list
+            .iter()
+            .filter_map(Node::as_text)
+            .map(str::to_owned)
+            .collect(),
         _ => Vec::new(),
     };
     let on = |key: &str| node.get(key).and_then(Node::as_bool);
@@ -176,7 +237,10 @@ pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
 
 /// Whether the value of a switch variable means "on".
 pub(crate) fn is_on(value: &str) -> bool {
-    !matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off")
+    !matches!(
+        value.to_ascii_lowercase().as_str(),
+        "0" | "false" | "no" | "off"
+    )
 }
 
 fn agent_entry(
@@ -195,14 +259,22 @@ fn agent_entry(
         disable: agent.disable.unwrap_or(false),
         model,
         variant: agent.variant,
-        prompt: agent.prompt.map(|prompt| Arc::from(prompt.trim())).filter(|prompt: &Arc<str>| !prompt.is_empty()),
+        prompt: agent
+            .prompt
+            .map(|prompt| Arc::from(prompt.trim()))
+            .filter(|prompt: &Arc<str>| !prompt.is_empty()),
         temperature: agent.temperature,
         top_p: agent.top_p,
         color: agent.color,
         steps: agent.steps,
         options: agent.options.unwrap_or_default(),
-        rules: node.and_then(|node| node.get("permission")).map(|node| rules::rules(node, home)).unwrap_or_default(),
-        source: node.map(|node| node.at.origin.name.clone()).unwrap_or_default(),
+        rules: node
+            .and_then(|node| node.get("permission"))
+            .map(|node| rules::rules(node, home))
+            .unwrap_or_default(),
+        source: node
+            .map(|node| node.at.origin.name.clone())
+            .unwrap_or_default(),
         name,
     }
 }
@@ -231,23 +303,36 @@ impl Resolver<'_> {
         (all, incomplete): (Vec<T>, Vec<String>),
     ) -> Vec<T> {
         for name in incomplete {
-            let text = format!("adjutant does not know this {kind}; it needs a command and extensions");
-            let hint = format!("\"command\": [\"program\", \"{argument}\"], \"extensions\": [\".x\"]");
+            let text =
+                format!("adjutant does not know this {kind}; it needs a command and extensions");
+            let hint =
+                format!("\"command\": [\"program\", \"{argument}\"], \"extensions\": [\".x\"]");
             self.report(ProblemCode::Incomplete, &[key, &name], text, Some(&hint));
         }
         all
     }
 
     fn source(&self, path: &[&str]) -> String {
-        self.tree.at(path).map(|node| node.at.short()).unwrap_or_default()
+        self.tree
+            .at(path)
+            .map(|node| node.at.short())
+            .unwrap_or_default()
     }
 
     fn model(&mut self, text: &Option<String>, path: &[&str]) -> Option<ModelRef> {
-        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
+        let text = text
+            .as_deref()
+            .map(str::trim)
+            .filter(|text| !text.is_empty())?;
         let model = ModelRef::parse(text);
         if model.is_none() {
             let text = format!("expected provider/model, found \"{text}\"");
-            self.report(ProblemCode::WrongValue, path, text, Some("`adjutant models` lists what there is"));
+            self.report(
+                ProblemCode::WrongValue,
+                path,
+                text,
+                Some("`adjutant models` lists what there is"),
+            );
         }
         model
     }
@@ -259,8 +344,14 @@ impl Resolver<'_> {
             known_as: provider.id.filter(|known| *known != id),
             name: provider.name,
             npm: provider.npm,
-            base_url: options.base_url.filter(|url| !url.is_empty()).or(provider.api),
-            api_key: options.api_key.filter(|key| !key.is_empty()).map(Secret::new),
+            base_url: options
+                .base_url
+                .filter(|url| !url.is_empty())
+                .or(provider.api),
+            api_key: options
+                .api_key
+                .filter(|key| !key.is_empty())
+                .map(Secret::new),
             env: provider.env.unwrap_or_default(),
             login: provider.login.map(|login| Login {
                 client_id: login.client_id,
@@ -286,13 +377,20 @@ impl Resolver<'_> {
             (options.chunk_timeout, &mut to.limits.idle),
         ] {
             match from {
-                Some(TimeoutConfig::Milliseconds(0)) | Some(TimeoutConfig::Limited(false)) => *to = None,
+                Some(TimeoutConfig::Milliseconds(0)) | Some(TimeoutConfig::Limited(false)) => {
+                    *to = None
+                }
                 Some(TimeoutConfig::Milliseconds(ms)) => *to = Some(Duration::from_millis(ms)),
                 Some(TimeoutConfig::Limited(true)) | None => {}
             }
         }
-        to.models =
-            provider.models.unwrap_or_default().0.into_iter().map(|(key, model)| one_model(key, model)).collect();
+        to.models = provider
+            .models
+            .unwrap_or_default()
+            .0
+            .into_iter()
+            .map(|(key, model)| one_model(key, model))
+            .collect();
         to.id = id;
         to
     }
@@ -319,7 +417,11 @@ impl Resolver<'_> {
             }
             Some(file::McpKind::Local) => match server.command {
                 Some(command) if command.first().is_some_and(|program| !program.is_empty()) => {
-                    Transport::Local { command, cwd: server.cwd, environment: server.environment.unwrap_or_default().0 }
+                    Transport::Local {
+                        command,
+                        cwd: server.cwd,
+                        environment: server.environment.unwrap_or_default().0,
+                    }
                 }
                 _ => {
                     self.report(
@@ -341,18 +443,33 @@ impl Resolver<'_> {
                     let oauth = match server.oauth {
                         Some(OAuthChoice::Switch(false)) => None,
                         Some(OAuthChoice::Settings(oauth)) => Some(oauth),
-                        Some(OAuthChoice::Switch(true)) | None => Some(super::settings::OAuth::default()),
+                        Some(OAuthChoice::Switch(true)) | None => {
+                            Some(super::settings::OAuth::default())
+                        }
                     };
-                    Transport::Remote { url, headers, oauth, sse: false }
+                    Transport::Remote {
+                        url,
+                        headers,
+                        oauth,
+                        sse: false,
+                    }
                 }
                 None => {
-                    self.report(ProblemCode::Incomplete, &path, "a remote server needs a url".into(), None);
+                    self.report(
+                        ProblemCode::Incomplete,
+                        &path,
+                        "a remote server needs a url".into(),
+                        None,
+                    );
                     return None;
                 }
             },
         };
         let source = self.source(&path);
-        let call_timeout = server.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
+        let call_timeout = server
+            .timeout
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis);
         let timeout = call_timeout.unwrap_or(Duration::from_secs(30));
         Some(McpEntry {
             name,
@@ -368,7 +485,10 @@ impl Resolver<'_> {
 
     fn hook(&mut self, name: String, written: file::HookConfig) -> Option<hook::HookEntry> {
         let path = ["hook", name.as_str()];
-        let project = self.tree.at(&path).is_some_and(|node| node.at.origin.project);
+        let project = self
+            .tree
+            .at(&path)
+            .is_some_and(|node| node.at.origin.project);
         let source = self.source(&path);
         match hook::entry(name.clone(), written, project, source) {
             Ok(hook) => hook,
@@ -386,7 +506,10 @@ impl Resolver<'_> {
 
     fn command(&mut self, name: String, command: file::CommandConfig) -> Option<CommandEntry> {
         let path = ["command", name.as_str()];
-        let Some(template) = command.template.filter(|template| !template.trim().is_empty()) else {
+        let Some(template) = command
+            .template
+            .filter(|template| !template.trim().is_empty())
+        else {
             self.report(
                 ProblemCode::Incomplete,
                 &path,
@@ -418,30 +541,53 @@ fn price(cost: file::CostConfig) -> Price {
     };
     let tier = |size: u64, cost: &serde_json::Value| {
         let of = |name: &str| cost.get(name).and_then(serde_json::Value::as_f64);
-        (size, rates(of("input"), of("output"), of("cache_read"), of("cache_write")))
+        (
+            size,
+            rates(
+                of("input"),
+                of("output"),
+                of("cache_read"),
+                of("cache_write"),
+            ),
+        )
     };
     let tiers = cost.tiers.iter().flatten();
-    let mut longer: Vec<_> =
-        tiers.filter_map(|tiered| Some(tier(tiered.pointer("/tier/size")?.as_u64()?, tiered))).collect();
+    let mut longer: Vec<_> = tiers
+        .filter_map(|tiered| Some(tier(tiered.pointer("/tier/size")?.as_u64()?, tiered)))
+        .collect();
     if longer.is_empty() {
-        longer.extend(cost.context_over_200k.as_ref().map(|over| tier(200_000, over)));
+        longer.extend(
+            cost.context_over_200k
+                .as_ref()
+                .map(|over| tier(200_000, over)),
+        );
     }
     longer.sort_by_key(|(size, _)| *size);
-    Price { base: rates(cost.input, cost.output, cost.cache_read, cost.cache_write), longer }
+    Price {
+        base: rates(cost.input, cost.output, cost.cache_read, cost.cache_write),
+        longer,
+    }
 }
 
 fn one_model(key: String, model: file::ModelConfig) -> ModelEntry {
     let limit = model.limit.unwrap_or_default();
     let price = model.cost.map(price);
-    let variants = model.variants.unwrap_or_default().0.into_iter().map(|(name, mut options)| {
-        let disabled = options.remove("disabled").and_then(|value| value.as_bool()) == Some(true);
-        (name, (!disabled).then_some(options))
-    });
+    let variants = model
+        .variants
+        .unwrap_or_default()
+        .0
+        .into_iter()
+        .map(|(name, mut options)| {
+            let disabled =
+                options.remove("disabled").and_then(|value| value.as_bool()) == Some(true);
+            (name, (!disabled).then_some(options))
+        });
     let interleaved = match &model.interleaved {
         Some(serde_json::Value::String(field)) => Some(field.clone()),
-        Some(serde_json::Value::Object(object)) => {
-            object.get("field").and_then(|field| field.as_str()).map(str::to_owned)
-        }
+        Some(serde_json::Value::Object(object)) => object
+            .get("field")
+            .and_then(|field| field.as_str())
+            .map(str::to_owned),
         Some(serde_json::Value::Bool(true)) => Some("reasoning_content".to_owned()),
         _ => None,
     };

@@ -58,7 +58,12 @@ impl RosterEntry {
 
 impl Roster {
     /// Creates the agents. `readable` are further directories that may be read without a question.
-    pub fn new(settings: &Settings, environment: &Environment, worktree: &Worktree, readable: &[PathBuf]) -> Self {
+    pub fn new(
+        settings: &Settings,
+        environment: &Environment,
+        worktree: &Worktree,
+        readable: &[PathBuf],
+    ) -> Self {
         let mut entries = entries(settings, environment, worktree, readable);
         let rescued = !entries.iter().any(RosterEntry::is_mode);
         if rescued {
@@ -72,7 +77,11 @@ impl Roster {
             }
             entries.retain(|entry| entry.name != "build");
             let rescued_entries = self::entries(&rescue, environment, worktree, readable);
-            entries.extend(rescued_entries.into_iter().filter(|entry| entry.name == "build"));
+            entries.extend(
+                rescued_entries
+                    .into_iter()
+                    .filter(|entry| entry.name == "build"),
+            );
         }
         let requested = settings.default_agent.as_deref();
         let modes = || entries.iter().filter(|entry| entry.is_mode());
@@ -82,8 +91,17 @@ impl Roster {
             .or_else(|| modes().next())
             .map(|entry| entry.name.clone())
             .unwrap_or_default();
-        let places = entries.iter().enumerate().map(|(at, entry)| (entry.name.clone(), at)).collect();
-        Self { entries, default, rescued, places }
+        let places = entries
+            .iter()
+            .enumerate()
+            .map(|(at, entry)| (entry.name.clone(), at))
+            .collect();
+        Self {
+            entries,
+            default,
+            rescued,
+            places,
+        }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&RosterEntry> {
@@ -92,7 +110,10 @@ impl Roster {
 
     /// Returns the agents that other agents can start, with their rules.
     pub(crate) fn subagents(&self) -> impl Iterator<Item = (&str, &Rules)> {
-        self.entries.iter().filter(|entry| entry.is_subagent()).map(|entry| (entry.name.as_str(), &entry.rules))
+        self.entries
+            .iter()
+            .filter(|entry| entry.is_subagent())
+            .map(|entry| (entry.name.as_str(), &entry.rules))
     }
 
     /// Returns the agents that the user can choose.
@@ -110,12 +131,23 @@ pub fn reach<'r>(
     environment: &Environment,
 ) -> Vec<Rules> {
     use Action::{Allow, Deny};
-    let questions = [("*", "*", Deny), ("question", "*", Allow), ("plan_enter", "*", Allow), ("plan_exit", "*", Allow)];
+    let questions = [
+        ("*", "*", Deny),
+        ("question", "*", Allow),
+        ("plan_enter", "*", Allow),
+        ("plan_exit", "*", Allow),
+    ];
     let plans = builtin::outside(&environment.dirs.data.join("plans"), Allow);
-    let starts = |name: &str| evaluate(rules, &Rules::default(), &Need::new("task", name)).action == Allow;
-    let started = subagents.filter(|(name, _)| starts(name)).map(|(_, own)| derive(own, rules, &Rules::default()));
+    let starts =
+        |name: &str| evaluate(rules, &Rules::default(), &Need::new("task", name)).action == Allow;
+    let started = subagents
+        .filter(|(name, _)| starts(name))
+        .map(|(_, own)| derive(own, rules, &Rules::default()));
     let questions_and_plans = Rules::built_in(&questions).then(&Rules::from(vec![plans]));
-    [rules.clone(), questions_and_plans].into_iter().chain(started).collect()
+    [rules.clone(), questions_and_plans]
+        .into_iter()
+        .chain(started)
+        .collect()
 }
 
 fn entries(
@@ -125,12 +157,21 @@ fn entries(
     readable: &[PathBuf],
 ) -> Vec<RosterEntry> {
     let mut open: Vec<PathBuf> = readable.to_vec();
-    open.extend(settings.references.iter().filter_map(|reference| reference.dir(environment, worktree)));
+    open.extend(
+        settings
+            .references
+            .iter()
+            .filter_map(|reference| reference.dir(environment, worktree)),
+    );
     let base = builtin::base(environment, &open);
-    let plans = format!("{}/*.md", worktree.relative(&environment.dirs.data.join("plans")));
+    let plans = format!(
+        "{}/*.md",
+        worktree.relative(&environment.dirs.data.join("plans"))
+    );
     // All agents of the settings share these rules, which are compiled once.
     let common = base.clone().then(&settings.permission);
-    let mut entries: Vec<Option<RosterEntry>> = Vec::with_capacity(AGENTS.len() + settings.agents.len());
+    let mut entries: Vec<Option<RosterEntry>> =
+        Vec::with_capacity(AGENTS.len() + settings.agents.len());
     entries.extend(
         AGENTS
             .iter()
@@ -144,10 +185,17 @@ fn entries(
             })
             .map(Some),
     );
-    let mut places: HashMap<&str, usize> = AGENTS.iter().enumerate().map(|(at, native)| (native.name, at)).collect();
+    let mut places: HashMap<&str, usize> = AGENTS
+        .iter()
+        .enumerate()
+        .map(|(at, native)| (native.name, at))
+        .collect();
     for change in &settings.agents {
         if change.disable {
-            if let Some(entry) = places.remove(&*change.name).and_then(|at| entries.get_mut(at)) {
+            if let Some(entry) = places
+                .remove(&*change.name)
+                .and_then(|at| entries.get_mut(at))
+            {
                 *entry = None;
             }
             continue;
@@ -156,7 +204,9 @@ fn entries(
         if at == entries.len() {
             entries.push(None);
         }
-        let Some(entry) = entries.get_mut(at) else { continue };
+        let Some(entry) = entries.get_mut(at) else {
+            continue;
+        };
         let entry = entry.get_or_insert_with(|| RosterEntry {
             name: change.name.clone(),
             label: change.name.clone(),
@@ -165,7 +215,10 @@ fn entries(
             native: None,
             rules: common.clone(),
         });
-        entry.label = change.label.clone().unwrap_or_else(|| std::mem::take(&mut entry.label));
+        entry.label = change
+            .label
+            .clone()
+            .unwrap_or_else(|| std::mem::take(&mut entry.label));
         entry.mode = change.mode.unwrap_or(entry.mode);
         entry.hidden = change.hidden.unwrap_or(entry.hidden);
         entry.rules = std::mem::take(&mut entry.rules).then(&change.rules);
@@ -184,18 +237,32 @@ fn allow_reading_outputs(entry: &mut RosterEntry, environment: &Environment, wor
     let rule = builtin::outside(&outputs, Action::Allow);
     // Denied by the catch-all, with some tools allowed after it.
     let denied_with_all = |permission: &str| {
-        entry.rules.last_about(permission).is_some_and(|(at, rule)| {
-            rule.permission == "*" && entry.rules.iter().skip(at + 1).any(|rule| rule.action != Action::Deny)
-        })
+        entry
+            .rules
+            .last_about(permission)
+            .is_some_and(|(at, rule)| {
+                rule.permission == "*"
+                    && entry
+                        .rules
+                        .iter()
+                        .skip(at + 1)
+                        .any(|rule| rule.action != Action::Deny)
+            })
     };
-    let is_hidden = |permission: &str| entry.rules.hides(permission) && !denied_with_all(permission);
-    if entry.rules.has(&Rule { action: Action::Deny, ..rule.clone() }) || is_hidden("external_directory") {
+    let is_hidden =
+        |permission: &str| entry.rules.hides(permission) && !denied_with_all(permission);
+    if entry.rules.has(&Rule {
+        action: Action::Deny,
+        ..rule.clone()
+    }) || is_hidden("external_directory")
+    {
         return;
     }
     // If only the catch-all asks about reading, stored results may be read.
     let last = entry.rules.last_about("read");
-    let is_catch_all =
-        last.is_some_and(|(_, rule)| rule.permission == "*" && rule.pattern == "*" && rule.action != Action::Allow);
+    let is_catch_all = last.is_some_and(|(_, rule)| {
+        rule.permission == "*" && rule.pattern == "*" && rule.action != Action::Allow
+    });
     let mut opened = Rules::from(vec![rule]);
     if is_catch_all && !is_hidden("read") {
         let pattern = format!("{}/*", worktree.relative(&outputs));

@@ -34,13 +34,25 @@ const FOREIGN_NAMES: [(&str, &str); 12] = [
          strreplace replace replaceinfile searchreplace editfile fileedit stringreplace multieditfile multistrreplace \
          applydiff delete deletefile modify update files filesystem fs",
     ),
-    ("read", "view readfile viewfile openfile open cat fileread getfilecontents"),
+    (
+        "read",
+        "view readfile viewfile openfile open cat fileread getfilecontents",
+    ),
     ("list", "listdir listdirectory listfiles dir"),
     ("glob", "findfiles filesearch globsearch globfiles"),
-    ("grep", "grepsearch rg ripgrep searchfilecontent searchfiles search searchcode textsearch"),
-    ("webfetch", "fetch fetchurl browse browser openurl readurl network internet web http"),
+    (
+        "grep",
+        "grepsearch rg ripgrep searchfilecontent searchfiles search searchcode textsearch",
+    ),
+    (
+        "webfetch",
+        "fetch fetchurl browse browser openurl readurl network internet web http",
+    ),
     ("websearch", "searchweb googlesearch internetsearch"),
-    ("task", "agent agents subagent subagents spawnagent dispatchagent runsubagent"),
+    (
+        "task",
+        "agent agents subagent subagents spawnagent dispatchagent runsubagent",
+    ),
     ("skill", "skills useskill loadskill readskill"),
     ("lsp", "languageserver codeintelligence"),
     ("external_directory", "external outside"),
@@ -48,7 +60,10 @@ const FOREIGN_NAMES: [(&str, &str); 12] = [
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
-    placed(node, home).into_iter().map(|placed| placed.rule).collect()
+    placed(node, home)
+        .into_iter()
+        .map(|placed| placed.rule)
+        .collect()
 }
 
 /// A rule and its location.
@@ -68,9 +83,20 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<PlacedRule> {
     let mut push = |permission: &str, pattern: &str, key: &SourceLocation, node: &Node| {
         if let Some(action) = node.as_text().and_then(action) {
             let written = expand(pattern, home);
-            let pattern = with_arguments(permission, &written, action).unwrap_or_else(|| written.clone());
-            let rule = Rule { permission: permission.to_owned(), pattern, action, source: node.at.short() };
-            rules.push(PlacedRule { rule, written, key: key.clone(), at: node.at.clone() });
+            let pattern =
+                with_arguments(permission, &written, action).unwrap_or_else(|| written.clone());
+            let rule = Rule {
+                permission: permission.to_owned(),
+                pattern,
+                action,
+                source: node.at.short(),
+            };
+            rules.push(PlacedRule {
+                rule,
+                written,
+                key: key.clone(),
+                at: node.at.clone(),
+            });
         }
     };
     match &node.value {
@@ -102,13 +128,20 @@ pub(crate) fn questionable(
     root: &Path,
     known: &[Problem],
 ) -> Vec<Problem> {
-    let general = tree.get("permission").map(|node| ("permission".to_owned(), node));
+    let general = tree
+        .get("permission")
+        .map(|node| ("permission".to_owned(), node));
     let agents = tree
         .get("agent")
         .map(Node::entries)
         .unwrap_or_default()
         .iter()
-        .filter_map(|agent| Some((format!("agent.{}.permission", agent.key), agent.node.get("permission")?)));
+        .filter_map(|agent| {
+            Some((
+                format!("agent.{}.permission", agent.key),
+                agent.node.get("permission")?,
+            ))
+        });
     let mut problems = Vec::new();
     for (path, node) in general.into_iter().chain(agents) {
         for entry in node.entries() {
@@ -119,7 +152,10 @@ pub(crate) fn questionable(
         // Rules of the user apply to every project.
         for PlacedRule { rule, at, .. } in placed.iter().filter(|placed| placed.at.origin.project) {
             if let Some(folder) = lint::missing_folder(rule, root) {
-                let text = format!("\"{}\" matches nothing here: there is no directory {folder}", rule.pattern);
+                let text = format!(
+                    "\"{}\" matches nothing here: there is no directory {folder}",
+                    rule.pattern
+                );
                 problems.push(Problem::warning(
                     ProblemCode::OddRule,
                     at,
@@ -128,24 +164,51 @@ pub(crate) fn questionable(
                 ));
             }
         }
-        for PlacedRule { rule, written, at, .. } in placed.iter().filter(|placed| placed.rule.pattern != placed.written)
+        for PlacedRule {
+            rule, written, at, ..
+        } in placed
+            .iter()
+            .filter(|placed| placed.rule.pattern != placed.written)
         {
-            let word = if rule.action == Action::Deny { "denies" } else { "asks about" };
+            let word = if rule.action == Action::Deny {
+                "denies"
+            } else {
+                "asks about"
+            };
             let text = format!(
                 "\"{written}\" is read as \"{written}\" and \"{}\": it {word} the command with any arguments",
                 rule.pattern
             );
             let key = format!("{path}.{}.{written}", rule.permission);
-            problems.push(Problem::new(ProblemSeverity::Note, ProblemCode::OddRule, at, key, text));
+            problems.push(Problem::new(
+                ProblemSeverity::Note,
+                ProblemCode::OddRule,
+                at,
+                key,
+                text,
+            ));
         }
         for lint in lint::lint(&rules, Some(root)) {
-            let Some(PlacedRule { rule, written, key, at }) = placed.get(lint.at) else { continue };
+            let Some(PlacedRule {
+                rule,
+                written,
+                key,
+                at,
+            }) = placed.get(lint.at)
+            else {
+                continue;
+            };
             let (severity, code) = match lint.kind {
                 LintKind::CoversLongerWords => (ProblemSeverity::Note, ProblemCode::OddRule),
                 LintKind::NeverDecides => (ProblemSeverity::Warning, ProblemCode::UnreachableRule),
-                LintKind::MatchesNothing | LintKind::LiftsNothing => (ProblemSeverity::Warning, ProblemCode::OddRule),
+                LintKind::MatchesNothing | LintKind::LiftsNothing => {
+                    (ProblemSeverity::Warning, ProblemCode::OddRule)
+                }
             };
-            if known.iter().any(|known| known.code == code && known.location == *key) {
+            if known
+                .iter()
+                .any(|known| known.code == code && known.location == *key)
+            {
                 continue;
             }
             let key = format!("{path}.{}.{written}", rule.permission);
@@ -159,8 +222,10 @@ pub(crate) fn questionable(
 /// matches `X`. A user who denies `rm -rf` means it with any arguments. `None` for any other rule.
 fn with_arguments(permission: &str, pattern: &str, action: Action) -> Option<String> {
     let bare = pattern.trim_end();
-    let covers_arguments =
-        permission == "bash" && action != Action::Allow && !bare.is_empty() && !bare.contains(['*', '?']);
+    let covers_arguments = permission == "bash"
+        && action != Action::Allow
+        && !bare.is_empty()
+        && !bare.contains(['*', '?']);
     covers_arguments.then(|| format!("{bare} *"))
 }
 
@@ -168,8 +233,9 @@ fn with_arguments(permission: &str, pattern: &str, action: Action) -> Option<Str
 /// more than allow, it may have been meant to deny an existing tool.
 fn unknown_permission(entry: &MapEntry, path: &str, tools: &ToolNames) -> Option<Problem> {
     let key = entry.key.as_str();
-    let is_known =
-        PERMISSIONS.iter().any(|(known, _)| *known == key) || UNUSED_PERMISSIONS.contains(&key) || key.contains('*');
+    let is_known = PERMISSIONS.iter().any(|(known, _)| *known == key)
+        || UNUSED_PERMISSIONS.contains(&key)
+        || key.contains('*');
     if is_known || tools.has(key, entry.at.origin.project) {
         return None;
     }
@@ -178,7 +244,12 @@ fn unknown_permission(entry: &MapEntry, path: &str, tools: &ToolNames) -> Option
         return None;
     }
     let text = format!("no tool asks for \"{key}\"");
-    let mut problem = Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{path}.{key}"), text);
+    let mut problem = Problem::warning(
+        ProblemCode::UnknownPermission,
+        &entry.at,
+        format!("{path}.{key}"),
+        text,
+    );
     problem.can_hide_deny = lost_denies::is_stricter(&entry.node);
     Some(problem.hint(match meant {
         Some(meant) => format!("did you mean \"{meant}\"?"),
@@ -189,9 +260,20 @@ fn unknown_permission(entry: &MapEntry, path: &str, tools: &ToolNames) -> Option
 /// Returns the permission that a name probably means: a similar one, or the one of a tool in other
 /// agents. `None` if there is none.
 pub(crate) fn meant_permission(key: &str) -> Option<&'static str> {
-    let known = PERMISSIONS.iter().map(|(key, _)| *key).chain(OLD_PERMISSIONS);
-    let plain: String = key.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
-    let foreign = || FOREIGN_NAMES.iter().find(|(_, names)| names.split(' ').any(|name| name == plain));
+    let known = PERMISSIONS
+        .iter()
+        .map(|(key, _)| *key)
+        .chain(OLD_PERMISSIONS);
+    let plain: String = key
+        .chars()
+        .filter(|c| !matches!(c, '-' | '_'))
+        .flat_map(char::to_lowercase)
+        .collect();
+    let foreign = || {
+        FOREIGN_NAMES
+            .iter()
+            .find(|(_, names)| names.split(' ').any(|name| name == plain))
+    };
     nearest(key, known).or_else(|| foreign().map(|(permission, _)| *permission))
 }
 
@@ -210,19 +292,33 @@ pub(crate) struct ToolNames {
 impl ToolNames {
     /// Collects the names in all layers, including those of an untrusted project. `layers` are the
     /// nodes of the layers, and whether each is a project's.
-    pub(crate) fn of<'n>(layers: impl Iterator<Item = (&'n Node, bool)>, scripts: &[ScriptEntry]) -> Self {
+    pub(crate) fn of<'n>(
+        layers: impl Iterator<Item = (&'n Node, bool)>,
+        scripts: &[ScriptEntry],
+    ) -> Self {
         let mut found = Self::default();
         for (node, project) in layers {
             let servers = node.get("mcp").map(Node::entries).unwrap_or_default();
-            found.names.extend(servers.iter().map(|server| (plain(&server.key).into_owned(), project)));
+            found.names.extend(
+                servers
+                    .iter()
+                    .map(|server| (plain(&server.key).into_owned(), project)),
+            );
             let plugins = node.get("plugin").map(|node| &node.value);
             let has_plugins = matches!(plugins, Some(NodeValue::List(list)) if !list.is_empty());
             found.scripts[usize::from(project)] |= has_plugins;
         }
-        scripts.iter().for_each(|script| found.scripts[usize::from(script.project)] = true);
-        for script in scripts.iter().filter(|script| script.kind == ScriptKind::Tool) {
+        scripts
+            .iter()
+            .for_each(|script| found.scripts[usize::from(script.project)] = true);
+        for script in scripts
+            .iter()
+            .filter(|script| script.kind == ScriptKind::Tool)
+        {
             let name = script.path.file_stem().and_then(|stem| stem.to_str());
-            found.names.extend(name.map(|name| (plain(name).into_owned(), script.project)));
+            found
+                .names
+                .extend(name.map(|name| (plain(name).into_owned(), script.project)));
         }
         found
     }
@@ -230,20 +326,29 @@ impl ToolNames {
     /// Excludes the tools of an untrusted project, for all rules except the project's.
     #[must_use]
     pub(crate) fn without_project(self, is_withheld: bool) -> Self {
-        Self { is_withheld, ..self }
+        Self {
+            is_withheld,
+            ..self
+        }
     }
 
     fn has(&self, key: &str, of_project: bool) -> bool {
         let is_in_use = |project: bool| !project || of_project || !self.is_withheld;
-        let begins = |name: &str| key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
-        self.names.iter().any(|(name, project)| is_in_use(*project) && begins(name))
+        let begins = |name: &str| {
+            key.strip_prefix(name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        };
+        self.names
+            .iter()
+            .any(|(name, project)| is_in_use(*project) && begins(name))
     }
 
     /// Whether an unknown name may still be a permission: one of a plugin or custom tool, or a tool
     /// of a server that only the editor or another project has.
     fn may_have(&self, key: &str, of_project: bool) -> bool {
         let [own, project] = self.scripts;
-        own || project && (of_project || !self.is_withheld) || key.contains(['_', '-', '.', ':', '/'])
+        own || project && (of_project || !self.is_withheld)
+            || key.contains(['_', '-', '.', ':', '/'])
     }
 }
 
@@ -263,9 +368,13 @@ pub(crate) fn action(word: &str) -> Option<Action> {
 
 /// Expands `~`, `~/x`, `$HOME` and `$HOME/x` in a pattern.
 fn expand(pattern: &str, home: Option<&Path>) -> String {
-    let rest = pattern.strip_prefix("$HOME").or_else(|| pattern.strip_prefix('~'));
+    let rest = pattern
+        .strip_prefix("$HOME")
+        .or_else(|| pattern.strip_prefix('~'));
     match (rest, home) {
-        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => format!("{}{rest}", home.display()),
+        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+            format!("{}{rest}", home.display())
+        }
         _ => pattern.to_owned(),
     }
 }
@@ -277,7 +386,11 @@ pub(crate) fn report_unreachable_in(node: &Node, problems: &mut Vec<Problem>) {
     }
     for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
         if let Some(permission) = agent.node.get("permission") {
-            report_unreachable(permission, &format!("agent.{}.permission", agent.key), problems);
+            report_unreachable(
+                permission,
+                &format!("agent.{}.permission", agent.key),
+                problems,
+            );
         }
     }
 }
@@ -296,21 +409,34 @@ pub(crate) fn report_unreachable(permission: &Node, path: &str, problems: &mut V
 fn report_hidden(entries: &[&MapEntry], path: &str, problems: &mut Vec<Problem>) {
     let index = PatternIndex::new(entries.iter().map(|entry| &*entry.key));
     for (at, entry) in entries.iter().enumerate() {
-        let Some(verdict) = entry.node.as_text().and_then(action) else { continue };
+        let Some(verdict) = entry.node.as_text().and_then(action) else {
+            continue;
+        };
         let is_hider = |place: &usize| {
             if *place <= at {
                 return false;
             }
-            let Some(later) = entries.get(*place) else { return false };
-            let Some(other) = later.node.as_text().and_then(action) else { return false };
+            let Some(later) = entries.get(*place) else {
+                return false;
+            };
+            let Some(other) = later.node.as_text().and_then(action) else {
+                return false;
+            };
             let is_broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
             is_broader && (verdict != Action::Deny || other == Action::Deny)
         };
         let hider = index.candidates(&entry.key).filter(is_hider).min();
         if let Some(later) = hider.and_then(|place| entries.get(place)) {
-            let text = format!("this rule never decides: \"{}\" after it fits everything it fits", later.key);
-            let problem =
-                Problem::warning(ProblemCode::UnreachableRule, &entry.at, format!("{path}.{}", entry.key), text);
+            let text = format!(
+                "this rule never decides: \"{}\" after it fits everything it fits",
+                later.key
+            );
+            let problem = Problem::warning(
+                ProblemCode::UnreachableRule,
+                &entry.at,
+                format!("{path}.{}", entry.key),
+                text,
+            );
             problems.push(problem.hint("write it after that one"));
         }
     }
@@ -341,7 +467,8 @@ mod tests {
             layer: super::super::node::Layer::Global,
             project: false,
         };
-        let node = super::super::jsonc::parse(json, &std::sync::Arc::new(origin), &mut Vec::new()).unwrap();
+        let node = super::super::jsonc::parse(json, &std::sync::Arc::new(origin), &mut Vec::new())
+            .unwrap();
         text(&rules(&node, Some(Path::new("/home/u"))))
     }
 
@@ -355,7 +482,10 @@ mod tests {
         let table = [
             (r#""ask""#, "* * Ask"),
             (r#"{"edit": "deny"}"#, "edit * Deny"),
-            (r#"{"bash": {"git *": "allow", "*": "ask"}, "*": "deny"}"#, "* * Deny; bash * Ask; bash git * Allow"),
+            (
+                r#"{"bash": {"git *": "allow", "*": "ask"}, "*": "deny"}"#,
+                "* * Deny; bash * Ask; bash git * Allow",
+            ),
             (
                 r#"{"external_directory": {"~/x": "allow", "$HOME/y": "ask", "~z": "deny"}}"#,
                 "external_directory /home/u/x Allow; external_directory /home/u/y Ask; external_directory ~z Deny",
@@ -364,7 +494,10 @@ mod tests {
                 r#"{"bash": {"rm -rf": "deny", "git push": "ask", "git push origin": "allow", "sudo*": "deny"}}"#,
                 "bash rm -rf * Deny; bash git push * Ask; bash git push origin Allow; bash sudo* Deny",
             ),
-            (r#"{"edit": {"src/a": "deny"}, "bash": "deny"}"#, "edit src/a Deny; bash * Deny"),
+            (
+                r#"{"edit": {"src/a": "deny"}, "bash": "deny"}"#,
+                "edit src/a Deny; bash * Deny",
+            ),
         ];
         for (json, expected) in table {
             assert_eq!(read(json), expected, "{json}");

@@ -70,23 +70,44 @@ const FOLDERS: [(&str, ScriptKind); 4] = [
 ];
 
 /// Returns the scripts in a configuration directory.
-pub(crate) fn in_directory(dir: &Path, layer: Layer, project: bool, disk: &mut ConfigReader<'_>) -> Vec<ScriptEntry> {
+pub(crate) fn in_directory(
+    dir: &Path,
+    layer: Layer,
+    project: bool,
+    disk: &mut ConfigReader<'_>,
+) -> Vec<ScriptEntry> {
     let mut found = Vec::new();
     for (folder, kind) in FOLDERS {
         let folder = dir.join(folder);
-        if !disk.look(&folder).ok().flatten().is_some_and(|meta| meta.is_dir()) {
+        if !disk
+            .look(&folder)
+            .ok()
+            .flatten()
+            .is_some_and(|meta| meta.is_dir())
+        {
             continue;
         }
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_script(path)).collect();
+        let mut files: Vec<PathBuf> = entries
+            .map(|entry| entry.path())
+            .filter(|path| is_script(path))
+            .collect();
         files.sort();
         for path in files {
             let origin = disk.origin(&path, layer, project);
             let place = SourceLocation::whole(&origin);
             if project && let Some(outside) = disk.leads_outside(&path) {
-                let text = format!("this link leads out of the project, to {}; it is not followed", outside.display());
-                let key = if kind == ScriptKind::Tool { "tool" } else { "plugin" };
-                disk.problems.push(Problem::error(ProblemCode::Link, &place, key, text));
+                let text = format!(
+                    "this link leads out of the project, to {}; it is not followed",
+                    outside.display()
+                );
+                let key = if kind == ScriptKind::Tool {
+                    "tool"
+                } else {
+                    "plugin"
+                };
+                disk.problems
+                    .push(Problem::error(ProblemCode::Link, &place, key, text));
                 continue;
             }
             disk.look(&path).ok();
@@ -107,9 +128,14 @@ pub(crate) fn in_directory(dir: &Path, layer: Layer, project: bool, disk: &mut C
 
 /// Whether a file is JavaScript or TypeScript, and not a declaration file.
 fn is_script(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     let ending = name.rsplit_once('.').map(|(_, ending)| ending);
-    matches!(ending, Some("js" | "ts" | "mjs" | "mts" | "cjs" | "cts")) && !name.contains(".d.") && path.is_file()
+    matches!(ending, Some("js" | "ts" | "mjs" | "mts" | "cjs" | "cts"))
+        && !name.contains(".d.")
+        && path.is_file()
 }
 
 /// Returns the metadata by which a change of a file is noticed.
@@ -121,15 +147,26 @@ pub fn stamp(path: &Path) -> Option<(i64, i64, u64)> {
 
 /// Returns the plugins that a settings layer names. Packages are looked up in the places where they
 /// may be installed; none is installed here. Each directory has a flag that it is the project's.
-pub(crate) fn in_list(node: &Node, directories: &[(PathBuf, bool)], disk: &mut ConfigReader<'_>) -> Vec<ScriptEntry> {
-    let Some(NodeValue::List(list)) = node.get("plugin").map(|node| &node.value) else { return Vec::new() };
+pub(crate) fn in_list(
+    node: &Node,
+    directories: &[(PathBuf, bool)],
+    disk: &mut ConfigReader<'_>,
+) -> Vec<ScriptEntry> {
+    let Some(NodeValue::List(list)) = node.get("plugin").map(|node| &node.value) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for item in list {
         let (spec, options) = match &item.value {
-            NodeValue::List(pair) => (pair.first().and_then(Node::as_text), pair.get(1).map(Node::to_json)),
+            NodeValue::List(pair) => (
+                pair.first().and_then(Node::as_text),
+                pair.get(1).map(Node::to_json),
+            ),
             _ => (item.as_text(), None),
         };
-        let Some(spec) = spec.filter(|spec| !spec.is_empty()) else { continue };
+        let Some(spec) = spec.filter(|spec| !spec.is_empty()) else {
+            continue;
+        };
         let is_projects = item.at.origin.project;
         let settings_dir = item.at.origin.path.as_deref().and_then(Path::parent);
         let base = settings_dir.unwrap_or(&disk.worktree.root).to_owned();
@@ -151,24 +188,39 @@ pub(crate) fn in_list(node: &Node, directories: &[(PathBuf, bool)], disk: &mut C
             let name = package_name(spec);
             let shown = base::text::title(spec);
             let text = if package {
-                format!("the plugin {shown} is not installed, so it is not loaded; adjutant installs nothing")
+                format!(
+                    "the plugin {shown} is not installed, so it is not loaded; adjutant installs nothing"
+                )
             } else {
                 format!("there is no file {shown}, so this plugin is not loaded")
             };
             let problem = Problem::warning(ProblemCode::MissingFile, &item.at, "plugin", text);
-            let hint = format!("`npm install {}` in {}", base::text::title(name), disk.worktree.root.display());
-            disk.problems.push(if package { problem.hint(hint) } else { problem });
+            let hint = format!(
+                "`npm install {}` in {}",
+                base::text::title(name),
+                disk.worktree.root.display()
+            );
+            disk.problems
+                .push(if package { problem.hint(hint) } else { problem });
             continue;
         };
         if project
             && !package
             && let Some(outside) = disk.leads_outside(&path)
         {
-            let text = format!("this leads out of the project, to {}; it is not loaded", outside.display());
-            disk.problems.push(Problem::error(ProblemCode::Link, &item.at, "plugin", text));
+            let text = format!(
+                "this leads out of the project, to {}; it is not loaded",
+                outside.display()
+            );
+            disk.problems
+                .push(Problem::error(ProblemCode::Link, &item.at, "plugin", text));
             continue;
         }
-        let manifest = if package { path.join("package.json") } else { path.clone() };
+        let manifest = if package {
+            path.join("package.json")
+        } else {
+            path.clone()
+        };
         disk.look(&manifest).ok();
         found.push(ScriptEntry {
             kind: ScriptKind::Plugin,
@@ -211,8 +263,11 @@ fn package_name(spec: &str) -> &str {
 /// Removes duplicates. A script that the user's own settings name is the user's, even if a project
 /// names it too.
 pub(crate) fn once(mut scripts: Vec<ScriptEntry>) -> Vec<ScriptEntry> {
-    let own: BTreeSet<PathBuf> =
-        scripts.iter().filter(|script| !script.project).map(|script| script.path.clone()).collect();
+    let own: BTreeSet<PathBuf> = scripts
+        .iter()
+        .filter(|script| !script.project)
+        .map(|script| script.path.clone())
+        .collect();
     scripts.retain(|script| !script.project || !own.contains(&script.path));
     let mut seen = BTreeSet::new();
     scripts.retain(|script| seen.insert(script.path.clone()));
@@ -233,16 +288,30 @@ fn installed(
         return None;
     }
     let root = disk.worktree.root.clone();
-    let upward = base.0.ancestors().take_while(|dir| dir.starts_with(&root)).map(|dir| (dir.to_owned(), true));
+    let upward = base
+        .0
+        .ancestors()
+        .take_while(|dir| dir.starts_with(&root))
+        .map(|dir| (dir.to_owned(), true));
     let cache = disk.environment.dirs.cache.with_file_name("opencode");
     let cached = [cache.clone(), cache.join("packages").join(spec)].map(|dir| (dir, is_projects));
-    let configured = directories.iter().map(|(dir, project)| (dir.clone(), is_projects || *project));
+    let configured = directories
+        .iter()
+        .map(|(dir, project)| (dir.clone(), is_projects || *project));
     let mut seen = BTreeSet::new();
-    let places = std::iter::once((base.0.to_owned(), base.1)).chain(upward).chain(configured).chain(cached);
+    let places = std::iter::once((base.0.to_owned(), base.1))
+        .chain(upward)
+        .chain(configured)
+        .chain(cached);
     places
         .filter(|(place, _)| seen.insert(place.clone()))
         .map(|(place, project)| (place.join("node_modules").join(name), project))
-        .find(|(dir, _)| disk.look(&dir.join("package.json")).ok().flatten().is_some())
+        .find(|(dir, _)| {
+            disk.look(&dir.join("package.json"))
+                .ok()
+                .flatten()
+                .is_some()
+        })
 }
 
 #[cfg(test)]
@@ -251,7 +320,12 @@ mod tests {
 
     #[test]
     fn package_name_has_no_version() {
-        for (spec, name) in [("a", "a"), ("a@1", "a"), ("@s/a", "@s/a"), ("@s/a@latest", "@s/a")] {
+        for (spec, name) in [
+            ("a", "a"),
+            ("a@1", "a"),
+            ("@s/a", "@s/a"),
+            ("@s/a@latest", "@s/a"),
+        ] {
             assert_eq!(package_name(spec), name);
         }
     }

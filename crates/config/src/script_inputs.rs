@@ -22,8 +22,8 @@ const MAX_SEARCHED_NAMES: usize = 500;
 
 /// Extensions of files that are run; other files are data.
 const CODE: [&str; 18] = [
-    "sh", "bash", "zsh", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "py", "rb", "pl", "lua", "php", "mk",
-    "mak",
+    "sh", "bash", "zsh", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "py", "rb", "pl",
+    "lua", "php", "mk", "mak",
 ];
 
 /// Limits: directories that a command line starts in or changes to, and nesting of command strings.
@@ -32,16 +32,31 @@ const MAX_DEPTH: usize = 4;
 
 /// Programs, with the files of their start directory that decide what they run.
 const DECIDING: [(&[&str], &[&str]); 11] = [
-    (&["npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx"], &["package.json", ".npmrc", ".yarnrc.yml"]),
+    (
+        &["npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx"],
+        &["package.json", ".npmrc", ".yarnrc.yml"],
+    ),
     (&["make", "gmake"], &["GNUmakefile", "makefile", "Makefile"]),
     (&["just"], &["justfile", "Justfile", ".justfile"]),
     (&["task"], &["Taskfile.yml", "Taskfile.yaml"]),
-    (&["cargo"], &["Cargo.toml", "build.rs", ".cargo/config.toml"]),
+    (
+        &["cargo"],
+        &["Cargo.toml", "build.rs", ".cargo/config.toml"],
+    ),
     (&["deno"], &["deno.json", "deno.jsonc"]),
-    (&["uv", "poetry", "pipenv", "hatch", "pdm"], &["pyproject.toml", "Pipfile"]),
+    (
+        &["uv", "poetry", "pipenv", "hatch", "pdm"],
+        &["pyproject.toml", "Pipfile"],
+    ),
     (
         &["docker", "docker-compose", "podman"],
-        &["docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml", "Dockerfile"],
+        &[
+            "docker-compose.yml",
+            "docker-compose.yaml",
+            "compose.yml",
+            "compose.yaml",
+            "Dockerfile",
+        ],
     ),
     (&["rake", "bundle"], &["Rakefile", "Gemfile"]),
     (&["composer"], &["composer.json"]),
@@ -49,17 +64,22 @@ const DECIDING: [(&[&str], &[&str]); 11] = [
 ];
 
 /// Programs that run the package named by the next argument, from any source.
-const FETCHING: [&str; 8] = ["npx", "pnpx", "bunx", "uvx", "pipx", "dlx", "tsx", "dotenvx"];
+const FETCHING: [&str; 8] = [
+    "npx", "pnpx", "bunx", "uvx", "pipx", "dlx", "tsx", "dotenvx",
+];
 
 /// Programs that build sources and run the result.
 const BUILDING: [&str; 5] = ["cargo", "go", "gradle", "mvn", "dotnet"];
 
 /// Programs that run a directory or a module.
-const INTERPRETERS: [&str; 11] =
-    ["python", "pypy", "node", "deno", "bun", "ts-node", "ruby", "go", "perl", "php", "java"];
+const INTERPRETERS: [&str; 11] = [
+    "python", "pypy", "node", "deno", "bun", "ts-node", "ruby", "go", "perl", "php", "java",
+];
 
 /// Programs that run command strings and scripts.
-const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", ".", "source"];
+const SHELLS: [&str; 9] = [
+    "sh", "bash", "dash", "zsh", "ksh", "ash", "fish", ".", "source",
+];
 
 /// Extensions that interpreters append to a file name.
 const ENDINGS: [&str; 6] = ["js", "mjs", "cjs", "ts", "rb", "pm"];
@@ -110,14 +130,32 @@ pub(crate) fn of_line(line: &str, bases: &[PathBuf], root: &Path) -> ScriptInput
 }
 
 fn plain(word: &str) -> Name {
-    Name { text: word.to_owned(), pattern: false, computed: false, is_written: false }
+    Name {
+        text: word.to_owned(),
+        pattern: false,
+        computed: false,
+        is_written: false,
+    }
 }
 
 /// Parses a shell text into commands. Unparsable text is split at every character that could end a
 /// word.
 fn lines(text: &str) -> Vec<Vec<Name>> {
-    let is_end = |c: char| c.is_whitespace() || matches!(c, ';' | '|' | '&' | '(' | ')' | '<' | '>' | '"' | '\'' | '`');
-    commands(text).unwrap_or_else(|| vec![text.split(is_end).filter(|word| !word.is_empty()).map(plain).collect()])
+    let is_end = |c: char| {
+        c.is_whitespace()
+            || matches!(
+                c,
+                ';' | '|' | '&' | '(' | ')' | '<' | '>' | '"' | '\'' | '`'
+            )
+    };
+    commands(text).unwrap_or_else(|| {
+        vec![
+            text.split(is_end)
+                .filter(|word| !word.is_empty())
+                .map(plain)
+                .collect(),
+        ]
+    })
 }
 
 /// The collector of the files of one command line.
@@ -131,13 +169,20 @@ struct InputCollector {
 impl InputCollector {
     fn new(root: &Path) -> Self {
         let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_path_buf());
-        Self { covered: ScriptInputs::default(), root, words: MAX_ARGUMENTS }
+        Self {
+            covered: ScriptInputs::default(),
+            root,
+            words: MAX_ARGUMENTS,
+        }
     }
 
     fn all(mut self, commands: Vec<Vec<Name>>, bases: &[PathBuf]) -> ScriptInputs {
         let program = commands.first().and_then(|names| names.first());
-        if let Some(program) = program.filter(|program| !program.text.contains('/') && !program.computed) {
-            self.covered.add_not_covered(format!("{}, wherever it is found", program.text));
+        if let Some(program) =
+            program.filter(|program| !program.text.contains('/') && !program.computed)
+        {
+            self.covered
+                .add_not_covered(format!("{}, wherever it is found", program.text));
         }
         self.commands(commands, bases.to_vec(), 0);
         let root = self.root.clone();
@@ -154,16 +199,27 @@ impl InputCollector {
                 continue;
             }
             if names.len() > self.words {
-                self.covered.add_not_covered(format!("what is named after the first {MAX_ARGUMENTS} words"));
+                self.covered.add_not_covered(format!(
+                    "what is named after the first {MAX_ARGUMENTS} words"
+                ));
                 names.truncate(self.words);
             }
             self.words -= names.len();
             self.command(&names, &bases, depth);
-            if names.first().is_some_and(|name| matches!(&*name.text, "cd" | "pushd")) {
-                let targets = names.iter().skip(1).filter(|name| !name.text.starts_with('-'));
+            if names
+                .first()
+                .is_some_and(|name| matches!(&*name.text, "cd" | "pushd"))
+            {
+                let targets = names
+                    .iter()
+                    .skip(1)
+                    .filter(|name| !name.text.starts_with('-'));
                 let targets: Vec<&Path> = targets.map(|name| Path::new(&name.text)).collect();
-                let entered = bases.iter().flat_map(|base| targets.iter().map(move |target| base.join(target)));
-                let entered: Vec<PathBuf> = entered.filter(|dir| dir.is_dir()).take(MAX_BASES).collect();
+                let entered = bases
+                    .iter()
+                    .flat_map(|base| targets.iter().map(move |target| base.join(target)));
+                let entered: Vec<PathBuf> =
+                    entered.filter(|dir| dir.is_dir()).take(MAX_BASES).collect();
                 bases.extend(entered);
                 bases.truncate(MAX_BASES);
             }
@@ -173,17 +229,25 @@ impl InputCollector {
     fn command(&mut self, names: &[Name], bases: &[PathBuf], depth: usize) {
         const MEANT: &str = ";|&()<>$`\"'\\{*?[";
         let pieces: Vec<&str> = names.iter().map(|name| name.text.as_str()).collect();
-        let named: Vec<&str> = pieces.iter().map(|piece| piece.rsplit('/').next().unwrap_or(piece)).collect();
+        let named: Vec<&str> = pieces
+            .iter()
+            .map(|piece| piece.rsplit('/').next().unwrap_or(piece))
+            .collect();
         let interpreter = named.iter().any(|name| {
             let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
             INTERPRETERS.contains(&name)
         });
         let shell = named.iter().any(|name| SHELLS.contains(name));
         // The program, and the first operand, which is the script of an interpreter.
-        let first = pieces.iter().skip(1).position(|piece| !piece.starts_with('-')).map(|at| at + 1);
+        let first = pieces
+            .iter()
+            .skip(1)
+            .position(|piece| !piece.starts_with('-'))
+            .map(|at| at + 1);
         for base in bases {
             if std::fs::canonicalize(base).is_ok_and(|base| !base.starts_with(&self.root)) {
-                self.covered.add_not_covered(format!("files below {}", base.display()));
+                self.covered
+                    .add_not_covered(format!("files below {}", base.display()));
                 continue;
             }
             let written = written(names, base, &self.root);
@@ -201,16 +265,24 @@ impl InputCollector {
                 if !interpreter && !shell && at > 0 && written.contains(&at) {
                     continue;
                 }
-                let module = at.checked_sub(1).and_then(|at| pieces.get(at)).is_some_and(|before| *before == "-m");
+                let module = at
+                    .checked_sub(1)
+                    .and_then(|at| pieces.get(at))
+                    .is_some_and(|before| *before == "-m");
                 self.word(&name.text, base, interpreter, module, runs);
             }
             self.deciding(&named, &pieces, base);
         }
         for (at, name) in names.iter().enumerate() {
             if name.computed && (at == 0 || name.text.contains('/')) {
-                self.covered.add_not_covered(format!("a file whose name is computed when it runs ({})", name.text));
+                self.covered.add_not_covered(format!(
+                    "a file whose name is computed when it runs ({})",
+                    name.text
+                ));
             }
-            let text = name.text.contains(|c: char| c.is_whitespace() || shell && MEANT.contains(c));
+            let text = name
+                .text
+                .contains(|c: char| c.is_whitespace() || shell && MEANT.contains(c));
             if text && !name.pattern && depth < MAX_DEPTH {
                 self.commands(lines(&name.text), bases.to_vec(), depth + 1);
             }
@@ -221,7 +293,8 @@ impl InputCollector {
     /// Adds the files that one argument may name.
     fn word(&mut self, word: &str, base: &Path, interpreter: bool, module: bool, runs: bool) {
         for name in spellings(word) {
-            self.covered.path(&base.join(name), &self.root, interpreter, runs);
+            self.covered
+                .path(&base.join(name), &self.root, interpreter, runs);
             if !interpreter || module {
                 continue;
             }
@@ -231,15 +304,20 @@ impl InputCollector {
             }
         }
         if interpreter && module {
-            let path = PathBuf::from(format!("{}.py", base.join(word.replace('.', "/")).display()));
+            let path = PathBuf::from(format!(
+                "{}.py",
+                base.join(word.replace('.', "/")).display()
+            ));
             self.covered.path(&path, &self.root, false, false);
             if let Some(package) = word.split('.').next() {
-                self.covered.path(&base.join(package), &self.root, true, false);
+                self.covered
+                    .path(&base.join(package), &self.root, true, false);
             }
         }
         if !word.is_empty() && !word.contains('/') {
             for dir in BINS {
-                self.covered.path(&base.join(dir).join(word), &self.root, false, false);
+                self.covered
+                    .path(&base.join(dir).join(word), &self.root, false, false);
             }
         }
     }
@@ -247,12 +325,17 @@ impl InputCollector {
     /// Adds the files that decide what a program runs, from its start directory and directories in
     /// its arguments.
     fn deciding(&mut self, named: &[&str], pieces: &[&str], base: &Path) {
-        let files = DECIDING.iter().filter(|(programs, _)| named.iter().any(|name| programs.contains(name)));
+        let files = DECIDING
+            .iter()
+            .filter(|(programs, _)| named.iter().any(|name| programs.contains(name)));
         let files: Vec<&str> = files.flat_map(|(_, files)| files.iter().copied()).collect();
         if files.is_empty() {
             return;
         }
-        let given = pieces.iter().flat_map(|piece| spellings(piece)).map(|name| base.join(name));
+        let given = pieces
+            .iter()
+            .flat_map(|piece| spellings(piece))
+            .map(|name| base.join(name));
         let given: Vec<PathBuf> = given.filter(|path| path.is_dir()).take(MAX_BASES).collect();
         for dir in std::iter::once(base.to_path_buf()).chain(given) {
             for file in &files {
@@ -263,20 +346,28 @@ impl InputCollector {
 
     /// Lists parts that run and are not named files.
     fn elsewhere(&mut self, named: &[&str], pieces: &[&str], bases: &[PathBuf]) {
-        let deciding = DECIDING.iter().any(|(programs, _)| named.iter().any(|name| programs.contains(name)));
+        let deciding = DECIDING
+            .iter()
+            .any(|(programs, _)| named.iter().any(|name| programs.contains(name)));
         for (at, name) in named.iter().enumerate() {
             if FETCHING.contains(name) {
-                let package = pieces[at + 1..].iter().find(|word| !word.starts_with('-')).unwrap_or(&"a package");
-                self.covered.add_not_covered(format!("{package}, wherever {name} finds it"));
+                let package = pieces[at + 1..]
+                    .iter()
+                    .find(|word| !word.starts_with('-'))
+                    .unwrap_or(&"a package");
+                self.covered
+                    .add_not_covered(format!("{package}, wherever {name} finds it"));
             }
             if BUILDING.contains(name) {
-                self.covered.add_not_covered(format!("the sources that {name} builds"));
+                self.covered
+                    .add_not_covered(format!("the sources that {name} builds"));
             }
             let next = pieces.get(at + 1).copied().unwrap_or_default();
             let (option, value) = pieces[at].split_once('=').unwrap_or((pieces[at], next));
             let workspace = deciding && matches!(option, "-w" | "--workspace" | "--filter");
             if workspace && !bases.iter().any(|base| base.join(value).is_dir()) {
-                self.covered.add_not_covered(format!("the workspace {value}, wherever it is"));
+                self.covered
+                    .add_not_covered(format!("the workspace {value}, wherever it is"));
             }
         }
     }
@@ -288,18 +379,33 @@ fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
     if names.len() < 2 || names.iter().any(|name| name.pattern || name.computed) {
         return Vec::new();
     }
-    let quoted: Vec<String> = names.iter().map(|name| format!("'{}'", name.text.replace('\'', "'\\''"))).collect();
-    let context =
-        PermissionContext { cwd: base.to_path_buf(), root: root.to_path_buf(), ..PermissionContext::default() };
+    let quoted: Vec<String> = names
+        .iter()
+        .map(|name| format!("'{}'", name.text.replace('\'', "'\\''")))
+        .collect();
+    let context = PermissionContext {
+        cwd: base.to_path_buf(),
+        root: root.to_path_buf(),
+        ..PermissionContext::default()
+    };
     let line = analyse(&quoted.join(" "), &context);
     let paths_of = |permission: &str| -> Vec<PathBuf> {
-        let touches = line.units.iter().flat_map(|unit| &unit.touches).filter(|need| need.permission == permission);
-        touches.flat_map(|need| &need.patterns).map(|path| base::worktree::normal(&root.join(path))).collect()
+        let touches = line
+            .units
+            .iter()
+            .flat_map(|unit| &unit.touches)
+            .filter(|need| need.permission == permission);
+        touches
+            .flat_map(|need| &need.patterns)
+            .map(|path| base::worktree::normal(&root.join(path)))
+            .collect()
     };
     let edited = paths_of("edit");
     let read = paths_of("read");
     let is_written = |index: &usize| {
-        let path = names.get(*index).map(|name| base::worktree::normal(&base.join(&name.text)));
+        let path = names
+            .get(*index)
+            .map(|name| base::worktree::normal(&base.join(&name.text)));
         path.is_some_and(|path| edited.contains(&path) && !read.contains(&path))
     };
     (1..names.len()).filter(is_written).collect()
@@ -307,13 +413,21 @@ fn written(names: &[Name], base: &Path, root: &Path) -> Vec<usize> {
 
 /// Returns the files below a directory that match a pattern.
 fn found(base: &Path, pattern: &str) -> Vec<PathBuf> {
-    let mut paths = vec![if pattern.starts_with('/') { PathBuf::from("/") } else { base.to_path_buf() }];
+    let mut paths = vec![if pattern.starts_with('/') {
+        PathBuf::from("/")
+    } else {
+        base.to_path_buf()
+    }];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
         if !part.contains(['*', '?']) {
             paths.iter_mut().for_each(|path| path.push(part));
             continue;
         }
-        let below = paths.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten();
+        let below = paths
+            .iter()
+            .filter_map(|path| std::fs::read_dir(path).ok())
+            .flatten()
+            .flatten();
         let fits = below.filter(|entry| matches(part, &entry.file_name().to_string_lossy()));
         paths = fits.map(|entry| entry.path()).take(MAX_FILES).collect();
         paths.sort();
@@ -330,7 +444,10 @@ fn spellings(word: &str) -> Vec<&str> {
     if word.starts_with('-') && !word.starts_with("--") {
         found.extend(word.get(2..));
     }
-    let lists: Vec<&str> = found.iter().flat_map(|text| text.split([':', ','])).collect();
+    let lists: Vec<&str> = found
+        .iter()
+        .flat_map(|text| text.split([':', ',']))
+        .collect();
     found.extend(lists);
     found.retain(|text| !text.is_empty());
     found.sort_unstable();
@@ -348,8 +465,15 @@ impl ScriptInputs {
     /// Adds a file or, with `directories`, the files of a directory. A file outside the project is
     /// added only if the command `runs` it and it is not in a system directory.
     fn path(&mut self, path: &Path, root: &Path, directories: bool, runs: bool) {
-        let Ok(real) = std::fs::canonicalize(path) else { return };
-        let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
+        let Ok(real) = std::fs::canonicalize(path) else {
+            return;
+        };
+        let shown = |path: &Path| {
+            path.strip_prefix(root)
+                .unwrap_or(path)
+                .display()
+                .to_string()
+        };
         if !real.starts_with(root) {
             let system = SYSTEM.iter().any(|dir| real.starts_with(dir));
             if runs && !system && real.is_file() {
@@ -364,7 +488,11 @@ impl ScriptInputs {
         } else if directories && real.is_dir() {
             let mut files = Vec::new();
             if real == root || !gather(&real, &mut files) {
-                let name = if real == root { "the project's directory".to_owned() } else { shown(&real) };
+                let name = if real == root {
+                    "the project's directory".to_owned()
+                } else {
+                    shown(&real)
+                };
                 self.add_not_covered(format!("what is loaded from {name}"));
                 for entry in ["package.json", "index.js", "__main__.py", "main.go"] {
                     self.path(&real.join(entry), root, false, false);
@@ -386,12 +514,21 @@ impl ScriptInputs {
                 return;
             }
             at += 1;
-            let Some(text) = start_of(&file) else { continue };
+            let Some(text) = start_of(&file) else {
+                continue;
+            };
             let inside = |c: char| c.is_alphanumeric() || "_./-@+".contains(c);
-            let named = |word: &&str| word.contains(['.', '/']) && word.contains(char::is_alphanumeric);
-            let words = text.split(|c| !inside(c)).filter(|word| named(word) && word.len() <= 256);
+            let named =
+                |word: &&str| word.contains(['.', '/']) && word.contains(char::is_alphanumeric);
+            let words = text
+                .split(|c| !inside(c))
+                .filter(|word| named(word) && word.len() <= 256);
             let words: std::collections::BTreeSet<&str> = words.take(MAX_SEARCHED_NAMES).collect();
-            for base in file.parent().into_iter().chain(bases.iter().map(PathBuf::as_path)) {
+            for base in file
+                .parent()
+                .into_iter()
+                .chain(bases.iter().map(PathBuf::as_path))
+            {
                 for word in &words {
                     let path = base.join(word);
                     self.code(&path, root);
@@ -408,8 +545,12 @@ impl ScriptInputs {
     }
 
     fn code(&mut self, path: &Path, root: &Path) {
-        let Ok(real) = std::fs::canonicalize(path) else { return };
-        let code = real.extension().is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
+        let Ok(real) = std::fs::canonicalize(path) else {
+            return;
+        };
+        let code = real
+            .extension()
+            .is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
         if real.starts_with(root) && real.is_file() && (code || is_executable(&real)) {
             self.file(&real, root);
         }
@@ -419,7 +560,11 @@ impl ScriptInputs {
         if self.files.iter().any(|file| file == path) {
             return;
         }
-        let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
+        let name = path
+            .strip_prefix(root)
+            .unwrap_or(path)
+            .display()
+            .to_string();
         match digest(path) {
             Some(digest) => {
                 let _ = writeln!(self.content, "{name} {digest}");
@@ -443,15 +588,23 @@ fn is_executable(_: &Path) -> bool {
 
 /// Whether a file is run or decides what a program runs.
 pub(crate) fn is_code(path: &Path) -> bool {
-    let ending = path.extension().is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
-    let deciding = DECIDING.iter().any(|(_, files)| files.iter().any(|file| path.ends_with(file)));
+    let ending = path
+        .extension()
+        .is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
+    let deciding = DECIDING
+        .iter()
+        .any(|(_, files)| files.iter().any(|file| path.ends_with(file)));
     ending || deciding || is_executable(path)
 }
 
 /// Returns the beginning of a file if it is text.
 fn start_of(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
-    base::file::open_regular(path).ok()?.take(MAX_SEARCHED_BYTES).read_to_end(&mut bytes).ok()?;
+    base::file::open_regular(path)
+        .ok()?
+        .take(MAX_SEARCHED_BYTES)
+        .read_to_end(&mut bytes)
+        .ok()?;
     (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -459,11 +612,15 @@ fn start_of(path: &Path) -> Option<String> {
 /// dependencies. Returns `false` if there are too many or an entry is neither file nor directory.
 fn gather(dir: &Path, files: &mut Vec<PathBuf>) -> bool {
     const LEFT_OUT: [&str; 4] = [".git", "node_modules", "target", "__pycache__"];
-    let Ok(entries) = std::fs::read_dir(dir) else { return false };
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return false;
+    };
     let mut entries: Vec<std::fs::DirEntry> = entries.flatten().take(MAX_FILES + 1).collect();
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
-        let Ok(kind) = entry.file_type() else { return false };
+        let Ok(kind) = entry.file_type() else {
+            return false;
+        };
         if kind.is_dir() {
             let left_out = LEFT_OUT.iter().any(|name| entry.file_name() == *name);
             if !left_out && !gather(&entry.path(), files) {
@@ -533,35 +690,120 @@ mod tests {
         std::fs::write(root.join("big/x"), vec![0; (MAX_BYTES + 1) as usize]).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", root.join("out")).unwrap();
         // Arguments, start directory, covered files, text of the parts that are not covered.
-        type Row = (&'static [&'static str], &'static str, &'static [&'static str], &'static str);
+        type Row = (
+            &'static [&'static str],
+            &'static str,
+            &'static [&'static str],
+            &'static str,
+        );
         std::fs::write(dir.path().with_extension("sh"), "evil").unwrap();
         let table: [Row; 48] = [
             (&["./run.sh"], "", &["run.sh"], ""),
-            (&["sh", "run.sh"], "", &["run.sh"], "sh, wherever it is found"),
-            (&["/bin/sh", "-c", "cd x && ./run.sh >out.txt"], "", &["run.sh"], ""),
+            (
+                &["sh", "run.sh"],
+                "",
+                &["run.sh"],
+                "sh, wherever it is found",
+            ),
+            (
+                &["/bin/sh", "-c", "cd x && ./run.sh >out.txt"],
+                "",
+                &["run.sh"],
+                "",
+            ),
             (&["/bin/sh", "run.sh"], "sub", &["sub/run.sh"], ""),
             (&["/usr/bin/npm", "run", "x"], "", &["package.json"], ""),
-            (&["npx", "-y", "thing@1"], "", &["package.json"], "thing@1, wherever npx finds it"),
+            (
+                &["npx", "-y", "thing@1"],
+                "",
+                &["package.json"],
+                "thing@1, wherever npx finds it",
+            ),
             (&["/usr/bin/make", "serve"], "", &["Makefile"], ""),
             (&["/usr/bin/env", "A=b", "make"], "", &["Makefile"], ""),
-            (&["/usr/bin/node", "tools"], "", &["tools/lib/a.js", "tools/server.js"], ""),
-            (&["/usr/bin/node", "tools/server"], "", &["tools/server.js"], ""),
-            (&["/usr/bin/node", "."], "", &["index.js", "package.json"], "what is loaded from the project's directory"),
-            (&["/usr/bin/python3", "-m", "pkg.deep"], "", &["pkg/__main__.py", "pkg/deep/b.py"], ""),
+            (
+                &["/usr/bin/node", "tools"],
+                "",
+                &["tools/lib/a.js", "tools/server.js"],
+                "",
+            ),
+            (
+                &["/usr/bin/node", "tools/server"],
+                "",
+                &["tools/server.js"],
+                "",
+            ),
+            (
+                &["/usr/bin/node", "."],
+                "",
+                &["index.js", "package.json"],
+                "what is loaded from the project's directory",
+            ),
+            (
+                &["/usr/bin/python3", "-m", "pkg.deep"],
+                "",
+                &["pkg/__main__.py", "pkg/deep/b.py"],
+                "",
+            ),
             (&["/bin/x", "--config=./conf.js"], "", &["conf.js"], ""),
             (&["/bin/x", "-r./conf.js"], "", &["conf.js"], ""),
-            (&["/bin/x", "file://conf.js,run.sh"], "", &["conf.js", "run.sh"], ""),
+            (
+                &["/bin/x", "file://conf.js,run.sh"],
+                "",
+                &["conf.js", "run.sh"],
+                "",
+            ),
             (&["/bin/x", "tools"], "", &[], ""),
-            (&["/bin/x", "big/x"], "", &[], "big/x, which is too large or cannot be read"),
-            (&["/bin/x", "out"], "", &[], "out, which leads out of the project"),
+            (
+                &["/bin/x", "big/x"],
+                "",
+                &[],
+                "big/x, which is too large or cannot be read",
+            ),
+            (
+                &["/bin/x", "out"],
+                "",
+                &[],
+                "out, which leads out of the project",
+            ),
             (&["/bin/x", "run.sh"], "..", &[], "files below"),
             (&["cargo", "run"], "", &[], "the sources that cargo builds"),
-            (&["/usr/bin/make", "-C", "sub", "serve"], "", &["Makefile", "sub/Makefile"], ""),
-            (&["/usr/bin/make", "-Csub", "serve"], "", &["Makefile", "sub/Makefile"], ""),
-            (&["/usr/bin/npm", "--prefix", "sub", "start"], "", &["package.json", "sub/package.json"], ""),
-            (&["/usr/bin/npm", "run", "x", "-w", "sub"], "", &["package.json", "sub/package.json"], ""),
-            (&["/usr/bin/npm", "run", "x", "-w", "lib"], "", &["package.json"], "the workspace lib"),
-            (&["/bin/sh", "-c", "cd sub && ./run.sh"], "", &["run.sh", "sub/run.sh"], ""),
+            (
+                &["/usr/bin/make", "-C", "sub", "serve"],
+                "",
+                &["Makefile", "sub/Makefile"],
+                "",
+            ),
+            (
+                &["/usr/bin/make", "-Csub", "serve"],
+                "",
+                &["Makefile", "sub/Makefile"],
+                "",
+            ),
+            (
+                &["/usr/bin/npm", "--prefix", "sub", "start"],
+                "",
+                &["package.json", "sub/package.json"],
+                "",
+            ),
+            (
+                &["/usr/bin/npm", "run", "x", "-w", "sub"],
+                "",
+                &["package.json", "sub/package.json"],
+                "",
+            ),
+            (
+                &["/usr/bin/npm", "run", "x", "-w", "lib"],
+                "",
+                &["package.json"],
+                "the workspace lib",
+            ),
+            (
+                &["/bin/sh", "-c", "cd sub && ./run.sh"],
+                "",
+                &["run.sh", "sub/run.sh"],
+                "",
+            ),
             (&["/bin/sh", "-c", "$PWD/run.sh"], "", &["run.sh"], ""),
             (&["/bin/sh", "-c", "./run.sh;true"], "", &["run.sh"], ""),
             (&["/bin/sh", "-c", "sh<run.sh"], "", &["run.sh"], ""),
@@ -570,26 +812,79 @@ mod tests {
             (&["/bin/sh", "-c", "sh ./ru?.sh"], "", &["run.sh"], ""),
             (&["/bin/sh", "-c", "sh ./[qr]un.sh"], "", &["run.sh"], ""),
             (&["/bin/sh", "-c", "sh {run,x}.sh"], "", &["run.sh"], ""),
-            (&["/bin/sh", "-c", "sh -c 'sh sub/run.sh'"], "", &["sub/run.sh"], ""),
+            (
+                &["/bin/sh", "-c", "sh -c 'sh sub/run.sh'"],
+                "",
+                &["sub/run.sh"],
+                "",
+            ),
             (&["/bin/sh", "-c", "x=$(./run.sh)"], "", &["run.sh"], ""),
-            (&["/bin/sh", "-c", "$X/run.sh"], "", &[], "computed when it runs (/run.sh)"),
-            (&["/usr/bin/node", "-r./e", "x.js"], "", &["e.js", "e.rb"], ""),
-            (&["/usr/bin/ruby", "-r./e", "x.rb"], "", &["e.js", "e.rb"], ""),
-            (&["/usr/bin/perl", "-Iperl", "-MFoo"], "", &["perl/Foo.pm"], ""),
-            (&["/usr/bin/java", "-cp", "build", "Main"], "", &["build/Main.class"], ""),
+            (
+                &["/bin/sh", "-c", "$X/run.sh"],
+                "",
+                &[],
+                "computed when it runs (/run.sh)",
+            ),
+            (
+                &["/usr/bin/node", "-r./e", "x.js"],
+                "",
+                &["e.js", "e.rb"],
+                "",
+            ),
+            (
+                &["/usr/bin/ruby", "-r./e", "x.rb"],
+                "",
+                &["e.js", "e.rb"],
+                "",
+            ),
+            (
+                &["/usr/bin/perl", "-Iperl", "-MFoo"],
+                "",
+                &["perl/Foo.pm"],
+                "",
+            ),
+            (
+                &["/usr/bin/java", "-cp", "build", "Main"],
+                "",
+                &["build/Main.class"],
+                "",
+            ),
             (&["/usr/bin/java", "@args"], "", &["args"], ""),
             // Files that are only written are not covered.
-            (&["/bin/sh", "-c", "date >> e.js; date &> e.rb"], "", &[], ""),
+            (
+                &["/bin/sh", "-c", "date >> e.js; date &> e.rb"],
+                "",
+                &[],
+                "",
+            ),
             (&["/bin/sh", "-c", "date | tee -a e.js"], "", &[], ""),
             (&["/usr/bin/tee", "-a", "./args"], "", &[], ""),
-            (&["/bin/sh", "-c", "date > run.sh; sh run.sh"], "", &["run.sh"], ""),
-            (&["/bin/sh", "-c", "date > $(./run.sh)"], "", &["run.sh"], ""),
-            (&["foo"], "", &["node_modules/.bin/foo"], "foo, wherever it is found"),
+            (
+                &["/bin/sh", "-c", "date > run.sh; sh run.sh"],
+                "",
+                &["run.sh"],
+                "",
+            ),
+            (
+                &["/bin/sh", "-c", "date > $(./run.sh)"],
+                "",
+                &["run.sh"],
+                "",
+            ),
+            (
+                &["foo"],
+                "",
+                &["node_modules/.bin/foo"],
+                "foo, wherever it is found",
+            ),
         ];
         for (words, base, wanted, expected) in table {
             let covered = of_command(words, &[root.join(base)], &root);
-            let mut found: Vec<String> =
-                covered.files.iter().map(|file| file.strip_prefix(&root).unwrap().display().to_string()).collect();
+            let mut found: Vec<String> = covered
+                .files
+                .iter()
+                .map(|file| file.strip_prefix(&root).unwrap().display().to_string())
+                .collect();
             found.sort();
             assert_eq!(found, wanted, "{words:?}");
             let not_covered = covered.not_covered.join("; ");
@@ -600,17 +895,36 @@ mod tests {
         }
         let outside = dir.path().with_extension("sh");
         let sibling = format!("../{}", outside.file_name().unwrap().to_string_lossy());
-        for words in [&[&*sibling][..], &[&*outside.to_string_lossy()], &["/bin/sh", &sibling]] {
+        for words in [
+            &[&*sibling][..],
+            &[&*outside.to_string_lossy()],
+            &["/bin/sh", &sibling],
+        ] {
             let covered = of_command(words, std::slice::from_ref(&root), &root);
-            assert_eq!(covered.files, [std::fs::canonicalize(&outside).unwrap()], "{words:?}");
+            assert_eq!(
+                covered.files,
+                [std::fs::canonicalize(&outside).unwrap()],
+                "{words:?}"
+            );
         }
-        let not_covered =
-            of_command(&["/bin/x", "-c", "y", &sibling], std::slice::from_ref(&root), &root).not_covered.join("");
-        assert!(not_covered.ends_with("outside of the project"), "{not_covered}");
+        let not_covered = of_command(
+            &["/bin/x", "-c", "y", &sibling],
+            std::slice::from_ref(&root),
+            &root,
+        )
+        .not_covered
+        .join("");
+        assert!(
+            not_covered.ends_with("outside of the project"),
+            "{not_covered}"
+        );
         std::fs::remove_file(outside).unwrap();
         let line = of_line("cd sub; ./run.sh", std::slice::from_ref(&root), &root);
         assert!(line.files.contains(&root.join("sub/run.sh")), "{line:?}");
-        let many: Vec<String> = (0..300).map(|n| format!("w{n}")).chain(["run.sh".to_owned()]).collect();
+        let many: Vec<String> = (0..300)
+            .map(|n| format!("w{n}"))
+            .chain(["run.sh".to_owned()])
+            .collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(
             of_command(&many, std::slice::from_ref(&root), &root)
@@ -620,6 +934,9 @@ mod tests {
         );
         let before = of_command(&["sh", "run.sh"], std::slice::from_ref(&root), &root).content;
         std::fs::write(root.join("run.sh"), "changed").unwrap();
-        assert_ne!(of_command(&["sh", "run.sh"], std::slice::from_ref(&root), &root).content, before);
+        assert_ne!(
+            of_command(&["sh", "run.sh"], std::slice::from_ref(&root), &root).content,
+            before
+        );
     }
 }

@@ -114,12 +114,16 @@ pub(super) fn entry(config: ServeConfig, home: Option<&Path>) -> ServeSettings {
     let path = |text: String| below(&text, home);
     let paths = |all: Vec<String>| all.iter().map(|text| below(text, home)).collect();
     let default = ServeSettings::default();
-    let tokens = config.tokens.unwrap_or_default().into_iter().map(|token| TokenEntry {
-        name: token.name.unwrap_or_default(),
-        sha256: token.sha256.unwrap_or_default(),
-        user: token.user,
-        roots: token.roots.map(paths),
-    });
+    let tokens = config
+        .tokens
+        .unwrap_or_default()
+        .into_iter()
+        .map(|token| TokenEntry {
+            name: token.name.unwrap_or_default(),
+            sha256: token.sha256.unwrap_or_default(),
+            user: token.user,
+            roots: token.roots.map(paths),
+        });
     let limits = config.limits.unwrap_or_default();
     let defaults = default.limits;
     ServeSettings {
@@ -148,7 +152,10 @@ pub(super) fn entry(config: ServeConfig, home: Option<&Path>) -> ServeSettings {
             user_sessions: limits.user_sessions.unwrap_or(defaults.user_sessions),
             sessions: limits.sessions.unwrap_or(defaults.sessions),
             user_turns: limits.user_turns.unwrap_or(defaults.user_turns),
-            message_bytes: limits.message_bytes.unwrap_or(defaults.message_bytes).min(defaults.message_bytes),
+            message_bytes: limits
+                .message_bytes
+                .unwrap_or(defaults.message_bytes)
+                .min(defaults.message_bytes),
         },
     }
 }

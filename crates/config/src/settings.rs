@@ -19,7 +19,9 @@ use base::approvals::Approvals;
 use base::store_place::DatabasePlace;
 use base::variables::Variables;
 use permission::Rules;
-pub use providers::entry::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
+pub use providers::entry::{
+    Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret,
+};
 use transcript::ModelRef;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -160,7 +162,9 @@ impl Settings {
     /// everything could be read.
     pub fn doubt(&self) -> Option<String> {
         let first = self.unread.first()?;
-        Some(format!("settings that could not be used may deny it: {first}"))
+        Some(format!(
+            "settings that could not be used may deny it: {first}"
+        ))
     }
 }
 
@@ -282,7 +286,10 @@ pub struct OutputLimits {
 
 impl Default for OutputLimits {
     fn default() -> Self {
-        Self { lines: 2_000, bytes: 50 << 10 }
+        Self {
+            lines: 2_000,
+            bytes: 50 << 10,
+        }
     }
 }
 
@@ -299,7 +306,12 @@ pub struct ImageSettings {
 
 impl Default for ImageSettings {
     fn default() -> Self {
-        Self { auto_resize: true, max_width: 2_000, max_height: 2_000, max_base64_bytes: 5 << 20 }
+        Self {
+            auto_resize: true,
+            max_width: 2_000,
+            max_height: 2_000,
+            max_base64_bytes: 5 << 20,
+        }
     }
 }
 
@@ -312,7 +324,10 @@ pub struct BudgetSettings {
 
 impl Default for BudgetSettings {
     fn default() -> Self {
-        Self { steps: 2_000, cost: None }
+        Self {
+            steps: 2_000,
+            cost: None,
+        }
     }
 }
 

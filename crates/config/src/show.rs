@@ -22,7 +22,10 @@ pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
         };
         if leaf && !inside_list(&loaded.tree, path) {
             lines.push((
-                path.iter().map(|key| shown_key(key)).collect::<Vec<_>>().join("."),
+                path.iter()
+                    .map(|key| shown_key(key))
+                    .collect::<Vec<_>>()
+                    .join("."),
                 value(path, node),
                 node.at.short(),
             ));
@@ -52,7 +55,10 @@ pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
         let _ = writeln!(text, "\n{notice}");
         text.push_str(&loaded.trust.list());
     }
-    let errors = problems.iter().filter(|problem| problem.severity == ProblemSeverity::Error).count();
+    let errors = problems
+        .iter()
+        .filter(|problem| problem.severity == ProblemSeverity::Error)
+        .count();
     if errors > 0 {
         let _ = writeln!(
             text,
@@ -79,15 +85,31 @@ fn inside_list(tree: &Node, path: &[String]) -> bool {
 }
 
 fn shown_key(key: &str) -> String {
-    let plain = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '/' | '$' | '*'));
-    if plain { key.to_owned() } else { serde_json::Value::from(key).to_string() }
+    let plain = !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '/' | '$' | '*'));
+    if plain {
+        key.to_owned()
+    } else {
+        serde_json::Value::from(key).to_string()
+    }
 }
 
 /// Formats a value on one line: long texts are cut, secrets are not shown.
 fn value(path: &[String], node: &Node) -> String {
     let is_secret = path.iter().any(|key| {
         let key = key.to_ascii_lowercase();
-        ["apikey", "token", "secret", "authorization", "password", "x-api-key"].iter().any(|word| key.contains(word))
+        [
+            "apikey",
+            "token",
+            "secret",
+            "authorization",
+            "password",
+            "x-api-key",
+        ]
+        .iter()
+        .any(|word| key.contains(word))
             || key == "headers"
             || key == "environment"
             || key == "env"
@@ -129,18 +151,29 @@ pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
     groups.sort_by_key(|group| std::cmp::Reverse(group.first().map(|problem| problem.severity)));
     let mut text = String::new();
     for group in &groups {
-        let Some((first, others)) = group.split_first() else { continue };
+        let Some((first, others)) = group.split_first() else {
+            continue;
+        };
         let _ = writeln!(text, "{}: {first}", first.severity.as_str());
         if others.is_empty() {
             continue;
         }
-        let mut places: Vec<String> = others.iter().take(MAX_PLACES).map(|other| other.location.to_string()).collect();
+        let mut places: Vec<String> = others
+            .iter()
+            .take(MAX_PLACES)
+            .map(|other| other.location.to_string())
+            .collect();
         if others.len() > MAX_PLACES {
             places.push(format!("and {} more places", others.len() - MAX_PLACES));
         }
         let _ = writeln!(text, "  also: {}", places.join(", "));
     }
-    let count = |severity: ProblemSeverity| problems.iter().filter(|problem| problem.severity == severity).count();
+    let count = |severity: ProblemSeverity| {
+        problems
+            .iter()
+            .filter(|problem| problem.severity == severity)
+            .count()
+    };
     let parts: Vec<String> = [
         (ProblemSeverity::Error, "error"),
         (ProblemSeverity::Warning, "warning"),

@@ -7,13 +7,26 @@ use base::store_place::{AwayLimits, DatabasePlace};
 
 /// Resolves the database. `None` if no address is given.
 pub(super) fn database(written: &StoreConfig) -> Option<DatabasePlace> {
-    let url = written.url.as_deref().map(str::trim).filter(|url| !url.is_empty())?;
+    let url = written
+        .url
+        .as_deref()
+        .map(str::trim)
+        .filter(|url| !url.is_empty())?;
     let mut place = DatabasePlace::new(url);
     let defaults = AwayLimits::default();
     place.namespace = written.namespace.clone().unwrap_or(place.namespace);
-    place.lease = written.lease_seconds.map_or(place.lease, Duration::from_secs);
-    let bytes = written.away_mib.and_then(|mib| usize::try_from(mib.saturating_mul(1 << 20)).ok());
-    let time = written.away_minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
-    place.away = AwayLimits { bytes: bytes.unwrap_or(defaults.bytes), time: time.unwrap_or(defaults.time) };
+    place.lease = written
+        .lease_seconds
+        .map_or(place.lease, Duration::from_secs);
+    let bytes = written
+        .away_mib
+        .and_then(|mib| usize::try_from(mib.saturating_mul(1 << 20)).ok());
+    let time = written
+        .away_minutes
+        .map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+    place.away = AwayLimits {
+        bytes: bytes.unwrap_or(defaults.bytes),
+        time: time.unwrap_or(defaults.time),
+    };
     Some(place)
 }

@@ -27,13 +27,15 @@ pub(crate) fn parse(
     let mut problems = Vec::new();
     let mut node = match jsonc::parse(text, origin, &mut problems) {
         Ok(node) => node,
-        Err(problem) if text.contains("{env:") => match jsonc::parse(&quote_variables(text), origin, &mut problems) {
-            Ok(node) => node,
-            Err(_) => {
-                disk.problems.push(problem);
-                return None;
+        Err(problem) if text.contains("{env:") => {
+            match jsonc::parse(&quote_variables(text), origin, &mut problems) {
+                Ok(node) => node,
+                Err(_) => {
+                    disk.problems.push(problem);
+                    return None;
+                }
             }
-        },
+        }
         Err(problem) => {
             disk.problems.push(problem);
             return None;
@@ -41,7 +43,11 @@ pub(crate) fn parse(
     };
     disk.problems.append(&mut problems);
     if is_open(text) {
-        let mut filler = Substitution { dir, disk, open: origin.path.iter().cloned().collect() };
+        let mut filler = Substitution {
+            dir,
+            disk,
+            open: origin.path.iter().cloned().collect(),
+        };
         filler.node(&mut node, &mut Vec::new());
     }
     Some(node)
@@ -65,9 +71,13 @@ fn quote_variables(text: &str) -> String {
         if at < skip {
             continue;
         }
-        let inner = text.get(at..).and_then(|rest| rest.strip_prefix("{env:")?.split_once('}')).map(|(name, _)| name);
-        let name =
-            inner.filter(|name| !is_quoted && !name.contains(|c: char| matches!(c, '"' | '\\') || c.is_control()));
+        let inner = text
+            .get(at..)
+            .and_then(|rest| rest.strip_prefix("{env:")?.split_once('}'))
+            .map(|(name, _)| name);
+        let name = inner.filter(|name| {
+            !is_quoted && !name.contains(|c: char| matches!(c, '"' | '\\') || c.is_control())
+        });
         if let Some(name) = name {
             out.push_str(&format!("\"\\u0000{{env:{name}}}\""));
             skip = at + "{env:}".len() + name.len();
@@ -101,7 +111,11 @@ impl Substitution<'_, '_> {
         match &mut node.value {
             NodeValue::Text(text) if is_open(text) => {
                 let filled = self.fill(text.trim_start_matches(BARE), &node.at, key_path);
-                node.value = if text.starts_with(BARE) { plain(&filled) } else { NodeValue::Text(filled) };
+                node.value = if text.starts_with(BARE) {
+                    plain(&filled)
+                } else {
+                    NodeValue::Text(filled)
+                };
             }
             NodeValue::List(nodes) => {
                 for (index, node) in nodes.iter_mut().enumerate() {
@@ -138,10 +152,14 @@ impl Substitution<'_, '_> {
                 seen.insert(entry.key.clone(), entry.at.line);
                 return true;
             };
-            let key = [key_path, std::slice::from_ref(&entry.key)].concat().join(".");
+            let key = [key_path, std::slice::from_ref(&entry.key)]
+                .concat()
+                .join(".");
             let text = format!("this key is already set in line {line}");
             let problem = Problem::error(ProblemCode::Duplicate, &entry.at, key, text);
-            self.disk.problems.push(problem.hint("keep one of the two; until then the first one counts"));
+            self.disk
+                .problems
+                .push(problem.hint("keep one of the two; until then the first one counts"));
             false
         });
     }
@@ -150,8 +168,14 @@ impl Substitution<'_, '_> {
         let dir = self.dir;
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
-        while let Some(start) = [rest.find("{env:"), rest.find("{file:")].into_iter().flatten().min() {
-            let Some(len) = rest[start..].find('}') else { break };
+        while let Some(start) = [rest.find("{env:"), rest.find("{file:")]
+            .into_iter()
+            .flatten()
+            .min()
+        {
+            let Some(len) = rest[start..].find('}') else {
+                break;
+            };
             let inner = &rest[start + 1..start + len];
             out.push_str(&rest[..start]);
             match inner.split_once(':') {
@@ -168,17 +192,28 @@ impl Substitution<'_, '_> {
     fn variable(&mut self, name: &str, at: &SourceLocation, key_path: &[String]) -> String {
         if at.origin.project {
             let what = format!("{{env:{name}}}");
-            self.disk.uses.push(ExternalValue { at: at.clone(), key: key_path.join("."), what, within: None });
+            self.disk.uses.push(ExternalValue {
+                at: at.clone(),
+                key: key_path.join("."),
+                what,
+                within: None,
+            });
         }
-        let token = self.disk.tokens.iter().find(|(key, _)| key == name && at.origin.layer == Layer::Remote);
+        let token = self
+            .disk
+            .tokens
+            .iter()
+            .find(|(key, _)| key == name && at.origin.layer == Layer::Remote);
         if let Some((_, token)) = token {
             return token.clone();
         }
         match self.disk.environment.var(name) {
             Some(value) => value.to_owned(),
             None => {
-                let text = format!("the environment variable {name} is not set; it counts as empty");
-                let problem = Problem::warning(ProblemCode::UnsetVariable, at, key_path.join("."), text);
+                let text =
+                    format!("the environment variable {name} is not set; it counts as empty");
+                let problem =
+                    Problem::warning(ProblemCode::UnsetVariable, at, key_path.join("."), text);
                 self.disk.problems.push(
                     problem.hint("editors started from a desktop do not see variables set in a shell's start file"),
                 );
@@ -189,12 +224,20 @@ impl Substitution<'_, '_> {
 
     /// Returns the text of a file with the files that it includes. Only files are substituted in
     /// it: text like {env:NAME} in a prompt stays unchanged.
-    fn included(&mut self, text: &str, from: &Path, at: &SourceLocation, key_path: &[String]) -> String {
+    fn included(
+        &mut self,
+        text: &str,
+        from: &Path,
+        at: &SourceLocation,
+        key_path: &[String],
+    ) -> String {
         self.open.push(from.to_path_buf());
         let mut out = String::new();
         let mut rest = text;
         while let Some(start) = rest.find("{file:") {
-            let Some(len) = rest[start..].find('}') else { break };
+            let Some(len) = rest[start..].find('}') else {
+                break;
+            };
             out.push_str(&rest[..start]);
             let inner = rest[start + 6..start + len].trim().to_owned();
             out.push_str(&self.file(&inner, from.parent(), at, key_path));
@@ -208,23 +251,46 @@ impl Substitution<'_, '_> {
     /// Returns the reason why the user did not choose the target of a file in the user's own
     /// settings, if so: a file of the project names it, or the path is in a variable, which applies
     /// to every project, and leads to a link in the project.
-    fn unintended_target(&self, full: &Path, resolved: &Path, at: &SourceLocation) -> Option<String> {
+    fn unintended_target(
+        &self,
+        full: &Path,
+        resolved: &Path,
+        at: &SourceLocation,
+    ) -> Option<String> {
         let tree = self.disk.worktree;
         // The first open file is the settings file itself.
-        let includes = self.open.get(usize::from(at.origin.path.is_some())..).and_then(<[PathBuf]>::last);
+        let includes = self
+            .open
+            .get(usize::from(at.origin.path.is_some())..)
+            .and_then(<[PathBuf]>::last);
         let is_named_by_project = includes.is_some_and(|file| tree.contains(file));
         let is_in_project = at.origin.path.is_none() && tree.contains(full);
         if !is_named_by_project && !is_in_project {
             return None;
         }
         if !tree.contains(resolved) {
-            return Some(format!("this leads out of the project, to {}", resolved.display()));
+            return Some(format!(
+                "this leads out of the project, to {}",
+                resolved.display()
+            ));
         }
-        let is_secret = protected::secret(resolved) && (is_named_by_project || !protected::secret(full));
-        is_secret.then(|| format!("this leads to {}, which may hold keys or passwords", resolved.display()))
+        let is_secret =
+            protected::secret(resolved) && (is_named_by_project || !protected::secret(full));
+        is_secret.then(|| {
+            format!(
+                "this leads to {}, which may hold keys or passwords",
+                resolved.display()
+            )
+        })
     }
 
-    fn file(&mut self, path: &str, dir: Option<&Path>, at: &SourceLocation, key_path: &[String]) -> String {
+    fn file(
+        &mut self,
+        path: &str,
+        dir: Option<&Path>,
+        at: &SourceLocation,
+        key_path: &[String],
+    ) -> String {
         let home = self.disk.environment.home.clone();
         let full = match (path.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
@@ -239,14 +305,31 @@ impl Substitution<'_, '_> {
         let resolved = std::fs::canonicalize(&full).unwrap_or_else(|_| full.clone());
         if at.origin.project {
             let what = format!("{{file:{}}}", full.display());
-            let within = self.disk.worktree.contains(&resolved).then(|| [full.clone(), resolved.clone()]);
-            self.disk.uses.push(ExternalValue { at: at.clone(), key: key_path.join("."), what, within });
+            let within = self
+                .disk
+                .worktree
+                .contains(&resolved)
+                .then(|| [full.clone(), resolved.clone()]);
+            self.disk.uses.push(ExternalValue {
+                at: at.clone(),
+                key: key_path.join("."),
+                what,
+                within,
+            });
         } else if let Some(why) = self.unintended_target(&full, &resolved, at) {
             let text = format!("{{file:{path}}}: {why}");
-            self.disk.problems.push(problem_of(ProblemCode::Link, text, Some("it counts as empty".into())));
+            self.disk.problems.push(problem_of(
+                ProblemCode::Link,
+                text,
+                Some("it counts as empty".into()),
+            ));
             return String::new();
         }
-        if self.open.iter().any(|open| *open == full || *open == resolved) {
+        if self
+            .open
+            .iter()
+            .any(|open| *open == full || *open == resolved)
+        {
             let chain: Vec<String> = self
                 .open
                 .iter()

@@ -32,9 +32,17 @@ impl ConfigFixture {
         std::fs::create_dir_all(real.join("work/repo/sub")).unwrap();
         let vars = BTreeMap::from([
             ("HOME".to_owned(), real.join("home").display().to_string()),
-            ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), real.join("managed").display().to_string()),
+            (
+                "OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(),
+                real.join("managed").display().to_string(),
+            ),
         ]);
-        Self { dir, vars, written: RefCell::default(), environments: RefCell::default() }
+        Self {
+            dir,
+            vars,
+            written: RefCell::default(),
+            environments: RefCell::default(),
+        }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -63,7 +71,10 @@ impl ConfigFixture {
 
     fn environment(&self) -> Environment {
         let mut environments = self.environments.borrow_mut();
-        environments.entry(self.vars.clone()).or_insert_with(|| Environment::from_vars(self.vars.clone())).clone()
+        environments
+            .entry(self.vars.clone())
+            .or_insert_with(|| Environment::from_vars(self.vars.clone()))
+            .clone()
     }
 
     fn worktree(&self) -> Worktree {
@@ -71,18 +82,28 @@ impl ConfigFixture {
     }
 
     fn load(&self) -> Loaded {
-        load(&self.environment(), &self.worktree(), &self.path("work/repo/sub"))
+        load(
+            &self.environment(),
+            &self.worktree(),
+            &self.path("work/repo/sub"),
+        )
     }
 
     fn trust(&self) {
         let environment = self.environment();
         let loaded = self.load();
-        TrustStore::open(&environment).decide(&self.worktree().root, &loaded.trust, true, Timestamp(1)).unwrap();
+        TrustStore::open(&environment)
+            .decide(&self.worktree().root, &loaded.trust, true, Timestamp(1))
+            .unwrap();
     }
 }
 
 fn reports(loaded: &Loaded) -> Vec<String> {
-    loaded.problems.iter().map(|problem| format!("{}: {problem}", problem.severity.as_str())).collect()
+    loaded
+        .problems
+        .iter()
+        .map(|problem| format!("{}: {problem}", problem.severity.as_str()))
+        .collect()
 }
 
 #[test]
@@ -94,19 +115,38 @@ fn every_old_spelling_works_and_is_reported() {
     let reports = reports(&loaded);
     let settings = &loaded.settings;
     let agent = |name: &str| {
-        settings.agents.iter().find(|agent| agent.name == name).unwrap_or_else(|| panic!("{name}: {reports:#?}"))
+        settings
+            .agents
+            .iter()
+            .find(|agent| agent.name == name)
+            .unwrap_or_else(|| panic!("{name}: {reports:#?}"))
     };
     let rules = |rules: &Rules| {
-        rules.iter().map(|rule| format!("{} {} {:?}", rule.permission, rule.pattern, rule.action)).collect::<Vec<_>>()
+        rules
+            .iter()
+            .map(|rule| format!("{} {} {:?}", rule.permission, rule.pattern, rule.action))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(rules(&settings.permission), ["edit * Ask", "webfetch * Deny", "list * Allow"]);
+    assert_eq!(
+        rules(&settings.permission),
+        ["edit * Ask", "webfetch * Deny", "list * Allow"]
+    );
     assert_eq!(agent("careful").mode, Some(settings::Mode::Primary));
     assert_eq!(agent("careful").steps, Some(7));
-    assert_eq!(rules(&agent("careful").rules), ["edit * Deny", "bash * Allow"]);
+    assert_eq!(
+        rules(&agent("careful").rules),
+        ["edit * Deny", "bash * Allow"]
+    );
     assert_eq!(agent("old-mode").mode, Some(settings::Mode::Primary));
     assert_eq!(agent("old-mode").steps, Some(3));
-    assert_eq!(rules(&agent("docs/writer").rules), ["bash * Deny", "edit docs/* Allow"]);
-    assert_eq!(agent("docs/writer").options.get("reasoningEffort"), Some(&serde_json::json!("low")));
+    assert_eq!(
+        rules(&agent("docs/writer").rules),
+        ["bash * Deny", "edit docs/* Allow"]
+    );
+    assert_eq!(
+        agent("docs/writer").options.get("reasoningEffort"),
+        Some(&serde_json::json!("low"))
+    );
     assert_eq!(settings.references[0].name, "design");
     assert_eq!(settings.commands[0].name, "old");
     assert_eq!(loaded.tree().get("share").unwrap().to_json(), "auto");
@@ -121,7 +161,9 @@ fn every_old_spelling_works_and_is_reported() {
         "\"ls\" is an old name for \"list\"",
     ] {
         assert!(
-            reports.iter().any(|line| line.starts_with("deprecated: ") && line.contains(expected)),
+            reports
+                .iter()
+                .any(|line| line.starts_with("deprecated: ") && line.contains(expected)),
             "{expected}\n{reports:#?}"
         );
     }
@@ -139,7 +181,9 @@ impl ConfigFixture {
                 let name = entry.file_name().into_string().unwrap();
                 // Dotted names are stored without their dot, so that no tool mistakes them for its
                 // own files.
-                let name = name.strip_prefix("dot-").map_or(name.clone(), |rest| format!(".{rest}"));
+                let name = name
+                    .strip_prefix("dot-")
+                    .map_or(name.clone(), |rest| format!(".{rest}"));
                 if entry.file_type().unwrap().is_dir() {
                     copy(&entry.path(), &to.join(name));
                 } else {
@@ -147,7 +191,12 @@ impl ConfigFixture {
                 }
             }
         }
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../editor-tests/fixtures").join(fixture), &self.path(to));
+        copy(
+            &Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../editor-tests/fixtures")
+                .join(fixture),
+            &self.path(to),
+        );
     }
 }
 
@@ -162,14 +211,45 @@ fn team_with_many_agents_loads() {
             "note: .opencode/command/ship/check.md:2:1: command.ship/check: not used until you trust this project: git status --short"
         ]
     );
-    assert!(loaded.settings.agents.len() >= 20, "{}", loaded.settings.agents.len());
-    let names: Vec<&str> = loaded.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
-    for name in ["review/security", "review/api", "write/tests", "ops/release/notes", "plan"] {
+    assert!(
+        loaded.settings.agents.len() >= 20,
+        "{}",
+        loaded.settings.agents.len()
+    );
+    let names: Vec<&str> = loaded
+        .settings
+        .agents
+        .iter()
+        .map(|agent| agent.name.as_str())
+        .collect();
+    for name in [
+        "review/security",
+        "review/api",
+        "write/tests",
+        "ops/release/notes",
+        "plan",
+    ] {
         assert!(names.contains(&name), "{name}: {names:?}");
     }
-    assert!(loaded.settings.agents.iter().all(|agent| agent.name == "plan" || agent.description.is_some()));
-    assert!(loaded.settings.commands.iter().any(|command| command.name == "ship/check"));
-    assert_eq!(loaded.trust.decision, Decision::Unasked, "it has a shell insert");
+    assert!(
+        loaded
+            .settings
+            .agents
+            .iter()
+            .all(|agent| agent.name == "plan" || agent.description.is_some())
+    );
+    assert!(
+        loaded
+            .settings
+            .commands
+            .iter()
+            .any(|command| command.name == "ship/check")
+    );
+    assert_eq!(
+        loaded.trust.decision,
+        Decision::Unasked,
+        "it has a shell insert"
+    );
     assert_eq!(loaded.trust.items.len(), 1, "{}", loaded.trust.list());
 }
 
@@ -186,20 +266,53 @@ fn monorepo_layers_are_joined() {
     let model = |loaded: &Loaded| loaded.settings.model.clone().unwrap().to_string();
     assert_eq!(
         (model(&root), model(&web), model(&billing)),
-        ("acme/base".into(), "acme/web".into(), "acme/billing-local".into())
+        (
+            "acme/base".into(),
+            "acme/web".into(),
+            "acme/billing-local".into()
+        )
     );
     let prompt = |loaded: &Loaded| {
-        loaded.settings.agents.iter().find(|agent| agent.name == "reviewer").unwrap().prompt.clone().unwrap()
+        loaded
+            .settings
+            .agents
+            .iter()
+            .find(|agent| agent.name == "reviewer")
+            .unwrap()
+            .prompt
+            .clone()
+            .unwrap()
     };
     assert!(prompt(&root).contains("whole repository"));
     assert!(prompt(&web).contains("browser"), "the inner directory wins");
     assert!(prompt(&billing).contains("whole repository"));
-    let agents = |loaded: &Loaded| loaded.settings.agents.iter().map(|agent| agent.name.clone()).collect::<Vec<_>>();
-    assert!(agents(&billing).contains(&"ledger".to_owned()) && !agents(&web).contains(&"ledger".to_owned()));
-    let instructions =
-        |loaded: &Loaded| loaded.settings.instructions.iter().map(|entry| entry.text.clone()).collect::<Vec<_>>();
+    let agents = |loaded: &Loaded| {
+        loaded
+            .settings
+            .agents
+            .iter()
+            .map(|agent| agent.name.clone())
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        agents(&billing).contains(&"ledger".to_owned())
+            && !agents(&web).contains(&"ledger".to_owned())
+    );
+    let instructions = |loaded: &Loaded| {
+        loaded
+            .settings
+            .instructions
+            .iter()
+            .map(|entry| entry.text.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(instructions(&billing), ["docs/rules/*.md", "MONEY.md"]);
-    let reviewer = web.settings.agents.iter().find(|agent| agent.name == "reviewer").unwrap();
+    let reviewer = web
+        .settings
+        .agents
+        .iter()
+        .find(|agent| agent.name == "reviewer")
+        .unwrap();
     assert_eq!(reviewer.temperature, Some(0.1), "field by field");
     for loaded in [&root, &web, &billing] {
         assert_eq!(reports(loaded), Vec::<String>::new());
@@ -210,7 +323,10 @@ fn monorepo_layers_are_joined() {
 fn change_makes_settings_stale() {
     let place = ConfigFixture::new();
     place.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
-    place.write("work/repo/.opencode/agents/x.md", "---\ndescription: x\n---\nx");
+    place.write(
+        "work/repo/.opencode/agents/x.md",
+        "---\ndescription: x\n---\nx",
+    );
     let stale_after = |change: &dyn Fn()| {
         let loaded = place.load();
         assert!(!loaded.is_stale());
@@ -239,7 +355,10 @@ fn change_makes_settings_stale() {
         "a new directory"
     );
     assert!(stale_after(&|| place.trust()) || place.load().trust.items.is_empty());
-    assert!(stale_after(&|| std::fs::remove_file(place.path("work/repo/opencode.json")).unwrap()));
+    assert!(stale_after(&|| std::fs::remove_file(
+        place.path("work/repo/opencode.json")
+    )
+    .unwrap()));
     assert!(
         !stale_after(&|| {
             place.write("work/repo/src/main.rs", "x");
@@ -273,7 +392,10 @@ fn shown_settings_have_sources_and_no_secrets() {
 
 #[test]
 fn declaration_is_complete() {
-    let keys: Vec<String> = declare::keys::rows().into_iter().map(|row| row.key).collect();
+    let keys: Vec<String> = declare::keys::rows()
+        .into_iter()
+        .map(|row| row.key)
+        .collect();
     let known = "$schema shell logLevel server command skills references reference watcher snapshot plugin share autoshare \
                  autoupdate disabled_providers enabled_providers model small_model default_agent subagent_depth username mode agent \
                  provider mcp formatter lsp instructions layout permission tools attachment enterprise tool_output compaction experimental";
@@ -284,8 +406,16 @@ fn declaration_is_complete() {
         assert!(!row.text.is_empty() && !row.kind.is_empty(), "{row:?}");
     }
     let table = table();
-    assert!(table.contains("| `steer` | true or false | Text sent while a turn runs"), "{table}");
-    assert!(table.contains("| `theme` | anything | Colours of OpenCode's terminal interface. No effect: "), "{table}");
+    assert!(
+        table.contains("| `steer` | true or false | Text sent while a turn runs"),
+        "{table}"
+    );
+    assert!(
+        table.contains(
+            "| `theme` | anything | Colours of OpenCode's terminal interface. No effect: "
+        ),
+        "{table}"
+    );
     for key in [
         "agent.<name>.permission",
         "agent.<name>.steps",
@@ -315,7 +445,10 @@ fn two_hundred_agents_load_quickly() {
         let text = format!(
             "---\ndescription: \"Agent {n}\"\nmode: subagent\ntemperature: 0.2\npermission:\n  edit: deny\n  bash:\n    \"git *\": allow\n---\n{prompt}"
         );
-        place.write(&format!("work/repo/.opencode/agents/g{}/a{n}.md", n % 10), text);
+        place.write(
+            &format!("work/repo/.opencode/agents/g{}/a{n}.md", n % 10),
+            text,
+        );
     }
     let environment = place.environment();
     let worktree = place.worktree();
@@ -338,30 +471,61 @@ fn agent_spellings_are_accepted_and_unknown_keys_reported() {
     let loaded = place.load();
     let agent = &loaded.settings.agents[0];
     assert_eq!(
-        (agent.top_p, agent.steps, agent.prompt.as_deref(), agent.disable),
+        (
+            agent.top_p,
+            agent.steps,
+            agent.prompt.as_deref(),
+            agent.disable
+        ),
         (Some(0.5), Some(3), Some("Hi."), true)
     );
     assert_eq!(agent.color.as_deref(), Some("blue"));
     let options = serde_json::Value::Object(agent.options.clone());
-    assert_eq!(options, serde_json::json!({"anything": 1, "reasoningEffort": "low"}));
-    let unknown: Vec<&Problem> =
-        loaded.problems.iter().filter(|problem| problem.code == ProblemCode::UnknownKey).collect();
-    assert_eq!((unknown.len(), unknown[0].key.as_str()), (1, "agent.x.tempo"), "{:?}", loaded.problems);
+    assert_eq!(
+        options,
+        serde_json::json!({"anything": 1, "reasoningEffort": "low"})
+    );
+    let unknown: Vec<&Problem> = loaded
+        .problems
+        .iter()
+        .filter(|problem| problem.code == ProblemCode::UnknownKey)
+        .collect();
+    assert_eq!(
+        (unknown.len(), unknown[0].key.as_str()),
+        (1, "agent.x.tempo"),
+        "{:?}",
+        loaded.problems
+    );
 }
 
 #[test]
 fn command_names_itself_and_survives_bad_front_matter() {
     let place = ConfigFixture::new();
     let file = |name: &str| format!("home/.config/adjutant/command/{name}.md");
-    place.write(&file("a"), "---\nname: fix\ndescription: Fixes.\n---\nFix it.");
+    place.write(
+        &file("a"),
+        "---\nname: fix\ndescription: Fixes.\n---\nFix it.",
+    );
     place.write(&file("b"), "---\nargument-hint: [a] [b]\n---\nDo $1.");
     let loaded = place.load();
-    let commands: Vec<(&str, &str)> =
-        loaded.settings.commands.iter().map(|command| (command.name.as_str(), command.template.as_str())).collect();
+    let commands: Vec<(&str, &str)> = loaded
+        .settings
+        .commands
+        .iter()
+        .map(|command| (command.name.as_str(), command.template.as_str()))
+        .collect();
     assert_eq!(commands, [("fix", "Fix it."), ("b", "Do $1.")]);
-    let problems: Vec<(ProblemCode, ProblemSeverity)> =
-        loaded.problems.iter().map(|problem| (problem.code, problem.severity)).collect();
-    assert_eq!(problems, [(ProblemCode::Syntax, ProblemSeverity::Warning)], "{:?}", loaded.problems);
+    let problems: Vec<(ProblemCode, ProblemSeverity)> = loaded
+        .problems
+        .iter()
+        .map(|problem| (problem.code, problem.severity))
+        .collect();
+    assert_eq!(
+        problems,
+        [(ProblemCode::Syntax, ProblemSeverity::Warning)],
+        "{:?}",
+        loaded.problems
+    );
 }
 
 #[test]
@@ -373,8 +537,11 @@ fn unsupported_keys_are_reported_once() {
             "provider": {"p": {"models": {"m": {"experimental": true, "cost": {"context_over_200k": {"input": 1}}}}}}}"#,
     );
     let loaded = place.load();
-    let mut named: Vec<(&str, &str)> =
-        loaded.problems.iter().map(|problem| (problem.key.as_str(), problem.code.as_str())).collect();
+    let mut named: Vec<(&str, &str)> = loaded
+        .problems
+        .iter()
+        .map(|problem| (problem.key.as_str(), problem.code.as_str()))
+        .collect();
     named.sort_unstable();
     assert_eq!(
         named,
@@ -394,10 +561,24 @@ fn ineffective_variables_are_reported_once() {
     place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "");
     let reports_of = |place: &ConfigFixture| {
         let loaded = place.load();
-        assert!(loaded.problems.iter().all(|problem| problem.code == ProblemCode::NoEffect), "{:?}", loaded.problems);
-        loaded.problems.iter().map(|problem| problem.location.origin.name.clone()).collect::<Vec<_>>()
+        assert!(
+            loaded
+                .problems
+                .iter()
+                .all(|problem| problem.code == ProblemCode::NoEffect),
+            "{:?}",
+            loaded.problems
+        );
+        loaded
+            .problems
+            .iter()
+            .map(|problem| problem.location.origin.name.clone())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(reports_of(&place), ["OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS"]);
+    assert_eq!(
+        reports_of(&place),
+        ["OPENCODE_EXPERIMENTAL_BASH_DEFAULT_TIMEOUT_MS"]
+    );
     place.var("OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX", "64000");
     assert_eq!(reports_of(&place).len(), 2);
 }

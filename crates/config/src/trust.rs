@@ -69,10 +69,16 @@ impl TrustKind {
             Self::LanguageServer => ["language server", "language servers"],
             Self::Hook => ["hook", "hooks"],
             Self::Extension => ["custom tool or plugin", "custom tools or plugins"],
-            Self::Command => ["command with a shell insert", "commands with a shell insert"],
+            Self::Command => [
+                "command with a shell insert",
+                "commands with a shell insert",
+            ],
             Self::Permission => ["looser rule", "looser rules"],
             Self::Provider => ["provider address or key", "provider addresses or keys"],
-            Self::Reads => ["value from outside the project", "values from outside the project"],
+            Self::Reads => [
+                "value from outside the project",
+                "values from outside the project",
+            ],
             Self::Sandbox => ["wider sandbox", "wider sandboxes"],
             Self::Fetches => ["text from elsewhere", "texts from elsewhere"],
         }
@@ -98,7 +104,14 @@ pub struct TrustItem {
 
 impl std::fmt::Display for TrustItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {} ({})", self.kind.as_str(), self.key, self.detail, self.place.short())?;
+        write!(
+            f,
+            "{} {}: {} ({})",
+            self.kind.as_str(),
+            self.key,
+            self.detail,
+            self.place.short()
+        )?;
         if !self.covered.not_covered.is_empty() {
             write!(f, "; not covered: {}", self.covered.not_covered.join(", "))?;
         }
@@ -150,12 +163,18 @@ impl Review {
     /// Returns the items of one kind that are left out.
     pub fn withheld(&self, kind: TrustKind) -> impl Iterator<Item = &TrustItem> {
         let is_withheld = self.is_withheld();
-        self.items.iter().filter(move |item| is_withheld && item.kind == kind)
+        self.items
+            .iter()
+            .filter(move |item| is_withheld && item.kind == kind)
     }
 
     /// Describes the state of withheld items, for a list.
     pub fn withheld_state(&self) -> &'static str {
-        if self.decision == Decision::Refused { "off: this project is not trusted" } else { "waits for trust" }
+        if self.decision == Decision::Refused {
+            "off: this project is not trusted"
+        } else {
+            "waits for trust"
+        }
     }
 
     /// Returns one sentence for the first turn: the number of withheld items of each kind. `None`
@@ -168,8 +187,10 @@ impl Review {
         for item in &self.items {
             *kinds.entry(item.kind).or_default() += 1;
         }
-        let kinds: Vec<String> =
-            kinds.into_iter().map(|(kind, n)| format!("{n} {}", kind.display_names()[usize::from(n != 1)])).collect();
+        let kinds: Vec<String> = kinds
+            .into_iter()
+            .map(|(kind, n)| format!("{n} {}", kind.display_names()[usize::from(n != 1)]))
+            .collect();
         Some(format!(
             "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",
             kinds.join(", ")
@@ -218,7 +239,10 @@ impl Review {
 
     /// Returns the whole list for the question, one line per item.
     pub fn list(&self) -> String {
-        self.items.iter().map(|item| format!("- {}\n", base::text::escaped(&item.to_string()))).collect()
+        self.items
+            .iter()
+            .map(|item| format!("- {}\n", base::text::escaped(&item.to_string())))
+            .collect()
     }
 }
 
@@ -234,7 +258,9 @@ pub(crate) fn review(
     let mut items = Vec::new();
     let known = KnownPrograms::of(layers);
     for layer in layers.iter().filter(|layer| layer.origin.project) {
-        collect_items(&layer.node, &known, worktree, cwd, &mut |item| items.push(item));
+        collect_items(&layer.node, &known, worktree, cwd, &mut |item| {
+            items.push(item)
+        });
     }
     // A project that switches off one of the user's programs removes only that one from the list.
     let tree = super::join(layers.iter());
@@ -243,32 +269,59 @@ pub(crate) fn review(
         items.extend(language_servers_item(alone, &tree));
     }
     for loosened in loosen::loosening(layers, environment, worktree) {
-        let LoosenedKey { key, detail, place, .. } = loosened;
+        let LoosenedKey {
+            key, detail, place, ..
+        } = loosened;
         items.push(item(TrustKind::Permission, key, detail, &place));
     }
     for value in uses {
-        items.push(item(TrustKind::Reads, value.key.clone(), value.what.clone(), &value.at));
+        items.push(item(
+            TrustKind::Reads,
+            value.key.clone(),
+            value.what.clone(),
+            &value.at,
+        ));
     }
     items
 }
 
 /// Returns the project's own programs that the formatter settings would run, and formatters that
 /// load its code.
-fn project_formatters(tree: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<TrustItem> {
-    let Some(node) = tree.get("formatter") else { return Vec::new() };
-    let Ok(written) = super::decode::decode(node) else { return Vec::new() };
+fn project_formatters(
+    tree: &Node,
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+) -> Vec<TrustItem> {
+    let Some(node) = tree.get("formatter") else {
+        return Vec::new();
+    };
+    let Ok(written) = super::decode::decode(node) else {
+        return Vec::new();
+    };
     let (entries, _) = formatter::entries(Some(written));
     let item = |(name, argv): (String, Vec<String>)| {
         let arguments: Vec<&str> = argv.iter().map(String::as_str).collect();
         TrustItem {
             kind: TrustKind::Formatter,
             key: format!("formatter.{name}"),
-            detail: argv.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" "),
+            detail: argv
+                .iter()
+                .map(|argument| quoted(argument))
+                .collect::<Vec<_>>()
+                .join(" "),
             place: node.at.clone(),
-            covered: script_inputs::of_command(&arguments, &start_directories(None, worktree, cwd), &worktree.root),
+            covered: script_inputs::of_command(
+                &arguments,
+                &start_directories(None, worktree, cwd),
+                &worktree.root,
+            ),
         }
     };
-    formatter::of_project(&entries, cwd, &worktree.root, environment).into_iter().map(item).collect()
+    formatter::of_project(&entries, cwd, &worktree.root, environment)
+        .into_iter()
+        .map(item)
+        .collect()
 }
 
 /// Returns an item for the user's language servers, which run code of any project that they
@@ -276,9 +329,13 @@ fn project_formatters(tree: &Node, environment: &Environment, worktree: &Worktre
 fn language_servers_item(alone: &Node, tree: &Node) -> Option<TrustItem> {
     let node = alone.get("lsp")?;
     let (entries, _) = language_server::entries(super::decode::decode(tree.get("lsp")?).ok()?);
-    let user_commands = node.entries().iter().filter_map(|entry| command_line(&entry.node, "command"));
-    let detail: Vec<String> =
-        std::iter::once("the usual ones that are installed".to_owned()).chain(user_commands).collect();
+    let user_commands = node
+        .entries()
+        .iter()
+        .filter_map(|entry| command_line(&entry.node, "command"));
+    let detail: Vec<String> = std::iter::once("the usual ones that are installed".to_owned())
+        .chain(user_commands)
+        .collect();
     (!entries.is_empty()).then(|| TrustItem {
         kind: TrustKind::LanguageServer,
         key: "lsp".into(),
@@ -289,7 +346,13 @@ fn language_servers_item(alone: &Node, tree: &Node) -> Option<TrustItem> {
 }
 
 fn item(kind: TrustKind, key: String, detail: String, place: &SourceLocation) -> TrustItem {
-    TrustItem { kind, key, detail, place: place.clone(), covered: ScriptInputs::default() }
+    TrustItem {
+        kind,
+        key,
+        detail,
+        place: place.clone(),
+        covered: ScriptInputs::default(),
+    }
 }
 
 /// Reports the parts of a project's layer that run, send or loosen something.
@@ -302,28 +365,58 @@ fn collect_items(
 ) {
     collect_programs(node, known, worktree, cwd, found);
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| can_widen(sandbox)) {
-        found(item(TrustKind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at));
+        found(item(
+            TrustKind::Sandbox,
+            "sandbox".into(),
+            sandbox.to_json().to_string(),
+            &sandbox.at,
+        ));
     }
     if let Some(webfetch) = node.get("webfetch") {
-        let detail = webfetch.get("private").map(|private| private.to_json().to_string()).unwrap_or_default();
-        found(item(TrustKind::Permission, "webfetch.private".into(), detail, &webfetch.at));
+        let detail = webfetch
+            .get("private")
+            .map(|private| private.to_json().to_string())
+            .unwrap_or_default();
+        found(item(
+            TrustKind::Permission,
+            "webfetch.private".into(),
+            detail,
+            &webfetch.at,
+        ));
     }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
-        let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
+        let template = entry
+            .node
+            .get("template")
+            .and_then(Node::as_text)
+            .unwrap_or_default();
         for insert in shell_inserts(template) {
-            let covered = script_inputs::of_line(insert, &start_directories(None, worktree, cwd), &worktree.root);
+            let covered = script_inputs::of_line(
+                insert,
+                &start_directories(None, worktree, cwd),
+                &worktree.root,
+            );
             let key = format!("command.{}", entry.key);
-            found(TrustItem { covered, ..item(TrustKind::Command, key, insert.to_owned(), &entry.at) });
+            found(TrustItem {
+                covered,
+                ..item(TrustKind::Command, key, insert.to_owned(), &entry.at)
+            });
         }
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
         for key_path in provider_key_paths(&provider.node) {
             let key_path: Vec<&str> = key_path.iter().map(String::as_str).collect();
-            let Some(value) = provider.node.at(&key_path) else { continue };
-            let secret = key_path
-                .last()
-                .is_some_and(|key| ["apiKey", "accessKeyId", "secretAccessKey", "sessionToken"].contains(key));
-            let detail = if secret { "a key".to_owned() } else { value.to_json().to_string() };
+            let Some(value) = provider.node.at(&key_path) else {
+                continue;
+            };
+            let secret = key_path.last().is_some_and(|key| {
+                ["apiKey", "accessKeyId", "secretAccessKey", "sessionToken"].contains(key)
+            });
+            let detail = if secret {
+                "a key".to_owned()
+            } else {
+                value.to_json().to_string()
+            };
             found(item(
                 TrustKind::Provider,
                 format!("provider.{}.{}", provider.key, key_path.join(".")),
@@ -335,7 +428,12 @@ fn collect_items(
     for key_path in option_key_paths(node) {
         let key_path: Vec<&str> = key_path.iter().map(String::as_str).collect();
         if let Some(value) = node.at(&key_path) {
-            found(item(TrustKind::Provider, key_path.join("."), value.to_json().to_string(), &value.at));
+            found(item(
+                TrustKind::Provider,
+                key_path.join("."),
+                value.to_json().to_string(),
+                &value.at,
+            ));
         }
     }
     collect_external_texts(node, worktree, found);
@@ -352,41 +450,89 @@ fn collect_programs(
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
         if !is_off("mcp", entry, known) {
             let command = command_line(&entry.node, "command");
-            let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
-            let target = command.or(address).unwrap_or_else(|| "is switched on".to_owned());
+            let address = entry
+                .node
+                .get("url")
+                .and_then(Node::as_text)
+                .map(str::to_owned);
+            let target = command
+                .or(address)
+                .unwrap_or_else(|| "is switched on".to_owned());
             let detail = with_surroundings(target, &entry.node);
             let covered = program_inputs(&entry.node, worktree, cwd);
-            found(TrustItem { covered, ..item(TrustKind::Mcp, format!("mcp.{}", entry.key), detail, &entry.at) });
+            found(TrustItem {
+                covered,
+                ..item(
+                    TrustKind::Mcp,
+                    format!("mcp.{}", entry.key),
+                    detail,
+                    &entry.at,
+                )
+            });
         }
     }
-    for (key, kind) in
-        [("formatter", TrustKind::Formatter), ("lsp", TrustKind::LanguageServer), ("hook", TrustKind::Hook)]
-    {
+    for (key, kind) in [
+        ("formatter", TrustKind::Formatter),
+        ("lsp", TrustKind::LanguageServer),
+        ("hook", TrustKind::Hook),
+    ] {
         let Some(tools) = node.get(key) else { continue };
         if known.switches_on(key, tools) {
-            found(item(kind, key.into(), "the usual ones that are installed".into(), &tools.at));
+            found(item(
+                kind,
+                key.into(),
+                "the usual ones that are installed".into(),
+                &tools.at,
+            ));
         }
-        for entry in tools.entries().iter().filter(|entry| !is_off(key, entry, known)) {
-            let command = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
-            let detail = if kind == TrustKind::Hook { describe_hook(&command, &entry.node) } else { command };
+        for entry in tools
+            .entries()
+            .iter()
+            .filter(|entry| !is_off(key, entry, known))
+        {
+            let command =
+                command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
+            let detail = if kind == TrustKind::Hook {
+                describe_hook(&command, &entry.node)
+            } else {
+                command
+            };
             let covered = program_inputs(&entry.node, worktree, cwd);
             let detail = with_surroundings(detail, &entry.node);
-            found(TrustItem { covered, ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at) });
+            found(TrustItem {
+                covered,
+                ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at)
+            });
         }
     }
 }
 
 /// Reports paths and addresses outside the project that are read or fetched.
 fn collect_external_texts(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(TrustItem)) {
-    for key_path in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
-        let Some(NodeValue::List(list)) = node.at(key_path).map(|node| &node.value) else { continue };
+    for key_path in [
+        &["instructions"][..],
+        &["skills", "paths"],
+        &["skills", "urls"],
+    ] {
+        let Some(NodeValue::List(list)) = node.at(key_path).map(|node| &node.value) else {
+            continue;
+        };
         for node in list {
             if let Some(text) = node.as_text().filter(|text| is_outside(text, worktree)) {
-                found(item(TrustKind::Fetches, key_path.join("."), text.to_owned(), &node.at));
+                found(item(
+                    TrustKind::Fetches,
+                    key_path.join("."),
+                    text.to_owned(),
+                    &node.at,
+                ));
             }
         }
     }
-    for entry in node.get("references").map(Node::entries).unwrap_or_default() {
+    for entry in node
+        .get("references")
+        .map(Node::entries)
+        .unwrap_or_default()
+    {
         if is_outside_reference(&entry.node, worktree) {
             let text = |key| entry.node.get(key).and_then(Node::as_text);
             let path = entry.node.as_text().or_else(|| text("path"));
@@ -394,10 +540,19 @@ fn collect_external_texts(node: &Node, worktree: &Worktree, found: &mut dyn FnMu
             let detail = match (path, repository(), text("branch")) {
                 // A path takes precedence over a repository.
                 (Some(path), ..) => format!("read {path}"),
-                (None, Some(repository), Some(branch)) => format!("clone and read {repository}, branch {branch}"),
-                (None, repository, _) => format!("clone and read {}", repository.unwrap_or_default()),
+                (None, Some(repository), Some(branch)) => {
+                    format!("clone and read {repository}, branch {branch}")
+                }
+                (None, repository, _) => {
+                    format!("clone and read {}", repository.unwrap_or_default())
+                }
             };
-            found(item(TrustKind::Permission, format!("references.{}", entry.key), detail, &entry.at));
+            found(item(
+                TrustKind::Permission,
+                format!("references.{}", entry.key),
+                detail,
+                &entry.at,
+            ));
         }
     }
 }
@@ -419,13 +574,20 @@ pub(crate) fn strip(
     loosen::remove(layers, &loosened);
 }
 
-fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], worktree: &Worktree) {
+fn strip_layer(
+    node: &mut Node,
+    known: &KnownPrograms,
+    uses: &[ExternalValue],
+    worktree: &Worktree,
+) {
     drop_uses(node, uses);
     if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
         mcp.retain(|entry| is_off("mcp", entry, known));
     }
     for key in ["formatter", "lsp", "hook"] {
-        let Some(tools) = node.get_mut(key) else { continue };
+        let Some(tools) = node.get_mut(key) else {
+            continue;
+        };
         if known.switches_on(key, tools) {
             node.take(key);
         } else if let Some(entries) = tools.entries_mut() {
@@ -440,10 +602,17 @@ fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], w
         node.take("sandbox");
     }
     node.take("webfetch");
-    for provider in node.get_mut("provider").and_then(Node::entries_mut).into_iter().flatten() {
+    for provider in node
+        .get_mut("provider")
+        .and_then(Node::entries_mut)
+        .into_iter()
+        .flatten()
+    {
         for key_path in provider_key_paths(&provider.node) {
             if let Some((last, above)) = key_path.split_last() {
-                let above = above.iter().try_fold(&mut provider.node, |node, key| node.get_mut(key));
+                let above = above
+                    .iter()
+                    .try_fold(&mut provider.node, |node, key| node.get_mut(key));
                 if let Some(above) = above {
                     above.take(last);
                 }
@@ -452,15 +621,27 @@ fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], w
     }
     for key_path in option_key_paths(node) {
         if let Some((last, above)) = key_path.split_last()
-            && let Some(above) = above.iter().try_fold(&mut *node, |node, key| node.get_mut(key))
+            && let Some(above) = above
+                .iter()
+                .try_fold(&mut *node, |node, key| node.get_mut(key))
         {
             above.take(last);
         }
     }
-    for key_path in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
-        let list = key_path.iter().try_fold(&mut *node, |node, key| node.get_mut(key));
+    for key_path in [
+        &["instructions"][..],
+        &["skills", "paths"],
+        &["skills", "urls"],
+    ] {
+        let list = key_path
+            .iter()
+            .try_fold(&mut *node, |node, key| node.get_mut(key));
         if let Some(NodeValue::List(list)) = list.map(|node| &mut node.value) {
-            list.retain(|item| !item.as_text().is_some_and(|text| is_outside(text, worktree)));
+            list.retain(|item| {
+                !item
+                    .as_text()
+                    .is_some_and(|text| is_outside(text, worktree))
+            });
         }
     }
     if let Some(references) = node.get_mut("references").and_then(Node::entries_mut) {
@@ -473,14 +654,18 @@ fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], w
 pub(crate) fn can_widen(sandbox: &Node) -> bool {
     let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
     let on = |key: &str| sandbox.get(key).and_then(Node::as_bool) == Some(true);
-    mode != Some("required") || on("network") || on("unattended") || sandbox.get("writable").is_some()
+    mode != Some("required")
+        || on("network")
+        || on("unattended")
+        || sandbox.get("writable").is_some()
 }
 
 /// Removes every value that was inserted from an external source, and everything below such a key.
 fn drop_uses(node: &mut Node, uses: &[ExternalValue]) {
     let is_external = |at: &SourceLocation| uses.iter().any(|value| value.at == *at);
-    let is_external_value =
-        |node: &Node| !matches!(node.value, NodeValue::Map(_) | NodeValue::List(_)) && is_external(&node.at);
+    let is_external_value = |node: &Node| {
+        !matches!(node.value, NodeValue::Map(_) | NodeValue::List(_)) && is_external(&node.at)
+    };
     match &mut node.value {
         NodeValue::Map(entries) => {
             entries.retain(|entry| !is_external(&entry.at) && !is_external_value(&entry.node));
@@ -499,24 +684,39 @@ fn drop_uses(node: &mut Node, uses: &[ExternalValue]) {
 }
 
 fn command_line(node: &Node, key: &str) -> Option<String> {
-    let Some(NodeValue::List(argv)) = node.get(key).map(|node| &node.value) else { return None };
+    let Some(NodeValue::List(argv)) = node.get(key).map(|node| &node.value) else {
+        return None;
+    };
     let argv: Vec<String> = argv.iter().filter_map(Node::as_text).map(quoted).collect();
     (!argv.is_empty()).then(|| argv.join(" "))
 }
 
 /// Quotes an argument of a command line unless it is plain, so that its ends are visible.
 fn quoted(argument: &str) -> String {
-    let plain = !argument.is_empty() && argument.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c));
+    let plain = !argument.is_empty()
+        && argument
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./=:@,+%".contains(c));
     if plain {
         argument.to_owned()
     } else {
-        format!("'{}'", argument.escape_debug().to_string().replace('\'', "'\\''"))
+        format!(
+            "'{}'",
+            argument.escape_debug().to_string().replace('\'', "'\\''")
+        )
     }
 }
 
 /// Appends the other settings that affect the program: directory, variables, headers.
 fn with_surroundings(mut detail: String, node: &Node) -> String {
-    for key in ["cwd", "environment", "env", "headers", "initialization", "sampling"] {
+    for key in [
+        "cwd",
+        "environment",
+        "env",
+        "headers",
+        "initialization",
+        "sampling",
+    ] {
         if let Some(value) = node.get(key) {
             let _ = write!(detail, " [{key} {}]", value.to_json());
         }
@@ -527,7 +727,10 @@ fn with_surroundings(mut detail: String, node: &Node) -> String {
 /// Describes a hook: its event and filters, then its command.
 fn describe_hook(command: &str, node: &Node) -> String {
     let text = |key: &str| node.get(key).and_then(Node::as_text);
-    let filters: Vec<&str> = ["on", "tool", "pattern"].into_iter().filter_map(text).collect();
+    let filters: Vec<&str> = ["on", "tool", "pattern"]
+        .into_iter()
+        .filter_map(text)
+        .collect();
     format!("on {}: {command}", filters.join(" "))
 }
 
@@ -536,7 +739,9 @@ fn describe_hook(command: &str, node: &Node) -> String {
 pub(crate) fn drop_duplicate_hooks(layers: &mut [ParsedLayer], problems: &mut Vec<Problem>) {
     let known = KnownPrograms::of(layers);
     for layer in layers.iter_mut().filter(|layer| layer.origin.project) {
-        let Some(hooks) = layer.node.get_mut("hook").and_then(Node::entries_mut) else { continue };
+        let Some(hooks) = layer.node.get_mut("hook").and_then(Node::entries_mut) else {
+            continue;
+        };
         hooks.retain(|entry| {
             let key = format!("hook.{}", entry.key);
             let is_users = known.programs.contains(&key);
@@ -556,7 +761,11 @@ fn program_inputs(node: &Node, worktree: &Worktree, cwd: &Path) -> ScriptInputs 
     };
     let argv: Vec<&str> = argv.iter().filter_map(Node::as_text).collect();
     let own_cwd = node.get("cwd").and_then(Node::as_text);
-    script_inputs::of_command(&argv, &start_directories(own_cwd, worktree, cwd), &worktree.root)
+    script_inputs::of_command(
+        &argv,
+        &start_directories(own_cwd, worktree, cwd),
+        &worktree.root,
+    )
 }
 
 /// Returns the directories that a program may start in, below the root and below `cwd`: a relative
@@ -578,21 +787,37 @@ fn is_outside(text: &str, worktree: &Worktree) -> bool {
     let path = worktree.root.join(text);
     let path = base::worktree::normal(&path);
     !path.starts_with(&worktree.root)
-        || Path::new(text).components().any(|part| part == std::path::Component::ParentDir)
+        || Path::new(text)
+            .components()
+            .any(|part| part == std::path::Component::ParentDir)
 }
 
 fn is_outside_reference(node: &Node, worktree: &Worktree) -> bool {
-    let path = node.as_text().or_else(|| node.get("path").and_then(Node::as_text));
-    node.get("git").is_some() || node.get("repository").is_some() || path.is_none_or(|path| is_outside(path, worktree))
+    let path = node
+        .as_text()
+        .or_else(|| node.get("path").and_then(Node::as_text));
+    node.get("git").is_some()
+        || node.get("repository").is_some()
+        || path.is_none_or(|path| is_outside(path, worktree))
 }
 
 /// Returns a digest of all items.
 pub(crate) fn digest(items: &[TrustItem]) -> String {
     let mut lines: Vec<String> = items
         .iter()
-        .map(|item| format!("{}\u{1}{}\u{1}{}\u{1}{}", item.kind.as_str(), item.key, item.detail, item.covered.content))
+        .map(|item| {
+            format!(
+                "{}\u{1}{}\u{1}{}\u{1}{}",
+                item.kind.as_str(),
+                item.key,
+                item.detail,
+                item.covered.content
+            )
+        })
         .collect();
     lines.sort();
     lines.dedup();
-    base::text::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
+    base::text::hex(
+        ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref(),
+    )
 }

@@ -98,7 +98,11 @@ pub struct FieldOption {
 
 impl From<QuestionOption> for FieldOption {
     fn from(option: QuestionOption) -> Self {
-        Self { value: option.label.clone(), label: option.label, description: option.description }
+        Self {
+            value: option.label.clone(),
+            label: option.label,
+            description: option.description,
+        }
     }
 }
 
@@ -118,9 +122,18 @@ impl FieldKind {
     pub fn default(&self) -> Option<Value> {
         match self {
             Self::Text(limits) => limits.default.clone().map(Value::String),
-            #[expect(clippy::cast_possible_truncation, reason = "the default of a whole number is one")]
-            Self::Number { whole: true, default, .. } => default.map(|number| Value::from(number as i64)),
-            Self::Number { default, .. } => default.and_then(serde_json::Number::from_f64).map(Value::Number),
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the default of a whole number is one"
+            )]
+            Self::Number {
+                whole: true,
+                default,
+                ..
+            } => default.map(|number| Value::from(number as i64)),
+            Self::Number { default, .. } => default
+                .and_then(serde_json::Number::from_f64)
+                .map(Value::Number),
             Self::Switch(default) => default.map(Value::Bool),
             Self::One(_, default) => default.clone().map(Value::String),
             Self::Many(_, limits) => limits.default.clone().map(Value::from),
@@ -138,7 +151,12 @@ impl FieldKind {
                     && limits.longest.is_none_or(|most| length <= most);
                 fits.then(|| Value::String(text.clone()))
             }
-            Self::Number { whole: true, least, most, .. } => {
+            Self::Number {
+                whole: true,
+                least,
+                most,
+                ..
+            } => {
                 let number: i64 = first?.trim().parse().ok()?;
                 #[expect(
                     clippy::cast_precision_loss,
@@ -149,7 +167,8 @@ impl FieldKind {
             }
             Self::Number { least, most, .. } => {
                 let number: f64 = first?.trim().parse().ok()?;
-                within(number, *least, *most).then(|| serde_json::Number::from_f64(number).map(Value::Number))?
+                within(number, *least, *most)
+                    .then(|| serde_json::Number::from_f64(number).map(Value::Number))?
             }
             Self::Switch(_) => match first?.trim().to_ascii_lowercase().as_str() {
                 "yes" | "y" | "true" => Some(true.into()),
@@ -158,14 +177,17 @@ impl FieldKind {
             },
             Self::One(options, _) => {
                 let word = first?;
-                options.iter().any(|option| option.value == *word).then(|| Value::String(word.clone()))
+                options
+                    .iter()
+                    .any(|option| option.value == *word)
+                    .then(|| Value::String(word.clone()))
             }
             Self::Many(options, limits) => {
                 let offered = |word: &&String| options.iter().any(|option| option.value == **word);
                 let given: Vec<&String> = words.iter().filter(offered).collect();
                 let count = given.len() as u64;
-                let fits =
-                    limits.fewest.is_none_or(|least| count >= least) && limits.most.is_none_or(|most| count <= most);
+                let fits = limits.fewest.is_none_or(|least| count >= least)
+                    && limits.most.is_none_or(|most| count <= most);
                 fits.then(|| given.into_iter().cloned().collect())
             }
         }
@@ -173,7 +195,9 @@ impl FieldKind {
 }
 
 fn within(number: f64, least: Option<f64>, most: Option<f64>) -> bool {
-    number.is_finite() && least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most)
+    number.is_finite()
+        && least.is_none_or(|least| number >= least)
+        && most.is_none_or(|most| number <= most)
 }
 
 impl FormPage {
@@ -188,7 +212,11 @@ impl FormPage {
         };
         for field in fields {
             let words = filled(&field.key);
-            let value = if words.is_empty() { field.kind.default() } else { field.kind.value(&words) };
+            let value = if words.is_empty() {
+                field.kind.default()
+            } else {
+                field.kind.value(&words)
+            };
             match value {
                 Some(value) => drop(content.insert(field.key.clone(), value)),
                 None if field.required => return FormReply::Cancelled,
@@ -215,11 +243,31 @@ mod tests {
             };
             labels.iter().map(one).collect()
         };
-        let text = FieldKind::Text(TextLimits { shortest: Some(2), longest: Some(3), ..TextLimits::default() });
-        let whole = FieldKind::Number { whole: true, least: Some(1.0), most: Some(9.0), default: None };
-        let number = FieldKind::Number { whole: false, least: None, most: Some(1.5), default: None };
+        let text = FieldKind::Text(TextLimits {
+            shortest: Some(2),
+            longest: Some(3),
+            ..TextLimits::default()
+        });
+        let whole = FieldKind::Number {
+            whole: true,
+            least: Some(1.0),
+            most: Some(9.0),
+            default: None,
+        };
+        let number = FieldKind::Number {
+            whole: false,
+            least: None,
+            most: Some(1.5),
+            default: None,
+        };
         let one = FieldKind::One(options(&["a", "b"]), None);
-        let many = FieldKind::Many(options(&["a", "b"]), ManyLimits { fewest: Some(1), ..ManyLimits::default() });
+        let many = FieldKind::Many(
+            options(&["a", "b"]),
+            ManyLimits {
+                fewest: Some(1),
+                ..ManyLimits::default()
+            },
+        );
         type Table<'a> = [(&'a FieldKind, &'a [&'a str], Option<Value>); 19];
         let table: Table<'_> = [
             (&text, &["äö"], Some(json!("äö"))),

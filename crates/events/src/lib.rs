@@ -22,14 +22,17 @@ use base::environment::Timestamp;
 use base::id::{CallId, MessageId, PartId, SessionId};
 use base::lock::locked;
 pub use form::{
-    FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat, TextLimits,
+    FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat,
+    TextLimits,
 };
 pub use question::{
-    Confirmation, PermissionReply, PermissionRequest, Question, QuestionOption, QuestionReply, QuestionRequest,
+    Confirmation, PermissionReply, PermissionRequest, Question, QuestionOption, QuestionReply,
+    QuestionRequest,
 };
 pub use sample::{Sample, SampleRequest};
 pub use subagent::{
-    SpawnSubagent, Subagent, SubagentEnd, SubagentInfo, SubagentReport, SubagentState, SubagentStop, SwitchAgent,
+    SpawnSubagent, Subagent, SubagentEnd, SubagentInfo, SubagentReport, SubagentState,
+    SubagentStop, SwitchAgent,
 };
 use transcript::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
 pub use transcript::{Location, ProgramExit, ToolKind};
@@ -157,7 +160,10 @@ impl Event {
             Self::Plan(_)
             | Self::Mode(_)
             | Self::Info { .. }
-            | Self::Compaction { state: CompactionState::Completed { .. }, .. }
+            | Self::Compaction {
+                state: CompactionState::Completed { .. },
+                ..
+            }
             | Self::Subagent(_)
             | Self::Told { .. } => true,
             _ => false,
@@ -169,16 +175,30 @@ impl Event {
     pub fn absorb(&mut self, next: &Self) -> bool {
         const MAX_MERGED_BYTES: usize = 64 << 10;
         match (self, next) {
-            (Self::Text { part, delta }, Self::Text { part: same, delta: more })
-            | (Self::Thought { part, delta }, Self::Thought { part: same, delta: more })
-                if part == same && delta.len() + more.len() <= MAX_MERGED_BYTES =>
-            {
+            (
+                Self::Text { part, delta },
+                Self::Text {
+                    part: same,
+                    delta: more,
+                },
+            )
+            | (
+                Self::Thought { part, delta },
+                Self::Thought {
+                    part: same,
+                    delta: more,
+                },
+            ) if part == same && delta.len() + more.len() <= MAX_MERGED_BYTES => {
                 delta.push_str(more);
                 true
             }
-            (Self::Within { session, event }, Self::Within { session: same, event: next }) if session == same => {
-                event.absorb(next)
-            }
+            (
+                Self::Within { session, event },
+                Self::Within {
+                    session: same,
+                    event: next,
+                },
+            ) if session == same => event.absorb(next),
             _ => false,
         }
     }
@@ -280,7 +300,10 @@ pub struct CallUpdate {
 
 impl CallUpdate {
     pub fn of(call: &CallId) -> Self {
-        Self { call: Some(call.clone()), ..Self::default() }
+        Self {
+            call: Some(call.clone()),
+            ..Self::default()
+        }
     }
 }
 
@@ -293,21 +316,34 @@ impl From<&Call> for CallUpdate {
             CallState::Pending => Progress::Pending,
             CallState::Running { .. } => Progress::Running,
             CallState::Completed(done) => {
-                update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
+                update.output = Some(
+                    done.display
+                        .clone()
+                        .unwrap_or_else(|| done.output.to_string()),
+                );
                 // A call that only looks at a command has not failed with it.
                 if call.kind == ToolKind::Execute {
                     update.exit = done.facts.exit.clone();
                 }
                 update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
-                update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
+                update.attachments =
+                    (!done.attachments.is_empty()).then(|| done.attachments.clone());
                 update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
                 let succeeded = update.exit.as_ref().is_none_or(|exit| exit.code == Some(0));
-                if succeeded { Progress::Completed } else { Progress::Failed }
+                if succeeded {
+                    Progress::Completed
+                } else {
+                    Progress::Failed
+                }
             }
             CallState::Failed { error, cause, .. } => {
                 update.output = Some(error.clone());
                 let stopped = cause.is_interruption() || *cause == FailureCause::NotBegun;
-                if stopped { Progress::Cancelled } else { Progress::Failed }
+                if stopped {
+                    Progress::Cancelled
+                } else {
+                    Progress::Failed
+                }
             }
         });
         update
@@ -377,7 +413,10 @@ impl LiveFacts {
 
     /// Returns the state of a running call with the known facts.
     pub fn running(&self) -> CallState {
-        CallState::Running { facts: self.all(), printed: locked(&self.0.printed).clone() }
+        CallState::Running {
+            facts: self.all(),
+            printed: locked(&self.0.printed).clone(),
+        }
     }
 
     /// Waits for a change since the last call.

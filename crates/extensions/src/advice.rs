@@ -78,15 +78,25 @@ impl Advice {
         });
         if let Some(why) = answer.ask {
             let why = why.trim_end_matches('.').to_owned();
-            self.ask.get_or_insert(if why.is_empty() { format!("the hook {name} wants it") } else { why });
+            self.ask.get_or_insert(if why.is_empty() {
+                format!("the hook {name} wants it")
+            } else {
+                why
+            });
         }
         self.allow |= answer.allow && !hook.project;
         if answer.input.is_some() {
             self.input = answer.input;
             self.changed_by.clone_from(&name);
         }
-        self.context.extend(answer.context.map(|text| format!("From the hook {name}: {text}")));
-        self.goes_on = self.goes_on.take().or(answer.goes_on.map(|text| format!("From the hook {name}: {text}")));
+        self.context.extend(
+            answer
+                .context
+                .map(|text| format!("From the hook {name}: {text}")),
+        );
+        self.goes_on = self.goes_on.take().or(answer
+            .goes_on
+            .map(|text| format!("From the hook {name}: {text}")));
     }
 }
 
@@ -102,8 +112,16 @@ impl HookAnswer {
             ("notice", self.notice.is_some()),
             ("continue", self.goes_on.is_some()),
         ];
-        let keys: Vec<&str> = keys.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
-        if keys.is_empty() { "nothing to say".to_owned() } else { keys.join(", ") }
+        let keys: Vec<&str> = keys
+            .into_iter()
+            .filter(|(_, is_set)| *is_set)
+            .map(|(name, _)| name)
+            .collect();
+        if keys.is_empty() {
+            "nothing to say".to_owned()
+        } else {
+            keys.join(", ")
+        }
     }
 
     /// Interprets the end of a program: exit code 0 with JSON or text on standard output, or 2 for
@@ -111,7 +129,12 @@ impl HookAnswer {
     ///
     /// # Errors
     /// Returns the reason why it is not an answer: any other exit status, or JSON of another shape.
-    pub(crate) fn read(hook: &HookEntry, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Self, String> {
+    pub(crate) fn read(
+        hook: &HookEntry,
+        status: ExitStatus,
+        stdout: &[u8],
+        stderr: &[u8],
+    ) -> Result<Self, String> {
         let plain = |bytes: &[u8]| {
             let (text, _) = text::visible(&String::from_utf8_lossy(bytes));
             text::cut_chars(text.trim(), MAX_TEXT_CHARS)
@@ -120,9 +143,14 @@ impl HookAnswer {
             Some(0) => {}
             Some(2) => return Ok(Self::refusal(hook.on, plain(stderr))),
             code => {
-                let output = plain(if stderr.trim_ascii().is_empty() { stdout } else { stderr });
+                let output = plain(if stderr.trim_ascii().is_empty() {
+                    stdout
+                } else {
+                    stderr
+                });
                 let output = text::title(output.lines().last().unwrap_or_default());
-                let code = code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"));
+                let code =
+                    code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"));
                 let colon = if output.is_empty() { "" } else { ": " };
                 return Err(format!("{code}{colon}{}", output.trim_end_matches('.')));
             }
@@ -132,9 +160,13 @@ impl HookAnswer {
             // Plain text is for the model, if the event is one whose hooks may add text.
             let takes_text = matches!(hook.on, HookPoint::SessionStart | HookPoint::Prompt);
             let context = Some(plain(printed)).filter(|text| takes_text && !text.is_empty());
-            return Ok(Self { context, ..Self::default() });
+            return Ok(Self {
+                context,
+                ..Self::default()
+            });
         }
-        let answer: Value = serde_json::from_slice(printed).map_err(|e| format!("its answer is not JSON: {e}"))?;
+        let answer: Value =
+            serde_json::from_slice(printed).map_err(|e| format!("its answer is not JSON: {e}"))?;
         match hook.format {
             HookFormat::Adjutant => Self::ours(&answer),
             HookFormat::Claude => Ok(Self::claude(hook.on, &answer)),
@@ -144,22 +176,35 @@ impl HookAnswer {
     /// Returns a refusal, if the event can be refused; otherwise the reason becomes a text.
     fn refusal(on: HookPoint, why: String) -> Self {
         match on {
-            HookPoint::Prompt | HookPoint::ToolBefore | HookPoint::Permission => {
-                Self { deny: Some(why), ..Self::default() }
-            }
-            HookPoint::TurnEnd => Self { goes_on: Some(why), ..Self::default() },
-            HookPoint::ToolAfter => Self { context: Some(why), ..Self::default() },
-            HookPoint::SessionStart | HookPoint::Compaction | HookPoint::SessionEnd => {
-                Self { notice: Some(why), ..Self::default() }
-            }
+            HookPoint::Prompt | HookPoint::ToolBefore | HookPoint::Permission => Self {
+                deny: Some(why),
+                ..Self::default()
+            },
+            HookPoint::TurnEnd => Self {
+                goes_on: Some(why),
+                ..Self::default()
+            },
+            HookPoint::ToolAfter => Self {
+                context: Some(why),
+                ..Self::default()
+            },
+            HookPoint::SessionStart | HookPoint::Compaction | HookPoint::SessionEnd => Self {
+                notice: Some(why),
+                ..Self::default()
+            },
         }
     }
 
     fn ours(answer: &Value) -> Result<Self, String> {
-        const KEYS: [&str; 7] = ["deny", "ask", "allow", "input", "context", "notice", "continue"];
+        const KEYS: [&str; 7] = [
+            "deny", "ask", "allow", "input", "context", "notice", "continue",
+        ];
         let object = answer.as_object().ok_or("its answer is not an object")?;
         if let Some(key) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(format!("its answer has a key \"{}\", which means nothing", text::title(key)));
+            return Err(format!(
+                "its answer has a key \"{}\", which means nothing",
+                text::title(key)
+            ));
         }
         let text_of = |key: &str| match object.get(key) {
             None | Some(Value::Null | Value::Bool(false)) => Ok(None),
@@ -167,7 +212,10 @@ impl HookAnswer {
             Some(Value::String(text)) => Ok(Some(text::cut_chars(text.trim(), MAX_TEXT_CHARS))),
             Some(_) => Err(format!("\"{key}\" in its answer is not text")),
         };
-        let input = object.get("input").filter(|input| !input.is_null()).cloned();
+        let input = object
+            .get("input")
+            .filter(|input| !input.is_null())
+            .cloned();
         if input.as_ref().is_some_and(|input| !input.is_object()) {
             return Err("\"input\" in its answer is not an object".into());
         }
@@ -185,24 +233,41 @@ impl HookAnswer {
     /// Reads an answer in the format of Claude Code's hooks.
     fn claude(on: HookPoint, answer: &Value) -> Self {
         let text_at = |at: &str| {
-            answer.pointer(at).and_then(Value::as_str).map(|text| text::cut_chars(text.trim(), MAX_TEXT_CHARS))
+            answer
+                .pointer(at)
+                .and_then(Value::as_str)
+                .map(|text| text::cut_chars(text.trim(), MAX_TEXT_CHARS))
         };
         let own = "/hookSpecificOutput";
         let of = |key: &str| text_at(&format!("{own}/{key}"));
-        let mut to = Self { context: of("additionalContext"), notice: text_at("/systemMessage"), ..Self::default() };
-        let why = text_at("/reason").or_else(|| of("permissionDecisionReason")).unwrap_or_default();
-        let decision = of("permissionDecision").or_else(|| of("decision/behavior")).or_else(|| text_at("/decision"));
+        let mut to = Self {
+            context: of("additionalContext"),
+            notice: text_at("/systemMessage"),
+            ..Self::default()
+        };
+        let why = text_at("/reason")
+            .or_else(|| of("permissionDecisionReason"))
+            .unwrap_or_default();
+        let decision = of("permissionDecision")
+            .or_else(|| of("decision/behavior"))
+            .or_else(|| text_at("/decision"));
         match decision.as_deref() {
             Some("deny" | "block") => {
                 let why = of("decision/message").unwrap_or(why);
                 let refusal = Self::refusal(on, why);
-                to = Self { context: to.context.or(refusal.context), notice: to.notice.or(refusal.notice), ..refusal };
+                to = Self {
+                    context: to.context.or(refusal.context),
+                    notice: to.notice.or(refusal.notice),
+                    ..refusal
+                };
             }
             Some("ask") => to.ask = Some(why),
             Some("allow" | "approve") => to.allow = true,
             _ => {}
         }
-        if answer.get("continue").and_then(Value::as_bool) == Some(false) && on != HookPoint::TurnEnd {
+        if answer.get("continue").and_then(Value::as_bool) == Some(false)
+            && on != HookPoint::TurnEnd
+        {
             let stop = text_at("/stopReason").unwrap_or_default();
             let refusal = Self::refusal(on, stop);
             to.deny = to.deny.or(refusal.deny);
@@ -210,7 +275,9 @@ impl HookAnswer {
         }
         let input = answer.pointer(&format!("{own}/updatedInput"));
         let input = input.or_else(|| answer.pointer(&format!("{own}/decision/updatedInput")));
-        to.input = input.filter(|input| input.is_object()).map(|input| renamed(input, camel));
+        to.input = input
+            .filter(|input| input.is_object())
+            .map(|input| renamed(input, camel));
         to
     }
 }
@@ -248,17 +315,98 @@ mod tests {
         let table = [
             (ToolBefore, 0, "", "", Ok(none())),
             (ToolBefore, 0, "chatter", "", Ok(none())),
-            (Prompt, 0, "On main.\n", "", Ok(HookAnswer { context: words("On main."), ..none() })),
-            (ToolBefore, 2, "x", "No.\n", Ok(HookAnswer { deny: words("No."), ..none() })),
-            (ToolAfter, 2, "", "Bad.", Ok(HookAnswer { context: words("Bad."), ..none() })),
-            (TurnEnd, 2, "", "Tests!", Ok(HookAnswer { goes_on: words("Tests!"), ..none() })),
-            (Compaction, 2, "", "Hm.", Ok(HookAnswer { notice: words("Hm."), ..none() })),
+            (
+                Prompt,
+                0,
+                "On main.\n",
+                "",
+                Ok(HookAnswer {
+                    context: words("On main."),
+                    ..none()
+                }),
+            ),
+            (
+                ToolBefore,
+                2,
+                "x",
+                "No.\n",
+                Ok(HookAnswer {
+                    deny: words("No."),
+                    ..none()
+                }),
+            ),
+            (
+                ToolAfter,
+                2,
+                "",
+                "Bad.",
+                Ok(HookAnswer {
+                    context: words("Bad."),
+                    ..none()
+                }),
+            ),
+            (
+                TurnEnd,
+                2,
+                "",
+                "Tests!",
+                Ok(HookAnswer {
+                    goes_on: words("Tests!"),
+                    ..none()
+                }),
+            ),
+            (
+                Compaction,
+                2,
+                "",
+                "Hm.",
+                Ok(HookAnswer {
+                    notice: words("Hm."),
+                    ..none()
+                }),
+            ),
             (ToolBefore, 1, "", "a\nboom.\n", Err("exit code 1: boom")),
-            (ToolBefore, 0, "{\"deny\":", "", Err("its answer is not JSON")),
-            (ToolBefore, 0, r#"{"deni":"x"}"#, "", Err("has a key \"deni\"")),
-            (ToolBefore, 0, r#"{"input":[]}"#, "", Err("\"input\" in its answer is not an object")),
-            (ToolBefore, 0, r#"{"deny":true}"#, "", Ok(HookAnswer { deny: words(""), ..none() })),
-            (ToolBefore, 0, r#"{"ask":"why"}"#, "", Ok(HookAnswer { ask: words("why"), ..none() })),
+            (
+                ToolBefore,
+                0,
+                "{\"deny\":",
+                "",
+                Err("its answer is not JSON"),
+            ),
+            (
+                ToolBefore,
+                0,
+                r#"{"deni":"x"}"#,
+                "",
+                Err("has a key \"deni\""),
+            ),
+            (
+                ToolBefore,
+                0,
+                r#"{"input":[]}"#,
+                "",
+                Err("\"input\" in its answer is not an object"),
+            ),
+            (
+                ToolBefore,
+                0,
+                r#"{"deny":true}"#,
+                "",
+                Ok(HookAnswer {
+                    deny: words(""),
+                    ..none()
+                }),
+            ),
+            (
+                ToolBefore,
+                0,
+                r#"{"ask":"why"}"#,
+                "",
+                Ok(HookAnswer {
+                    ask: words("why"),
+                    ..none()
+                }),
+            ),
             (
                 ToolBefore,
                 0,
@@ -276,7 +424,12 @@ mod tests {
         ];
         for (on, code, stdout, stderr, wanted) in table {
             let status = ExitStatus::from_raw(code << 8);
-            let read = HookAnswer::read(&hook(on, HookFormat::Adjutant), status, stdout.as_bytes(), stderr.as_bytes());
+            let read = HookAnswer::read(
+                &hook(on, HookFormat::Adjutant),
+                status,
+                stdout.as_bytes(),
+                stderr.as_bytes(),
+            );
             match (read, wanted) {
                 (Ok(read), Ok(wanted)) => assert_eq!(read, wanted, "{stdout} {stderr}"),
                 (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
@@ -295,35 +448,69 @@ mod tests {
             (
                 ToolBefore,
                 own(json!({"permissionDecision": "deny", "permissionDecisionReason": "No."})),
-                HookAnswer { deny: words("No."), ..none() },
+                HookAnswer {
+                    deny: words("No."),
+                    ..none()
+                },
             ),
-            (ToolBefore, own(json!({"permissionDecision": "allow"})), HookAnswer { allow: true, ..none() }),
+            (
+                ToolBefore,
+                own(json!({"permissionDecision": "allow"})),
+                HookAnswer {
+                    allow: true,
+                    ..none()
+                },
+            ),
             (
                 ToolBefore,
                 own(json!({"permissionDecision": "ask", "updatedInput": {"file_path": "a"}})),
-                HookAnswer { ask: words(""), input: Some(json!({"filePath": "a"})), ..none() },
+                HookAnswer {
+                    ask: words(""),
+                    input: Some(json!({"filePath": "a"})),
+                    ..none()
+                },
             ),
-            (ToolBefore, json!({"decision": "block", "reason": "Old."}), HookAnswer { deny: words("Old."), ..none() }),
+            (
+                ToolBefore,
+                json!({"decision": "block", "reason": "Old."}),
+                HookAnswer {
+                    deny: words("Old."),
+                    ..none()
+                },
+            ),
             (
                 ToolAfter,
                 json!({"decision": "block", "reason": "Fix."}),
-                HookAnswer { context: words("Fix."), ..none() },
+                HookAnswer {
+                    context: words("Fix."),
+                    ..none()
+                },
             ),
             (
                 TurnEnd,
                 json!({"decision": "block", "reason": "More."}),
-                HookAnswer { goes_on: words("More."), ..none() },
+                HookAnswer {
+                    goes_on: words("More."),
+                    ..none()
+                },
             ),
             (TurnEnd, json!({"continue": false}), none()),
             (
                 Prompt,
                 json!({"continue": false, "stopReason": "Not now."}),
-                HookAnswer { deny: words("Not now."), ..none() },
+                HookAnswer {
+                    deny: words("Not now."),
+                    ..none()
+                },
             ),
             (
                 Prompt,
                 json!({"systemMessage": "s", "hookSpecificOutput": {"additionalContext": "c"}}),
-                HookAnswer { context: words("c"), notice: words("s"), ..none() },
+                HookAnswer {
+                    context: words("c"),
+                    notice: words("s"),
+                    ..none()
+                },
             ),
         ];
         for (on, answer, wanted) in table {
@@ -334,11 +521,33 @@ mod tests {
     #[test]
     fn first_refusal_wins_and_project_hook_permits_nothing() {
         let mut advice = Advice::default();
-        let project = HookEntry { project: true, ..hook(HookPoint::Permission, HookFormat::Adjutant) };
-        advice.take(HookAnswer { allow: true, context: Some("one".into()), ..HookAnswer::default() }, &project);
+        let project = HookEntry {
+            project: true,
+            ..hook(HookPoint::Permission, HookFormat::Adjutant)
+        };
+        advice.take(
+            HookAnswer {
+                allow: true,
+                context: Some("one".into()),
+                ..HookAnswer::default()
+            },
+            &project,
+        );
         assert!(!advice.allow, "a project's hook allows nothing");
-        advice.take(HookAnswer { ask: Some("it is late.".into()), ..HookAnswer::default() }, &project);
-        advice.take(HookAnswer { deny: Some("No.".into()), ..HookAnswer::default() }, &project);
+        advice.take(
+            HookAnswer {
+                ask: Some("it is late.".into()),
+                ..HookAnswer::default()
+            },
+            &project,
+        );
+        advice.take(
+            HookAnswer {
+                deny: Some("No.".into()),
+                ..HookAnswer::default()
+            },
+            &project,
+        );
         assert_eq!(advice.ask.as_deref(), Some("it is late"));
         assert_eq!(advice.deny.as_deref(), Some("The hook h refuses this: No."));
         assert_eq!(advice.context, ["From the hook h: one"]);

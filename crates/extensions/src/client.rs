@@ -74,7 +74,14 @@ pub(super) struct PluginHandlers {
 }
 
 /// The methods of `session` that do something.
-const ACTS: [&str; 6] = ["create", "prompt", "promptAsync", "abort", "update", "delete"];
+const ACTS: [&str; 6] = [
+    "create",
+    "prompt",
+    "promptAsync",
+    "abort",
+    "update",
+    "delete",
+];
 
 /// The error for a call about another session.
 const OTHERS: &str = "adjutant shows a plugin no session but its own";
@@ -84,7 +91,10 @@ impl Listener for PluginHandlers {
         Box::pin(async move {
             asked.file = self.called(asked.file);
             let way = asked.way.clone();
-            let answer = match way.strip_prefix("session.").filter(|method| ACTS.contains(method)) {
+            let answer = match way
+                .strip_prefix("session.")
+                .filter(|method| ACTS.contains(method))
+            {
                 Some(method) => self.clone().acts(method, asked).await,
                 None => {
                     let handlers = self.clone();
@@ -98,7 +108,10 @@ impl Listener for PluginHandlers {
                 Some(Err(why)) => json!({ "error": { "message": why } }),
                 None => {
                     let way = text::title(&way);
-                    self.tell(Severity::Info, format!("A plugin called client.{way}, which adjutant does not have."));
+                    self.tell(
+                        Severity::Info,
+                        format!("A plugin called client.{way}, which adjutant does not have."),
+                    );
                     json!({ "none": format!("adjutant has no client.{way}") })
                 }
             }
@@ -111,16 +124,33 @@ impl Listener for PluginHandlers {
 
     fn failed(&self, params: &Value) {
         let words = |key: &str| params.get(key).and_then(Value::as_str).map(text::title);
-        let Some(notifier) = self.notifier.upgrade() else { return };
-        let file = params.get("file").and_then(Value::as_str).map(|file| text::title(&self.called(file.to_owned())));
-        let who = file.as_ref().map_or_else(|| "A plugin".to_owned(), |file| format!("The plugin {file}"));
-        let hook = words("hook").map(|hook| format!(" in {hook}")).unwrap_or_default();
+        let Some(notifier) = self.notifier.upgrade() else {
+            return;
+        };
+        let file = params
+            .get("file")
+            .and_then(Value::as_str)
+            .map(|file| text::title(&self.called(file.to_owned())));
+        let who = file.as_ref().map_or_else(
+            || "A plugin".to_owned(),
+            |file| format!("The plugin {file}"),
+        );
+        let hook = words("hook")
+            .map(|hook| format!(" in {hook}"))
+            .unwrap_or_default();
         let why = words("message").unwrap_or_default();
         if let Some(file) = file {
             notifier.failed(&file, why.clone());
         }
-        let stack = params.get("stack").and_then(Value::as_str).map(str::to_owned);
-        notifier.tell(Severity::Warning, format!("{who} failed{hook}: {why}"), stack);
+        let stack = params
+            .get("stack")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        notifier.tell(
+            Severity::Warning,
+            format!("{who} failed{hook}: {why}"),
+            stack,
+        );
     }
 }
 
@@ -131,9 +161,17 @@ impl PluginHandlers {
     /// Returns the name of a file of this host. A file cannot claim the name of another host's
     /// file.
     fn called(&self, file: String) -> String {
-        let one =
-            |name: &str| self.settings.scripts.iter().any(|script| script.name == name && script.project != self.own);
-        if one(&file) { file } else { "(of another name)".into() }
+        let one = |name: &str| {
+            self.settings
+                .scripts
+                .iter()
+                .any(|script| script.name == name && script.project != self.own)
+        };
+        if one(&file) {
+            file
+        } else {
+            "(of another name)".into()
+        }
     }
 
     fn tell(&self, severity: Severity, title: String) {
@@ -147,7 +185,9 @@ impl PluginHandlers {
         match way.split_once('.') {
             Some(("session", what)) => self.about_session(what, options),
             Some(("auth", "set")) if self.own => self.renews(options),
-            Some(("auth", "set")) => Some(Err("only a plugin of the user's own may renew a login".to_owned())),
+            Some(("auth", "set")) => Some(Err(
+                "only a plugin of the user's own may renew a login".to_owned()
+            )),
             Some(("adjutant", "auth")) => self.login(file, options),
             _ => self.about_place(way, options),
         }
@@ -155,9 +195,16 @@ impl PluginHandlers {
 
     /// Answers calls about anything except sessions and logins.
     fn about_place(&self, way: &str, options: &Value) -> Given {
-        let words = |at: &str| options.pointer(at).and_then(Value::as_str).map(|words| text::cut_chars(words, 2_000));
-        let text_of = |key: &str| words(&format!("/body/{key}")).or_else(|| words(&format!("/{key}")));
-        let project = || json!({ "id": "project", "worktree": self.worktree, "time": { "created": 0 } });
+        let words = |at: &str| {
+            options
+                .pointer(at)
+                .and_then(Value::as_str)
+                .map(|words| text::cut_chars(words, 2_000))
+        };
+        let text_of =
+            |key: &str| words(&format!("/body/{key}")).or_else(|| words(&format!("/{key}")));
+        let project =
+            || json!({ "id": "project", "worktree": self.worktree, "time": { "created": 0 } });
         Some(Ok(match way {
             "app.log" => {
                 let service = text_of("service").unwrap_or_default();
@@ -214,9 +261,19 @@ impl PluginHandlers {
     fn agents(&self) -> Value {
         let of = |name: &str, description: &str| json!({ "name": name, "description": description, "mode": "all", "permission": {}, "tools": {}, "options": {} });
         let own = &self.settings.agents;
-        let built = AGENTS.iter().filter(|built| own.iter().all(|agent| agent.name != built.name));
-        let configured = own.iter().map(|agent| of(&agent.name, agent.description.as_deref().unwrap_or_default()));
-        built.map(|built| of(built.name, built.description)).chain(configured).collect()
+        let built = AGENTS
+            .iter()
+            .filter(|built| own.iter().all(|agent| agent.name != built.name));
+        let configured = own.iter().map(|agent| {
+            of(
+                &agent.name,
+                agent.description.as_deref().unwrap_or_default(),
+            )
+        });
+        built
+            .map(|built| of(built.name, built.description))
+            .chain(configured)
+            .collect()
     }
 
     /// Returns the providers of the settings, without secrets.
@@ -229,14 +286,25 @@ impl PluginHandlers {
     fn about_session(&self, what: &str, options: &Value) -> Given {
         let known = &self.knowledge;
         let id = session_of(options);
-        let limit = options.pointer("/query/limit").or_else(|| options.get("limit")).and_then(Value::as_u64);
+        let limit = options
+            .pointer("/query/limit")
+            .or_else(|| options.get("limit"))
+            .and_then(Value::as_u64);
         let limit = limit.and_then(|n| n.try_into().ok()).unwrap_or(usize::MAX);
         let child = id.filter(|id| self.subagents.knows(id));
-        if !matches!(what, "list" | "status") && child.is_none() && id.is_some_and(|id| id != self.session) {
+        if !matches!(what, "list" | "status")
+            && child.is_none()
+            && id.is_some_and(|id| id != self.session)
+        {
             return Some(Err(OTHERS.to_owned()));
         }
-        let children =
-            || self.subagents.list().into_iter().map(|(id, title)| self.info(&id, &title)).collect::<Vec<_>>();
+        let children = || {
+            self.subagents
+                .list()
+                .into_iter()
+                .map(|(id, title)| self.info(&id, &title))
+                .collect::<Vec<_>>()
+        };
         Some(Ok(match (what, child) {
             ("get", Some(child)) => self.info(child, &self.subagents.title(child)),
             ("messages", Some(child)) => self.subagents.messages(child, limit),
@@ -249,14 +317,20 @@ impl PluginHandlers {
             ("children", None) => children().into(),
             ("status", _) => {
                 let own = locked(&known.busy).then(|| self.session.clone());
-                let busy = own.into_iter().chain(self.subagents.busy()).map(|id| (id, json!({ "type": "busy" })));
+                let busy = own
+                    .into_iter()
+                    .chain(self.subagents.busy())
+                    .map(|id| (id, json!({ "type": "busy" })));
                 busy.collect::<Map<_, _>>().into()
             }
             ("todo", None) => json!(self.todos.get()),
             ("messages", None) => locked(&known.conversation).messages(limit),
             ("message", None) => {
-                let message = options.pointer("/path/messageID").or_else(|| options.get("messageID"));
-                let found = locked(&known.conversation).message(message.and_then(Value::as_str).unwrap_or_default());
+                let message = options
+                    .pointer("/path/messageID")
+                    .or_else(|| options.get("messageID"));
+                let found = locked(&known.conversation)
+                    .message(message.and_then(Value::as_str).unwrap_or_default());
                 return Some(found.ok_or_else(|| "there is no such message".to_owned()));
             }
             _ => return None,
@@ -273,16 +347,28 @@ impl PluginHandlers {
     }
 
     /// Performs calls that do something in the session, or in a session of a plugin.
-    async fn acts(self: Arc<Self>, what: &str, ClientCall { file, options, .. }: ClientCall) -> Given {
+    async fn acts(
+        self: Arc<Self>,
+        what: &str,
+        ClientCall { file, options, .. }: ClientCall,
+    ) -> Given {
         let body = options.get("body").unwrap_or(&options);
         let id = session_of(&options);
         let child = id.filter(|id| self.subagents.knows(id));
-        let parent = if what == "create" { body.get("parentID").and_then(Value::as_str) } else { None };
+        let parent = if what == "create" {
+            body.get("parentID").and_then(Value::as_str)
+        } else {
+            None
+        };
         if child.is_none() && id.or(parent).is_some_and(|id| id != self.session) {
             return Some(Err(OTHERS.to_owned()));
         }
         let no_reply = body.get("noReply").and_then(Value::as_bool) == Some(true);
-        let title = body.get("title").and_then(Value::as_str).map(str::trim).filter(|title| !title.is_empty());
+        let title = body
+            .get("title")
+            .and_then(Value::as_str)
+            .map(str::trim)
+            .filter(|title| !title.is_empty());
         match (what, child) {
             ("create", _) => {
                 let id = self.environment.fresh(SessionId::PREFIX);
@@ -316,11 +402,17 @@ impl PluginHandlers {
     /// Prompts a subagent, and sends the event of its end to the plugins.
     async fn works(&self, (child, file): (&str, &str), body: &Value) -> Result<Value, String> {
         let access = &self.knowledge.access;
-        let answer = self.subagents.prompt((child, &text::title(file)), body, access, &self.environment).await;
+        let answer = self
+            .subagents
+            .prompt((child, &text::title(file)), body, access, &self.environment)
+            .await;
         if let Some(notifier) = self.notifier.upgrade() {
             if let Err(why) = &answer {
                 let error = json!({ "name": "UnknownError", "data": { "message": why } });
-                notifier.clone().happened("session.error", json!({ "sessionID": child, "error": error }));
+                notifier.clone().happened(
+                    "session.error",
+                    json!({ "sessionID": child, "error": error }),
+                );
             }
             notifier.happened("session.idle", json!({ "sessionID": child }));
         }
@@ -329,7 +421,8 @@ impl PluginHandlers {
 
     /// Renames a session.
     fn renames(&self, child: Option<&str>, title: Option<&str>) -> Result<Value, String> {
-        let title = title.ok_or("a session has a title, and nothing else that a plugin may change")?;
+        let title =
+            title.ok_or("a session has a title, and nothing else that a plugin may change")?;
         let title = text::cut_chars(&text::title(title), 200);
         match (child, self.knowledge.access.control.get()) {
             (Some(child), _) => self.subagents.rename(child, &title),
@@ -341,11 +434,16 @@ impl PluginHandlers {
 
     /// Stops the running work of a session, as its user would. Returns whether there was any.
     fn stops(&self, file: &str, child: Option<&str>) -> bool {
-        let Some(control) = self.knowledge.access.control.get() else { return false };
+        let Some(control) = self.knowledge.access.control.get() else {
+            return false;
+        };
         match child {
             Some(child) => control.stop(&SessionId::new(child)),
             None if *locked(&self.knowledge.busy) => {
-                self.tell(Severity::Info, format!("The plugin {} stopped a turn.", text::title(file)));
+                self.tell(
+                    Severity::Info,
+                    format!("The plugin {} stopped a turn.", text::title(file)),
+                );
                 control.cancel();
                 true
             }
@@ -368,7 +466,10 @@ impl PluginHandlers {
         if no_reply {
             notes.push(words);
         } else {
-            prompts.push(PluginPrompt { plugin: text::title(file), words });
+            prompts.push(PluginPrompt {
+                plugin: text::title(file),
+                words,
+            });
         }
         Ok(self.heard(&self.session, body))
     }
@@ -381,13 +482,25 @@ impl PluginHandlers {
     /// Renews a stored login. Nothing else can be written, because any code in the host could make
     /// this call.
     fn renews(&self, options: &Value) -> Given {
-        let id = options.pointer("/path/id").or_else(|| options.get("providerID")).and_then(Value::as_str)?.to_owned();
+        let id = options
+            .pointer("/path/id")
+            .or_else(|| options.get("providerID"))
+            .and_then(Value::as_str)?
+            .to_owned();
         let fresh = options.get("body").or_else(|| options.get("auth"))?.clone();
         let is_login = |entry: &Value| entry.get("type").is_some_and(|kind| kind == "oauth");
-        if !is_login(&fresh) || !Auth::read(&self.environment).entry(&id).is_some_and(is_login) {
-            return Some(Err(format!("only a login of {id} that is kept can be renewed")));
+        if !is_login(&fresh)
+            || !Auth::read(&self.environment)
+                .entry(&id)
+                .is_some_and(is_login)
+        {
+            return Some(Err(format!(
+                "only a login of {id} that is kept can be renewed"
+            )));
         }
-        let written = Auth::change(&Auth::path(&self.environment), |all| drop(all.insert(id, fresh)));
+        let written = Auth::change(&Auth::path(&self.environment), |all| {
+            drop(all.insert(id, fresh))
+        });
         Some(written.map(|()| json!(true)).map_err(|e| e.to_string()))
     }
 
@@ -409,9 +522,16 @@ impl PluginHandlers {
             self.tell(Severity::Info, title);
             return Some(Ok(Value::Null));
         }
-        let mut provider = Catalog::load(&self.environment).find(id).unwrap_or_default();
+        let mut provider = Catalog::load(&self.environment)
+            .find(id)
+            .unwrap_or_default();
         provider.id = id.to_owned();
-        if let Some(settings) = self.settings.providers.iter().find(|provider| provider.id == id) {
+        if let Some(settings) = self
+            .settings
+            .providers
+            .iter()
+            .find(|provider| provider.id == id)
+        {
             provider = provider.overlaid_with(settings);
         }
         let base = platform::usual_address(&provider, &self.environment);
@@ -423,14 +543,23 @@ impl PluginHandlers {
 
 /// Returns the session that a call names, if it names one.
 fn session_of(options: &Value) -> Option<&str> {
-    let at = |key: &str| options.pointer(&format!("/path/{key}")).or_else(|| options.get(key)).and_then(Value::as_str);
+    let at = |key: &str| {
+        options
+            .pointer(&format!("/path/{key}"))
+            .or_else(|| options.get(key))
+            .and_then(Value::as_str)
+    };
     at("id").or_else(|| at("sessionID"))
 }
 
 /// Returns a provider and its models as OpenCode shows them to plugins.
 pub(super) fn provider_of(provider: &providers::entry::ProviderEntry) -> Value {
     let model = |model: &providers::entry::ModelEntry| {
-        let rates = model.price.as_ref().map(|price| price.base).unwrap_or_default();
+        let rates = model
+            .price
+            .as_ref()
+            .map(|price| price.base)
+            .unwrap_or_default();
         let shown = json!({
             "id": model.key, "name": model.name, "providerID": provider.id,
             "api": { "id": model.id.as_ref().unwrap_or(&model.key), "npm": model.npm.as_ref().or(provider.npm.as_ref()), "url": provider.base_url },

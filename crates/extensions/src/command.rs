@@ -44,14 +44,25 @@ pub(super) async fn run(
         Err(Failure::Tell(why)) => return Ok(Err(why.trim_end_matches('.').to_owned())),
         Err(failure) => return Err(failure),
     };
-    let mut env = context.project.settings.variables.tame(&context.project.environment);
+    let mut env = context
+        .project
+        .settings
+        .variables
+        .tame(&context.project.environment);
     if !context.confinement.trusted {
         env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
     }
     if hook.format == HookFormat::Claude {
-        env.insert("CLAUDE_PROJECT_DIR".into(), context.project.worktree.root.clone().into());
+        env.insert(
+            "CLAUDE_PROJECT_DIR".into(),
+            context.project.worktree.root.clone().into(),
+        );
     }
-    env.extend(hook.environment.iter().map(|(name, value)| (name.into(), value.into())));
+    env.extend(
+        hook.environment
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
     let filled = |word: &String| match file {
         Some(file) => word.replace(FILE, &file.display().to_string()),
         None => word.clone(),
@@ -78,10 +89,17 @@ pub(super) async fn run(
     Ok(match ran {
         Ok(ran) => HookAnswer::read(hook, ran.status, &ran.stdout, &ran.stderr),
         Err(e) => Err(match e.kind() {
-            std::io::ErrorKind::TimedOut => format!("it took longer than {} ms", hook.limit.as_millis()),
-            std::io::ErrorKind::FileTooLarge => format!("it printed more than {} KiB", MAX_OUTPUT_BYTES >> 10),
+            std::io::ErrorKind::TimedOut => {
+                format!("it took longer than {} ms", hook.limit.as_millis())
+            }
+            std::io::ErrorKind::FileTooLarge => {
+                format!("it printed more than {} KiB", MAX_OUTPUT_BYTES >> 10)
+            }
             std::io::ErrorKind::NotFound => {
-                format!("there is no program {}", base::text::title(hook.command.first().map_or("", String::as_str)))
+                format!(
+                    "there is no program {}",
+                    base::text::title(hook.command.first().map_or("", String::as_str))
+                )
             }
             _ => e.to_string(),
         }),

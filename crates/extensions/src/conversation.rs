@@ -21,27 +21,55 @@ impl Conversation {
     pub(super) fn update(&mut self, session: &str, history: &[Message]) {
         let history = &history[history.len().saturating_sub(MAX_MESSAGES)..];
         let first = history.first().map(|message| &message.id);
-        let gone = self.0.iter().position(|(id, _)| Some(id) == first).unwrap_or(self.0.len());
+        let gone = self
+            .0
+            .iter()
+            .position(|(id, _)| Some(id) == first)
+            .unwrap_or(self.0.len());
         self.0.drain(..gone);
-        let same = self.0.iter().zip(history).take_while(|((id, _), message)| *id == message.id).count();
+        let same = self
+            .0
+            .iter()
+            .zip(history)
+            .take_while(|((id, _), message)| *id == message.id)
+            .count();
         let same = same.min(history.len().saturating_sub(2));
         self.0.truncate(same);
-        self.0.extend(history[same..].iter().map(|message| (message.id.clone(), shown(session, message))));
+        self.0.extend(
+            history[same..]
+                .iter()
+                .map(|message| (message.id.clone(), shown(session, message))),
+        );
     }
 
     /// Returns the last messages, at most `limit` of them.
     pub(super) fn messages(&self, limit: usize) -> Value {
-        self.0[self.0.len().saturating_sub(limit)..].iter().map(|(_, shown)| shown.clone()).collect()
+        self.0[self.0.len().saturating_sub(limit)..]
+            .iter()
+            .map(|(_, shown)| shown.clone())
+            .collect()
     }
 
     pub(super) fn message(&self, id: &str) -> Option<Value> {
-        self.0.iter().find(|(own, _)| own.as_str() == id).map(|(_, shown)| shown.clone())
+        self.0
+            .iter()
+            .find(|(own, _)| own.as_str() == id)
+            .map(|(_, shown)| shown.clone())
     }
 
     /// Returns the first line of the user's first message.
     pub(super) fn title(&self) -> String {
-        let text = self.0.iter().find_map(|(_, shown)| shown.pointer("/parts/0/text")?.as_str());
-        text::cut_chars(&text::title(text.and_then(|text| text.lines().next()).unwrap_or_default()), 50)
+        let text = self
+            .0
+            .iter()
+            .find_map(|(_, shown)| shown.pointer("/parts/0/text")?.as_str());
+        text::cut_chars(
+            &text::title(
+                text.and_then(|text| text.lines().next())
+                    .unwrap_or_default(),
+            ),
+            50,
+        )
     }
 }
 
@@ -59,7 +87,8 @@ fn shown(session: &str, message: &Message) -> Value {
         Role::User(user) => {
             info["role"] = "user".into();
             info["agent"] = user.agent.as_str().into();
-            info["model"] = json!({ "providerID": user.model.provider, "modelID": user.model.model });
+            info["model"] =
+                json!({ "providerID": user.model.provider, "modelID": user.model.model });
         }
         Role::Assistant(own) => {
             info["role"] = "assistant".into();
@@ -77,7 +106,8 @@ fn shown(session: &str, message: &Message) -> Value {
                 info["time"]["completed"] = completed.0.into();
             }
             if let Some(fault) = &own.fault {
-                info["error"] = json!({ "name": "UnknownError", "data": { "message": fault.message } });
+                info["error"] =
+                    json!({ "name": "UnknownError", "data": { "message": fault.message } });
             }
         }
     }
@@ -87,9 +117,15 @@ fn shown(session: &str, message: &Message) -> Value {
 fn part_of(content: &Content) -> Option<Value> {
     let cut = |text: &str| text::head(text, MAX_TEXT_BYTES).to_owned();
     Some(match content {
-        Content::Text(text) => json!({ "type": "text", "text": cut(&text.text), "synthetic": text.synthetic }),
-        Content::Reasoning(reasoning) => json!({ "type": "reasoning", "text": cut(&reasoning.text) }),
-        Content::File(file) => json!({ "type": "file", "mime": file.mime, "filename": file.name, "url": file.uri }),
+        Content::Text(text) => {
+            json!({ "type": "text", "text": cut(&text.text), "synthetic": text.synthetic })
+        }
+        Content::Reasoning(reasoning) => {
+            json!({ "type": "reasoning", "text": cut(&reasoning.text) })
+        }
+        Content::File(file) => {
+            json!({ "type": "file", "mime": file.mime, "filename": file.name, "url": file.uri })
+        }
         Content::Tool(call) => {
             json!({ "type": "tool", "callID": call.call.as_str(), "tool": call.tool, "state": state(call) })
         }
@@ -122,13 +158,26 @@ mod tests {
     use transcript::{ModelRef, Part, Text, User};
 
     fn user_message(id: &str, text: &str) -> Message {
-        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-        let text = Content::Text(Text { text: text.into(), ..Text::default() });
+        let model = ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
+        let text = Content::Text(Text {
+            text: text.into(),
+            ..Text::default()
+        });
         Message {
             id: MessageId::new(id),
             created: Timestamp(1),
-            role: Role::User(User { agent: "build".into(), model }),
-            parts: vec![Part { id: PartId::new(format!("prt_{id}")), content: text }],
+            role: Role::User(User {
+                agent: "build".into(),
+                model,
+            }),
+            parts: vec![Part {
+                id: PartId::new(format!("prt_{id}")),
+                content: text,
+            }],
         }
     }
 
@@ -137,9 +186,17 @@ mod tests {
         let mut conversation = Conversation::default();
         let texts = |conversation: &Conversation| -> Vec<String> {
             let all = conversation.messages(usize::MAX);
-            all.as_array().unwrap().iter().map(|one| one["parts"][0]["text"].as_str().unwrap().to_owned()).collect()
+            all.as_array()
+                .unwrap()
+                .iter()
+                .map(|one| one["parts"][0]["text"].as_str().unwrap().to_owned())
+                .collect()
         };
-        let mut history = vec![user_message("a", "one"), user_message("b", "two"), user_message("c", "th")];
+        let mut history = vec![
+            user_message("a", "one"),
+            user_message("b", "two"),
+            user_message("c", "th"),
+        ];
         conversation.update("s", &history);
         history[2] = user_message("c", "three");
         history.push(user_message("d", "four"));
@@ -148,12 +205,20 @@ mod tests {
         history.truncate(1);
         history.push(user_message("e", "five"));
         conversation.update("s", &history);
-        assert_eq!((texts(&conversation), conversation.title()), (vec!["one".into(), "five".into()], "one".into()));
+        assert_eq!(
+            (texts(&conversation), conversation.title()),
+            (vec!["one".into(), "five".into()], "one".into())
+        );
         assert_eq!(conversation.message("e").unwrap()["info"]["role"], "user");
-        let long: Vec<Message> = (0..MAX_MESSAGES + 10).map(|n| user_message(&format!("m{n}"), "x")).collect();
+        let long: Vec<Message> = (0..MAX_MESSAGES + 10)
+            .map(|n| user_message(&format!("m{n}"), "x"))
+            .collect();
         conversation.update("s", &long);
         assert_eq!(conversation.0.len(), MAX_MESSAGES);
         conversation.update("s", &[long, vec![user_message("z", "last")]].concat());
-        assert_eq!((conversation.0.len(), texts(&conversation).pop()), (MAX_MESSAGES, Some("last".into())));
+        assert_eq!(
+            (conversation.0.len(), texts(&conversation).pop()),
+            (MAX_MESSAGES, Some("last".into()))
+        );
     }
 }

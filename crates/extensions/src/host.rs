@@ -136,7 +136,9 @@ impl Drop for PluginHost {
 pub(super) fn runtime(dirs: &[PathBuf]) -> Option<(PathBuf, &'static [&'static str])> {
     // Without this option, Bun installs missing packages.
     let bun = base::executable::find("bun", dirs).map(|path| (path, &["--no-install", "-e"][..]));
-    bun.or_else(|| base::executable::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..])))
+    bun.or_else(|| {
+        base::executable::find("node", dirs).map(|path| (path, &["--input-type=module", "-e"][..]))
+    })
 }
 
 impl PluginHost {
@@ -145,10 +147,15 @@ impl PluginHost {
     /// # Errors
     /// Returns the reason why it cannot be started, as the end of a sentence, or
     /// [`Failure::Cancelled`].
-    pub(super) async fn start(context: &ToolContext, listener: Arc<dyn Listener>) -> Result<Arc<Self>, Failure> {
+    pub(super) async fn start(
+        context: &ToolContext,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Arc<Self>, Failure> {
         let environment = &context.project.environment;
         let Some((path, args)) = runtime(&environment.path()) else {
-            return Err(Failure::Tell("there is neither Bun nor Node (20.6 or newer) on PATH".into()));
+            return Err(Failure::Tell(
+                "there is neither Bun nor Node (20.6 or newer) on PATH".into(),
+            ));
         };
         let confinement = context.confinement.quietly().writing();
         let lock = confinement.lock(context).await?;
@@ -177,9 +184,18 @@ impl PluginHost {
             gone,
         });
         // The task ends when the last reference to the host is dropped.
-        base::task::spawn(keep(child, coming, Arc::downgrade(&host), host.gone.clone(), stop, listener));
+        base::task::spawn(keep(
+            child,
+            coming,
+            Arc::downgrade(&host),
+            host.gone.clone(),
+            stop,
+            listener,
+        ));
         let source = base64::engine::general_purpose::STANDARD.encode(HOST);
-        host.say(&Value::String(source)).await.map_err(|e| Failure::Tell(e.to_string()))?;
+        host.say(&Value::String(source))
+            .await
+            .map_err(|e| Failure::Tell(e.to_string()))?;
         Ok(host)
     }
 
@@ -197,17 +213,26 @@ impl PluginHost {
     }
 
     async fn say(&self, message: &Value) -> Result<(), HostError> {
-        self.lines.send(format!("{message}\n")).await.map_err(|_| self.why_gone())
+        self.lines
+            .send(format!("{message}\n"))
+            .await
+            .map_err(|_| self.why_gone())
     }
 
     fn why_gone(&self) -> HostError {
-        HostError::Gone(locked(&self.ended).clone().unwrap_or_else(|| "it was ended".into()))
+        HostError::Gone(
+            locked(&self.ended)
+                .clone()
+                .unwrap_or_else(|| "it was ended".into()),
+        )
     }
 
     /// Sends a notification, which has no answer.
     pub(super) async fn tell(&self, method: &str, params: Value) {
         // A host that has ended does not need it.
-        self.say(&json!({ "method": method, "params": params })).await.ok();
+        self.say(&json!({ "method": method, "params": params }))
+            .await
+            .ok();
     }
 
     /// Answers a request of the host.
@@ -219,7 +244,12 @@ impl PluginHost {
     ///
     /// # Errors
     /// [`HostError`].
-    pub(super) async fn request(&self, method: &str, params: Value, limit: Duration) -> Result<Value, HostError> {
+    pub(super) async fn request(
+        &self,
+        method: &str,
+        params: Value,
+        limit: Duration,
+    ) -> Result<Value, HostError> {
         let answer = self.ask(method, params).await?;
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(self.why_gone())),
@@ -231,7 +261,11 @@ impl PluginHost {
     }
 
     /// Sends a request, whose answer may take any time.
-    async fn ask(&self, method: &str, params: Value) -> Result<oneshot::Receiver<Result<Value, HostError>>, HostError> {
+    async fn ask(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> Result<oneshot::Receiver<Result<Value, HostError>>, HostError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         locked(&self.waiting).insert(id, reply);
@@ -239,7 +273,8 @@ impl PluginHost {
             locked(&self.waiting).remove(&id);
             return Err(self.why_gone());
         }
-        self.say(&json!({ "id": id, "method": method, "params": params })).await?;
+        self.say(&json!({ "id": id, "method": method, "params": params }))
+            .await?;
         Ok(answer)
     }
 
@@ -253,10 +288,20 @@ impl PluginHost {
     }
 
     /// Begins a tool call, whose questions, progress and answer come from [`HostCall::next`].
-    pub(super) async fn call(self: &Arc<Self>, call: &str, params: Value) -> Result<HostCall, HostError> {
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        call: &str,
+        params: Value,
+    ) -> Result<HostCall, HostError> {
         let (sender, heard) = mpsc::unbounded_channel();
         locked(&self.calls).insert(call.to_owned(), sender);
-        let mut call = HostCall { host: self.clone(), call: call.to_owned(), heard, answer: None, done: false };
+        let mut call = HostCall {
+            host: self.clone(),
+            call: call.to_owned(),
+            heard,
+            answer: None,
+            done: false,
+        };
         call.answer = Some(self.ask("call", params).await?);
         Ok(call)
     }
@@ -277,24 +322,46 @@ impl PluginHost {
         let id = message.get("id").and_then(Value::as_u64);
         let params = message.get("params").cloned().unwrap_or_default();
         let call = || {
-            let call = params.get("call").and_then(Value::as_str).unwrap_or_default();
+            let call = params
+                .get("call")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             locked(&self.calls).get(call).cloned()
         };
         match (message.get("method").and_then(Value::as_str), id) {
             (None, Some(id)) => {
-                let Some(reply) = locked(&self.waiting).remove(&id) else { return };
+                let Some(reply) = locked(&self.waiting).remove(&id) else {
+                    return;
+                };
                 let answer = match message.get("error") {
                     Some(error) => {
-                        let words = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-                        let arguments = error.get("arguments").and_then(Value::as_bool) == Some(true);
-                        Err(HostError::Reported { message: words("message"), stack: words("stack"), arguments })
+                        let words = |key: &str| {
+                            error
+                                .get(key)
+                                .and_then(Value::as_str)
+                                .unwrap_or_default()
+                                .to_owned()
+                        };
+                        let arguments =
+                            error.get("arguments").and_then(Value::as_bool) == Some(true);
+                        Err(HostError::Reported {
+                            message: words("message"),
+                            stack: words("stack"),
+                            arguments,
+                        })
                     }
                     None => Ok(message.get("result").cloned().unwrap_or_default()),
                 };
                 reply.send(answer).ok();
             }
             (Some("ask"), Some(id)) => {
-                let asked = call().is_some_and(|call| call.send(FromHost::Ask { id, params: params.clone() }).is_ok());
+                let asked = call().is_some_and(|call| {
+                    call.send(FromHost::Ask {
+                        id,
+                        params: params.clone(),
+                    })
+                    .is_ok()
+                });
                 if !asked {
                     self.later(id, json!({ "allowed": false, "why": "the call has ended" }));
                 }
@@ -306,9 +373,19 @@ impl PluginHost {
                 }
             }
             (Some("client"), Some(id)) => {
-                let words = |key: &str| params.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let words = |key: &str| {
+                    params
+                        .get(key)
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
+                        .to_owned()
+                };
                 let options = params.get("options").cloned().unwrap_or_default();
-                let asked = ClientCall { file: words("file"), way: words("way"), options };
+                let asked = ClientCall {
+                    file: words("file"),
+                    way: words("way"),
+                    options,
+                };
                 // An answer may take long, and does not keep the host alive.
                 let host = Arc::downgrade(self);
                 let answer = listener.clone().client(asked);
@@ -353,7 +430,9 @@ pub(super) enum CallMessage {
 impl HostCall {
     /// Returns the next message. Cancellation-safe until the call is answered.
     pub(super) async fn next(&mut self) -> CallMessage {
-        let Some(answer) = &mut self.answer else { return CallMessage::Answered(Err(self.host.why_gone())) };
+        let Some(answer) = &mut self.answer else {
+            return CallMessage::Answered(Err(self.host.why_gone()));
+        };
         let answer = tokio::select! {
             biased;
             Some(message) = self.heard.recv() => return CallMessage::FromHost(message),
@@ -368,7 +447,10 @@ impl Drop for HostCall {
     fn drop(&mut self) {
         locked(&self.host.calls).remove(&self.call);
         if !self.done {
-            let line = format!("{}\n", json!({ "method": "abort", "params": { "call": self.call } }));
+            let line = format!(
+                "{}\n",
+                json!({ "method": "abort", "params": { "call": self.call } })
+            );
             // A host that no longer reads is ended at its next request.
             self.host.lines.try_send(line).ok();
         }
@@ -423,7 +505,10 @@ async fn keep(
         }
     };
     child.kill(Duration::ZERO).await;
-    let last = locked(&printed).lines().rfind(|line| !line.trim().is_empty()).map(text::title);
+    let last = locked(&printed)
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .map(text::title);
     if let Some(last) = last
         && !stop.is_cancelled()
     {
@@ -457,10 +542,17 @@ async fn read(
             }
             Ok(_) => {}
         }
-        let Some(host) = host.upgrade() else { return "nobody needs it any more".to_owned() };
+        let Some(host) = host.upgrade() else {
+            return "nobody needs it any more".to_owned();
+        };
         match serde_json::from_slice::<Value>(&line) {
-            Ok(message @ Value::Object(_)) if message.get("method").and_then(Value::as_str) == Some("log") => {
-                let words = message.pointer("/params/text").and_then(Value::as_str).unwrap_or_default();
+            Ok(message @ Value::Object(_))
+                if message.get("method").and_then(Value::as_str) == Some("log") =>
+            {
+                let words = message
+                    .pointer("/params/text")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
                 tracing::info!("extension: {}", text::title(words));
             }
             Ok(message @ Value::Object(_)) => host.heard(message, listener),

@@ -61,12 +61,16 @@ pub fn any(settings: &Settings, on: HookPoint) -> bool {
 /// Whether a hook might refuse or question a call of a tool on this subject.
 pub fn guards(settings: &Settings, agent: &str, tool: &str, subject: &str) -> bool {
     let guard = |hook: &HookEntry| matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
-    settings.hooks.iter().filter(|hook| guard(hook)).any(|hook| {
-        let mut moment = Moment::new(hook.on, agent);
-        moment.tool = Some(tool.to_owned());
-        moment.subjects.push(subject.to_owned());
-        fits(hook, &moment)
-    })
+    settings
+        .hooks
+        .iter()
+        .filter(|hook| guard(hook))
+        .any(|hook| {
+            let mut moment = Moment::new(hook.on, agent);
+            moment.tool = Some(tool.to_owned());
+            moment.subjects.push(subject.to_owned());
+            fits(hook, &moment)
+        })
 }
 
 impl Extensions {
@@ -99,14 +103,23 @@ impl Extensions {
                 let answered = command::run(hook, &moment, file.as_deref(), context).await?;
                 let took = began.elapsed();
                 let name = format!("hook {}", hook.name);
-                self.scripts.counted(&name, took, answered.as_ref().err().cloned());
+                self.scripts
+                    .counted(&name, took, answered.as_ref().err().cloned());
                 let answer = match answered {
                     Ok(answer) => answer,
                     Err(why) => self.failed(hook, &why, context).await,
                 };
-                tracing::info!("hook {} on {} took {took:?}: {}", hook.name, hook.on.as_str(), answer.summary());
+                tracing::info!(
+                    "hook {} on {} took {took:?}: {}",
+                    hook.name,
+                    hook.on.as_str(),
+                    answer.summary()
+                );
                 if let Some(words) = &answer.notice {
-                    let title = text::cut_chars(&format!("{}: {}", hook.name, words.trim()), MAX_NOTICE_CHARS);
+                    let title = text::cut_chars(
+                        &format!("{}: {}", hook.name, words.trim()),
+                        MAX_NOTICE_CHARS,
+                    );
                     notice(Severity::Info, title, context).await;
                 }
                 if let Some(input) = &answer.input {
@@ -153,14 +166,24 @@ impl Extensions {
         context: &ToolContext,
     ) -> Result<Option<Vec<(String, bool)>>, Failure> {
         let input = json!({ "command": name, "arguments": arguments, "sessionID": context.session.id.as_str() });
-        plugin::texts_of(&self.scripts, ("command.execute.before", input), texts, context).await
+        plugin::texts_of(
+            &self.scripts,
+            ("command.execute.before", input),
+            texts,
+            context,
+        )
+        .await
     }
 
     /// Applies the changes of plugins to a request.
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn request(&self, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
+    pub async fn request(
+        &self,
+        request: &mut Request,
+        context: &ToolContext,
+    ) -> Result<(), Failure> {
         plugin::request(&self.scripts, request, context).await
     }
 
@@ -168,7 +191,12 @@ impl Extensions {
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn goes_on(&self, model: &Model, overflow: bool, context: &ToolContext) -> Result<bool, Failure> {
+    pub async fn goes_on(
+        &self,
+        model: &Model,
+        overflow: bool,
+        context: &ToolContext,
+    ) -> Result<bool, Failure> {
         plugin::goes_on(&self.scripts, model, overflow, context).await
     }
 
@@ -177,7 +205,11 @@ impl Extensions {
     ///
     /// # Errors
     /// Returns [`Failure::Cancelled`] if the user cancels.
-    pub async fn small_model(&self, beside: &ModelRef, context: &ToolContext) -> Result<Option<ModelRef>, Failure> {
+    pub async fn small_model(
+        &self,
+        beside: &ModelRef,
+        context: &ToolContext,
+    ) -> Result<Option<ModelRef>, Failure> {
         plugin::small_model(&self.scripts, beside, context).await
     }
 
@@ -212,8 +244,16 @@ impl Extensions {
             notice(Severity::Warning, shown, context).await;
         }
         let asks = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
-        let ask = asks.then(|| format!("the hook {} failed, which might have refused it", text::title(&hook.name)));
-        HookAnswer { ask, ..HookAnswer::default() }
+        let ask = asks.then(|| {
+            format!(
+                "the hook {} failed, which might have refused it",
+                text::title(&hook.name)
+            )
+        });
+        HookAnswer {
+            ask,
+            ..HookAnswer::default()
+        }
     }
 }
 
@@ -221,7 +261,15 @@ async fn notice(severity: Severity, title: String, context: &ToolContext) {
     let (title, _) = text::visible(&title);
     let (first, rest) = title.split_once('\n').unwrap_or((&title, ""));
     let details = Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty());
-    context.client.outlet.event(Event::Notice { severity, title: first.to_owned(), details }).await;
+    context
+        .client
+        .outlet
+        .event(Event::Notice {
+            severity,
+            title: first.to_owned(),
+            details,
+        })
+        .await;
 }
 
 /// Whether a hook applies to an event.
@@ -229,8 +277,16 @@ fn fits(hook: &HookEntry, moment: &Moment) -> bool {
     let tool = moment.tool.as_deref().unwrap_or_default();
     let named = !hook.on.is_about_a_call()
         || hook.tools.is_empty()
-        || hook.tools.iter().any(|pattern| wildcard::matches(pattern, tool));
-    let about = |pattern: &String| moment.subjects.iter().any(|subject| concerns(pattern, subject));
+        || hook
+            .tools
+            .iter()
+            .any(|pattern| wildcard::matches(pattern, tool));
+    let about = |pattern: &String| {
+        moment
+            .subjects
+            .iter()
+            .any(|subject| concerns(pattern, subject))
+    };
     named && hook.pattern.as_ref().is_none_or(about)
 }
 
@@ -240,18 +296,37 @@ fn concerns(pattern: &str, subject: &str) -> bool {
     if wildcard::matches_folded(pattern, subject.trim()) {
         return true;
     }
-    let words = |names: Vec<shell::Name>| names.into_iter().map(|name| name.text).collect::<Vec<_>>().join(" ");
-    shell::commands(subject).unwrap_or_default().into_iter().any(|one| wildcard::matches_folded(pattern, &words(one)))
+    let words = |names: Vec<shell::Name>| {
+        names
+            .into_iter()
+            .map(|name| name.text)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    shell::commands(subject)
+        .unwrap_or_default()
+        .into_iter()
+        .any(|one| wildcard::matches_folded(pattern, &words(one)))
 }
 
 /// Returns the common fields of every event.
-pub(crate) fn head(hook: &HookEntry, moment: &Moment, context: &ToolContext) -> Vec<(&'static str, Value)> {
+pub(crate) fn head(
+    hook: &HookEntry,
+    moment: &Moment,
+    context: &ToolContext,
+) -> Vec<(&'static str, Value)> {
     vec![
         ("event", hook.on.as_str().into()),
         ("hook", hook.name.as_str().into()),
         ("session", context.session.id.as_str().into()),
-        ("directory", context.project.cwd.display().to_string().into()),
-        ("project", context.project.worktree.root.display().to_string().into()),
+        (
+            "directory",
+            context.project.cwd.display().to_string().into(),
+        ),
+        (
+            "project",
+            context.project.worktree.root.display().to_string().into(),
+        ),
         ("agent", moment.agent.as_str().into()),
     ]
 }
@@ -278,7 +353,15 @@ mod tests {
                 project: false,
                 source: String::new(),
             }];
-            guards(&Settings { hooks, ..Settings::default() }, "build", "task", "general")
+            guards(
+                &Settings {
+                    hooks,
+                    ..Settings::default()
+                },
+                "build",
+                "task",
+                "general",
+            )
         };
         assert!(hook(HookPoint::ToolBefore, &[], None));
         assert!(hook(HookPoint::Permission, &["ta*"], Some("gen*")));

@@ -56,9 +56,23 @@ pub(super) async fn load(
 ) -> Result<LoadedScripts, Failure> {
     let host = PluginHost::start(context, listener).await?;
     let params = params((scripts, origin), purpose, notifier, context);
-    let loaded = host.request("load", params, LOAD_TIMEOUT).await.map_err(|e| Failure::Tell(e.to_string()))?;
-    let list = |key: &str| loaded.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
-    let words = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let loaded = host
+        .request("load", params, LOAD_TIMEOUT)
+        .await
+        .map_err(|e| Failure::Tell(e.to_string()))?;
+    let list = |key: &str| {
+        loaded
+            .get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let words = |of: &Value, key: &str| {
+        of.get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let known = |file: &String| scripts.iter().any(|script| script.name == *file);
     let mut hooks = BTreeMap::<String, Vec<String>>::new();
     let mut added = Vec::new();
@@ -67,31 +81,53 @@ pub(super) async fn load(
         if !known(&file) {
             continue;
         }
-        let names = one.get("names").and_then(Value::as_array).cloned().unwrap_or_default();
+        let names = one
+            .get("names")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         for name in names.iter().filter_map(Value::as_str) {
             hooks.entry(name.to_owned()).or_default().push(file.clone());
         }
         let changes = one.get("added").cloned().unwrap_or_default();
-        let (contribution, dropped) = Contribution::of(&file, origin == ScriptOrigin::Project, &changes);
+        let (contribution, dropped) =
+            Contribution::of(&file, origin == ScriptOrigin::Project, &changes);
         added.extend(contribution);
         if !dropped.is_empty() {
             let file = text::title(&file);
             let keys = text::title(&dropped.join(", "));
-            let title = format!("The plugin {file} may not set {keys}: put it into the settings yourself.");
+            let title =
+                format!("The plugin {file} may not set {keys}: put it into the settings yourself.");
             notifier.tell(Severity::Info, title, None);
         }
     }
-    let errors: Vec<_> =
-        list("errors").iter().map(|e| (words(e, "file"), words(e, "message"), words(e, "stack"))).collect();
+    let errors: Vec<_> = list("errors")
+        .iter()
+        .map(|e| (words(e, "file"), words(e, "message"), words(e, "stack")))
+        .collect();
     for (file, why, stack) in &errors {
         notifier.failed(file, why.clone());
-        let title = format!("{} could not be loaded: {}", text::title(file), text::title(why));
+        let title = format!(
+            "{} could not be loaded: {}",
+            text::title(file),
+            text::title(why)
+        );
         notifier.tell(Severity::Warning, title, Some(stack.clone()));
     }
     report_unused(&hooks, notifier);
-    let tools = list("tools").iter().filter_map(|listed| CustomTool::of(listed, origin, home)).collect();
+    let tools = list("tools")
+        .iter()
+        .filter_map(|listed| CustomTool::of(listed, origin, home))
+        .collect();
     tracing::info!("extensions are loaded with {}", words(&loaded, "runtime"));
-    Ok(LoadedScripts { host, tools, hooks, errors, runtime: words(&loaded, "runtime"), added })
+    Ok(LoadedScripts {
+        host,
+        tools,
+        hooks,
+        errors,
+        runtime: words(&loaded, "runtime"),
+        added,
+    })
 }
 
 /// Returns the request that loads the files. A file that has changed since the settings were read
@@ -105,13 +141,24 @@ fn params(
     let mut files = Vec::new();
     for script in scripts {
         let manifest = script.path.join("package.json");
-        let file = if script.package { &manifest } else { &script.path };
+        let file = if script.package {
+            &manifest
+        } else {
+            &script.path
+        };
         if script::stamp(file) != script.stamp {
-            let title = format!("{} has changed since it was looked at, so it is not loaded now.", script.name);
+            let title = format!(
+                "{} has changed since it was looked at, so it is not loaded now.",
+                script.name
+            );
             notifier.tell(Severity::Warning, title, None);
             continue;
         }
-        let kind = if script.kind == ScriptKind::Tool { "tool" } else { "plugin" };
+        let kind = if script.kind == ScriptKind::Tool {
+            "tool"
+        } else {
+            "plugin"
+        };
         files.push(json!({
             "id": script.name, "kind": kind, "path": script.path, "package": script.package, "options": script.options,
         }));
@@ -120,9 +167,17 @@ fn params(
     // The packages that strip types run in the host as well. So nothing of a project is used for
     // the user's own files, or if the project is not trusted.
     let trusted = context.project.settings.trusted && origin == ScriptOrigin::Project;
-    let places = context.project.settings.directories.iter().filter(|dir| trusted || !dir.project);
+    let places = context
+        .project
+        .settings
+        .directories
+        .iter()
+        .filter(|dir| trusted || !dir.project);
     let own = trusted.then_some(root);
-    let bases: Vec<PathBuf> = places.map(|dir| dir.path.clone()).chain(own.cloned()).collect();
+    let bases: Vec<PathBuf> = places
+        .map(|dir| dir.path.clone())
+        .chain(own.cloned())
+        .collect();
     json!({
         "directory": context.project.cwd, "worktree": root, "files": files, "bases": bases,
         "project": { "id": root, "worktree": root, "vcs": root.join(".git").exists().then_some("git"), "time": { "created": 0 } },
@@ -146,6 +201,10 @@ fn report_unused(hooks: &BTreeMap<String, Vec<String>>, notifier: &dyn Notifier)
     for (file, names) in unused {
         let file = text::title(file);
         let names = text::title(&names.join(", "));
-        notifier.tell(Severity::Info, format!("The plugin {file} hooks into {names}, which has no effect here."), None);
+        notifier.tell(
+            Severity::Info,
+            format!("The plugin {file} hooks into {names}, which has no effect here."),
+            None,
+        );
     }
 }

@@ -67,24 +67,48 @@ impl PluginLogin {
         (environment, worktree, cwd): (&Environment, &Worktree, &Path),
         terminal: Arc<dyn LoginDesk>,
     ) -> Result<Option<Self>, String> {
-        let own = |script: &&ScriptEntry| ScriptOrigin::Own.covers(script) && script.kind == ScriptKind::Plugin;
+        let own = |script: &&ScriptEntry| {
+            ScriptOrigin::Own.covers(script) && script.kind == ScriptKind::Plugin
+        };
         let scripts: Vec<ScriptEntry> = settings.scripts.iter().filter(own).cloned().collect();
         if scripts.is_empty() {
             return Ok(None);
         }
-        let settings = Arc::new(Settings { scripts: scripts.clone(), ..settings.clone() });
+        let settings = Arc::new(Settings {
+            scripts: scripts.clone(),
+            ..settings.clone()
+        });
         let context = survey::context(&settings, environment, worktree, cwd);
         let relay = Arc::new(LoginRelay(terminal));
         // The tools of the plugins are not called.
         let home: Weak<dyn Home> = Weak::<Scripts>::new();
         let files = (scripts.as_slice(), ScriptOrigin::Own);
-        let loaded = load::load(files, LoadPurpose::Login, relay.clone(), (&*relay, &home), &context).await;
+        let loaded = load::load(
+            files,
+            LoadPurpose::Login,
+            relay.clone(),
+            (&*relay, &home),
+            &context,
+        )
+        .await;
         let host = loaded.map_err(|e| e.to_string())?.host;
         let scratch = scratch::directory(environment, context.session.id.as_str());
-        let mut login = Self { host, scratch, provider: provider.to_owned(), ways: Vec::new() };
-        let answer = login.host.request("methods", json!({ "provider": provider }), METHODS_TIMEOUT).await;
+        let mut login = Self {
+            host,
+            scratch,
+            provider: provider.to_owned(),
+            ways: Vec::new(),
+        };
+        let answer = login
+            .host
+            .request("methods", json!({ "provider": provider }), METHODS_TIMEOUT)
+            .await;
         let ways = answer.map_err(|e| e.to_string())?;
-        let labels = ways.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let labels = ways
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         login.ways = labels.map(text::title).collect();
         if login.ways.is_empty() {
             login.end().await;
@@ -114,31 +138,77 @@ impl PluginLogin {
 
 impl PluginCredential {
     fn of(provider: &str, answer: &Value) -> Result<Self, String> {
-        let words = |key: &str| answer.get(key).and_then(Value::as_str).filter(|words| !words.trim().is_empty());
+        let words = |key: &str| {
+            answer
+                .get(key)
+                .and_then(Value::as_str)
+                .filter(|words| !words.trim().is_empty())
+        };
         let mut entry = Map::new();
         let known: &[&str] = match (words("key"), words("access").or(words("refresh"))) {
             (Some(key), _) => {
-                entry.extend([("type".to_owned(), "api".into()), ("key".to_owned(), key.trim().into())]);
-                let metadata = answer.get("metadata").and_then(Value::as_object).filter(|all| !all.is_empty());
-                entry.extend(metadata.map(|all| ("metadata".to_owned(), Value::Object(all.clone()))));
-                return Ok(Self { provider: words("provider").unwrap_or(provider).to_owned(), entry: entry.into() });
+                entry.extend([
+                    ("type".to_owned(), "api".into()),
+                    ("key".to_owned(), key.trim().into()),
+                ]);
+                let metadata = answer
+                    .get("metadata")
+                    .and_then(Value::as_object)
+                    .filter(|all| !all.is_empty());
+                entry.extend(
+                    metadata.map(|all| ("metadata".to_owned(), Value::Object(all.clone()))),
+                );
+                return Ok(Self {
+                    provider: words("provider").unwrap_or(provider).to_owned(),
+                    entry: entry.into(),
+                });
             }
             (None, Some(_)) => &["type", "provider", "access", "refresh", "expires", "login"],
             (None, None) => return Err("the plugin gave neither a key nor tokens".into()),
         };
-        let whole = |at: f64| Duration::try_from_secs_f64(at / 1e3).ok()?.as_millis().try_into().ok();
-        let expires: u64 = answer.get("expires").and_then(Value::as_f64).and_then(whole).unwrap_or_default();
+        let whole = |at: f64| {
+            Duration::try_from_secs_f64(at / 1e3)
+                .ok()?
+                .as_millis()
+                .try_into()
+                .ok()
+        };
+        let expires: u64 = answer
+            .get("expires")
+            .and_then(Value::as_f64)
+            .and_then(whole)
+            .unwrap_or_default();
         entry.extend([
             ("type".to_owned(), "oauth".into()),
-            ("refresh".to_owned(), words("refresh").unwrap_or_default().into()),
-            ("access".to_owned(), words("access").unwrap_or_default().into()),
+            (
+                "refresh".to_owned(),
+                words("refresh").unwrap_or_default().into(),
+            ),
+            (
+                "access".to_owned(),
+                words("access").unwrap_or_default().into(),
+            ),
             ("expires".to_owned(), expires.into()),
         ]);
-        let besides = answer.as_object().into_iter().flatten().filter(|(name, value)| {
-            !known.contains(&name.as_str()) && value.as_str().is_some_and(|value| value.len() <= MAX_FIELD_BYTES)
-        });
-        entry.extend(besides.take(MAX_FURTHER_FIELDS).map(|(name, value)| (name.clone(), value.clone())));
-        Ok(Self { provider: words("provider").unwrap_or(provider).to_owned(), entry: entry.into() })
+        let besides = answer
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(name, value)| {
+                !known.contains(&name.as_str())
+                    && value
+                        .as_str()
+                        .is_some_and(|value| value.len() <= MAX_FIELD_BYTES)
+            });
+        entry.extend(
+            besides
+                .take(MAX_FURTHER_FIELDS)
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
+        Ok(Self {
+            provider: words("provider").unwrap_or(provider).to_owned(),
+            entry: entry.into(),
+        })
     }
 }
 
@@ -148,13 +218,21 @@ struct LoginRelay(Arc<dyn LoginDesk>);
 impl Listener for LoginRelay {
     fn client(self: Arc<Self>, asked: ClientCall) -> BoxFuture<'static, Value> {
         Box::pin(async move {
-            let words = |at: &str| asked.options.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let words = |at: &str| {
+                asked
+                    .options
+                    .pointer(at)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             match asked.way.as_str() {
                 "adjutant.ask" => {
                     let question = words("/question");
                     let terminal = self.0.clone();
                     let secret = asked.options.get("secret").and_then(Value::as_bool) == Some(true);
-                    let answer = base::task::spawn_blocking(move || terminal.ask(&question, secret)).await;
+                    let answer =
+                        base::task::spawn_blocking(move || terminal.ask(&question, secret)).await;
                     json!({ "data": answer.ok().flatten() })
                 }
                 "adjutant.say" => {
@@ -166,7 +244,9 @@ impl Listener for LoginRelay {
                     json!({ "data": true })
                 }
                 "app.log" => json!({ "data": true }),
-                way => json!({ "none": format!("adjutant has no client.{} while it logs in", text::title(way)) }),
+                way => {
+                    json!({ "none": format!("adjutant has no client.{} while it logs in", text::title(way)) })
+                }
             }
         })
     }
@@ -195,27 +275,48 @@ mod tests {
     #[test]
     fn credential_of_a_plugin_becomes_an_auth_entry() {
         let table = [
-            (json!({ "type": "success", "key": " k " }), Ok(("p", json!({ "type": "api", "key": "k" })))),
+            (
+                json!({ "type": "success", "key": " k " }),
+                Ok(("p", json!({ "type": "api", "key": "k" }))),
+            ),
             (
                 json!({ "key": "k", "provider": "q", "metadata": { "region": "eu" } }),
-                Ok(("q", json!({ "type": "api", "key": "k", "metadata": { "region": "eu" } }))),
+                Ok((
+                    "q",
+                    json!({ "type": "api", "key": "k", "metadata": { "region": "eu" } }),
+                )),
             ),
             (
                 json!({
                     "type": "success", "refresh": "r", "access": "a", "expires": 12.5, "accountId": "1",
                     "login": "ours", "odd": [1], "provider": "",
                 }),
-                Ok(("p", json!({ "type": "oauth", "refresh": "r", "access": "a", "expires": 12, "accountId": "1" }))),
+                Ok((
+                    "p",
+                    json!({ "type": "oauth", "refresh": "r", "access": "a", "expires": 12, "accountId": "1" }),
+                )),
             ),
             (
                 json!({ "refresh": "r" }),
-                Ok(("p", json!({ "type": "oauth", "refresh": "r", "access": "", "expires": 0 }))),
+                Ok((
+                    "p",
+                    json!({ "type": "oauth", "refresh": "r", "access": "", "expires": 0 }),
+                )),
             ),
-            (json!({ "type": "success" }), Err("the plugin gave neither a key nor tokens".to_owned())),
-            (json!(null), Err("the plugin gave neither a key nor tokens".to_owned())),
+            (
+                json!({ "type": "success" }),
+                Err("the plugin gave neither a key nor tokens".to_owned()),
+            ),
+            (
+                json!(null),
+                Err("the plugin gave neither a key nor tokens".to_owned()),
+            ),
         ];
         for (answer, wanted) in table {
-            let wanted = wanted.map(|(provider, entry)| PluginCredential { provider: provider.into(), entry });
+            let wanted = wanted.map(|(provider, entry)| PluginCredential {
+                provider: provider.into(),
+                entry,
+            });
             assert_eq!(PluginCredential::of("p", &answer), wanted, "{answer}");
         }
     }

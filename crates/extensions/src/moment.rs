@@ -30,7 +30,14 @@ pub struct Moment {
 impl Moment {
     /// Creates an event without further fields.
     pub fn new(on: HookPoint, agent: &str) -> Self {
-        Self { on, agent: agent.to_owned(), tool: None, subjects: Vec::new(), files: Vec::new(), facts: Map::new() }
+        Self {
+            on,
+            agent: agent.to_owned(),
+            tool: None,
+            subjects: Vec::new(),
+            files: Vec::new(),
+            facts: Map::new(),
+        }
     }
 
     /// Adds a field.
@@ -58,7 +65,9 @@ impl Moment {
     pub(crate) fn event(&self, hook: &HookEntry, context: &ToolContext) -> Value {
         match hook.format {
             HookFormat::Adjutant => {
-                let head = super::head(hook, self, context).into_iter().map(|(key, value)| (key.to_owned(), value));
+                let head = super::head(hook, self, context)
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), value));
                 let mut event: Map<String, Value> = head.collect();
                 if let Some(tool) = &self.tool {
                     event.insert("tool".into(), tool.as_str().into());
@@ -87,23 +96,36 @@ impl Moment {
             HookPoint::Compaction => "PreCompact",
             HookPoint::SessionEnd => "SessionEnd",
         };
-        let mode = if self.agent == "plan" { "plan" } else { "default" };
+        let mode = if self.agent == "plan" {
+            "plan"
+        } else {
+            "default"
+        };
         let mut event = json!({
             "session_id": context.session.id.as_str(), "transcript_path": "", "cwd": context.project.cwd,
             "permission_mode": mode, "hook_event_name": name,
         });
         let more = match self.on {
-            HookPoint::SessionStart => json!({ "source": if fact("resumed") == true { "resume" } else { "startup" } }),
+            HookPoint::SessionStart => {
+                json!({ "source": if fact("resumed") == true { "resume" } else { "startup" } })
+            }
             HookPoint::Prompt => json!({ "prompt": fact("text") }),
             HookPoint::TurnEnd => json!({ "stop_hook_active": fact("continued") }),
             HookPoint::Compaction => {
-                let trigger = if fact("auto") == true { "auto" } else { "manual" };
+                let trigger = if fact("auto") == true {
+                    "auto"
+                } else {
+                    "manual"
+                };
                 json!({ "trigger": trigger, "custom_instructions": fact("text") })
             }
             HookPoint::SessionEnd => json!({ "reason": "other" }),
             HookPoint::ToolBefore | HookPoint::ToolAfter | HookPoint::Permission => {
                 let own = self.tool.as_deref().unwrap_or_default();
-                let theirs = TOOLS.iter().find(|(_, ours)| *ours == own).map_or(own, |(theirs, _)| theirs);
+                let theirs = TOOLS
+                    .iter()
+                    .find(|(_, ours)| *ours == own)
+                    .map_or(own, |(theirs, _)| theirs);
                 let mut input = renamed(&fact("input"), snake);
                 // Paths are absolute in that format.
                 if let Some(path) = input.get("file_path").and_then(Value::as_str) {
@@ -113,7 +135,8 @@ impl Moment {
                     "tool_name": theirs, "tool_input": input, "tool_use_id": fact("call"),
                 });
                 if self.on == HookPoint::ToolAfter {
-                    call["tool_response"] = json!({ "success": fact("ok"), "content": fact("output") });
+                    call["tool_response"] =
+                        json!({ "success": fact("ok"), "content": fact("output") });
                 }
                 call
             }
@@ -128,7 +151,10 @@ impl Moment {
 /// Renames the keys of an object.
 pub(crate) fn renamed(value: &Value, spell: fn(&str) -> String) -> Value {
     match value {
-        Value::Object(object) => object.iter().map(|(key, value)| (spell(key), value.clone())).collect(),
+        Value::Object(object) => object
+            .iter()
+            .map(|(key, value)| (spell(key), value.clone()))
+            .collect(),
         other => other.clone(),
     }
 }

@@ -22,37 +22,67 @@ fn who(run: &HookRun) -> String {
 }
 
 fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Runs the plugins' hooks on an event.
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn ask(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+pub(super) async fn ask(
+    scripts: &Arc<Scripts>,
+    moment: &Moment,
+    context: &ToolContext,
+) -> Result<Advice, Failure> {
     match moment.on {
         HookPoint::ToolBefore => before(scripts, moment, context).await,
         HookPoint::ToolAfter => after(scripts, moment, context).await,
         HookPoint::Permission => permission(scripts, moment, context).await,
         HookPoint::Compaction => compaction(scripts, context).await,
-        HookPoint::SessionStart | HookPoint::Prompt | HookPoint::TurnEnd | HookPoint::SessionEnd => {
-            Ok(Advice::default())
-        }
+        HookPoint::SessionStart
+        | HookPoint::Prompt
+        | HookPoint::TurnEnd
+        | HookPoint::SessionEnd => Ok(Advice::default()),
     }
 }
 
-async fn before(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+async fn before(
+    scripts: &Arc<Scripts>,
+    moment: &Moment,
+    context: &ToolContext,
+) -> Result<Advice, Failure> {
     let args = moment.fact("input");
     let input = json!({ "tool": moment.tool, "sessionID": context.session.id.as_str(), "callID": moment.fact("call") });
     let output = json!({ "args": args });
     let mut advice = Advice::default();
-    let Some(run) = scripts.hook("tool.execute.before", input, output, context).await? else { return Ok(advice) };
+    let Some(run) = scripts
+        .hook("tool.execute.before", input, output, context)
+        .await?
+    else {
+        return Ok(advice);
+    };
     if let Some((file, why)) = &run.threw {
-        advice.deny = Some(format!("The plugin {} refuses this: {}", text::title(file), text::cut_chars(why, 2_000)));
+        advice.deny = Some(format!(
+            "The plugin {} refuses this: {}",
+            text::title(file),
+            text::cut_chars(why, 2_000)
+        ));
     }
-    advice.ask =
-        run.unknown.as_ref().map(|why| format!("plugins that might have refused it could not be asked: {why}"));
-    let changed = run.output.get("args").filter(|changed| changed.is_object() && **changed != args).cloned();
+    advice.ask = run
+        .unknown
+        .as_ref()
+        .map(|why| format!("plugins that might have refused it could not be asked: {why}"));
+    let changed = run
+        .output
+        .get("args")
+        .filter(|changed| changed.is_object() && **changed != args)
+        .cloned();
     if changed.is_some() {
         advice.input = changed;
         advice.changed_by = who(&run);
@@ -60,7 +90,11 @@ async fn before(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) 
     Ok(advice)
 }
 
-async fn after(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+async fn after(
+    scripts: &Arc<Scripts>,
+    moment: &Moment,
+    context: &ToolContext,
+) -> Result<Advice, Failure> {
     let mut advice = Advice::default();
     if moment.fact("ok") != true {
         return Ok(advice);
@@ -71,13 +105,26 @@ async fn after(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -
     });
     let result = moment.fact("output");
     let output = json!({ "title": moment.fact("title"), "output": result, "metadata": {} });
-    let Some(run) = scripts.hook("tool.execute.after", input, output, context).await? else { return Ok(advice) };
-    let changed = run.output.get("output").filter(|changed| **changed != result).and_then(Value::as_str);
+    let Some(run) = scripts
+        .hook("tool.execute.after", input, output, context)
+        .await?
+    else {
+        return Ok(advice);
+    };
+    let changed = run
+        .output
+        .get("output")
+        .filter(|changed| **changed != result)
+        .and_then(Value::as_str);
     advice.output = changed.map(str::to_owned);
     Ok(advice)
 }
 
-async fn permission(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+async fn permission(
+    scripts: &Arc<Scripts>,
+    moment: &Moment,
+    context: &ToolContext,
+) -> Result<Advice, Failure> {
     let verdict = moment.fact("verdict");
     let call = moment.fact("call");
     let input = json!({
@@ -88,14 +135,25 @@ async fn permission(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolConte
     });
     let mut advice = Advice::default();
     let output = json!({ "status": verdict });
-    let Some(run) = scripts.hook("permission.ask", input, output, context).await? else { return Ok(advice) };
+    let Some(run) = scripts
+        .hook("permission.ask", input, output, context)
+        .await?
+    else {
+        return Ok(advice);
+    };
     if let Some(why) = &run.unknown {
-        advice.ask = Some(format!("plugins that might have refused it could not be asked: {why}"));
+        advice.ask = Some(format!(
+            "plugins that might have refused it could not be asked: {why}"
+        ));
     }
     match run.output.get("status").and_then(Value::as_str) {
         Some("deny") => advice.deny = Some(format!("The plugin {} refuses this.", who(&run))),
-        Some("ask") if verdict != "ask" => advice.ask = Some(format!("the plugin {} wants it", who(&run))),
-        Some("allow") if verdict == "ask" => advice.allow = !run.by_project && !run.changed.is_empty(),
+        Some("ask") if verdict != "ask" => {
+            advice.ask = Some(format!("the plugin {} wants it", who(&run)))
+        }
+        Some("allow") if verdict == "ask" => {
+            advice.allow = !run.by_project && !run.changed.is_empty()
+        }
         _ => {}
     }
     Ok(advice)
@@ -105,10 +163,19 @@ async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Adv
     let input = json!({ "sessionID": context.session.id.as_str() });
     let output = json!({ "context": [], "prompt": null });
     let mut advice = Advice::default();
-    if let Some(run) = scripts.hook("experimental.session.compacting", input, output, context).await? {
+    if let Some(run) = scripts
+        .hook("experimental.session.compacting", input, output, context)
+        .await?
+    {
         advice.context = texts(&run.output["context"]);
-        let prompt = run.output.get("prompt").and_then(Value::as_str).filter(|prompt| !prompt.trim().is_empty());
-        advice.context.extend(prompt.map(|prompt| format!("Write the summary like this: {prompt}")));
+        let prompt = run
+            .output
+            .get("prompt")
+            .and_then(Value::as_str)
+            .filter(|prompt| !prompt.trim().is_empty());
+        advice
+            .context
+            .extend(prompt.map(|prompt| format!("Write the summary like this: {prompt}")));
     }
     Ok(advice)
 }
@@ -129,14 +196,24 @@ pub(super) async fn texts_of(
     let parts: Vec<Value> = texts.iter().enumerate().map(part).collect();
     let message = json!({ "id": "msg", "sessionID": session, "role": "user", "agent": context.call.agent, "time": { "created": 0 } });
     let output = json!({ "message": message, "parts": parts });
-    let Some(run) = scripts.hook(hook.0, hook.1, output, context).await? else { return Ok(None) };
+    let Some(run) = scripts.hook(hook.0, hook.1, output, context).await? else {
+        return Ok(None);
+    };
     if run.changed.is_empty() {
         return Ok(None);
     }
-    let parts = run.output.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
+    let parts = run
+        .output
+        .get("parts")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
     let one = |part: &Value| {
         let synthetic = part.get("synthetic").and_then(Value::as_bool) == Some(true);
-        Some((part.get("text").and_then(Value::as_str)?.to_owned(), synthetic))
+        Some((
+            part.get("text").and_then(Value::as_str)?.to_owned(),
+            synthetic,
+        ))
     };
     Ok(Some(parts.iter().filter_map(one).collect()))
 }
@@ -158,10 +235,17 @@ pub(super) async fn request(
     });
     let input = json!({ "sessionID": session, "model": model });
     let output = json!({ "system": request.system });
-    if let Some(run) = scripts.hook("experimental.chat.system.transform", input, output, context).await? {
+    if let Some(run) = scripts
+        .hook("experimental.chat.system.transform", input, output, context)
+        .await?
+    {
         let system = texts(&run.output["system"]);
         if scripts.wavers(&request.system, &system) {
-            let names = if run.changed.is_empty() { "A plugin".to_owned() } else { who(&run) };
+            let names = if run.changed.is_empty() {
+                "A plugin".to_owned()
+            } else {
+                who(&run)
+            };
             let title = format!(
                 "{names} changes the system prompt each time although nothing else has changed: no provider's cache holds, and each step costs more."
             );
@@ -178,19 +262,32 @@ pub(super) async fn request(
 }
 
 /// Applies changes to tool definitions.
-async fn definitions(scripts: &Arc<Scripts>, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
+async fn definitions(
+    scripts: &Arc<Scripts>,
+    request: &mut Request,
+    context: &ToolContext,
+) -> Result<(), Failure> {
     if scripts.hangs_into("tool.definition") {
         for tool in &mut request.tools {
             let output = json!({ "description": tool.description, "parameters": *tool.schema });
             let input = json!({ "toolID": tool.name.as_str() });
-            let Some(run) = scripts.hook("tool.definition", input, output, context).await? else { break };
+            let Some(run) = scripts
+                .hook("tool.definition", input, output, context)
+                .await?
+            else {
+                break;
+            };
             if run.changed.is_empty() {
                 continue;
             }
             if let Some(words) = run.output.get("description").and_then(Value::as_str) {
                 tool.description = words.to_owned();
             }
-            if let Some(schema) = run.output.get("parameters").filter(|schema| schema.is_object()) {
+            if let Some(schema) = run
+                .output
+                .get("parameters")
+                .filter(|schema| schema.is_object())
+            {
                 tool.schema = Arc::new(schema.clone());
             }
         }
@@ -199,11 +296,22 @@ async fn definitions(scripts: &Arc<Scripts>, request: &mut Request, context: &To
 }
 
 /// Applies changes to the messages of this request.
-async fn messages(scripts: &Arc<Scripts>, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
+async fn messages(
+    scripts: &Arc<Scripts>,
+    request: &mut Request,
+    context: &ToolContext,
+) -> Result<(), Failure> {
     if scripts.hangs_into("experimental.chat.messages.transform") {
         let before = transform::messages(request, context.session.id.as_str(), &context.call.agent);
         let output = json!({ "messages": before });
-        let ran = scripts.hook("experimental.chat.messages.transform", json!({}), output, context).await?;
+        let ran = scripts
+            .hook(
+                "experimental.chat.messages.transform",
+                json!({}),
+                output,
+                context,
+            )
+            .await?;
         if let Some(run) = ran.filter(|run| !run.changed.is_empty())
             && transform::take(request, &before, &run.output["messages"])
         {
@@ -234,12 +342,32 @@ async fn params(
         "temperature": params.temperature, "topP": params.top_p, "maxOutputTokens": params.max_output,
         "options": params.options,
     });
-    if let Some(run) = scripts.hook("chat.headers", input.clone(), json!({ "headers": {} }), context).await? {
-        let headers = run.output.get("headers").and_then(Value::as_object).into_iter().flatten();
-        let sent = headers.filter_map(|(name, value)| Some((name.to_ascii_lowercase(), value.as_str()?.to_owned())));
-        request.params.headers = sent.filter(|(name, value)| is_header(name, value)).collect();
+    if let Some(run) = scripts
+        .hook(
+            "chat.headers",
+            input.clone(),
+            json!({ "headers": {} }),
+            context,
+        )
+        .await?
+    {
+        let headers = run
+            .output
+            .get("headers")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        let sent = headers.filter_map(|(name, value)| {
+            Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))
+        });
+        request.params.headers = sent
+            .filter(|(name, value)| is_header(name, value))
+            .collect();
     }
-    if let Some(run) = scripts.hook("chat.params", input, output, context).await?.filter(|run| !run.changed.is_empty())
+    if let Some(run) = scripts
+        .hook("chat.params", input, output, context)
+        .await?
+        .filter(|run| !run.changed.is_empty())
     {
         let params = &mut request.params;
         params.temperature = run.output.get("temperature").and_then(Value::as_f64);
@@ -257,11 +385,20 @@ async fn params(
 /// Whether a plugin may send this header. Headers that carry credentials or control the body are
 /// excluded.
 fn is_header(name: &str, value: &str) -> bool {
-    const OURS: [&str; 6] = ["authorization", "cookie", "host", "content-length", "content-type", "transfer-encoding"];
+    const OURS: [&str; 6] = [
+        "authorization",
+        "cookie",
+        "host",
+        "content-length",
+        "content-type",
+        "transfer-encoding",
+    ];
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     !name.is_empty()
         && name.chars().all(token)
-        && value.chars().all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic())
+        && value
+            .chars()
+            .all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic())
         && !OURS.contains(&name)
         && !base::variables::is_secret(name)
 }
@@ -271,21 +408,39 @@ fn is_header(name: &str, value: &str) -> bool {
 ///
 /// # Errors
 /// Returns [`Failure::Cancelled`] if the user cancels.
-pub(super) async fn variables(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Vec<(String, String)>, Failure> {
+pub(super) async fn variables(
+    scripts: &Arc<Scripts>,
+    context: &ToolContext,
+) -> Result<Vec<(String, String)>, Failure> {
     let input = json!({
         "cwd": context.project.cwd, "sessionID": context.session.id.as_str(), "callID": context.call.id.as_str(),
     });
-    let Some(run) = scripts.hook("shell.env", input, json!({ "env": {} }), context).await? else {
+    let Some(run) = scripts
+        .hook("shell.env", input, json!({ "env": {} }), context)
+        .await?
+    else {
         return Ok(Vec::new());
     };
     let mut variables = Vec::new();
-    for (name, value) in run.output.get("env").and_then(Value::as_object).into_iter().flatten() {
-        let Some(value) = value.as_str().filter(|value| !value.contains('\0')) else { continue };
+    for (name, value) in run
+        .output
+        .get("env")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let Some(value) = value.as_str().filter(|value| !value.contains('\0')) else {
+            continue;
+        };
         let named = !name.is_empty() && !name.contains(['=', '\0']);
         match permission::shell::variable_danger(name) {
             _ if !named => {}
             Some(danger) => {
-                let title = format!("{} sets {}, which {danger}; it is left out.", who(&run), text::title(name));
+                let title = format!(
+                    "{} sets {}, which {danger}; it is left out.",
+                    who(&run),
+                    text::title(name)
+                );
                 scripts.tell(Severity::Warning, title, None);
             }
             None => variables.push((name.clone(), value.to_owned())),
@@ -311,7 +466,14 @@ pub(super) async fn goes_on(
         "provider": { "id": model.id.provider }, "message": { "sessionID": session, "role": "user" },
     });
     let output = json!({ "enabled": true });
-    let run = scripts.hook("experimental.compaction.autocontinue", input, output, context).await?;
+    let run = scripts
+        .hook(
+            "experimental.compaction.autocontinue",
+            input,
+            output,
+            context,
+        )
+        .await?;
     Ok(run.is_none_or(|run| run.output.get("enabled").and_then(Value::as_bool) != Some(false)))
 }
 
@@ -325,12 +487,28 @@ pub(super) async fn small_model(
     context: &ToolContext,
 ) -> Result<Option<ModelRef>, Failure> {
     let input = json!({ "provider": { "id": main.provider } });
-    let run = scripts.hook("experimental.provider.small_model", input, json!({}), context).await?;
+    let run = scripts
+        .hook(
+            "experimental.provider.small_model",
+            input,
+            json!({}),
+            context,
+        )
+        .await?;
     Ok(run.and_then(|run| {
-        let word = |at: &str| run.output.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let word = |at: &str| {
+            run.output
+                .pointer(at)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         let provider = word("/model/providerID").unwrap_or_else(|| main.provider.clone());
         let model = word("/model/id").or_else(|| word("/model/modelID"))?;
-        Some(ModelRef { provider, model, effort: None })
+        Some(ModelRef {
+            provider,
+            model,
+            effort: None,
+        })
     }))
 }
 
@@ -344,8 +522,21 @@ pub(super) async fn complete(
     words: &str,
     context: &ToolContext,
 ) -> Result<Option<String>, Failure> {
-    let input = json!({ "sessionID": context.session.id.as_str(), "messageID": message, "partID": part });
-    let run = scripts.hook("experimental.text.complete", input, json!({ "text": words }), context).await?;
-    let changed = run.and_then(|run| run.output.get("text").and_then(Value::as_str).map(str::to_owned));
+    let input =
+        json!({ "sessionID": context.session.id.as_str(), "messageID": message, "partID": part });
+    let run = scripts
+        .hook(
+            "experimental.text.complete",
+            input,
+            json!({ "text": words }),
+            context,
+        )
+        .await?;
+    let changed = run.and_then(|run| {
+        run.output
+            .get("text")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    });
     Ok(changed.filter(|changed| changed != words))
 }

@@ -75,7 +75,9 @@ struct Generation {
 
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generation").field("scripts", &self.scripts.len()).finish_non_exhaustive()
+        f.debug_struct("Generation")
+            .field("scripts", &self.scripts.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -123,7 +125,10 @@ impl HookRun {
 impl Scripts {
     /// Returns scripts that are only checked for loading: no function of a plugin is called.
     pub fn compiling() -> Self {
-        Self { compiles: true, ..Self::default() }
+        Self {
+            compiles: true,
+            ..Self::default()
+        }
     }
 
     /// Prepares a turn: loads new scripts. Does nothing if there are none.
@@ -133,7 +138,8 @@ impl Scripts {
     pub async fn greet(self: &Arc<Self>, context: &ToolContext) -> Result<(), Failure> {
         let there = ScriptOrigin::ALL.into_iter().filter(|origin| {
             let scripts = &context.project.settings.scripts;
-            scripts.iter().any(|script| origin.covers(script)) || locked(&self.side(*origin).now).is_some()
+            scripts.iter().any(|script| origin.covers(script))
+                || locked(&self.side(*origin).now).is_some()
         });
         let all = join_all(there.map(|origin| self.loaded(origin, context))).await;
         if all.is_empty() {
@@ -141,7 +147,10 @@ impl Scripts {
         }
         for loaded in all {
             if let Err(Some(why)) = loaded?.map_err(|why| Some(why).filter(|why| *why != GONE)) {
-                let title = format!("Custom tools and plugins are not loaded: {}.", why.trim_end_matches('.'));
+                let title = format!(
+                    "Custom tools and plugins are not loaded: {}.",
+                    why.trim_end_matches('.')
+                );
                 self.tell(Severity::Warning, title, None);
             }
         }
@@ -151,7 +160,11 @@ impl Scripts {
 
     fn side(&self, origin: ScriptOrigin) -> &Side {
         let [own, project] = &self.sides;
-        if origin == ScriptOrigin::Own { own } else { project }
+        if origin == ScriptOrigin::Own {
+            own
+        } else {
+            project
+        }
     }
 
     /// Returns the scripts of one origin, if they are loaded already.
@@ -162,13 +175,24 @@ impl Scripts {
 
     /// Returns the scripts that are loaded already.
     fn current(&self) -> impl Iterator<Item = Arc<LoadedScripts>> + '_ {
-        ScriptOrigin::ALL.into_iter().filter_map(|origin| self.loaded_of(origin))
+        ScriptOrigin::ALL
+            .into_iter()
+            .filter_map(|origin| self.loaded_of(origin))
     }
 
     /// Returns the host for the current state of the files.
-    fn generation(&self, origin: ScriptOrigin, settings: &Settings) -> Result<Option<Arc<Generation>>, String> {
+    fn generation(
+        &self,
+        origin: ScriptOrigin,
+        settings: &Settings,
+    ) -> Result<Option<Arc<Generation>>, String> {
         let side = self.side(origin);
-        let wanted = || settings.scripts.iter().filter(|script| origin.covers(script));
+        let wanted = || {
+            settings
+                .scripts
+                .iter()
+                .filter(|script| origin.covers(script))
+        };
         let mut now = locked(&side.now);
         if wanted().next().is_none() {
             *now = None;
@@ -179,19 +203,25 @@ impl Scripts {
                 Some(Ok(loaded)) if loaded.host.is_gone() => {
                     let mut failures = locked(&side.failures);
                     let (count, since) = *failures;
-                    let is_paused = count >= MAX_FAILURES && since.is_some_and(|since| since.elapsed() < REST_INTERVAL);
+                    let is_paused = count >= MAX_FAILURES
+                        && since.is_some_and(|since| since.elapsed() < REST_INTERVAL);
                     if !is_paused {
                         let next = if count >= MAX_FAILURES { 1 } else { count + 1 };
                         *failures = (next, Some(Instant::now()));
                     }
                     if failures.0 >= MAX_FAILURES {
-                        return Err(format!("what runs them broke off {MAX_FAILURES} times in a row and is paused"));
+                        return Err(format!(
+                            "what runs them broke off {MAX_FAILURES} times in a row and is paused"
+                        ));
                     }
                 }
                 _ => return Ok(Some(generation.clone())),
             }
         }
-        let fresh = Arc::new(Generation { scripts: wanted().cloned().collect(), cell: OnceCell::new() });
+        let fresh = Arc::new(Generation {
+            scripts: wanted().cloned().collect(),
+            cell: OnceCell::new(),
+        });
         *now = Some(fresh.clone());
         Ok(Some(fresh))
     }
@@ -242,8 +272,19 @@ impl Scripts {
             own: origin == ScriptOrigin::Own,
             subagents: Subagents::default(),
         };
-        let purpose = if self.compiles { LoadPurpose::Check } else { LoadPurpose::Session };
-        let mut loaded = load::load((scripts, origin), purpose, Arc::new(handlers), (&**self, &home), context).await?;
+        let purpose = if self.compiles {
+            LoadPurpose::Check
+        } else {
+            LoadPurpose::Session
+        };
+        let mut loaded = load::load(
+            (scripts, origin),
+            purpose,
+            Arc::new(handlers),
+            (&**self, &home),
+            context,
+        )
+        .await?;
         loaded.tools = self.named(loaded.tools, &context.project.settings);
         Ok(loaded)
     }
@@ -253,7 +294,8 @@ impl Scripts {
     fn named(&self, tools: Vec<CustomTool>, settings: &Settings) -> Vec<CustomTool> {
         let mut taken = BTreeSet::new();
         let one = |mut tool: CustomTool| {
-            if find_properties(&tool.name).is_some() && !settings.replace_tools.contains(&tool.name) {
+            if find_properties(&tool.name).is_some() && !settings.replace_tools.contains(&tool.name)
+            {
                 let own = std::mem::take(&mut tool.name);
                 tool.name = format!("custom_{own}");
                 let title = format!(
@@ -281,13 +323,19 @@ impl Scripts {
             all.retain(|tool| loaded.tools.iter().all(|later| later.name != tool.name));
             all.extend(loaded.tools.iter().cloned());
         }
-        let shown = all.into_iter().filter(|tool| !rules.hides(tool.permission()));
-        shown.map(|tool| Arc::new(tool) as Arc<dyn AnyTool>).collect()
+        let shown = all
+            .into_iter()
+            .filter(|tool| !rules.hides(tool.permission()));
+        shown
+            .map(|tool| Arc::new(tool) as Arc<dyn AnyTool>)
+            .collect()
     }
 
     /// Returns the additions of loaded plugins to the settings.
     pub fn added(&self) -> Vec<Contribution> {
-        self.current().flat_map(|loaded| loaded.added.clone()).collect()
+        self.current()
+            .flat_map(|loaded| loaded.added.clone())
+            .collect()
     }
 
     /// Whether any loaded plugin handles this hook. Starts nothing.
@@ -310,13 +358,19 @@ impl Scripts {
         let scripts = &context.project.settings.scripts;
         let mut all: Option<HookRun> = None;
         for origin in ScriptOrigin::ALL {
-            let hangs = self.loaded_of(origin).is_some_and(|loaded| loaded.hooks.contains_key(name));
+            let hangs = self
+                .loaded_of(origin)
+                .is_some_and(|loaded| loaded.hooks.contains_key(name));
             if !hangs || !scripts.iter().any(|script| origin.covers(script)) {
                 continue;
             }
-            let before =
-                all.as_mut().map_or_else(|| std::mem::take(&mut output), |run| std::mem::take(&mut run.output));
-            let run = self.hook_of(origin, (name, &input), before, context).await?;
+            let before = all.as_mut().map_or_else(
+                || std::mem::take(&mut output),
+                |run| std::mem::take(&mut run.output),
+            );
+            let run = self
+                .hook_of(origin, (name, &input), before, context)
+                .await?;
             let ends = run.threw.is_some();
             all = Some(match all {
                 Some(before) => before.then(run),
@@ -342,9 +396,20 @@ impl Scripts {
     ) -> Result<HookRun, Failure> {
         let loaded = match self.loaded(origin, context).await? {
             Ok(loaded) => loaded,
-            Err(why) => return Ok(HookRun { unknown: Some(why), output, ..HookRun::default() }),
+            Err(why) => {
+                return Ok(HookRun {
+                    unknown: Some(why),
+                    output,
+                    ..HookRun::default()
+                });
+            }
         };
-        let Some(files) = loaded.hooks.get(name) else { return Ok(HookRun { output, ..HookRun::default() }) };
+        let Some(files) = loaded.hooks.get(name) else {
+            return Ok(HookRun {
+                output,
+                ..HookRun::default()
+            });
+        };
         let count = u32::try_from(files.len()).unwrap_or(u32::MAX);
         let limit = HOOK_TIMEOUT.saturating_mul(count) + HOST_GRACE;
         let millis = u64::try_from(HOOK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
@@ -364,18 +429,34 @@ impl Scripts {
                     self.counted(file, Duration::ZERO, Some(e.to_string()));
                 }
                 self.tell(Severity::Warning, title, None);
-                HookRun { unknown: Some(e.to_string()), output, ..HookRun::default() }
+                HookRun {
+                    unknown: Some(e.to_string()),
+                    output,
+                    ..HookRun::default()
+                }
             }
         })
     }
 
     /// Reads the host's answer about a hook that ran.
     fn ran(&self, name: &str, answer: &Value, origin: ScriptOrigin) -> HookRun {
-        let mut run = HookRun { output: answer.get("output").cloned().unwrap_or_default(), ..HookRun::default() };
-        for one in answer.get("ran").and_then(Value::as_array).into_iter().flatten() {
+        let mut run = HookRun {
+            output: answer.get("output").cloned().unwrap_or_default(),
+            ..HookRun::default()
+        };
+        for one in answer
+            .get("ran")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             let file = one.get("file").and_then(Value::as_str).unwrap_or_default();
             let spent = Duration::from_secs_f64(
-                one.get("ms").and_then(Value::as_f64).unwrap_or_default().clamp(0.0, 1e9) / 1e3,
+                one.get("ms")
+                    .and_then(Value::as_f64)
+                    .unwrap_or_default()
+                    .clamp(0.0, 1e9)
+                    / 1e3,
             );
             let words = |at: &str| one.pointer(at).and_then(Value::as_str).map(str::to_owned);
             let error = words("/error/message");
@@ -394,7 +475,11 @@ impl Scripts {
             if late && name == "tool.execute.before" {
                 run.unknown = Some(format!("the plugin {} {error}", text::title(file)));
             }
-            let title = format!("The plugin {} failed in {name}: {}", text::title(file), text::title(&error));
+            let title = format!(
+                "The plugin {} failed in {name}: {}",
+                text::title(file),
+                text::title(&error)
+            );
             self.tell(Severity::Warning, title, words("/error/stack"));
         }
         run
@@ -438,7 +523,10 @@ impl Scripts {
     pub async fn wants_more(&self) -> bool {
         let limit = u64::try_from(SETTLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
-            loaded.host.settled(json!({ "limit": limit }), HOST_GRACE).await;
+            loaded
+                .host
+                .settled(json!({ "limit": limit }), HOST_GRACE)
+                .await;
         }
         !locked(&self.knowledge.prompts).is_empty()
     }
@@ -452,7 +540,9 @@ impl Scripts {
         for loaded in self.current().filter(|loaded| self.subscribes(loaded)) {
             let params = json!({ "event": { "type": kind, "properties": properties } });
             // A host that does not read is detected at its next request.
-            tokio::time::timeout(HOST_GRACE, loaded.host.tell("event", params)).await.ok();
+            tokio::time::timeout(HOST_GRACE, loaded.host.tell("event", params))
+                .await
+                .ok();
         }
     }
 
@@ -480,7 +570,10 @@ impl Scripts {
 
     /// Records that a file changes the system prompt each time although nothing else has changed.
     pub(super) fn wavered(&self, file: &str) {
-        locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
+        locked(&self.tally)
+            .entry(file.to_owned())
+            .or_default()
+            .wavers = true;
     }
 
     /// Records a success of a host.
@@ -501,9 +594,14 @@ impl Scripts {
         let mut notices = locked(&self.notices);
         if notices.len() < MAX_NOTICES {
             let (title, _) = text::visible(&title);
-            let details =
-                details.map(|details| text::visible(&details).0).filter(|details| details.trim().contains('\n'));
-            notices.push(Event::Notice { severity, title, details });
+            let details = details
+                .map(|details| text::visible(&details).0)
+                .filter(|details| details.trim().contains('\n'));
+            notices.push(Event::Notice {
+                severity,
+                title,
+                details,
+            });
         }
     }
 
@@ -524,22 +622,39 @@ impl Scripts {
         let mut report = ScriptReport::default();
         let mut any = false;
         let mut whys = Vec::new();
-        for origin in ScriptOrigin::ALL.into_iter().filter(|origin| scripts.iter().any(|script| origin.covers(script)))
+        for origin in ScriptOrigin::ALL
+            .into_iter()
+            .filter(|origin| scripts.iter().any(|script| origin.covers(script)))
         {
-            let loaded = match self.loaded(origin, context).await.map_err(|e| e.to_string())? {
+            let loaded = match self
+                .loaded(origin, context)
+                .await
+                .map_err(|e| e.to_string())?
+            {
                 Ok(loaded) => loaded,
                 Err(why) => {
                     let own = scripts.iter().filter(|script| origin.covers(script));
-                    report.errors.extend(own.map(|script| (script.name.clone(), why.clone(), String::new())));
+                    report.errors.extend(
+                        own.map(|script| (script.name.clone(), why.clone(), String::new())),
+                    );
                     whys.push(why);
                     continue;
                 }
             };
             any = true;
             report.runtime.clone_from(&loaded.runtime);
-            report.tools.extend(loaded.tools.iter().map(|tool| (tool.name.clone(), tool.file.clone())));
+            report.tools.extend(
+                loaded
+                    .tools
+                    .iter()
+                    .map(|tool| (tool.name.clone(), tool.file.clone())),
+            );
             for (name, files) in &loaded.hooks {
-                report.hooks.entry(name.clone()).or_default().extend(files.iter().cloned());
+                report
+                    .hooks
+                    .entry(name.clone())
+                    .or_default()
+                    .extend(files.iter().cloned());
             }
             report.errors.extend(loaded.errors.iter().cloned());
         }
@@ -553,7 +668,10 @@ impl Scripts {
     pub async fn end(&self) {
         for side in &self.sides {
             let generation = locked(&side.now).take();
-            if let Some(Ok(loaded)) = generation.as_ref().and_then(|generation| generation.cell.get()) {
+            if let Some(Ok(loaded)) = generation
+                .as_ref()
+                .and_then(|generation| generation.cell.get())
+            {
                 loaded.host.end();
                 loaded.host.gone().await;
             }
@@ -581,7 +699,12 @@ impl Home for Scripts {
         origin: ScriptOrigin,
         context: &'a ToolContext,
     ) -> BoxFuture<'a, Result<Result<Arc<PluginHost>, String>, Failure>> {
-        Box::pin(async move { Ok(self.loaded(origin, context).await?.map(|loaded| loaded.host.clone())) })
+        Box::pin(async move {
+            Ok(self
+                .loaded(origin, context)
+                .await?
+                .map(|loaded| loaded.host.clone()))
+        })
     }
 
     fn called(&self, (origin, file): (ScriptOrigin, &str), spent: Duration, error: Option<String>) {

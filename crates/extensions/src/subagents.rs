@@ -13,7 +13,9 @@ use base::environment::Environment;
 use base::id::{CallId, MessageId, SessionId};
 use base::lock::locked;
 use base::text;
-use events::{LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport};
+use events::{
+    LiveFacts, SessionRequest, SessionRequestSender, SpawnSubagent, SubagentEnd, SubagentReport,
+};
 use permission::{Action, Rule, Rules};
 use tools::registry::find_properties;
 use transcript::ModelRef;
@@ -81,10 +83,14 @@ impl PluginAccess {
         };
         let at_work = WorkingGuard(&self.working);
         if self.working.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
-            return Err(format!("{MAX_CONCURRENT} subagents work for plugins already; wait for one of them"));
+            return Err(format!(
+                "{MAX_CONCURRENT} subagents work for plugins already; wait for one of them"
+            ));
         }
         if self.prompted.fetch_add(1, Ordering::Relaxed) >= MAX_PROMPTS {
-            return Err(format!("plugins have given subagents {MAX_PROMPTS} prompts since the user's last one"));
+            return Err(format!(
+                "plugins have given subagents {MAX_PROMPTS} prompts since the user's last one"
+            ));
         }
         Ok((turn, at_work))
     }
@@ -126,24 +132,57 @@ struct PromptRequest {
 
 impl PromptRequest {
     fn of(body: &Value, notes: Vec<String>) -> Self {
-        let system = body.get("system").and_then(Value::as_str).map(str::to_owned);
-        let words: Vec<String> = notes.into_iter().chain(system).chain(Some(words(body))).collect();
-        let part = body.get("parts").and_then(Value::as_array).into_iter().flatten();
+        let system = body
+            .get("system")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        let words: Vec<String> = notes
+            .into_iter()
+            .chain(system)
+            .chain(Some(words(body)))
+            .collect();
+        let part = body
+            .get("parts")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
         let mut named = part.filter(|part| part.get("type").is_some_and(|kind| kind == "agent"));
-        let agent = body.get("agent").or_else(|| named.next()?.get("name")).and_then(Value::as_str);
-        let word = |key: &str| body.pointer(&format!("/model/{key}")).and_then(Value::as_str).map(str::to_owned);
+        let agent = body
+            .get("agent")
+            .or_else(|| named.next()?.get("name"))
+            .and_then(Value::as_str);
+        let word = |key: &str| {
+            body.pointer(&format!("/model/{key}"))
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         let model = word("providerID").zip(word("modelID"));
-        let tools = body.get("tools").and_then(Value::as_object).into_iter().flatten();
-        let taken = tools.filter(|(_, on)| on.as_bool() == Some(false)).map(|(name, _)| Rule {
-            permission: find_properties(name).map_or_else(|| name.clone(), |tool| tool.permission.to_owned()),
-            pattern: "*".into(),
-            action: Action::Deny,
-            source: "the prompt of a plugin".into(),
-        });
+        let tools = body
+            .get("tools")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        let taken = tools
+            .filter(|(_, on)| on.as_bool() == Some(false))
+            .map(|(name, _)| Rule {
+                permission: find_properties(name)
+                    .map_or_else(|| name.clone(), |tool| tool.permission.to_owned()),
+                pattern: "*".into(),
+                action: Action::Deny,
+                source: "the prompt of a plugin".into(),
+            });
         Self {
-            words: words.into_iter().filter(|words| !words.trim().is_empty()).collect::<Vec<_>>().join("\n\n"),
+            words: words
+                .into_iter()
+                .filter(|words| !words.trim().is_empty())
+                .collect::<Vec<_>>()
+                .join("\n\n"),
             agent: agent.map(str::to_owned),
-            model: model.map(|(provider, model)| ModelRef { provider, model, effort: None }),
+            model: model.map(|(provider, model)| ModelRef {
+                provider,
+                model,
+                effort: None,
+            }),
             denied: taken.collect(),
         }
     }
@@ -151,8 +190,15 @@ impl PromptRequest {
 
 /// Returns the texts of a prompt.
 pub(super) fn words(body: &Value) -> String {
-    let parts = body.get("parts").and_then(Value::as_array).into_iter().flatten();
-    parts.filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n\n")
+    let parts = body
+        .get("parts")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    parts
+        .filter_map(|part| part.get("text")?.as_str())
+        .collect::<Vec<_>>()
+        .join("\n\n")
 }
 
 /// Returns the subagent that answers: the requested one, otherwise `general`.
@@ -160,7 +206,9 @@ fn chosen(agents: &[String], wanted: Option<&str>) -> Result<String, String> {
     let wanted = wanted.unwrap_or("general");
     match agents.iter().find(|agent| *agent == wanted) {
         Some(agent) => Ok(agent.clone()),
-        None if agents.is_empty() => Err("whoever speaks now may use no subagent without a question".into()),
+        None if agents.is_empty() => {
+            Err("whoever speaks now may use no subagent without a question".into())
+        }
         None => Err(format!(
             "there is no subagent {} that may be used without a question; there are: {}",
             text::title(wanted),
@@ -174,11 +222,16 @@ impl Subagents {
     pub(super) fn create(&self, id: &str, title: &str) -> Result<(), String> {
         let mut all = locked(&self.0);
         if all.len() >= MAX_SESSIONS {
-            return Err(format!("plugins have {MAX_SESSIONS} sessions already; delete one"));
+            return Err(format!(
+                "plugins have {MAX_SESSIONS} sessions already; delete one"
+            ));
         }
         all.insert(
             id.to_owned(),
-            PluginSession { title: text::cut_chars(&text::title(title), 100), ..PluginSession::default() },
+            PluginSession {
+                title: text::cut_chars(&text::title(title), 100),
+                ..PluginSession::default()
+            },
         );
         Ok(())
     }
@@ -189,11 +242,17 @@ impl Subagents {
 
     /// Returns the ids with their titles, in the order of ids.
     pub(super) fn list(&self) -> Vec<(String, String)> {
-        locked(&self.0).iter().map(|(id, child)| (id.clone(), child.title.clone())).collect()
+        locked(&self.0)
+            .iter()
+            .map(|(id, child)| (id.clone(), child.title.clone()))
+            .collect()
     }
 
     pub(super) fn title(&self, id: &str) -> String {
-        locked(&self.0).get(id).map(|child| child.title.clone()).unwrap_or_default()
+        locked(&self.0)
+            .get(id)
+            .map(|child| child.title.clone())
+            .unwrap_or_default()
     }
 
     pub(super) fn rename(&self, id: &str, title: &str) {
@@ -203,14 +262,24 @@ impl Subagents {
     }
 
     pub(super) fn busy(&self) -> Vec<String> {
-        locked(&self.0).iter().filter(|(_, child)| child.busy).map(|(id, _)| id.clone()).collect()
+        locked(&self.0)
+            .iter()
+            .filter(|(_, child)| child.busy)
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
     /// Returns the last messages of a session, at most `limit` of them.
     pub(super) fn messages(&self, id: &str, limit: usize) -> Value {
         let all = locked(&self.0);
-        let messages = all.get(id).map(|child| child.messages.as_slice()).unwrap_or_default();
-        messages[messages.len().saturating_sub(limit)..].iter().cloned().collect()
+        let messages = all
+            .get(id)
+            .map(|child| child.messages.as_slice())
+            .unwrap_or_default();
+        messages[messages.len().saturating_sub(limit)..]
+            .iter()
+            .cloned()
+            .collect()
     }
 
     /// Removes a session from the list. Its stored history remains.
@@ -248,15 +317,23 @@ impl Subagents {
             let wanted = PromptRequest::of(body, child.notes.clone());
             let agent = chosen(&turn.agents, wanted.agent.as_deref())?;
             if wanted.words.trim().is_empty() || wanted.words.len() > MAX_PROMPT_BYTES {
-                return Err(format!("a prompt has words, at most {MAX_PROMPT_BYTES} bytes of them"));
+                return Err(format!(
+                    "a prompt has words, at most {MAX_PROMPT_BYTES} bytes of them"
+                ));
             }
             child.notes.clear();
             child.busy = true;
-            child.messages.push(shown(id, &fresh(MessageId::PREFIX), "user", &wanted.words));
+            child
+                .messages
+                .push(shown(id, &fresh(MessageId::PREFIX), "user", &wanted.words));
             (wanted, agent, child.title.clone(), child.begun)
         };
         let own = SessionId::new(id);
-        let what = if title.is_empty() { "Task" } else { title.as_str() };
+        let what = if title.is_empty() {
+            "Task"
+        } else {
+            title.as_str()
+        };
         let (reply, answer) = oneshot::channel();
         let spawn = SpawnSubagent {
             call: CallId::new(fresh(CallId::PREFIX)),
@@ -273,10 +350,16 @@ impl Subagents {
             rules: turn.rules.then(&wanted.denied),
             reply,
         };
-        drop(turn.requests.send(SessionRequest::Spawn(Box::new(spawn))).await);
+        drop(
+            turn.requests
+                .send(SessionRequest::Spawn(Box::new(spawn)))
+                .await,
+        );
         let answer = answer.await;
         let mut all = locked(&self.0);
-        let Some(child) = all.get_mut(id) else { return Err("the session was deleted".into()) };
+        let Some(child) = all.get_mut(id) else {
+            return Err("the session was deleted".into());
+        };
         child.busy = false;
         match answer {
             Ok(Ok(report)) => {
@@ -296,8 +379,7 @@ impl Subagents {
 }
 
 fn shown(session: &str, id: &str, role: &str, words: &str) -> Value {
-    let part =
-        json!({ "id": format!("prt_{id}"), "sessionID": session, "messageID": id, "type": "text", "text": words });
+    let part = json!({ "id": format!("prt_{id}"), "sessionID": session, "messageID": id, "type": "text", "text": words });
     json!({ "info": { "id": id, "sessionID": session, "role": role, "time": { "created": 0 } }, "parts": [part] })
 }
 
@@ -330,9 +412,21 @@ mod tests {
 
     fn turn_access(agents: &[&str]) -> (TurnLoan, mpsc::Receiver<SessionRequest>) {
         let (requests, asked) = mpsc::channel(4);
-        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        let model = ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
         let agents = agents.iter().map(|agent| (*agent).to_owned()).collect();
-        (TurnLoan { requests, agents, model, rules: Rules::default() }, asked)
+        (
+            TurnLoan {
+                requests,
+                agents,
+                model,
+                rules: Rules::default(),
+            },
+            asked,
+        )
     }
 
     fn spawned(request: Option<SessionRequest>) -> Box<SpawnSubagent> {
@@ -347,14 +441,23 @@ mod tests {
         let agents = ["explore".to_owned(), "general".to_owned()];
         assert_eq!(chosen(&agents, None).as_deref(), Ok("general"));
         assert_eq!(chosen(&agents, Some("explore")).as_deref(), Ok("explore"));
-        assert!(chosen(&agents, Some("build")).unwrap_err().contains("explore, general"));
-        assert!(chosen(&[], None).unwrap_err().contains("no subagent without a question"));
+        assert!(
+            chosen(&agents, Some("build"))
+                .unwrap_err()
+                .contains("explore, general")
+        );
+        assert!(
+            chosen(&[], None)
+                .unwrap_err()
+                .contains("no subagent without a question")
+        );
     }
 
     #[tokio::test]
     async fn session_is_prompted_and_resumed() {
         let home = tempfile::tempdir().unwrap();
-        let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
+        let environment =
+            Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let subagents = Subagents::default();
         let access = PluginAccess::default();
         subagents.create("ses_a", "Look").unwrap();
@@ -366,16 +469,28 @@ mod tests {
             let subagents = &subagents;
             let access = &access;
             let environment = &environment;
-            async move { subagents.prompt(("ses_a", "p.js"), &body, access, environment).await }
+            async move {
+                subagents
+                    .prompt(("ses_a", "p.js"), &body, access, environment)
+                    .await
+            }
         };
-        assert!(prompt(body.clone()).await.unwrap_err().contains("no turn is running"));
+        assert!(
+            prompt(body.clone())
+                .await
+                .unwrap_err()
+                .contains("no turn is running")
+        );
         let (turn, mut asked) = turn_access(&["explore", "general"]);
         access.lend(Some(turn));
         subagents.note("ses_a", "Before.".into()).unwrap();
         let (answer, ()) = tokio::join!(prompt(body), async {
             let spawn = spawned(asked.recv().await);
             assert_eq!(spawn.prompt, "Before.\n\nBe brief.\n\nLook.");
-            assert_eq!((spawn.agent.as_str(), spawn.resume.is_none()), ("explore", true));
+            assert_eq!(
+                (spawn.agent.as_str(), spawn.resume.is_none()),
+                ("explore", true)
+            );
             assert_eq!(spawn.session.as_ref().map(SessionId::as_str), Some("ses_a"));
             assert_eq!(spawn.shown.as_deref(), Some("explore: Look (p.js)"));
             assert_eq!(spawn.rules.len(), 1, "{:?}", spawn.rules);
@@ -396,20 +511,39 @@ mod tests {
         let again = json!({ "parts": [{ "type": "text", "text": "More." }] });
         let (answer, ()) = tokio::join!(prompt(again.clone()), async {
             let spawn = spawned(asked.recv().await);
-            assert_eq!((spawn.session.is_none(), spawn.resume.is_some()), (true, true));
+            assert_eq!(
+                (spawn.session.is_none(), spawn.resume.is_some()),
+                (true, true)
+            );
             assert_eq!(spawn.agent, "general");
-            spawn.reply.send(Err("There is no more money.".into())).unwrap();
+            spawn
+                .reply
+                .send(Err("There is no more money.".into()))
+                .unwrap();
         });
         assert!(answer.unwrap_err().contains("no more money"));
         for _ in 2..MAX_PROMPTS {
             let (_, ()) = tokio::join!(prompt(again.clone()), async {
-                spawned(asked.recv().await).reply.send(Err("no".into())).unwrap();
+                spawned(asked.recv().await)
+                    .reply
+                    .send(Err("no".into()))
+                    .unwrap();
             });
         }
-        assert!(prompt(again.clone()).await.unwrap_err().contains("20 prompts"));
+        assert!(
+            prompt(again.clone())
+                .await
+                .unwrap_err()
+                .contains("20 prompts")
+        );
         access.renew();
         drop(asked);
-        assert!(prompt(again).await.unwrap_err().contains("the turn has ended"));
+        assert!(
+            prompt(again)
+                .await
+                .unwrap_err()
+                .contains("the turn has ended")
+        );
         assert!(!subagents.knows("ses_a"));
     }
 }

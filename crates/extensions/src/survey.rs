@@ -22,7 +22,10 @@ use lsp::SessionServers;
 use permission::Policy;
 use sandbox::Sandbox;
 use tools::confinement::Confinement;
-use tools::{CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, scratch};
+use tools::{
+    CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext,
+    scratch,
+};
 
 /// The inventory of custom tools and plugins.
 #[derive(Debug, Default)]
@@ -48,12 +51,21 @@ pub async fn survey(
     let context = context(settings, environment, worktree, cwd);
     let scripts = Arc::new(scripts);
     let survey = match scripts.report(&context).await {
-        Ok(report) => Survey { report, failed: None },
-        Err(why) => Survey { failed: Some(why), ..Survey::default() },
+        Ok(report) => Survey {
+            report,
+            failed: None,
+        },
+        Err(why) => Survey {
+            failed: Some(why),
+            ..Survey::default()
+        },
     };
     scripts.end().await;
     // The session existed only for the inventory.
-    scratch::remove(&scratch::directory(environment, context.session.id.as_str()));
+    scratch::remove(&scratch::directory(
+        environment,
+        context.session.id.as_str(),
+    ));
     survey
 }
 
@@ -107,9 +119,14 @@ pub(super) fn context(
 /// Returns the files that do not load as problems of the settings.
 pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
     let one = |script: &ScriptEntry| {
-        let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
-        let (why, stack) =
-            failed.map(|(_, why, stack)| (why, stack.as_str())).or(survey.failed.as_ref().map(|why| (why, "")))?;
+        let failed = survey
+            .report
+            .errors
+            .iter()
+            .find(|(file, ..)| *file == script.name);
+        let (why, stack) = failed
+            .map(|(_, why, stack)| (why, stack.as_str()))
+            .or(survey.failed.as_ref().map(|why| (why, "")))?;
         let line = line_of(stack, &script.path).filter(|line| !why.contains(&format!(":{line}")));
         let at = SourceLocation {
             line: line.unwrap_or(script.place.line),
@@ -117,7 +134,12 @@ pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
             ..script.place.clone()
         };
         let key = if script.place.line > 0 { "plugin" } else { "" };
-        Some(Problem::error(ProblemCode::Syntax, &at, key, format!("this does not load: {}", text::title(why))))
+        Some(Problem::error(
+            ProblemCode::Syntax,
+            &at,
+            key,
+            format!("this does not load: {}", text::title(why)),
+        ))
     };
     settings.scripts.iter().filter_map(one).collect()
 }
@@ -135,14 +157,34 @@ pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<Str
     let done = |name: &str| tallies.get(name).map(statistics).unwrap_or_default();
     let mut lines = Vec::new();
     for hook in &settings.hooks {
-        let tools = if hook.tools.is_empty() { String::new() } else { format!(" {}", hook.tools.join("|")) };
-        let pattern = hook.pattern.as_ref().map(|pattern| format!(" {pattern}")).unwrap_or_default();
+        let tools = if hook.tools.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", hook.tools.join("|"))
+        };
+        let pattern = hook
+            .pattern
+            .as_ref()
+            .map(|pattern| format!(" {pattern}"))
+            .unwrap_or_default();
         let command = hook.command.join(" ");
-        let line = format!("hook {} on {}{tools}{pattern}: {command} ({})", hook.name, hook.on.as_str(), hook.source);
-        lines.push(text::escaped(&format!("{line}{}", done(&format!("hook {}", hook.name)))));
+        let line = format!(
+            "hook {} on {}{tools}{pattern}: {command} ({})",
+            hook.name,
+            hook.on.as_str(),
+            hook.source
+        );
+        lines.push(text::escaped(&format!(
+            "{line}{}",
+            done(&format!("hook {}", hook.name))
+        )));
     }
     for script in &settings.scripts {
-        let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
+        let failed = survey
+            .report
+            .errors
+            .iter()
+            .find(|(file, ..)| *file == script.name);
         let tools: Vec<&str> = survey
             .report
             .tools
@@ -150,7 +192,11 @@ pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<Str
             .filter(|(_, file)| *file == script.name)
             .map(|(tool, _)| tool.as_str())
             .collect();
-        let hooks = survey.report.hooks.iter().filter(|(_, files)| files.contains(&script.name));
+        let hooks = survey
+            .report
+            .hooks
+            .iter()
+            .filter(|(_, files)| files.contains(&script.name));
         let hooks: Vec<&str> = hooks.map(|(hook, _)| hook.as_str()).collect();
         let mut about = Vec::new();
         if !tools.is_empty() {
@@ -164,16 +210,29 @@ pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<Str
             (None, None) if about.is_empty() => "loaded, and hooks into nothing".to_owned(),
             (None, None) => about.join("; "),
         };
-        let kind = if script.kind == ScriptKind::Tool { "tool" } else { "plugin" };
-        lines.push(text::escaped(&format!("{kind} {}: {about}{}", script.name, done(&script.name))));
+        let kind = if script.kind == ScriptKind::Tool {
+            "tool"
+        } else {
+            "plugin"
+        };
+        lines.push(text::escaped(&format!(
+            "{kind} {}: {about}{}",
+            script.name,
+            done(&script.name)
+        )));
     }
     lines
 }
 
 /// Describes the statistics of one extension, for display.
 fn statistics(tally: &Tally) -> String {
-    let mean = tally.spent.as_secs_f64() * 1e3 / f64::from(u32::try_from(tally.calls.max(1)).unwrap_or(u32::MAX));
-    let error = tally.last_error.as_ref().map(|error| format!(", last error: {error}")).unwrap_or_default();
+    let mean = tally.spent.as_secs_f64() * 1e3
+        / f64::from(u32::try_from(tally.calls.max(1)).unwrap_or(u32::MAX));
+    let error = tally
+        .last_error
+        .as_ref()
+        .map(|error| format!(", last error: {error}"))
+        .unwrap_or_default();
     let count = usize::try_from(tally.calls).unwrap_or(usize::MAX);
     format!("; {}, {mean:.1} ms each{error}", text::count(count, "call"))
 }

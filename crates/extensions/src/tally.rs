@@ -32,14 +32,24 @@ pub type Tallies = BTreeMap<String, Tally>;
 /// Returns the path of a project's statistics.
 fn file(environment: &Environment, root: &Path) -> PathBuf {
     let name = ring::digest::digest(&ring::digest::SHA256, root.as_os_str().as_encoded_bytes());
-    let name: String = name.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    environment.dirs.data.join("extensions").join(format!("{name}.json"))
+    let name: String = name
+        .as_ref()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    environment
+        .dirs
+        .data
+        .join("extensions")
+        .join(format!("{name}.json"))
 }
 
 /// Reads the statistics of a project.
 pub fn read(environment: &Environment, root: &Path) -> Tallies {
     let path = file(environment, root);
-    let is_readable = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES);
+    let is_readable =
+        std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES);
     if !is_readable {
         return Tallies::default();
     }
@@ -63,7 +73,8 @@ pub fn add(environment: &Environment, root: &Path, more: Tallies) {
     }
     let path = file(environment, root);
     let written = path.parent().map_or(Ok(()), private_dir);
-    let written = written.and_then(|()| private_note(&path, &serde_json::to_vec(&all).unwrap_or_default()));
+    let written =
+        written.and_then(|()| private_note(&path, &serde_json::to_vec(&all).unwrap_or_default()));
     if let Err(e) = written {
         tracing::info!("what extensions have done is not kept: {e}");
     }
@@ -76,7 +87,8 @@ mod tests {
     #[test]
     fn added_statistics_are_summed() {
         let home = tempfile::tempdir().unwrap();
-        let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
+        let environment =
+            Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let root = Path::new("/p");
         let one = |calls, error: Option<&str>| {
             let tally = Tally {
@@ -90,7 +102,12 @@ mod tests {
         assert!(read(&environment, root).is_empty());
         add(&environment, root, one(2, Some("no")));
         add(&environment, root, one(3, None));
-        let wanted = Tally { calls: 5, spent: Duration::from_millis(5), last_error: Some("no".into()), wavers: false };
+        let wanted = Tally {
+            calls: 5,
+            spent: Duration::from_millis(5),
+            last_error: Some("no".into()),
+            wavers: false,
+        };
         assert_eq!(read(&environment, root)["a"], wanted);
         assert!(read(&environment, Path::new("/q")).is_empty());
     }

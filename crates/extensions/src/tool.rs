@@ -13,7 +13,10 @@ use config::file::PERMISSIONS;
 use events::{CallUpdate, ToolKind};
 use permission::Need;
 use tools::clock::CallClock;
-use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign, schema};
+use tools::{
+    AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput, foreign,
+    schema,
+};
 use transcript::File;
 
 /// The longest description of a tool, in characters.
@@ -64,7 +67,10 @@ impl CustomTool {
             name: text::plain(&own).chars().take(64).collect(),
             own,
             file: words("file").unwrap_or_default().to_owned(),
-            description: text::cut_chars(words("description").unwrap_or_default(), MAX_DESCRIPTION_CHARS),
+            description: text::cut_chars(
+                words("description").unwrap_or_default(),
+                MAX_DESCRIPTION_CHARS,
+            ),
             schema: Arc::new(schema),
             origin,
             home: home.clone(),
@@ -102,26 +108,45 @@ impl AnyTool for CustomTool {
     }
 
     fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
-        Some(CallDescription { title: foreign::title(&self.name, input), locations: Vec::new() })
+        Some(CallDescription {
+            title: foreign::title(&self.name, input),
+            locations: Vec::new(),
+        })
     }
 
-    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+    fn prepare<'a>(
+        &'a self,
+        input: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let arguments = foreign::arguments(&self.name, input)?;
             let need = foreign::need(&self.name, &self.name, context);
             let tool = self.clone();
-            let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                Box::pin(async move { tool.begin(arguments, context).await })
-            };
-            Ok(PreparedCall { needs: vec![need], run: Box::new(run) })
+            let run =
+                move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
+                    Box::pin(async move { tool.begin(arguments, context).await })
+                };
+            Ok(PreparedCall {
+                needs: vec![need],
+                run: Box::new(run),
+            })
         })
     }
 }
 
 impl CustomTool {
-    async fn begin(self, arguments: Map<String, Value>, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let failed = |why: String| Failure::Tell(format!("The tool {} cannot be called: {why}.", self.name));
-        let home = self.home.upgrade().ok_or_else(|| failed("its session has ended".into()))?;
+    async fn begin(
+        self,
+        arguments: Map<String, Value>,
+        context: ToolContext,
+    ) -> Result<ToolOutput, Failure> {
+        let failed =
+            |why: String| Failure::Tell(format!("The tool {} cannot be called: {why}.", self.name));
+        let home = self
+            .home
+            .upgrade()
+            .ok_or_else(|| failed("its session has ended".into()))?;
         let host = home.host(self.origin, &context).await?.map_err(failed)?;
         let id = context.call.id.as_str();
         let params = json!({
@@ -133,7 +158,10 @@ impl CustomTool {
         });
         let began = Instant::now();
         let clock = CallClock::start(CALL_TIMEOUT, Instant::now());
-        let call = host.call(id, params).await.map_err(|e| failed(e.to_string()))?;
+        let call = host
+            .call(id, params)
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         self.go_on(call, context, began, clock).await
     }
 
@@ -187,7 +215,13 @@ impl CustomTool {
                 CallMessage::FromHost(FromHost::Metadata(update)) => {
                     let title = update.get("title").and_then(Value::as_str).map(text::title);
                     let metadata = update.get("metadata").and_then(Value::as_object).cloned();
-                    context.progress(CallUpdate { title, metadata, ..CallUpdate::default() }).await;
+                    context
+                        .progress(CallUpdate {
+                            title,
+                            metadata,
+                            ..CallUpdate::default()
+                        })
+                        .await;
                     clock.heard(Instant::now());
                 }
                 CallMessage::FromHost(FromHost::Ask { id, params }) => {
@@ -200,7 +234,10 @@ impl CustomTool {
                             self.go_on(call, context, began, clock).await
                         })
                     };
-                    return Err(Failure::Further(Box::new(PreparedCall { needs, run: Box::new(run) })));
+                    return Err(Failure::Further(Box::new(PreparedCall {
+                        needs,
+                        run: Box::new(run),
+                    })));
                 }
             }
         }
@@ -215,12 +252,23 @@ impl CustomTool {
     /// Returns the access request of a tool's question.
     fn need(&self, params: &Value) -> Need {
         let texts = |key: &str| -> Vec<String> {
-            let list = params.get(key).and_then(Value::as_array).into_iter().flatten();
+            let list = params
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
             list.filter_map(Value::as_str).map(str::to_owned).collect()
         };
-        let permission = params.get("permission").and_then(Value::as_str).unwrap_or(&self.name);
+        let permission = params
+            .get("permission")
+            .and_then(Value::as_str)
+            .unwrap_or(&self.name);
         let patterns = Some(texts("patterns")).filter(|patterns| !patterns.is_empty());
-        let metadata = params.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        let metadata = params
+            .get("metadata")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
         // A permission of a built-in tool is never granted permanently to a foreign tool.
         let ours = PERMISSIONS.iter().any(|(key, _)| *key == permission);
         Need {
@@ -234,23 +282,52 @@ impl CustomTool {
     fn output(&self, answer: Result<Value, HostError>) -> Result<ToolOutput, Failure> {
         let name = &self.name;
         let result = answer.map_err(|e| match e {
-            HostError::Reported { message, arguments: true, .. } => {
-                Failure::Tell(format!("The tool {name} was called with invalid arguments: {message}."))
+            HostError::Reported {
+                message,
+                arguments: true,
+                ..
+            } => Failure::Tell(format!(
+                "The tool {name} was called with invalid arguments: {message}."
+            )),
+            HostError::Reported { message, .. } if !message.trim().is_empty() => {
+                Failure::Tell(message)
             }
-            HostError::Reported { message, .. } if !message.trim().is_empty() => Failure::Tell(message),
-            e => Failure::Tell(format!("The tool {name} failed: {e}. What it has done of the call is not known.")),
+            e => Failure::Tell(format!(
+                "The tool {name} failed: {e}. What it has done of the call is not known."
+            )),
         })?;
-        let words = |key: &str| result.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let words = |key: &str| {
+            result
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let mut text = words("output");
         let mut attachments = Vec::new();
-        for file in result.get("attachments").and_then(Value::as_array).into_iter().flatten() {
+        for file in result
+            .get("attachments")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             match attachment(file) {
                 Ok(file) => attachments.push(file),
                 Err(what) => text.push_str(&format!("\n[{what}, left out]")),
             }
         }
-        let metadata = result.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-        Ok(ToolOutput { title: words("title"), text, metadata, attachments, ..ToolOutput::default() })
+        let metadata = result
+            .get("metadata")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
+        Ok(ToolOutput {
+            title: words("title"),
+            text,
+            metadata,
+            attachments,
+            ..ToolOutput::default()
+        })
     }
 }
 
@@ -259,11 +336,29 @@ fn attachment(file: &Value) -> Result<File, String> {
     let words = |key: &str| file.get(key).and_then(Value::as_str).map(str::to_owned);
     let url = words("url").unwrap_or_default();
     let (head, data) = url.split_once(";base64,").unwrap_or_default();
-    let mime = words("mime").or_else(|| head.strip_prefix("data:").map(str::to_owned)).unwrap_or_default();
+    let mime = words("mime")
+        .or_else(|| head.strip_prefix("data:").map(str::to_owned))
+        .unwrap_or_default();
     let known = mime.starts_with("image/") || mime == "application/pdf";
     if !known || data.is_empty() || data.len() > MAX_ATTACHMENT_BYTES {
-        return Err(if mime.is_empty() { "an attachment".to_owned() } else { text::title(&mime) });
+        return Err(if mime.is_empty() {
+            "an attachment".to_owned()
+        } else {
+            text::title(&mime)
+        });
     }
-    let name = words("filename").map(|name| Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into());
-    Ok(File { mime, name, uri: None, data: Some(data.to_owned()), refused: false })
+    let name = words("filename").map(|name| {
+        Path::new(&name)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into()
+    });
+    Ok(File {
+        mime,
+        name,
+        uri: None,
+        data: Some(data.to_owned()),
+        refused: false,
+    })
 }

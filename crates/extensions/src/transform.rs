@@ -31,20 +31,29 @@ pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
         let common = |within: usize| json!({ "id": part_id(at, within), "sessionID": session, "messageID": id });
         let (role, parts): (&str, Vec<Value>) = match message {
             ModelMessage::User(inputs) => {
-                let texts = inputs.iter().enumerate().filter_map(|(within, input)| match input {
-                    ModelInput::Text(text) => Some(with(common(within), json!({ "type": "text", "text": text }))),
-                    ModelInput::File(_) => None,
-                });
+                let texts = inputs
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(within, input)| match input {
+                        ModelInput::Text(text) => Some(with(
+                            common(within),
+                            json!({ "type": "text", "text": text }),
+                        )),
+                        ModelInput::File(_) => None,
+                    });
                 ("user", texts.collect())
             }
             ModelMessage::Assistant(outputs) => {
-                let parts =
-                    outputs.iter().enumerate().map(|(within, output)| with(common(within), part(output, results)));
+                let parts = outputs
+                    .iter()
+                    .enumerate()
+                    .map(|(within, output)| with(common(within), part(output, results)));
                 ("assistant", parts.collect())
             }
             ModelMessage::Results(_) => continue,
         };
-        let model = json!({ "providerID": request.model.id.provider, "modelID": request.model.id.model });
+        let model =
+            json!({ "providerID": request.model.id.provider, "modelID": request.model.id.model });
         let info = json!({
             "id": id, "sessionID": session, "role": role, "agent": agent, "model": model, "time": { "created": at },
             "providerID": request.model.id.provider, "modelID": request.model.id.model,
@@ -65,7 +74,12 @@ fn part(output: &ModelOutput, results: &[CallResult]) -> Value {
     match output {
         ModelOutput::Text { text, .. } => json!({ "type": "text", "text": text }),
         ModelOutput::Reasoning { text, .. } => json!({ "type": "reasoning", "text": text }),
-        ModelOutput::Call { id, name, arguments, .. } => {
+        ModelOutput::Call {
+            id,
+            name,
+            arguments,
+            ..
+        } => {
             let result = results.iter().find(|result| result.id == *id);
             let text = result.map(|result| &*result.text).unwrap_or_default();
             let failed = result.is_some_and(|result| result.failed);
@@ -91,18 +105,32 @@ pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool
     let after = list(after);
     let mut odd = before.len() != after.len();
     for message in &after {
-        let id = message.pointer("/info/id").and_then(Value::as_str).unwrap_or_default();
-        let Some(known) = before.iter().find(|known| known.pointer("/info/id").and_then(Value::as_str) == Some(id))
+        let id = message
+            .pointer("/info/id")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let Some(known) = before
+            .iter()
+            .find(|known| known.pointer("/info/id").and_then(Value::as_str) == Some(id))
         else {
             odd = true;
             continue;
         };
-        let parts = message.get("parts").and_then(Value::as_array).unwrap_or(&empty);
-        let known = known.get("parts").and_then(Value::as_array).unwrap_or(&empty);
+        let parts = message
+            .get("parts")
+            .and_then(Value::as_array)
+            .unwrap_or(&empty);
+        let known = known
+            .get("parts")
+            .and_then(Value::as_array)
+            .unwrap_or(&empty);
         odd |= parts.len() != known.len();
         for part in parts {
             let id = part.get("id").and_then(Value::as_str).unwrap_or_default();
-            match known.iter().find(|known| known.get("id").and_then(Value::as_str) == Some(id)) {
+            match known
+                .iter()
+                .find(|known| known.get("id").and_then(Value::as_str) == Some(id))
+            {
                 Some(known) if known == part => {}
                 Some(_) => change(request, id, part),
                 None => odd = true,
@@ -114,8 +142,13 @@ pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool
 
 /// Applies the change of one part.
 fn change(request: &mut Request, id: &str, part: &Value) {
-    let mut numbers = id.trim_start_matches("prt_").split('_').map(str::parse::<usize>);
-    let (Some(Ok(at)), Some(Ok(within))) = (numbers.next(), numbers.next()) else { return };
+    let mut numbers = id
+        .trim_start_matches("prt_")
+        .split('_')
+        .map(str::parse::<usize>);
+    let (Some(Ok(at)), Some(Ok(within))) = (numbers.next(), numbers.next()) else {
+        return;
+    };
     let words = |at: &str| part.pointer(at).and_then(Value::as_str).map(str::to_owned);
     // Blank text is not a valid message; providers refuse it.
     let text = words("/text").filter(|text| !text.trim().is_empty());
@@ -133,12 +166,15 @@ fn change(request: &mut Request, id: &str, part: &Value) {
                 }
             }
             Some(ModelOutput::Call { id, arguments, .. }) => {
-                if let Some(input) =
-                    part.pointer("/state/input").filter(|input| input.is_object() && **input != **arguments)
+                if let Some(input) = part
+                    .pointer("/state/input")
+                    .filter(|input| input.is_object() && **input != **arguments)
                 {
                     *arguments = Arc::new(input.clone());
                 }
-                result = words("/state/output").or_else(|| words("/state/error")).map(|text| (id.clone(), text));
+                result = words("/state/output")
+                    .or_else(|| words("/state/error"))
+                    .map(|text| (id.clone(), text));
             }
             // Providers require the reasoning unchanged.
             Some(ModelOutput::Reasoning { .. }) | None => {}
@@ -170,7 +206,10 @@ mod tests {
             arguments: Arc::new(json!({"filePath": "a"})),
             provider: Map::new(),
         };
-        let thought = ModelOutput::Reasoning { text: "Hm.".into(), provider: Map::new() };
+        let thought = ModelOutput::Reasoning {
+            text: "Hm.".into(),
+            provider: Map::new(),
+        };
         let result = CallResult {
             id: "c1".into(),
             provider_id: None,
@@ -208,17 +247,36 @@ mod tests {
         after[1]["parts"][1]["state"]["output"] = "[pruned]".into();
         after[1]["parts"][1]["state"]["input"] = json!({"filePath": "b"});
         assert!(!take(&mut asked, &before, &after));
-        let ModelMessage::Assistant(outputs) = &asked.messages[1] else { panic!() };
-        let ModelMessage::Results(results) = &asked.messages[2] else { panic!() };
-        assert_eq!(asked.messages[0], ModelMessage::User(vec![ModelInput::Text("Hello.".into())]));
+        let ModelMessage::Assistant(outputs) = &asked.messages[1] else {
+            panic!()
+        };
+        let ModelMessage::Results(results) = &asked.messages[2] else {
+            panic!()
+        };
+        assert_eq!(
+            asked.messages[0],
+            ModelMessage::User(vec![ModelInput::Text("Hello.".into())])
+        );
         assert_eq!(
             (&*results[0].text, outputs[0].clone()),
-            ("[pruned]", ModelOutput::Reasoning { text: "Hm.".into(), provider: Map::new() })
+            (
+                "[pruned]",
+                ModelOutput::Reasoning {
+                    text: "Hm.".into(),
+                    provider: Map::new()
+                }
+            )
         );
-        assert!(matches!(&outputs[1], ModelOutput::Call { arguments, .. } if **arguments == json!({"filePath": "b"})));
+        assert!(
+            matches!(&outputs[1], ModelOutput::Call { arguments, .. } if **arguments == json!({"filePath": "b"}))
+        );
         // A missing message stays, and a new one is ignored.
         let mut asked = request();
-        assert!(take(&mut asked, &before, &json!([{"info": {"id": "msg_9"}, "parts": []}])));
+        assert!(take(
+            &mut asked,
+            &before,
+            &json!([{"info": {"id": "msg_9"}, "parts": []}])
+        ));
         assert_eq!(asked.messages, request().messages);
     }
 }

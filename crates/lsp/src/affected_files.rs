@@ -19,21 +19,38 @@ impl LspClient {
     /// Returns the files that use the declarations in the lines that are about to change, the
     /// nearest first. The server has the present text open (`old`); `new` is `None` if the file is
     /// about to be removed.
-    pub async fn concerned(&self, path: &Path, old: &str, new: Option<&str>, until: Instant) -> Vec<PathBuf> {
+    pub async fn concerned(
+        &self,
+        path: &Path,
+        old: &str,
+        new: Option<&str>,
+        until: Instant,
+    ) -> Vec<PathBuf> {
         if self.is_silent() || !self.offers("referencesProvider") {
             return Vec::new();
         }
-        let Ok(symbols) = self.symbols(path, until).await else { return Vec::new() };
+        let Ok(symbols) = self.symbols(path, until).await else {
+            return Vec::new();
+        };
         let chosen = declared(symbols, old, new);
-        let uses = chosen.iter().map(|symbol| self.places(Navigation::References, path, at_name(symbol, old), until));
+        let uses = chosen
+            .iter()
+            .map(|symbol| self.places(Navigation::References, path, at_name(symbol, old), until));
         let mut found = BTreeSet::new();
         for place in join_all(uses).await.into_iter().flatten().flatten() {
             found.insert(place.path);
         }
         found.remove(path);
-        let mut found: Vec<PathBuf> = found.into_iter().filter(|other| other.starts_with(self.root())).collect();
+        let mut found: Vec<PathBuf> = found
+            .into_iter()
+            .filter(|other| other.starts_with(self.root()))
+            .collect();
         let near = |other: &PathBuf| {
-            let shared = other.components().zip(path.components()).take_while(|(a, b)| a == b).count();
+            let shared = other
+                .components()
+                .zip(path.components())
+                .take_while(|(a, b)| a == b)
+                .count();
             std::cmp::Reverse(shared)
         };
         found.sort_by_key(near);
@@ -52,10 +69,18 @@ fn declared(symbols: Vec<Symbol>, old: &str, new: Option<&str>) -> Vec<Symbol> {
         let start = to_index(symbol.range.start.line);
         let end = to_index(symbol.range.end.line);
         // If lines are only inserted, the declaration that contains them.
-        if first == last { start < first && first <= end } else { start < last && first <= end }
+        if first == last {
+            start < first && first <= end
+        } else {
+            start < last && first <= end
+        }
     };
-    let size =
-        |symbol: &Symbol| (symbol.range.end.line - symbol.range.start.line.min(symbol.range.end.line), symbol.depth);
+    let size = |symbol: &Symbol| {
+        (
+            symbol.range.end.line - symbol.range.start.line.min(symbol.range.end.line),
+            symbol.depth,
+        )
+    };
     let mut all: Vec<Symbol> = symbols.into_iter().filter(touched).collect();
     all.sort_by_key(size);
     if new.is_none() {
@@ -76,9 +101,17 @@ fn at_name(symbol: &Symbol, text: &str) -> Position {
     if symbol.selection != symbol.range {
         return start;
     }
-    let line = text.lines().nth(usize::try_from(start.line).unwrap_or(usize::MAX)).unwrap_or_default();
-    let at = line.find(&symbol.name).and_then(|at| u32::try_from(line[..at].encode_utf16().count()).ok());
-    Position { character: at.unwrap_or(start.character), ..start }
+    let line = text
+        .lines()
+        .nth(usize::try_from(start.line).unwrap_or(usize::MAX))
+        .unwrap_or_default();
+    let at = line
+        .find(&symbol.name)
+        .and_then(|at| u32::try_from(line[..at].encode_utf16().count()).ok());
+    Position {
+        character: at.unwrap_or(start.character),
+        ..start
+    }
 }
 
 #[cfg(test)]
@@ -89,8 +122,14 @@ mod tests {
     #[test]
     fn changed_lines_select_enclosing_declarations() {
         let range = |start, end| Range {
-            start: Position { line: start, character: 0 },
-            end: Position { line: end, character: 1 },
+            start: Position {
+                line: start,
+                character: 0,
+            },
+            end: Position {
+                line: end,
+                character: 1,
+            },
         };
         let symbol = |name: &str, start, end, depth| Symbol {
             name: name.into(),
@@ -101,14 +140,32 @@ mod tests {
             selection: range(start, end),
             path: None,
         };
-        let all = || vec![symbol("class", 0, 4, 0), symbol("method", 1, 3, 1), symbol("after", 6, 6, 0)];
+        let all = || {
+            vec![
+                symbol("class", 0, 4, 0),
+                symbol("method", 1, 3, 1),
+                symbol("after", 6, 6, 0),
+            ]
+        };
         let old = "class {\n  method() {\n    body\n  }\n}\n\nafter\n";
         let table = [
-            (Some("class {\n  method(a) {\n    body\n  }\n}\n\nafter\n"), "method class"),
-            (Some("class {\n  method() {\n    body\n  }\n}\n\nother\n"), "after"),
+            (
+                Some("class {\n  method(a) {\n    body\n  }\n}\n\nafter\n"),
+                "method class",
+            ),
+            (
+                Some("class {\n  method() {\n    body\n  }\n}\n\nother\n"),
+                "after",
+            ),
             // New lines only.
-            (Some("class {\n  method() {\n    more\n    body\n  }\n}\n\nafter\n"), "method class"),
-            (Some("class {\n  method() {\n    body\n  }\n}\n\nmore\nafter\n"), ""),
+            (
+                Some("class {\n  method() {\n    more\n    body\n  }\n}\n\nafter\n"),
+                "method class",
+            ),
+            (
+                Some("class {\n  method() {\n    body\n  }\n}\n\nmore\nafter\n"),
+                "",
+            ),
             (Some(old), ""),
             (None, "after class method"),
         ];

@@ -113,7 +113,8 @@ impl LspClient {
     /// The reason why there is no valid answer.
     pub(super) async fn initialize(&self, options: Option<&Value>) -> Result<(), String> {
         let uri = types::uri(&self.root);
-        let folder = json!([{"uri": uri, "name": self.root.file_name().map(|name| name.to_string_lossy())}]);
+        let folder =
+            json!([{"uri": uri, "name": self.root.file_name().map(|name| name.to_string_lossy())}]);
         let mut greeting = json!({
             // In a sandbox our process id has no meaning, and servers end if there is no process
             // with it.
@@ -128,16 +129,29 @@ impl LspClient {
             Some("utf-32") => Units::Letters,
             _ => Units::Utf16,
         };
-        let commands = all.pointer("/executeCommandProvider/commands").and_then(Value::as_array);
+        let commands = all
+            .pointer("/executeCommandProvider/commands")
+            .and_then(Value::as_array);
         let tsserver = commands.is_some_and(|all| all.iter().any(|name| name == TSSERVER));
         let sync = all.get("textDocumentSync");
-        let saves = sync.and_then(|sync| sync.get("save")).is_some_and(|save| *save != Value::Bool(false))
+        let saves = sync
+            .and_then(|sync| sync.get("save"))
+            .is_some_and(|save| *save != Value::Bool(false))
             || sync.is_some_and(Value::is_number);
         let pull = all.get("diagnosticProvider").is_some_and(Value::is_object);
-        self.abilities.send_replace(Abilities { all, units, pull, tsserver, saves });
+        self.abilities.send_replace(Abilities {
+            all,
+            units,
+            pull,
+            tsserver,
+            saves,
+        });
         self.notify("initialized", json!({}));
         if self.configuration != Value::Null {
-            self.notify("workspace/didChangeConfiguration", json!({"settings": self.configuration}));
+            self.notify(
+                "workspace/didChangeConfiguration",
+                json!({"settings": self.configuration}),
+            );
         }
         Ok(())
     }
@@ -158,7 +172,8 @@ impl LspClient {
     /// Returns whether the server has a capability, by its name.
     pub(super) fn offers(&self, provider: &str) -> bool {
         let all = &self.abilities.borrow().all;
-        all.get(provider).is_some_and(|offer| !matches!(offer, Value::Null | Value::Bool(false)))
+        all.get(provider)
+            .is_some_and(|offer| !matches!(offer, Value::Null | Value::Bool(false)))
     }
 
     /// Sends a request and waits for the answer. The caller limits the time.
@@ -181,7 +196,8 @@ impl LspClient {
 
     fn notify(&self, method: &str, params: Value) {
         // A failure is noticed by the next request.
-        self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params})).ok();
+        self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+            .ok();
     }
 
     fn send(&self, message: &Value) -> Result<(), String> {
@@ -208,10 +224,16 @@ impl LspClient {
             }
             (Some(method), None) => self.handle_notification(method, params),
             (None, Some(id)) => {
-                let Some(waiting) = id.as_u64().and_then(|id| locked(&self.waiting).remove(&id)) else { return };
+                let Some(waiting) = id.as_u64().and_then(|id| locked(&self.waiting).remove(&id))
+                else {
+                    return;
+                };
                 let answer = match message.get("error") {
                     Some(error) => {
-                        let text = error.get("message").and_then(Value::as_str).unwrap_or("it failed");
+                        let text = error
+                            .get("message")
+                            .and_then(Value::as_str)
+                            .unwrap_or("it failed");
                         Err(base::text::title(text))
                     }
                     None => Ok(message.get("result").cloned().unwrap_or_default()),
@@ -228,15 +250,27 @@ impl LspClient {
 
     fn answer_request(&self, method: &str, params: &Value) -> Option<Value> {
         let section = |item: &Value| {
-            let name = item.get("section").and_then(Value::as_str).unwrap_or_default();
+            let name = item
+                .get("section")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let mut parts = name.split('.').filter(|part| !part.is_empty());
-            parts.try_fold(&self.configuration, |at, part| at.get(part)).cloned().unwrap_or_default()
+            parts
+                .try_fold(&self.configuration, |at, part| at.get(part))
+                .cloned()
+                .unwrap_or_default()
         };
         Some(match method {
-            "workspace/configuration" => {
-                params.get("items").and_then(Value::as_array).into_iter().flatten().map(section).collect()
+            "workspace/configuration" => params
+                .get("items")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(section)
+                .collect(),
+            "workspace/workspaceFolders" => {
+                json!([{"uri": types::uri(&self.root), "name": "root"}])
             }
-            "workspace/workspaceFolders" => json!([{"uri": types::uri(&self.root), "name": "root"}]),
             "workspace/applyEdit" => json!({"applied": false, "failureReason": "nobody was asked"}),
             "window/showDocument" => json!({"success": false}),
             "workspace/diagnostic/refresh" => {
@@ -259,17 +293,37 @@ impl LspClient {
     fn handle_notification(&self, method: &str, params: &Value) {
         match method {
             "textDocument/publishDiagnostics" => {
-                let Some(path) = params.get("uri").and_then(Value::as_str).and_then(types::path) else { return };
-                let sent = params.get("diagnostics").and_then(Value::as_array).into_iter().flatten();
-                let all = sent.filter_map(Diagnostic::read).take(MAX_DIAGNOSTICS_PER_FILE).collect();
-                self.note(path.clone(), params.get("version").and_then(Value::as_i64), all);
+                let Some(path) = params
+                    .get("uri")
+                    .and_then(Value::as_str)
+                    .and_then(types::path)
+                else {
+                    return;
+                };
+                let sent = params
+                    .get("diagnostics")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten();
+                let all = sent
+                    .filter_map(Diagnostic::read)
+                    .take(MAX_DIAGNOSTICS_PER_FILE)
+                    .collect();
+                self.note(
+                    path.clone(),
+                    params.get("version").and_then(Value::as_i64),
+                    all,
+                );
                 // Diagnostics of an earlier text are not an answer.
                 if self.published_for(&path).is_some_and(|file| file.fresh) {
                     self.silent.store(false, Ordering::Relaxed);
                 }
             }
             "$/progress" => {
-                let token = params.get("token").map(Value::to_string).unwrap_or_default();
+                let token = params
+                    .get("token")
+                    .map(Value::to_string)
+                    .unwrap_or_default();
                 match params.pointer("/value/kind").and_then(Value::as_str) {
                     Some("begin") => _ = locked(&self.busy).insert(token),
                     Some("end") => _ = locked(&self.busy).remove(&token),
@@ -281,7 +335,11 @@ impl LspClient {
                 let quiet = params.get("quiescent").and_then(Value::as_bool) != Some(false);
                 let token = "status".to_owned();
                 let mut busy = locked(&self.busy);
-                let _known = if quiet { busy.remove(&token) } else { busy.insert(token) };
+                let _known = if quiet {
+                    busy.remove(&token)
+                } else {
+                    busy.insert(token)
+                };
                 drop(busy);
                 self.count_news();
             }
@@ -294,7 +352,15 @@ impl LspClient {
         {
             let mut published = locked(&self.published);
             if published.len() < MAX_FILES || published.contains_key(&path) {
-                published.insert(path, PublishedDiagnostics { version, at, when: Instant::now(), all });
+                published.insert(
+                    path,
+                    PublishedDiagnostics {
+                        version,
+                        at,
+                        when: Instant::now(),
+                        all,
+                    },
+                );
             }
         }
         self.count_news();
@@ -336,12 +402,26 @@ impl LspClient {
         let mut open = locked(&self.open);
         let Some(file) = open.get_mut(path) else {
             if open.len() >= MAX_OPEN_FILES
-                && let Some(oldest) = open.iter().min_by_key(|(_, file)| file.used).map(|(path, _)| path.clone())
+                && let Some(oldest) = open
+                    .iter()
+                    .min_by_key(|(_, file)| file.used)
+                    .map(|(path, _)| path.clone())
             {
                 open.remove(&oldest);
-                self.notify("textDocument/didClose", json!({"textDocument": {"uri": types::uri(&oldest)}}));
+                self.notify(
+                    "textDocument/didClose",
+                    json!({"textDocument": {"uri": types::uri(&oldest)}}),
+                );
             }
-            open.insert(path.to_owned(), OpenFile { version: 1, text: text.into(), at, used });
+            open.insert(
+                path.to_owned(),
+                OpenFile {
+                    version: 1,
+                    text: text.into(),
+                    at,
+                    used,
+                },
+            );
             let language = language_server::language(path);
             let document = json!({"uri": uri, "languageId": language, "version": 1, "text": text});
             self.notify("textDocument/didOpen", json!({"textDocument": document}));
@@ -355,7 +435,10 @@ impl LspClient {
         file.text = text.into();
         file.at = at;
         let document = json!({"uri": uri, "version": file.version});
-        self.notify("textDocument/didChange", json!({"textDocument": document, "contentChanges": [{"text": text}]}));
+        self.notify(
+            "textDocument/didChange",
+            json!({"textDocument": document, "contentChanges": [{"text": text}]}),
+        );
         true
     }
 
@@ -374,30 +457,43 @@ impl LspClient {
                 self.notify("textDocument/didSave", document);
             }
         }
-        let all: Vec<Value> = files.iter().map(|(path, how)| json!({"uri": types::uri(path), "type": how})).collect();
+        let all: Vec<Value> = files
+            .iter()
+            .map(|(path, how)| json!({"uri": types::uri(path), "type": how}))
+            .collect();
         self.notify("workspace/didChangeWatchedFiles", json!({"changes": all}));
     }
 
     /// Returns the open files with their texts.
     pub fn open(&self) -> Vec<(PathBuf, Arc<str>)> {
-        locked(&self.open).iter().map(|(path, file)| (path.clone(), file.text.clone())).collect()
+        locked(&self.open)
+            .iter()
+            .map(|(path, file)| (path.clone(), file.text.clone()))
+            .collect()
     }
 
     /// Makes the server check an unchanged file again.
     pub(super) fn nudge(&self, path: &Path) {
         let at = *self.news.borrow();
         let mut open = locked(&self.open);
-        let Some(file) = open.get_mut(path) else { return };
+        let Some(file) = open.get_mut(path) else {
+            return;
+        };
         file.version += 1;
         file.at = at;
         let document = json!({"uri": types::uri(path), "version": file.version});
         let whole = json!([{"text": *file.text}]);
-        self.notify("textDocument/didChange", json!({"textDocument": document, "contentChanges": whole}));
+        self.notify(
+            "textDocument/didChange",
+            json!({"textDocument": document, "contentChanges": whole}),
+        );
     }
 
     /// Returns the published diagnostics of a file.
     pub(super) fn published_for(&self, path: &Path) -> Option<FileDiagnostics> {
-        let open = locked(&self.open).get(path).map(|file| (file.version, file.at));
+        let open = locked(&self.open)
+            .get(path)
+            .map(|file| (file.version, file.at));
         let published = locked(&self.published);
         let published = published.get(path)?;
         let fresh = match (open, published.version) {
@@ -405,12 +501,19 @@ impl LspClient {
             (Some((_, at)), None) => published.at > at,
             (None, _) => true,
         };
-        Some(FileDiagnostics { all: published.all.clone(), fresh, when: published.when })
+        Some(FileDiagnostics {
+            all: published.all.clone(),
+            fresh,
+            when: published.when,
+        })
     }
 
     /// Returns all published diagnostics.
     pub fn published(&self) -> BTreeMap<PathBuf, Vec<Diagnostic>> {
-        locked(&self.published).iter().map(|(path, published)| (path.clone(), published.all.clone())).collect()
+        locked(&self.published)
+            .iter()
+            .map(|(path, published)| (path.clone(), published.all.clone()))
+            .collect()
     }
 }
 

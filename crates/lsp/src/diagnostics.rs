@@ -22,8 +22,17 @@ impl LspClient {
     /// Returns the diagnostics of open files: the most important ones first, `others` after them.
     /// Waits until `until` at most, slightly longer if the server reports work in progress, and not
     /// at all if an earlier wait has timed out.
-    pub async fn judge(&self, first: &[PathBuf], others: &[PathBuf], until: Instant) -> Vec<Judged> {
-        let until = if self.is_silent() { Instant::now() } else { until };
+    pub async fn judge(
+        &self,
+        first: &[PathBuf],
+        others: &[PathBuf],
+        until: Instant,
+    ) -> Vec<Judged> {
+        let until = if self.is_silent() {
+            Instant::now()
+        } else {
+            until
+        };
         let mut judged = join_all(first.iter().map(|path| self.one(path, until))).await;
         if judged.iter().any(|judged| judged.all.is_none()) && !self.is_busy() {
             self.mark_silent();
@@ -37,16 +46,25 @@ impl LspClient {
         }
         judged.extend(join_all(others.iter().map(|path| self.one(path, later))).await);
         if self.is_busy() && !self.is_silent() {
-            self.wait_until_idle(until.max(Instant::now()) + BUSY_TIMEOUT).await;
-            judged =
-                join_all(judged.iter().map(|judged| self.one(&judged.path, Instant::now() + OTHERS_TIMEOUT))).await;
+            self.wait_until_idle(until.max(Instant::now()) + BUSY_TIMEOUT)
+                .await;
+            judged = join_all(
+                judged
+                    .iter()
+                    .map(|judged| self.one(&judged.path, Instant::now() + OTHERS_TIMEOUT)),
+            )
+            .await;
         }
         judged
     }
 
     /// Waits until the server has analysed a file that was just opened.
     pub async fn wait_until_analysed(&self, path: &Path, until: Instant) {
-        let until = if self.is_silent() { Instant::now() } else { until };
+        let until = if self.is_silent() {
+            Instant::now()
+        } else {
+            until
+        };
         self.one(path, until).await;
     }
 
@@ -59,7 +77,10 @@ impl LspClient {
         } else {
             self.wait_for_published(path, until).await
         };
-        Judged { path: path.to_owned(), all }
+        Judged {
+            path: path.to_owned(),
+            all,
+        }
     }
 
     /// Requests the diagnostics from tsserver, which does not publish anything for a file that was
@@ -68,11 +89,21 @@ impl LspClient {
         let one = async |command: &str| {
             let arguments = json!([command, {"file": path}]);
             let params = json!({"command": TSSERVER, "arguments": arguments});
-            let answer = timeout_at(until, self.request("workspace/executeCommand", params)).await.ok()?.ok()?;
+            let answer = timeout_at(until, self.request("workspace/executeCommand", params))
+                .await
+                .ok()?
+                .ok()?;
             let body = answer.get("body")?.as_array()?.clone();
-            Some(body.iter().filter_map(Diagnostic::of_tsserver).collect::<Vec<_>>())
+            Some(
+                body.iter()
+                    .filter_map(Diagnostic::of_tsserver)
+                    .collect::<Vec<_>>(),
+            )
         };
-        let (syntax, meaning) = tokio::join!(one("syntacticDiagnosticsSync"), one("semanticDiagnosticsSync"));
+        let (syntax, meaning) = tokio::join!(
+            one("syntacticDiagnosticsSync"),
+            one("semanticDiagnosticsSync")
+        );
         let mut all = syntax?;
         let meaning = meaning?;
         all.extend(meaning);
@@ -85,12 +116,22 @@ impl LspClient {
         let mut answer = Err(String::new());
         // A request that was interrupted by a change is repeated.
         for _ in 0..3 {
-            answer = timeout_at(until, self.request("textDocument/diagnostic", params.clone())).await.ok()?;
+            answer = timeout_at(
+                until,
+                self.request("textDocument/diagnostic", params.clone()),
+            )
+            .await
+            .ok()?;
             if answer.is_ok() {
                 break;
             }
         }
-        let items = answer.ok()?.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        let items = answer
+            .ok()?
+            .get("items")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         let mut all: Vec<Diagnostic> = items.iter().filter_map(Diagnostic::read).collect();
         let published = self.published_for(path).filter(|published| published.fresh);
         for diagnostic in published.into_iter().flat_map(|published| published.all) {
@@ -106,7 +147,9 @@ impl LspClient {
         loop {
             news.mark_unchanged();
             let published = self.published_for(path).filter(|published| published.fresh);
-            let settled = published.as_ref().map(|published| published.when + SETTLE_TIME);
+            let settled = published
+                .as_ref()
+                .map(|published| published.when + SETTLE_TIME);
             if let Some(published) = published
                 && (settled <= Some(Instant::now()) || until <= Instant::now())
             {

@@ -4,14 +4,22 @@ use super::types::Diagnostic;
 
 /// Returns the errors of `after` that were not there `before`, in the order of their positions.
 /// `old` and `new` are the texts of the file, from which the movement of lines is derived.
-pub fn introduced(before: &[Diagnostic], after: &[Diagnostic], old: &str, new: &str) -> Vec<Diagnostic> {
+pub fn introduced(
+    before: &[Diagnostic],
+    after: &[Diagnostic],
+    old: &str,
+    new: &str,
+) -> Vec<Diagnostic> {
     let moved = Moved::between(old, new);
     let mut known: Vec<(Option<u32>, &Diagnostic)> = before
         .iter()
         .filter(|diagnostic| diagnostic.is_error())
         .map(|diagnostic| (moved.line(diagnostic.range.start.line), diagnostic))
         .collect();
-    let mut left: Vec<&Diagnostic> = after.iter().filter(|diagnostic| diagnostic.is_error()).collect();
+    let mut left: Vec<&Diagnostic> = after
+        .iter()
+        .filter(|diagnostic| diagnostic.is_error())
+        .collect();
     // Errors in the same line are matched first; then the same error in another line is matched
     // with one that has gone.
     for exact in [true, false] {
@@ -21,7 +29,11 @@ pub fn introduced(before: &[Diagnostic], after: &[Diagnostic], old: &str, new: &
                     && was.code == diagnostic.code
                     && (!exact || *line == Some(diagnostic.range.start.line))
             };
-            known.iter().position(same).map(|at| known.swap_remove(at)).is_none()
+            known
+                .iter()
+                .position(same)
+                .map(|at| known.swap_remove(at))
+                .is_none()
         });
     }
     let mut left: Vec<Diagnostic> = left.into_iter().cloned().collect();
@@ -41,7 +53,12 @@ struct Moved {
 impl Moved {
     fn between(old: &str, new: &str) -> Self {
         let (above, below) = ends(old, new);
-        Self { same_above: above, same_below: below, old: old.lines().count(), new: new.lines().count() }
+        Self {
+            same_above: above,
+            same_below: below,
+            old: old.lines().count(),
+            new: new.lines().count(),
+        }
     }
 
     /// Returns the new number of a line; `None` if the line was changed.
@@ -60,9 +77,19 @@ impl Moved {
 
 /// Returns the number of common lines at the beginning of two texts, and at their end beyond these.
 pub(super) fn ends(old: &str, new: &str) -> (usize, usize) {
-    let above = old.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
+    let above = old
+        .lines()
+        .zip(new.lines())
+        .take_while(|(old, new)| old == new)
+        .count();
     let rest = old.lines().count().min(new.lines().count()) - above;
-    let below = old.lines().rev().zip(new.lines().rev()).take(rest).take_while(|(old, new)| old == new).count();
+    let below = old
+        .lines()
+        .rev()
+        .zip(new.lines().rev())
+        .take(rest)
+        .take_while(|(old, new)| old == new)
+        .count();
     (above, below)
 }
 
@@ -73,7 +100,12 @@ mod tests {
 
     fn error(line: u32, message: &str) -> Diagnostic {
         let at = Position { line, character: 0 };
-        Diagnostic { range: Range { start: at, end: at }, severity: 1, message: message.into(), code: String::new() }
+        Diagnostic {
+            range: Range { start: at, end: at },
+            severity: 1,
+            message: message.into(),
+            code: String::new(),
+        }
     }
 
     #[test]
@@ -89,8 +121,18 @@ mod tests {
             ("new\na\nb\nc\nd\n", &[(1, "x")], &[(2, "x")], &[]),
             ("c\nd\n", &[(3, "x")], &[(1, "x")], &[]),
             // The same mistake a second time.
-            ("a\nb\nNEW\nc\nd\n", &[(1, "x")], &[(1, "x"), (2, "x")], &[2]),
-            ("a\nNEW\nb\nc\nd\n", &[(1, "x")], &[(1, "x"), (2, "x")], &[1]),
+            (
+                "a\nb\nNEW\nc\nd\n",
+                &[(1, "x")],
+                &[(1, "x"), (2, "x")],
+                &[2],
+            ),
+            (
+                "a\nNEW\nb\nc\nd\n",
+                &[(1, "x")],
+                &[(1, "x"), (2, "x")],
+                &[1],
+            ),
             // The changed line had it before.
             ("a\nB\nc\nd\n", &[(1, "x")], &[(1, "x")], &[]),
             // In its place another one.
@@ -98,12 +140,20 @@ mod tests {
             ("", &[(1, "x")], &[(0, "x")], &[]),
         ];
         for (new, before, after, wanted) in table {
-            let all = |lines: Lines<'_>| lines.iter().map(|(line, text)| error(*line, text)).collect::<Vec<_>>();
+            let all = |lines: Lines<'_>| {
+                lines
+                    .iter()
+                    .map(|(line, text)| error(*line, text))
+                    .collect::<Vec<_>>()
+            };
             let got = introduced(&all(before), &all(after), old, new);
             let got: Vec<u32> = got.iter().map(|error| error.range.start.line).collect();
             assert_eq!(got, *wanted, "{new:?} {before:?} {after:?}");
         }
-        let warning = Diagnostic { severity: 2, ..error(0, "w") };
+        let warning = Diagnostic {
+            severity: 2,
+            ..error(0, "w")
+        };
         assert!(introduced(&[], &[warning], "", "").is_empty());
     }
 }

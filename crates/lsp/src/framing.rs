@@ -36,7 +36,9 @@ pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value
         }
         let name = text.split(|byte| *byte == b':').next().unwrap_or_default();
         if name.eq_ignore_ascii_case(b"content-length") {
-            let number = std::str::from_utf8(&text[name.len() + 1..]).ok().and_then(|text| text.trim().parse().ok());
+            let number = std::str::from_utf8(&text[name.len() + 1..])
+                .ok()
+                .and_then(|text| text.trim().parse().ok());
             length = Some(number.ok_or("sends a message without a length")?);
         } else if !name.eq_ignore_ascii_case(b"content-type") {
             preamble += line.len();
@@ -54,7 +56,11 @@ async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<V
     // Grows with the received bytes, not with the announced length.
     let mut body = Vec::new();
     let wanted = u64::try_from(length).unwrap_or(u64::MAX);
-    let read = from.take(wanted).read_to_end(&mut body).await.map_err(|e| format!("cannot be read: {e}"))?;
+    let read = from
+        .take(wanted)
+        .read_to_end(&mut body)
+        .await
+        .map_err(|e| format!("cannot be read: {e}"))?;
     if read < length {
         return Err("ended".into());
     }
@@ -62,15 +68,26 @@ async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<V
 }
 
 /// Reads a line with its end into `line`. A line beyond the limit comes in pieces.
-async fn next_line(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Result<(), String> {
+async fn next_line(
+    from: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+) -> Result<(), String> {
     line.clear();
     loop {
-        let there = from.fill_buf().await.map_err(|e| format!("cannot be read: {e}"))?;
+        let there = from
+            .fill_buf()
+            .await
+            .map_err(|e| format!("cannot be read: {e}"))?;
         if there.is_empty() {
             return Err("ended".into());
         }
-        let end = there.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
-        let take = end.unwrap_or(there.len()).min(MAX_HEADER_LINE_BYTES - line.len());
+        let end = there
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|at| at + 1);
+        let take = end
+            .unwrap_or(there.len())
+            .min(MAX_HEADER_LINE_BYTES - line.len());
         line.extend_from_slice(&there[..take]);
         let over = end == Some(take) || line.len() == MAX_HEADER_LINE_BYTES;
         from.consume(take);
@@ -104,16 +121,33 @@ mod tests {
     #[tokio::test]
     async fn invalid_input_is_rejected_within_bounds() {
         let table: &[(Vec<u8>, &str)] = &[
-            (b"Content-Length: x\r\n\r\n{}".to_vec(), "sends a message without a length"),
-            (b"Content-Length: 99999999999\r\n\r\n".to_vec(), "sends a message of 95367 MiB"),
+            (
+                b"Content-Length: x\r\n\r\n{}".to_vec(),
+                "sends a message without a length",
+            ),
+            (
+                b"Content-Length: 99999999999\r\n\r\n".to_vec(),
+                "sends a message of 95367 MiB",
+            ),
             (b"Content-Length: 5\r\n\r\n{}".to_vec(), "ended"),
-            (b"Content-Length: 3\r\n\r\nabc".to_vec(), "sends what is not JSON"),
-            (vec![b'x'; MAX_PREAMBLE_BYTES + MAX_HEADER_LINE_BYTES + 1], "does not speak the language server protocol"),
+            (
+                b"Content-Length: 3\r\n\r\nabc".to_vec(),
+                "sends what is not JSON",
+            ),
+            (
+                vec![b'x'; MAX_PREAMBLE_BYTES + MAX_HEADER_LINE_BYTES + 1],
+                "does not speak the language server protocol",
+            ),
             (b"\r\n".repeat(9), "ended"),
         ];
         for (bytes, why) in table {
             let got = read(&mut &bytes[..]).await;
-            assert_eq!(got, Err((*why).to_owned()), "{:?}", &bytes[..bytes.len().min(30)]);
+            assert_eq!(
+                got,
+                Err((*why).to_owned()),
+                "{:?}",
+                &bytes[..bytes.len().min(30)]
+            );
         }
     }
 }

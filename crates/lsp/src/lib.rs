@@ -53,7 +53,11 @@ pub struct ServerHandle {
 impl SessionServers {
     /// Returns the state for a session that has used no server yet.
     pub fn new(shared: &Arc<LanguageServers>) -> Self {
-        Self { shared: shared.clone(), used: Mutex::default(), notices: Mutex::default() }
+        Self {
+            shared: shared.clone(),
+            used: Mutex::default(),
+            notices: Mutex::default(),
+        }
     }
 
     /// Returns the server of this command; starts it if no session uses it. `confined` describes
@@ -109,7 +113,10 @@ impl LanguageServers {
         let link = LspLink::new(&run.name, run.root.clone(), run.initialization.clone());
         let stop = CancellationToken::new();
         base::task::spawn(server::supervise(link.clone(), program, stop.clone()));
-        let server = Arc::new(ServerHandle { link, _stop: stop.drop_guard() });
+        let server = Arc::new(ServerHandle {
+            link,
+            _stop: stop.drop_guard(),
+        });
         all.insert(key, Arc::downgrade(&server));
         Ok(server)
     }

@@ -24,7 +24,12 @@ impl LspClient {
     }
 
     /// Sends a request and waits for its answer until `until`.
-    async fn answer(&self, what: (&str, &str), params: Value, until: Instant) -> Result<Value, String> {
+    async fn answer(
+        &self,
+        what: (&str, &str),
+        params: Value,
+        until: Instant,
+    ) -> Result<Value, String> {
         let (provider, method) = what;
         if !self.offers(provider) {
             return Err("it cannot tell that".into());
@@ -56,7 +61,9 @@ impl LspClient {
         };
         let mut params = place(path, at);
         params["context"] = json!({"includeDeclaration": true});
-        Ok(FileRange::read_all(&self.answer(what, params, until).await?))
+        Ok(FileRange::read_all(
+            &self.answer(what, params, until).await?,
+        ))
     }
 
     /// Returns the hover text of a position.
@@ -64,7 +71,13 @@ impl LspClient {
     /// # Errors
     /// As [`LspClient::places`].
     pub async fn hover(&self, path: &Path, at: Position, until: Instant) -> Result<String, String> {
-        let answer = self.answer(("hoverProvider", "textDocument/hover"), place(path, at), until).await?;
+        let answer = self
+            .answer(
+                ("hoverProvider", "textDocument/hover"),
+                place(path, at),
+                until,
+            )
+            .await?;
         Ok(types::hover(&answer))
     }
 
@@ -74,7 +87,13 @@ impl LspClient {
     /// As [`LspClient::places`].
     pub async fn symbols(&self, path: &Path, until: Instant) -> Result<Vec<Symbol>, String> {
         let params = json!({"textDocument": {"uri": types::uri(path)}});
-        let answer = self.answer(("documentSymbolProvider", "textDocument/documentSymbol"), params, until).await?;
+        let answer = self
+            .answer(
+                ("documentSymbolProvider", "textDocument/documentSymbol"),
+                params,
+                until,
+            )
+            .await?;
         Ok(Symbol::read_all(&answer))
     }
 
@@ -84,7 +103,13 @@ impl LspClient {
     /// As [`LspClient::places`].
     pub async fn find(&self, query: &str, until: Instant) -> Result<Vec<Symbol>, String> {
         let params = json!({"query": query});
-        let answer = self.answer(("workspaceSymbolProvider", "workspace/symbol"), params, until).await?;
+        let answer = self
+            .answer(
+                ("workspaceSymbolProvider", "workspace/symbol"),
+                params,
+                until,
+            )
+            .await?;
         Ok(Symbol::read_all(&answer))
     }
 
@@ -102,18 +127,44 @@ impl LspClient {
     ) -> Result<Vec<(Symbol, Vec<Range>)>, String> {
         let prepare = ("callHierarchyProvider", "textDocument/prepareCallHierarchy");
         let items = self.answer(prepare, place(path, at), until).await?;
-        let Some(item) = items.as_array().and_then(|items| items.first()) else { return Ok(Vec::new()) };
-        let (method, key) = if incoming { ("incomingCalls", "from") } else { ("outgoingCalls", "to") };
+        let Some(item) = items.as_array().and_then(|items| items.first()) else {
+            return Ok(Vec::new());
+        };
+        let (method, key) = if incoming {
+            ("incomingCalls", "from")
+        } else {
+            ("outgoingCalls", "to")
+        };
         let method = format!("callHierarchy/{method}");
-        let answer = self.answer(("callHierarchyProvider", &method), json!({"item": item}), until).await?;
+        let answer = self
+            .answer(
+                ("callHierarchyProvider", &method),
+                json!({"item": item}),
+                until,
+            )
+            .await?;
         let one = |call: &Value| {
             let who = call.get(key)?;
             let mut symbol = Symbol::read_all(&json!([who])).pop()?;
             symbol.path = who.get("uri").and_then(Value::as_str).and_then(types::path);
-            let ranges = call.get("fromRanges").and_then(Value::as_array).into_iter().flatten();
-            Some((symbol, ranges.filter_map(|range| serde::Deserialize::deserialize(range).ok()).collect()))
+            let ranges = call
+                .get("fromRanges")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            Some((
+                symbol,
+                ranges
+                    .filter_map(|range| serde::Deserialize::deserialize(range).ok())
+                    .collect(),
+            ))
         };
-        Ok(answer.as_array().into_iter().flatten().filter_map(one).collect())
+        Ok(answer
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(one)
+            .collect())
     }
 
     /// Returns the diagnostics of all files, if the server supports that.
@@ -125,13 +176,24 @@ impl LspClient {
             return Ok(Vec::new());
         }
         let asked = json!({"previousResultIds": []});
-        let answer = self.answer(("diagnosticProvider", "workspace/diagnostic"), asked, until).await?;
+        let answer = self
+            .answer(("diagnosticProvider", "workspace/diagnostic"), asked, until)
+            .await?;
         let one = |report: &Value| {
             let path = types::path(report.get("uri")?.as_str()?)?;
             let items = report.get("items")?.as_array()?;
-            Some(Judged { path, all: Some(items.iter().filter_map(Diagnostic::read).collect()) })
+            Some(Judged {
+                path,
+                all: Some(items.iter().filter_map(Diagnostic::read).collect()),
+            })
         };
-        Ok(answer.get("items").and_then(Value::as_array).into_iter().flatten().filter_map(one).collect())
+        Ok(answer
+            .get("items")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(one)
+            .collect())
     }
 
     /// Returns the edits that rename a symbol.
@@ -147,7 +209,11 @@ impl LspClient {
     ) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, String> {
         let mut params = place(path, at);
         params["newName"] = name.into();
-        types::edits(&self.answer(("renameProvider", "textDocument/rename"), params, until).await?)
+        types::edits(
+            &self
+                .answer(("renameProvider", "textDocument/rename"), params, until)
+                .await?,
+        )
     }
 }
 

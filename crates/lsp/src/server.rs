@@ -124,7 +124,11 @@ impl LspLink {
                 }
             }
         };
-        let until = if self.late.load(Ordering::Relaxed) { Instant::now() } else { until };
+        let until = if self.late.load(Ordering::Relaxed) {
+            Instant::now()
+        } else {
+            until
+        };
         match tokio::time::timeout_at(until, ready).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -174,7 +178,11 @@ pub(super) async fn supervise(link: Arc<LspLink>, program: Program, stop: Cancel
             End::Broke(why, worked) => (why, worked),
         };
         tracing::warn!("language server {}: {why}", link.name);
-        failures = if worked.is_some_and(|since| since.elapsed() >= STABLE_TIME) { 1 } else { failures + 1 };
+        failures = if worked.is_some_and(|since| since.elapsed() >= STABLE_TIME) {
+            1
+        } else {
+            failures + 1
+        };
         // A server that has worked is restarted at once; one that never did would fail in the same
         // way again.
         if worked.is_some() && failures < MAX_FAILURES {
@@ -184,7 +192,12 @@ pub(super) async fn supervise(link: Arc<LspLink>, program: Program, stop: Cancel
         let rests = worked.is_some();
         let since = Instant::now();
         let wrote = unlocked(stderr_tail);
-        link.set(LinkState::Failed(Arc::new(LspFailure { why, wrote, rests, since })));
+        link.set(LinkState::Failed(Arc::new(LspFailure {
+            why,
+            wrote,
+            rests,
+            since,
+        })));
         tokio::select! {
             () = link.wake.notified() => {}
             () = stop.cancelled() => return,
@@ -195,7 +208,12 @@ pub(super) async fn supervise(link: Arc<LspLink>, program: Program, stop: Cancel
 }
 
 /// Runs the program from its start to its end.
-async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, stderr_tail: &Mutex<String>) -> End {
+async fn run(
+    link: &LspLink,
+    program: &Program,
+    stop: &CancellationToken,
+    stderr_tail: &Mutex<String>,
+) -> End {
     /// Each server has a name of its own, by which the processes that it starts are found.
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let work = format!("lsp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
@@ -225,25 +243,43 @@ async fn run(link: &LspLink, program: &Program, stop: &CancellationToken, stderr
         end
     };
     child.kill(STOP_GRACE).await;
-    let End::Broke(mut why, worked) = end else { return end };
+    let End::Broke(mut why, worked) = end else {
+        return end;
+    };
     let wrote = locked(stderr_tail).clone();
-    let last = wrote.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let last = wrote
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or_default();
     if !last.is_empty() {
         why = format!("{why} (it wrote: {})", text::title(last));
     }
     End::Broke(why, worked)
 }
 
-async fn exchange(link: &LspLink, stdin: impl AsyncWrite + Unpin, stdout: impl AsyncRead + Unpin) -> End {
+async fn exchange(
+    link: &LspLink,
+    stdin: impl AsyncWrite + Unpin,
+    stdout: impl AsyncRead + Unpin,
+) -> End {
     let (out, queue) = mpsc::channel(MAX_QUEUED_MESSAGES);
     let options = link.options.as_ref();
-    let peer = Arc::new(LspClient::new(out, link.root.clone(), options.cloned().unwrap_or_default()));
+    let peer = Arc::new(LspClient::new(
+        out,
+        link.root.clone(),
+        options.cloned().unwrap_or_default(),
+    ));
     let mut worked = None;
     let initialize = async {
         match tokio::time::timeout(INITIALIZE_TIMEOUT, peer.initialize(options)).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => return Some(format!("it refuses to work here: {why}")),
-            Err(_) => return Some(format!("it did not answer within {} s", INITIALIZE_TIMEOUT.as_secs())),
+            Err(_) => {
+                return Some(format!(
+                    "it did not answer within {} s",
+                    INITIALIZE_TIMEOUT.as_secs()
+                ));
+            }
         }
         worked = Some(Instant::now());
         link.set(LinkState::Ready(peer.clone()));
@@ -285,7 +321,10 @@ async fn read_messages(peer: &LspClient, from: impl AsyncRead + Unpin) -> String
     }
 }
 
-async fn write_messages(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unpin) -> String {
+async fn write_messages(
+    mut queue: mpsc::Receiver<Vec<u8>>,
+    mut to: impl AsyncWrite + Unpin,
+) -> String {
     while let Some(bytes) = queue.recv().await {
         let sent = async {
             to.write_all(&bytes).await?;
@@ -300,7 +339,11 @@ async fn write_messages(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWr
 }
 
 /// Stores the end of a server's standard error, until it is closed.
-async fn read_stderr(name: &str, stderr: Option<impl AsyncRead + Unpin>, stderr_tail: &Mutex<String>) {
+async fn read_stderr(
+    name: &str,
+    stderr: Option<impl AsyncRead + Unpin>,
+    stderr_tail: &Mutex<String>,
+) {
     let mut buffer = vec![0; 4 << 10];
     if let Some(mut stderr) = stderr {
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {

@@ -46,9 +46,15 @@ impl Diagnostic {
         Some(Self {
             range: Range::deserialize(sent.get("range")?).ok()?,
             // The default is an error.
-            severity: sent.get("severity").and_then(Value::as_u64).and_then(|n| u8::try_from(n).ok()).unwrap_or(1),
+            severity: sent
+                .get("severity")
+                .and_then(Value::as_u64)
+                .and_then(|n| u8::try_from(n).ok())
+                .unwrap_or(1),
             message: base::text::head(&message, MAX_MESSAGE_BYTES).to_owned(),
-            code: code.map(|code| string_or_value(code).unwrap_or_else(|| code.to_string())).unwrap_or_default(),
+            code: code
+                .map(|code| string_or_value(code).unwrap_or_else(|| code.to_string()))
+                .unwrap_or_default(),
         })
     }
 
@@ -57,7 +63,10 @@ impl Diagnostic {
         let place = |key: &str| {
             let place = sent.get(key)?;
             let of = |key: &str| u32::try_from(place.get(key)?.as_u64()?.checked_sub(1)?).ok();
-            Some(Position { line: of("line")?, character: of("offset")? })
+            Some(Position {
+                line: of("line")?,
+                character: of("offset")?,
+            })
         };
         let severity = match sent.get("category")?.as_str()? {
             "error" => 1,
@@ -65,7 +74,10 @@ impl Diagnostic {
             _ => 4,
         };
         Some(Self {
-            range: Range { start: place("start")?, end: place("end")? },
+            range: Range {
+                start: place("start")?,
+                end: place("end")?,
+            },
             severity,
             message: base::text::head(sent.get("text")?.as_str()?, MAX_MESSAGE_BYTES).to_owned(),
             code: sent.get("code").map(Value::to_string).unwrap_or_default(),
@@ -80,7 +92,10 @@ impl Diagnostic {
 
 /// Reads a string, or the `value` of an object.
 fn string_or_value(value: &Value) -> Option<String> {
-    value.as_str().or_else(|| value.get("value")?.as_str()).map(str::to_owned)
+    value
+        .as_str()
+        .or_else(|| value.get("value")?.as_str())
+        .map(str::to_owned)
 }
 
 /// The diagnostics of a file.
@@ -103,8 +118,13 @@ impl FileRange {
     pub(super) fn read(sent: &Value) -> Option<Self> {
         let uri = sent.get("uri").or_else(|| sent.get("targetUri"))?;
         let ranges = ["range", "targetSelectionRange", "targetRange"];
-        let range = ranges.iter().find_map(|key| Range::deserialize(sent.get(*key)?).ok())?;
-        Some(Self { path: path(uri.as_str()?)?, range })
+        let range = ranges
+            .iter()
+            .find_map(|key| Range::deserialize(sent.get(*key)?).ok())?;
+        Some(Self {
+            path: path(uri.as_str()?)?,
+            range,
+        })
     }
 
     /// Reads one, several or none.
@@ -137,22 +157,43 @@ impl Symbol {
     /// order.
     pub(super) fn read_all(sent: &Value) -> Vec<Self> {
         let mut found = Vec::new();
-        let mut waiting: Vec<(&Value, usize)> =
-            sent.as_array().into_iter().flatten().rev().map(|one| (one, 0)).collect();
+        let mut waiting: Vec<(&Value, usize)> = sent
+            .as_array()
+            .into_iter()
+            .flatten()
+            .rev()
+            .map(|one| (one, 0))
+            .collect();
         while let Some((one, depth)) = waiting.pop() {
             if found.len() == MAX_SYMBOLS {
                 break;
             }
             let place = one.get("location").and_then(FileRange::read);
-            let range = |key: &str| one.get(key).and_then(|range| Range::deserialize(range).ok());
+            let range = |key: &str| {
+                one.get(key)
+                    .and_then(|range| Range::deserialize(range).ok())
+            };
             let whole = range("range").or(place.as_ref().map(|place| place.range));
-            let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let text = |key: &str| {
+                one.get(key)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             // A workspace symbol may have a file but no range.
-            let file = || one.pointer("/location/uri").and_then(Value::as_str).and_then(path);
+            let file = || {
+                one.pointer("/location/uri")
+                    .and_then(Value::as_str)
+                    .and_then(path)
+            };
             if let Some(range_of) = whole.or_else(|| file().map(|_| Range::START)) {
                 found.push(Self {
                     name: text("name"),
-                    kind: one.get("kind").and_then(Value::as_u64).and_then(|n| u8::try_from(n).ok()).unwrap_or(0),
+                    kind: one
+                        .get("kind")
+                        .and_then(Value::as_u64)
+                        .and_then(|n| u8::try_from(n).ok())
+                        .unwrap_or(0),
                     container: text("containerName"),
                     depth,
                     range: range_of,
@@ -160,7 +201,11 @@ impl Symbol {
                     path: place.map(|place| place.path).or_else(file),
                 });
             }
-            let children = one.get("children").and_then(Value::as_array).into_iter().flatten();
+            let children = one
+                .get("children")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
             waiting.extend(children.rev().map(|child| (child, depth + 1)));
         }
         found
@@ -174,7 +219,16 @@ impl Symbol {
 }
 
 impl Range {
-    const START: Self = Self { start: Position { line: 0, character: 0 }, end: Position { line: 0, character: 0 } };
+    const START: Self = Self {
+        start: Position {
+            line: 0,
+            character: 0,
+        },
+        end: Position {
+            line: 0,
+            character: 0,
+        },
+    };
 }
 
 /// The maximum number of symbols that are read from an answer.
@@ -216,7 +270,11 @@ pub(super) fn hover(sent: &Value) -> String {
         match value {
             Value::String(text) => text.clone(),
             Value::Array(all) => all.iter().map(text_of).collect::<Vec<_>>().join("\n\n"),
-            other => other.get("value").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            other => other
+                .get("value")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
         }
     }
     sent.get("contents").map(text_of).unwrap_or_default()
@@ -238,30 +296,51 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
     let one = |edit: &Value| {
         let range = Range::deserialize(edit.get("range")?).ok()?;
         let snippet = || edit.pointer("/snippet/value")?.as_str();
-        Some(TextEdit { range, new: edit.get("newText").and_then(Value::as_str).or_else(snippet)?.to_owned() })
+        Some(TextEdit {
+            range,
+            new: edit
+                .get("newText")
+                .and_then(Value::as_str)
+                .or_else(snippet)?
+                .to_owned(),
+        })
     };
     let all = |uri: &str, edits: Option<&Value>| -> Result<(PathBuf, Vec<TextEdit>), String> {
-        let path = path(uri).ok_or_else(|| format!("it changes {}, which is not a file", base::text::title(uri)))?;
+        let path = path(uri)
+            .ok_or_else(|| format!("it changes {}, which is not a file", base::text::title(uri)))?;
         let edits = edits.and_then(Value::as_array).into_iter().flatten();
-        let edits = edits.map(one).collect::<Option<Vec<_>>>().ok_or("its answer cannot be read")?;
+        let edits = edits
+            .map(one)
+            .collect::<Option<Vec<_>>>()
+            .ok_or("its answer cannot be read")?;
         Ok((path, edits))
     };
-    let mut files: Vec<(PathBuf, Vec<TextEdit>)> =
-        if let Some(changes) = sent.get("documentChanges").and_then(Value::as_array) {
-            let change = |change: &Value| match change.get("kind").and_then(Value::as_str) {
-                Some(kind) => {
-                    Err(format!("it wants to {kind} a file as well, which is not done; move files with a command"))
-                }
-                None => {
-                    let uri = change.pointer("/textDocument/uri").and_then(Value::as_str).unwrap_or_default();
-                    all(uri, change.get("edits"))
-                }
-            };
-            changes.iter().map(change).collect::<Result<_, _>>()?
-        } else {
-            let changes = sent.get("changes").and_then(Value::as_object).into_iter().flatten();
-            changes.map(|(uri, edits)| all(uri, Some(edits))).collect::<Result<_, _>>()?
+    let mut files: Vec<(PathBuf, Vec<TextEdit>)> = if let Some(changes) =
+        sent.get("documentChanges").and_then(Value::as_array)
+    {
+        let change = |change: &Value| match change.get("kind").and_then(Value::as_str) {
+            Some(kind) => Err(format!(
+                "it wants to {kind} a file as well, which is not done; move files with a command"
+            )),
+            None => {
+                let uri = change
+                    .pointer("/textDocument/uri")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default();
+                all(uri, change.get("edits"))
+            }
         };
+        changes.iter().map(change).collect::<Result<_, _>>()?
+    } else {
+        let changes = sent
+            .get("changes")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        changes
+            .map(|(uri, edits)| all(uri, Some(edits)))
+            .collect::<Result<_, _>>()?
+    };
     files.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(files)
 }
@@ -273,7 +352,9 @@ pub(super) fn uri(path: &Path) -> String {
 /// Returns the file of a URI; servers differ in how they encode URIs.
 pub(super) fn path(uri: &str) -> Option<PathBuf> {
     let url = url::Url::parse(uri).ok()?;
-    (url.scheme() == "file").then(|| url.to_file_path().ok()).flatten()
+    (url.scheme() == "file")
+        .then(|| url.to_file_path().ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -282,36 +363,64 @@ mod tests {
 
     #[test]
     fn server_answers_are_read_in_all_forms() {
-        let range = json!({"start": {"line": 1, "character": 2}, "end": {"line": 1, "character": 3}});
+        let range =
+            json!({"start": {"line": 1, "character": 2}, "end": {"line": 1, "character": 3}});
         let table = [
-            (json!({"range": range, "message": "m", "severity": 2, "code": 7}), Some((2, "m", "7"))),
+            (
+                json!({"range": range, "message": "m", "severity": 2, "code": 7}),
+                Some((2, "m", "7")),
+            ),
             (
                 json!({"range": range, "message": {"kind": "markdown", "value": "m"}, "code": {"value": "c"}}),
                 Some((1, "m", "c")),
             ),
-            (json!({"range": range, "message": "m", "code": null, "severity": "bad"}), Some((1, "m", ""))),
+            (
+                json!({"range": range, "message": "m", "code": null, "severity": "bad"}),
+                Some((1, "m", "")),
+            ),
             (json!({"range": {}, "message": "m"}), None),
             (json!({"range": range}), None),
             (json!(null), None),
         ];
         for (sent, wanted) in table {
             let read = Diagnostic::read(&sent);
-            let got = read.as_ref().map(|read| (read.severity, read.message.as_str(), read.code.as_str()));
+            let got = read
+                .as_ref()
+                .map(|read| (read.severity, read.message.as_str(), read.code.as_str()));
             assert_eq!(got, wanted, "{sent}");
         }
         let ts = json!({"start": {"line": 2, "offset": 3}, "end": {"line": 2, "offset": 4}, "text": "t", "code": 1, "category": "error"});
-        assert_eq!(Diagnostic::of_tsserver(&ts).unwrap().range.start, Position { line: 1, character: 2 });
+        assert_eq!(
+            Diagnostic::of_tsserver(&ts).unwrap().range.start,
+            Position {
+                line: 1,
+                character: 2
+            }
+        );
         let link = json!([{"targetUri": "file:///a%20b%3A", "targetRange": range, "targetSelectionRange": range}, {"uri": "untitled:x", "range": range}]);
         assert_eq!(
-            FileRange::read_all(&link).iter().map(|place| place.path.clone()).collect::<Vec<_>>(),
+            FileRange::read_all(&link)
+                .iter()
+                .map(|place| place.path.clone())
+                .collect::<Vec<_>>(),
             [PathBuf::from("/a b:")]
         );
-        assert_eq!(path(&uri(Path::new("/ü/a b#c"))), Some(PathBuf::from("/ü/a b#c")));
+        assert_eq!(
+            path(&uri(Path::new("/ü/a b#c"))),
+            Some(PathBuf::from("/ü/a b#c"))
+        );
         let tree = json!([{"name": "A", "kind": 5, "range": range, "selectionRange": range, "children": [{"name": "b", "kind": 6, "range": range, "selectionRange": range}]}]);
         let symbols = Symbol::read_all(&tree);
-        let shown: Vec<_> = symbols.iter().map(|symbol| (symbol.name.as_str(), symbol.depth, symbol.kind())).collect();
+        let shown: Vec<_> = symbols
+            .iter()
+            .map(|symbol| (symbol.name.as_str(), symbol.depth, symbol.kind()))
+            .collect();
         assert_eq!(shown, [("A", 0, "class"), ("b", 1, "method")]);
-        for sent in [json!("x"), json!({"value": "x"}), json!([{"language": "a", "value": "x"}])] {
+        for sent in [
+            json!("x"),
+            json!({"value": "x"}),
+            json!([{"language": "a", "value": "x"}]),
+        ] {
             assert_eq!(hover(&json!({"contents": sent})), "x");
         }
         let edit = json!({"range": range, "newText": "n"});
@@ -325,7 +434,10 @@ mod tests {
         let change = |name: &str| json!({"textDocument": {"uri": format!("file:///{name}")}, "edits": [edit]});
         let sorted = edits(&json!({"documentChanges": [change("b"), change("a")]})).unwrap();
         assert_eq!(
-            sorted.iter().map(|(path, _)| path.as_path()).collect::<Vec<_>>(),
+            sorted
+                .iter()
+                .map(|(path, _)| path.as_path())
+                .collect::<Vec<_>>(),
             [Path::new("/a"), Path::new("/b")]
         );
         let moves = json!({"documentChanges": [{"kind": "rename", "oldUri": "file:///a", "newUri": "file:///b"}]});

@@ -44,15 +44,27 @@ impl Units {
     /// # Errors
     /// An error if two of them overlap.
     pub fn edited(self, text: &str, edits: &[TextEdit]) -> Result<String, String> {
-        let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let starts: Vec<usize> = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+            .collect();
         let byte = |place: Position| {
             let line = usize::try_from(place.line).unwrap_or(usize::MAX);
-            let Some(start) = starts.get(line) else { return text.len() };
+            let Some(start) = starts.get(line) else {
+                return text.len();
+            };
             let whole = text[*start..].split('\n').next().unwrap_or_default();
             start + self.byte(whole.strip_suffix('\r').unwrap_or(whole), place.character)
         };
-        let mut placed: Vec<(usize, usize, &str)> =
-            edits.iter().map(|edit| (byte(edit.range.start), byte(edit.range.end), edit.new.as_str())).collect();
+        let mut placed: Vec<(usize, usize, &str)> = edits
+            .iter()
+            .map(|edit| {
+                (
+                    byte(edit.range.start),
+                    byte(edit.range.end),
+                    edit.new.as_str(),
+                )
+            })
+            .collect();
         placed.sort_by_key(|(start, end, _)| (*start, *end));
         placed.dedup();
         let mut new = String::new();
@@ -87,15 +99,43 @@ mod tests {
 
     #[test]
     fn edits_refer_to_original_text() {
-        let at =
-            |line, from, to| Range { start: Position { line, character: from }, end: Position { line, character: to } };
-        let edit = |range, new: &str| TextEdit { range, new: new.into() };
+        let at = |line, from, to| Range {
+            start: Position {
+                line,
+                character: from,
+            },
+            end: Position {
+                line,
+                character: to,
+            },
+        };
+        let edit = |range, new: &str| TextEdit {
+            range,
+            new: new.into(),
+        };
         let text = "fn a() {}\r\nfn b() { a() }\n";
-        let edits = [edit(at(1, 9, 10), "long"), edit(at(0, 3, 4), "long"), edit(at(0, 3, 4), "long")];
-        assert_eq!(Units::Utf16.edited(text, &edits).unwrap(), "fn long() {}\r\nfn b() { long() }\n");
-        assert_eq!(Units::Utf16.edited("", &[edit(at(7, 3, 4), "x")]).unwrap(), "x");
+        let edits = [
+            edit(at(1, 9, 10), "long"),
+            edit(at(0, 3, 4), "long"),
+            edit(at(0, 3, 4), "long"),
+        ];
+        assert_eq!(
+            Units::Utf16.edited(text, &edits).unwrap(),
+            "fn long() {}\r\nfn b() { long() }\n"
+        );
+        assert_eq!(
+            Units::Utf16.edited("", &[edit(at(7, 3, 4), "x")]).unwrap(),
+            "x"
+        );
         let end = edit(at(0, 99, 99), ";");
-        assert_eq!(Units::Utf16.edited(text, &[end]).unwrap(), "fn a() {};\r\nfn b() { a() }\n");
-        assert!(Units::Utf16.edited(text, &[edit(at(0, 1, 5), ""), edit(at(0, 2, 3), "x")]).is_err());
+        assert_eq!(
+            Units::Utf16.edited(text, &[end]).unwrap(),
+            "fn a() {};\r\nfn b() { a() }\n"
+        );
+        assert!(
+            Units::Utf16
+                .edited(text, &[edit(at(0, 1, 5), ""), edit(at(0, 2, 3), "x")])
+                .is_err()
+        );
     }
 }

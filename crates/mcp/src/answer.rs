@@ -1,13 +1,17 @@
 //! Answers the requests of a server to its client: elicitation (a form, or a page to visit) and the
 //! directories of the session.
 
-#![expect(deprecated, reason = "a draft drops roots; the servers of today have them")]
+#![expect(
+    deprecated,
+    reason = "a draft drops roots; the servers of today have them"
+)]
 
 use std::path::Path;
 
 use rmcp::model::{
-    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, EnumSchema, ErrorData, ListRootsResult,
-    MultiSelectEnumSchema, PrimitiveSchemaDefinition, Root, SingleSelectEnumSchema, StringFormat,
+    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, EnumSchema, ErrorData,
+    ListRootsResult, MultiSelectEnumSchema, PrimitiveSchemaDefinition, Root,
+    SingleSelectEnumSchema, StringFormat,
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::connection::McpLink;
 use base::text;
 use events::{
-    Event, FieldKind, FieldOption, FormField, FormPage, FormReply, ManyLimits, Severity, TextFormat, TextLimits,
+    Event, FieldKind, FieldOption, FormField, FormPage, FormReply, ManyLimits, Severity,
+    TextFormat, TextLimits,
 };
 
 /// The limits of a form: fields, options of a field, characters of a message, and characters of a
@@ -40,8 +45,10 @@ fn root(path: &Path) -> Root {
 
 /// Returns the `file:` URL of a directory.
 fn uri(path: &Path) -> String {
-    reqwest::Url::from_directory_path(path)
-        .map_or_else(|()| format!("file://{}", path.display()), |url| url.as_str().trim_end_matches('/').to_owned())
+    reqwest::Url::from_directory_path(path).map_or_else(
+        |()| format!("file://{}", path.display()),
+        |url| url.as_str().trim_end_matches('/').to_owned(),
+    )
 }
 
 /// Asks the user on behalf of a server. Declines if no user can be asked.
@@ -57,29 +64,47 @@ pub(super) async fn elicit(
     if !link.about.attended {
         return declined();
     }
-    let Some(asker) = link.asker() else { return declined() };
+    let Some(asker) = link.asker() else {
+        return declined();
+    };
     let mut finished = None;
     let (message, page) = match asked {
-        ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
-            let fields = fields(&requested_schema).map_err(|why| ErrorData::invalid_params(why, None))?;
+        ElicitRequestParams::FormElicitationParams {
+            message,
+            requested_schema,
+            ..
+        } => {
+            let fields =
+                fields(&requested_schema).map_err(|why| ErrorData::invalid_params(why, None))?;
             (message, FormPage::Fields(fields))
         }
-        ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
-            match reqwest::Url::parse(&url) {
-                Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => {
-                    finished = Some(link.visits(elicitation_id));
-                    (message, FormPage::Address(parsed.into()))
-                }
-                _ => return Err(ErrorData::invalid_params("only addresses of the web can be visited", None)),
+        ElicitRequestParams::UrlElicitationParams {
+            message,
+            url,
+            elicitation_id,
+            ..
+        } => match reqwest::Url::parse(&url) {
+            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => {
+                finished = Some(link.visits(elicitation_id));
+                (message, FormPage::Address(parsed.into()))
             }
-        }
+            _ => {
+                return Err(ErrorData::invalid_params(
+                    "only addresses of the web can be visited",
+                    None,
+                ));
+            }
+        },
         _ => return declined(),
     };
-    let message = text::escaped(&text::cut_chars(message.trim(), MAX_MESSAGE_CHARS)).replace("\\n", "\n");
+    let message =
+        text::escaped(&text::cut_chars(message.trim(), MAX_MESSAGE_CHARS)).replace("\\n", "\n");
     let name = text::title(&link.name);
     let is_form = matches!(page, FormPage::Fields(_));
     // The time that the user takes does not count against the time limit of the call.
-    let Some(_question) = link.ask() else { return declined() };
+    let Some(_question) = link.ask() else {
+        return declined();
+    };
     let reply = tokio::select! {
         reply = asker.form(format!("The MCP server {name} asks"), message, page, finished) => reply,
         () = withdrawn.cancelled() => FormReply::Cancelled,
@@ -93,8 +118,17 @@ pub(super) async fn elicit(
         FormReply::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
         FormReply::Unshown => {
             if link.is_first_unshown() {
-                let title = format!("The MCP server {name} asked for something that this editor cannot show.");
-                asker.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+                let title = format!(
+                    "The MCP server {name} asked for something that this editor cannot show."
+                );
+                asker
+                    .outlet
+                    .event(Event::Notice {
+                        severity: Severity::Warning,
+                        title,
+                        details: None,
+                    })
+                    .await;
             }
             ElicitResult::new(ElicitationAction::Decline)
         }
@@ -104,21 +138,29 @@ pub(super) async fn elicit(
 /// Returns the fields of a form, in the server's order.
 fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
     if schema.properties.len() > MAX_FIELDS {
-        return Err(format!("{} fields are asked for; {MAX_FIELDS} can be shown", schema.properties.len()));
+        return Err(format!(
+            "{} fields are asked for; {MAX_FIELDS} can be shown",
+            schema.properties.len()
+        ));
     }
     let required = schema.required.as_deref().unwrap_or_default();
     let names: Vec<&String> = match &schema.property_order {
         Some(order) => order.iter().collect(),
         None => schema.properties.keys().collect(),
     };
-    let fields: Vec<FormField> =
-        names.into_iter().filter_map(|key| field(key, schema.properties.get(key)?, required.contains(key))).collect();
+    let fields: Vec<FormField> = names
+        .into_iter()
+        .filter_map(|key| field(key, schema.properties.get(key)?, required.contains(key)))
+        .collect();
     let has_too_many_options = |field: &&FormField| match &field.kind {
         FieldKind::One(options, _) | FieldKind::Many(options, _) => options.len() > MAX_OPTIONS,
         _ => false,
     };
     match fields.iter().find(has_too_many_options) {
-        Some(field) => Err(format!("{} has more options than can be shown ({MAX_OPTIONS})", field.key)),
+        Some(field) => Err(format!(
+            "{} has more options than can be shown ({MAX_OPTIONS})",
+            field.key
+        )),
         None => Ok(fields),
     }
 }
@@ -126,10 +168,19 @@ fn fields(schema: &ElicitationSchema) -> Result<Vec<FormField>, String> {
 /// Returns a field of a form, or `None` for a type that is not supported.
 fn field(key: &str, schema: &PrimitiveSchemaDefinition, required: bool) -> Option<FormField> {
     let (title, description, kind) = kind(schema)?;
-    let title = title.filter(|title| !title.trim().is_empty()).unwrap_or_else(|| key.to_owned());
-    let description = description.map(|text| text::escaped(&text::cut_chars(text.trim(), MAX_MESSAGE_CHARS)));
+    let title = title
+        .filter(|title| !title.trim().is_empty())
+        .unwrap_or_else(|| key.to_owned());
+    let description =
+        description.map(|text| text::escaped(&text::cut_chars(text.trim(), MAX_MESSAGE_CHARS)));
     let words = description.filter(|text| !text.is_empty());
-    Some(FormField { key: key.to_owned(), title: label(&title), words, required, kind })
+    Some(FormField {
+        key: key.to_owned(),
+        title: label(&title),
+        words,
+        required,
+        kind,
+    })
 }
 
 fn label(title: &str) -> String {
@@ -153,8 +204,17 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
                 _ => None,
             });
             let default = text.default.clone();
-            let limits = TextLimits { shortest: text.min_length, longest: text.max_length, format, default };
-            (owned(text.title.as_deref()), owned(text.description.as_deref()), FieldKind::Text(limits))
+            let limits = TextLimits {
+                shortest: text.min_length,
+                longest: text.max_length,
+                format,
+                default,
+            };
+            (
+                owned(text.title.as_deref()),
+                owned(text.description.as_deref()),
+                FieldKind::Text(limits),
+            )
         }
         PrimitiveSchemaDefinition::Number(number) => {
             let kind = FieldKind::Number {
@@ -163,10 +223,17 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
                 most: number.maximum,
                 default: number.default,
             };
-            (owned(number.title.as_deref()), owned(number.description.as_deref()), kind)
+            (
+                owned(number.title.as_deref()),
+                owned(number.description.as_deref()),
+                kind,
+            )
         }
         PrimitiveSchemaDefinition::Integer(number) => {
-            #[expect(clippy::cast_precision_loss, reason = "limits beyond 2^53 are none that anybody means")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "limits beyond 2^53 are none that anybody means"
+            )]
             let float = |limit: i64| limit as f64;
             let kind = FieldKind::Number {
                 whole: true,
@@ -174,11 +241,17 @@ fn kind(asked: &PrimitiveSchemaDefinition) -> Option<(Option<String>, Option<Str
                 most: number.maximum.map(float),
                 default: number.default.map(float),
             };
-            (owned(number.title.as_deref()), owned(number.description.as_deref()), kind)
+            (
+                owned(number.title.as_deref()),
+                owned(number.description.as_deref()),
+                kind,
+            )
         }
-        PrimitiveSchemaDefinition::Boolean(switch) => {
-            (owned(switch.title.as_deref()), owned(switch.description.as_deref()), FieldKind::Switch(switch.default))
-        }
+        PrimitiveSchemaDefinition::Boolean(switch) => (
+            owned(switch.title.as_deref()),
+            owned(switch.description.as_deref()),
+            FieldKind::Switch(switch.default),
+        ),
         PrimitiveSchemaDefinition::Enum(choice) => self::choice(choice)?,
         _ => return None,
     })
@@ -191,14 +264,27 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
         label: label(title),
         description: String::new(),
     };
-    let plain = |values: &[String]| values.iter().map(|value| option(value, value)).collect::<Vec<_>>();
+    let plain = |values: &[String]| {
+        values
+            .iter()
+            .map(|value| option(value, value))
+            .collect::<Vec<_>>()
+    };
     Some(match asked {
         EnumSchema::Single(SingleSelectEnumSchema::Untitled(one)) => {
             let kind = FieldKind::One(plain(&one.enum_), one.default.clone());
-            (owned(one.title.as_deref()), owned(one.description.as_deref()), kind)
+            (
+                owned(one.title.as_deref()),
+                owned(one.description.as_deref()),
+                kind,
+            )
         }
         EnumSchema::Single(SingleSelectEnumSchema::Titled(one)) => {
-            let options = one.one_of.iter().map(|one| option(&one.const_, &one.title)).collect();
+            let options = one
+                .one_of
+                .iter()
+                .map(|one| option(&one.const_, &one.title))
+                .collect();
             (
                 owned(one.title.as_deref()),
                 owned(one.description.as_deref()),
@@ -207,7 +293,8 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
         }
         EnumSchema::Legacy(one) => {
             let names = one.enum_names.as_deref().unwrap_or_default();
-            let named = |(at, value): (usize, &String)| option(value, names.get(at).unwrap_or(value));
+            let named =
+                |(at, value): (usize, &String)| option(value, names.get(at).unwrap_or(value));
             let options = one.enum_.iter().enumerate().map(named).collect();
             (
                 owned(one.title.as_deref()),
@@ -216,7 +303,11 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
             )
         }
         EnumSchema::Multi(MultiSelectEnumSchema::Untitled(many)) => {
-            let limits = ManyLimits { fewest: many.min_items, most: many.max_items, default: many.default.clone() };
+            let limits = ManyLimits {
+                fewest: many.min_items,
+                most: many.max_items,
+                default: many.default.clone(),
+            };
             (
                 owned(many.title.as_deref()),
                 owned(many.description.as_deref()),
@@ -224,9 +315,22 @@ fn choice(asked: &EnumSchema) -> Option<(Option<String>, Option<String>, FieldKi
             )
         }
         EnumSchema::Multi(MultiSelectEnumSchema::Titled(many)) => {
-            let limits = ManyLimits { fewest: many.min_items, most: many.max_items, default: many.default.clone() };
-            let options = many.items.any_of.iter().map(|one| option(&one.const_, &one.title)).collect();
-            (owned(many.title.as_deref()), owned(many.description.as_deref()), FieldKind::Many(options, limits))
+            let limits = ManyLimits {
+                fewest: many.min_items,
+                most: many.max_items,
+                default: many.default.clone(),
+            };
+            let options = many
+                .items
+                .any_of
+                .iter()
+                .map(|one| option(&one.const_, &one.title))
+                .collect();
+            (
+                owned(many.title.as_deref()),
+                owned(many.description.as_deref()),
+                FieldKind::Many(options, limits),
+            )
         }
         _ => return None,
     })
@@ -243,19 +347,37 @@ mod tests {
         let fields = fields(&serde_json::from_value(schema).unwrap())?;
         let kind = |kind: &FieldKind| match kind {
             FieldKind::Text(limits) => format!("text {:?} {:?}", limits.format, limits.default),
-            FieldKind::Number { whole, least, most, default } => {
+            FieldKind::Number {
+                whole,
+                least,
+                most,
+                default,
+            } => {
                 format!("number {whole} {least:?} {most:?} {default:?}")
             }
             FieldKind::Switch(default) => format!("switch {default:?}"),
             FieldKind::One(options, default) => format!(
                 "one {} {default:?}",
-                options.iter().map(|one| format!("{}={}", one.value, one.label)).collect::<Vec<_>>().join(",")
+                options
+                    .iter()
+                    .map(|one| format!("{}={}", one.value, one.label))
+                    .collect::<Vec<_>>()
+                    .join(",")
             ),
-            FieldKind::Many(options, limits) => format!("many {} {:?}", options.len(), limits.default),
+            FieldKind::Many(options, limits) => {
+                format!("many {} {:?}", options.len(), limits.default)
+            }
         };
         Ok(fields
             .iter()
-            .map(|field| format!("{}{} {}", field.title, if field.required { "!" } else { "" }, kind(&field.kind)))
+            .map(|field| {
+                format!(
+                    "{}{} {}",
+                    field.title,
+                    if field.required { "!" } else { "" },
+                    kind(&field.kind)
+                )
+            })
             .collect())
     }
 
@@ -286,8 +408,14 @@ mod tests {
             "both many 1 None",
         ];
         assert_eq!(described(all, json!(["name"])).unwrap(), expected);
-        let flood: Value = (0..40).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
-        assert!(described(flood, json!([])).unwrap_err().contains("40 fields"));
+        let flood: Value = (0..40)
+            .map(|n| (format!("f{n}"), json!({"type": "string"})))
+            .collect();
+        assert!(
+            described(flood, json!([]))
+                .unwrap_err()
+                .contains("40 fields")
+        );
         let values: Vec<String> = (0..300).map(|n| n.to_string()).collect();
         assert!(
             described(json!({"a": {"type": "string", "enum": values}}), json!([]))

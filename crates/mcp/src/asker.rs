@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use base::id::CallId;
 use events::{
-    CallUpdate, FormPage, FormReply, FormRequest, Outlet, PermissionReply, PermissionRequest, Progress, Sample,
-    SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
+    CallUpdate, FormPage, FormReply, FormRequest, Outlet, PermissionReply, PermissionRequest,
+    Progress, Sample, SampleRequest, SessionRequest, SessionRequestSender, ToolKind, TurnMessage,
 };
 use permission::wording::Wording;
 use tools::ToolContext;
@@ -36,7 +36,12 @@ impl Asker {
     /// model.
     pub(super) fn alone(outlet: Outlet, cancelled: CancellationToken) -> Self {
         let requests = tokio::sync::mpsc::channel(1).0;
-        Self { call: CallId::new("call"), outlet, cancelled, requests }
+        Self {
+            call: CallId::new("call"),
+            outlet,
+            cancelled,
+            requests,
+        }
     }
 
     /// Shows a form or a URL to the user. Dropping the future withdraws it.
@@ -55,7 +60,13 @@ impl Asker {
 
     /// Asks the user to permit something that costs money. "Always" is not offered. `wants`
     /// describes the request, starting with its verb; `quote` is shown verbatim.
-    pub(super) async fn permit(&self, title: String, input: Value, wants: String, quote: String) -> bool {
+    pub(super) async fn permit(
+        &self,
+        title: String,
+        input: Value,
+        wants: String,
+        quote: String,
+    ) -> bool {
         let (reply, answer) = oneshot::channel();
         let show = CallUpdate {
             title: Some(title),
@@ -68,7 +79,11 @@ impl Asker {
         let asked = PermissionRequest {
             call,
             show,
-            wording: Wording { verb: wants, quote: Some(quote), ..Wording::default() },
+            wording: Wording {
+                verb: wants,
+                quote: Some(quote),
+                ..Wording::default()
+            },
             details: vec!["No \"always\": it costs money each time.".to_owned()],
             unattended: None,
             always: None,
@@ -76,7 +91,11 @@ impl Asker {
             session: None,
             reply,
         };
-        if !self.outlet.send(TurnMessage::AskPermission(Box::new(asked))).await {
+        if !self
+            .outlet
+            .send(TurnMessage::AskPermission(Box::new(asked)))
+            .await
+        {
             return false;
         }
         tokio::select! {
@@ -113,7 +132,15 @@ pub(super) async fn form(
     finished: Option<oneshot::Receiver<()>>,
 ) -> FormReply {
     let (reply, answer) = oneshot::channel();
-    let asked = FormRequest { call, session: None, who, message, asks, finished, reply };
+    let asked = FormRequest {
+        call,
+        session: None,
+        who,
+        message,
+        asks,
+        finished,
+        reply,
+    };
     if !outlet.send(TurnMessage::AskForm(Box::new(asked))).await {
         return FormReply::Unshown;
     }

@@ -42,10 +42,19 @@ impl ServerCatalog {
         tools.page(self.tools, None);
         let mut prompts = ListReading::new();
         prompts.page(self.prompts, None);
-        let instructions = self.instructions.map(|text| text::cut_chars(&text, MAX_DESCRIPTION_CHARS));
+        let instructions = self
+            .instructions
+            .map(|text| text::cut_chars(&text, MAX_DESCRIPTION_CHARS));
         let mut unreadable = self.unreadable;
         unreadable.truncate(MAX_LISTED);
-        Self { tools: tools.all, cut: self.cut || tools.cut, unreadable, prompts: prompts.all, instructions, ..self }
+        Self {
+            tools: tools.all,
+            cut: self.cut || tools.cut,
+            unreadable,
+            prompts: prompts.all,
+            instructions,
+            ..self
+        }
     }
 }
 
@@ -78,7 +87,10 @@ impl ServerOffer {
     }
 
     fn by_name(&self) -> BTreeMap<&str, &dyn AnyTool> {
-        self.tools.iter().map(|tool| (tool.own.as_str(), tool.tool.as_ref())).collect()
+        self.tools
+            .iter()
+            .map(|tool| (tool.own.as_str(), tool.tool.as_ref()))
+            .collect()
     }
 
     /// Describes to the user how the tools differ from the ones offered before. `None` if they do
@@ -87,21 +99,45 @@ impl ServerOffer {
         let before = before.by_name();
         let now = self.by_name();
         let is_other = |(name, tool): &(&&str, &&dyn AnyTool)| {
-            before
-                .get(*name)
-                .is_some_and(|old| old.description() != tool.description() || old.schema() != tool.schema())
+            before.get(*name).is_some_and(|old| {
+                old.description() != tool.description() || old.schema() != tool.schema()
+            })
         };
         let kinds: [(&str, Vec<&str>); 3] = [
-            ("new", now.keys().filter(|name| !before.contains_key(*name)).copied().collect()),
-            ("gone", before.keys().filter(|name| !now.contains_key(*name)).copied().collect()),
-            ("changed", now.iter().filter(is_other).map(|(name, _)| *name).collect()),
+            (
+                "new",
+                now.keys()
+                    .filter(|name| !before.contains_key(*name))
+                    .copied()
+                    .collect(),
+            ),
+            (
+                "gone",
+                before
+                    .keys()
+                    .filter(|name| !now.contains_key(*name))
+                    .copied()
+                    .collect(),
+            ),
+            (
+                "changed",
+                now.iter().filter(is_other).map(|(name, _)| *name).collect(),
+            ),
         ];
-        let kinds: Vec<_> = kinds.into_iter().filter(|(_, names)| !names.is_empty()).collect();
+        let kinds: Vec<_> = kinds
+            .into_iter()
+            .filter(|(_, names)| !names.is_empty())
+            .collect();
         if kinds.is_empty() {
             return None;
         }
-        let counts: Vec<String> = kinds.iter().map(|(kind, names)| format!("{} {kind}", names.len())).collect();
-        let named = kinds.iter().map(|(kind, names)| format!("{}: {}.", text::capitalised(kind), named(names)));
+        let counts: Vec<String> = kinds
+            .iter()
+            .map(|(kind, names)| format!("{} {kind}", names.len()))
+            .collect();
+        let named = kinds
+            .iter()
+            .map(|(kind, names)| format!("{}: {}.", text::capitalised(kind), named(names)));
         let server = text::title(server);
         let counts = counts.join(", ");
         Some(Event::Notice {
@@ -113,7 +149,11 @@ impl ServerOffer {
 }
 
 pub(super) fn named(names: &[&str]) -> String {
-    let mut named: Vec<String> = names.iter().take(MAX_NAMED).map(|name| text::title(name)).collect();
+    let mut named: Vec<String> = names
+        .iter()
+        .take(MAX_NAMED)
+        .map(|name| text::title(name))
+        .collect();
     if names.len() > MAX_NAMED {
         named.push(format!("and {} more", names.len() - MAX_NAMED));
     }

@@ -1,15 +1,20 @@
 //! The client of a connection: answers the server's requests and receives its notifications.
 
-#![expect(deprecated, reason = "a draft drops roots, log messages and sampling; the servers of today have them")]
+#![expect(
+    deprecated,
+    reason = "a draft drops roots, log messages and sampling; the servers of today have them"
+)]
 
 use std::sync::Arc;
 
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, CustomNotification,
-    ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation,
-    ListRootsResult, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion,
-    ResourceUpdatedNotificationParam, RootsCapabilities, SamplingCapability, UrlElicitationCapability,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
+    CustomNotification, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
+    FormElicitationCapability, Implementation, ListRootsResult, LoggingLevel,
+    LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion,
+    ResourceUpdatedNotificationParam, RootsCapabilities, SamplingCapability,
+    UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
@@ -40,11 +45,17 @@ impl ClientHandler for McpClient {
             capabilities.sampling = self.link.sampling.then(SamplingCapability::default);
         }
         // The latest version that is negotiated with `initialize`.
-        ClientConfig::new(capabilities, Implementation::new("adjutant", env!("CARGO_PKG_VERSION")))
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+        ClientConfig::new(
+            capabilities,
+            Implementation::new("adjutant", env!("CARGO_PKG_VERSION")),
+        )
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
-    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
         Ok(answer::roots(&self.link))
     }
 
@@ -84,15 +95,28 @@ impl ClientHandler for McpClient {
         self.link.updated(&notification.uri);
     }
 
-    async fn on_custom_notification(&self, notification: CustomNotification, _: NotificationContext<RoleClient>) {
+    async fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        _: NotificationContext<RoleClient>,
+    ) {
         // rmcp has no type for this notification.
-        let id = notification.params.as_ref().and_then(|params| params.get("elicitationId")).and_then(Value::as_str);
-        if let ("notifications/elicitation/complete", Some(id)) = (notification.method.as_str(), id) {
+        let id = notification
+            .params
+            .as_ref()
+            .and_then(|params| params.get("elicitationId"))
+            .and_then(Value::as_str);
+        if let ("notifications/elicitation/complete", Some(id)) = (notification.method.as_str(), id)
+        {
             self.link.visited(id);
         }
     }
 
-    async fn on_progress(&self, notification: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+    async fn on_progress(
+        &self,
+        notification: ProgressNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
         self.link.progress(notification);
     }
 
@@ -102,10 +126,15 @@ impl ClientHandler for McpClient {
         _: NotificationContext<RoleClient>,
     ) {
         let server = &self.link.name;
-        let words = text::escaped(&text::cut_chars(&notification.data.to_string(), MAX_LOG_CHARS));
+        let words = text::escaped(&text::cut_chars(
+            &notification.data.to_string(),
+            MAX_LOG_CHARS,
+        ));
         match notification.level {
             LoggingLevel::Debug => tracing::debug!("MCP server {server}: {words}"),
-            LoggingLevel::Info | LoggingLevel::Notice => tracing::info!("MCP server {server}: {words}"),
+            LoggingLevel::Info | LoggingLevel::Notice => {
+                tracing::info!("MCP server {server}: {words}")
+            }
             LoggingLevel::Warning => tracing::warn!("MCP server {server}: {words}"),
             _ => tracing::error!("MCP server {server}: {words}"),
         }

@@ -200,7 +200,10 @@ impl McpLink {
     /// Completes the visit of a URL that the server reports as done.
     pub(super) fn visited(&self, id: &str) {
         let mut visits = locked(&self.visits);
-        let found = visits.iter().position(|(known, _)| known == id).and_then(|at| visits.remove(at));
+        let found = visits
+            .iter()
+            .position(|(known, _)| known == id)
+            .and_then(|at| visits.remove(at));
         // The receiver is dropped if the user has declined.
         found.and_then(|(_, sender)| sender.send(()).ok());
     }
@@ -224,14 +227,15 @@ impl McpLink {
     /// Ends the connection when its supervisor ends, and drops its tools, which refer back to it.
     pub(super) fn end(&self) {
         *locked(&self.recalled) = None;
-        self.state.send_replace(ServerState::Failed(Arc::new(McpFailure {
-            trouble: Trouble::Start,
-            why: "it has ended".to_owned(),
-            wrote: String::new(),
-            last: None,
-            since: Instant::now(),
-            logins: None,
-        })));
+        self.state
+            .send_replace(ServerState::Failed(Arc::new(McpFailure {
+                trouble: Trouble::Start,
+                why: "it has ended".to_owned(),
+                wrote: String::new(),
+                last: None,
+                since: Instant::now(),
+                logins: None,
+            })));
     }
 
     /// Returns its offer; while it is starting, that of its last start.
@@ -239,7 +243,9 @@ impl McpLink {
         match &*self.state.borrow() {
             ServerState::Ready(ready) => Some(ready.offer.clone()),
             ServerState::Starting(last) => last.clone(),
-            ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => breakdown.last.clone(),
+            ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => {
+                breakdown.last.clone()
+            }
             ServerState::Failed(_) => None,
         }
     }
@@ -284,7 +290,9 @@ impl McpLink {
 
     /// Whether a login was stored since the failure.
     pub(super) fn has_new_login(&self, breakdown: &McpFailure) -> bool {
-        self.login.as_ref().is_some_and(|(stored, _)| stored.stamp() != breakdown.logins && stored.is_there().is_some())
+        self.login.as_ref().is_some_and(|(stored, _)| {
+            stored.stamp() != breakdown.logins && stored.is_there().is_some()
+        })
     }
 
     /// Returns the server when it is ready. Waits for one that is starting, and starts one that has
@@ -297,10 +305,14 @@ impl McpLink {
         let back = async {
             loop {
                 match &*state.borrow_and_update() {
-                    ServerState::Ready(ready) if !ready.peer.is_transport_closed() => return Ok(ready.clone()),
+                    ServerState::Ready(ready) if !ready.peer.is_transport_closed() => {
+                        return Ok(ready.clone());
+                    }
                     // The supervisor is about to notice.
                     ServerState::Ready(_) | ServerState::Starting(_) => {}
-                    ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => self.wake(),
+                    ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Broke => {
+                        self.wake()
+                    }
                     ServerState::Failed(breakdown) => return Err(breakdown.why.clone()),
                 }
                 if state.changed().await.is_err() {
@@ -308,8 +320,15 @@ impl McpLink {
                 }
             }
         };
-        let late = |_| Err(format!("it was not ready within {} s", self.limit.as_secs_f64()));
-        tokio::time::timeout(self.limit, back).await.unwrap_or_else(late)
+        let late = |_| {
+            Err(format!(
+                "it was not ready within {} s",
+                self.limit.as_secs_f64()
+            ))
+        };
+        tokio::time::timeout(self.limit, back)
+            .await
+            .unwrap_or_else(late)
     }
 
     /// Returns the reason why a server has broken off, as soon as the supervisor knows it.
@@ -324,7 +343,9 @@ impl McpLink {
         match tokio::time::timeout(REASON_TIMEOUT, state.wait_for(over)).await {
             Ok(Ok(state)) => match &*state {
                 ServerState::Failed(breakdown) => breakdown.why.clone(),
-                ServerState::Ready(_) | ServerState::Starting(_) => "it is being started again".into(),
+                ServerState::Ready(_) | ServerState::Starting(_) => {
+                    "it is being started again".into()
+                }
             },
             _ => "it has closed the connection".into(),
         }
@@ -366,7 +387,8 @@ impl McpLink {
 
     /// Whether it has reported changes that its list does not have yet.
     pub(super) fn is_outdated(&self) -> bool {
-        self.connected().is_some_and(|ready| ready.changes < *self.changes.borrow())
+        self.connected()
+            .is_some_and(|ready| ready.changes < *self.changes.borrow())
     }
 
     /// Begins a turn, in which no call was made yet.
@@ -387,7 +409,9 @@ impl McpLink {
     /// changes already returned.
     pub(super) fn has_changed_after_call(&self) -> bool {
         let mut called = locked(&self.called);
-        let Some((known, ready)) = called.as_mut().zip(self.connected()) else { return false };
+        let Some((known, ready)) = called.as_mut().zip(self.connected()) else {
+            return false;
+        };
         let is_newer = ready.changes > *known;
         *known = ready.changes.max(*known);
         is_newer
@@ -405,9 +429,15 @@ impl McpLink {
     }
 
     /// Returns the progress of a call. Must be followed by [`McpLink::leave`].
-    pub(super) fn follow(&self, token: &ProgressToken) -> watch::Receiver<Option<ProgressNotificationParam>> {
+    pub(super) fn follow(
+        &self,
+        token: &ProgressToken,
+    ) -> watch::Receiver<Option<ProgressNotificationParam>> {
         let mut all = locked(&self.progress);
-        let mut receiver = all.entry(token.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe();
+        let mut receiver = all
+            .entry(token.clone())
+            .or_insert_with(|| watch::Sender::new(None))
+            .subscribe();
         // Progress that arrived before this subscription has not been read.
         if receiver.borrow().is_some() {
             receiver.mark_changed();
@@ -424,7 +454,9 @@ impl McpLink {
         let mut all = locked(&self.progress);
         if all.len() < MAX_TRACKED_CALLS || all.contains_key(&notification.progress_token) {
             let token = notification.progress_token.clone();
-            all.entry(token).or_insert_with(|| watch::Sender::new(None)).send_replace(Some(notification));
+            all.entry(token)
+                .or_insert_with(|| watch::Sender::new(None))
+                .send_replace(Some(notification));
         }
     }
 
@@ -524,7 +556,9 @@ pub(super) struct PendingQuestion<'a> {
 
 impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
-        self.link.asking.send_modify(|asking| *asking = asking.saturating_sub(1));
+        self.link
+            .asking
+            .send_modify(|asking| *asking = asking.saturating_sub(1));
     }
 }
 
@@ -541,11 +575,25 @@ mod tests {
             call_timeout: None,
             sampling: false,
             log: None,
-            transport: Transport::Local { command: vec!["a".into()], cwd: None, environment: Vec::new() },
+            transport: Transport::Local {
+                command: vec!["a".into()],
+                cwd: None,
+                environment: Vec::new(),
+            },
             source: "a test".into(),
         };
-        let about = Arc::new(About { roots: Arc::from([]), attended: true });
-        McpLink::new(&entry, Duration::from_secs(1), None, None, about, watch::Sender::new(0))
+        let about = Arc::new(About {
+            roots: Arc::from([]),
+            attended: true,
+        });
+        McpLink::new(
+            &entry,
+            Duration::from_secs(1),
+            None,
+            None,
+            about,
+            watch::Sender::new(0),
+        )
     }
 
     #[test]
@@ -557,11 +605,16 @@ mod tests {
         for _ in 0..MAX_REPORTS {
             link.updated("note://one");
             link.updated("note://one");
-            assert_eq!((link.outdated(), link.outdated()), (vec!["note://one".to_owned()], Vec::new()));
+            assert_eq!(
+                (link.outdated(), link.outdated()),
+                (vec!["note://one".to_owned()], Vec::new())
+            );
         }
         link.updated("note://one");
         assert!(link.outdated().is_empty());
-        let more = (0..2 * MAX_SUBSCRIPTIONS).filter(|n| link.subscribe(&format!("note://{n}"))).count();
+        let more = (0..2 * MAX_SUBSCRIPTIONS)
+            .filter(|n| link.subscribe(&format!("note://{n}")))
+            .count();
         assert_eq!(more, MAX_SUBSCRIPTIONS - 1);
     }
 
@@ -569,7 +622,10 @@ mod tests {
     fn questions_waiting_at_once_are_limited() {
         let link = link();
         let all: Vec<_> = (0..10).filter_map(|_| link.ask()).collect();
-        assert_eq!((all.len(), *link.asking().borrow()), (MAX_QUESTIONS, MAX_QUESTIONS));
+        assert_eq!(
+            (all.len(), *link.asking().borrow()),
+            (MAX_QUESTIONS, MAX_QUESTIONS)
+        );
         drop(all);
         assert_eq!(*link.asking().borrow(), 0);
         assert!(link.ask().is_some());

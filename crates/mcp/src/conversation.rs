@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rmcp::ServiceExt;
 use rmcp::model::{ErrorCode, ProtocolVersion};
-use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService,
+};
 use rmcp::transport::IntoTransport;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
@@ -40,7 +42,8 @@ where
         Ok(running) => attend(&link, running, stop).await,
         Err(GreetError::Late) => Some(Disconnect::because(late(&link, "answer"))),
         Err(GreetError::Refused(e)) => Some(match *e {
-            ClientInitializeError::TransportError { .. } | ClientInitializeError::ConnectionClosed(_) => {
+            ClientInitializeError::TransportError { .. }
+            | ClientInitializeError::ConnectionClosed(_) => {
                 Disconnect::because("it ended before it had answered")
             }
             e => stranger(&e),
@@ -71,7 +74,11 @@ where
     let serving = async {
         if modern {
             let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-            us.serve_with_lifecycle(transport, ClientLifecycleMode::Discover { preferred_versions }).await
+            us.serve_with_lifecycle(
+                transport,
+                ClientLifecycleMode::Discover { preferred_versions },
+            )
+            .await
         } else {
             us.serve(transport).await
         }
@@ -80,7 +87,10 @@ where
     match &served {
         Ok(Ok(_)) => {}
         Ok(Err(ClientInitializeError::JsonRpcError(e))) if !modern => {
-            let newer = [ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, ErrorCode::METHOD_NOT_FOUND];
+            let newer = [
+                ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+                ErrorCode::METHOD_NOT_FOUND,
+            ];
             link.greet_as_modern(newer.contains(&e.code));
         }
         _ => link.greet_as_modern(false),
@@ -137,7 +147,12 @@ pub(super) async fn attend(
             memory.clone().store(catalog.clone());
         }
         let offer = Arc::new(offer::of(link, catalog));
-        let ready = ReadyServer { peer: peer.clone(), offer, listed: OnceCell::new(), changes: so_far };
+        let ready = ReadyServer {
+            peer: peer.clone(),
+            offer,
+            listed: OnceCell::new(),
+            changes: so_far,
+        };
         link.set(ServerState::Ready(Arc::new(ready)));
         if std::mem::replace(&mut first, false) {
             tokio::select! {
@@ -164,9 +179,14 @@ pub(super) async fn attend(
 /// Subscribes again to the resources that were read over the previous connection. They may have
 /// changed in between, so they count as changed.
 async fn again(link: &McpLink) {
-    let ServerState::Ready(ready) = link.state() else { return };
+    let ServerState::Ready(ready) = link.state() else {
+        return;
+    };
     for uri in link.subscribed() {
-        if ready.offer.subscribes && tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, &uri)).await.is_ok()
+        if ready.offer.subscribes
+            && tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, &uri))
+                .await
+                .is_ok()
         {
             link.updated(&uri);
         }

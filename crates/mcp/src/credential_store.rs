@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use oauth2::basic::BasicTokenType;
 use oauth2::{AccessToken, RefreshToken, Scope, TokenResponse};
 use rmcp::transport::auth::{
-    AuthError, CredentialRefreshGuard, CredentialStore, OAuthTokenResponse, StoredCredentials, VendorExtraTokenFields,
+    AuthError, CredentialRefreshGuard, CredentialStore, OAuthTokenResponse, StoredCredentials,
+    VendorExtraTokenFields,
 };
 use serde_json::{Map, Value, json};
 
@@ -55,14 +56,17 @@ impl StoredLogin {
 
     /// Returns the modification time of adjutant's own file, or `None` if it does not exist.
     pub fn stamp(&self) -> Option<SystemTime> {
-        std::fs::metadata(&self.path).and_then(|known| known.modified()).ok()
+        std::fs::metadata(&self.path)
+            .and_then(|known| known.modified())
+            .ok()
     }
 
     /// Returns the stored entry for this server and URL, and whether it is from adjutant's own
     /// file, which takes precedence over OpenCode's.
     fn entry(&self) -> Option<(Map<String, Value>, bool)> {
         let read_entry = |path: &Path| {
-            let all: Map<String, Value> = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
+            let all: Map<String, Value> =
+                serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
             let entry = all.get(&self.name)?.as_object()?.clone();
             (entry.get("serverUrl").and_then(Value::as_str) == Some(&self.url)).then_some(entry)
         };
@@ -75,7 +79,9 @@ impl StoredLogin {
     /// Returns `Some(true)` for a login in adjutant's own file, `Some(false)` for one in OpenCode's
     /// file, and `None` without a login.
     pub fn is_there(&self) -> Option<bool> {
-        self.entry().filter(|(entry, _)| entry.contains_key("tokens")).map(|(_, ours)| ours)
+        self.entry()
+            .filter(|(entry, _)| entry.contains_key("tokens"))
+            .map(|(_, ours)| ours)
     }
 
     /// Returns whether adjutant's file, and whether OpenCode's file, has an entry for a server of
@@ -83,7 +89,8 @@ impl StoredLogin {
     pub fn entries_for_name(&self) -> (bool, bool) {
         let has = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            serde_json::from_str::<Map<String, Value>>(&text).is_ok_and(|all| all.contains_key(&self.name))
+            serde_json::from_str::<Map<String, Value>>(&text)
+                .is_ok_and(|all| all.contains_key(&self.name))
         };
         (has(&self.path), self.theirs.as_deref().is_some_and(has))
     }
@@ -98,7 +105,10 @@ impl StoredLogin {
     /// Returns the scopes for lack of which a call was refused.
     pub fn wanted(&self) -> Vec<String> {
         let entry = self.entry().map(|(entry, _)| entry).unwrap_or_default();
-        let wanted = entry.get("wantedScope").and_then(Value::as_str).unwrap_or_default();
+        let wanted = entry
+            .get("wantedScope")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         wanted.split_whitespace().map(str::to_owned).collect()
     }
 
@@ -107,13 +117,17 @@ impl StoredLogin {
     /// # Errors
     /// Returns an I/O error if the file cannot be changed.
     pub fn want(&self, scope: &str) -> io::Result<()> {
-        let Some((mut entry, _)) = self.entry() else { return Ok(()) };
+        let Some((mut entry, _)) = self.entry() else {
+            return Ok(());
+        };
         let mut wanted = self.wanted();
         wanted.extend(scope.split_whitespace().map(str::to_owned));
         wanted.sort();
         wanted.dedup();
         entry.insert("wantedScope".into(), wanted.join(" ").into());
-        Auth::change(&self.path, |all| drop(all.insert(self.name.clone(), Value::Object(entry))))
+        Auth::change(&self.path, |all| {
+            drop(all.insert(self.name.clone(), Value::Object(entry)))
+        })
     }
 
     /// Removes the login from adjutant's own file.
@@ -127,38 +141,70 @@ impl StoredLogin {
     fn read(&self) -> Option<StoredCredentials> {
         let (entry, _) = self.entry()?;
         let tokens = entry.get("tokens")?;
-        let of = |name: &str| tokens.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let of = |name: &str| {
+            tokens
+                .get(name)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+        };
         let mut answer = OAuthTokenResponse::new(
             AccessToken::new(of("accessToken")?.to_owned()),
             BasicTokenType::Bearer,
             VendorExtraTokenFields::default(),
         );
-        answer.set_refresh_token(of("refreshToken").map(|token| RefreshToken::new(token.to_owned())));
-        let scopes: Vec<String> = of("scope").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        answer
+            .set_refresh_token(of("refreshToken").map(|token| RefreshToken::new(token.to_owned())));
+        let scopes: Vec<String> = of("scope")
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
         if !scopes.is_empty() {
             answer.set_scopes(Some(scopes.iter().cloned().map(Scope::new).collect()));
         }
         // In seconds, with or without a fraction.
-        let expires = tokens.get("expiresAt").and_then(Value::as_f64).filter(|at| *at > 0.0);
+        let expires = tokens
+            .get("expiresAt")
+            .and_then(Value::as_f64)
+            .filter(|at| *at > 0.0);
         let now = self.environment.now().0 / 1000;
         let lasts = expires.map(|at| Duration::from_secs_f64(at).as_secs().saturating_sub(now));
         answer.set_expires_in(lasts.map(Duration::from_secs).as_ref());
-        let client = entry.get("clientInfo").and_then(|info| info.get("clientId")).and_then(Value::as_str);
-        let issuer = entry.get("issuer").and_then(Value::as_str).map(str::to_owned);
+        let client = entry
+            .get("clientInfo")
+            .and_then(|info| info.get("clientId"))
+            .and_then(Value::as_str);
+        let issuer = entry
+            .get("issuer")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
         Some(
-            StoredCredentials::new(client.unwrap_or_default().to_owned(), Some(answer), scopes, Some(now))
-                .with_issuer(issuer),
+            StoredCredentials::new(
+                client.unwrap_or_default().to_owned(),
+                Some(answer),
+                scopes,
+                Some(now),
+            )
+            .with_issuer(issuer),
         )
     }
 
     fn write(&self, stored: &StoredCredentials) -> io::Result<()> {
-        let Some(answer) = &stored.token_response else { return self.forget() };
-        let mut tokens = Map::from_iter([("accessToken".to_owned(), json!(answer.access_token().secret()))]);
+        let Some(answer) = &stored.token_response else {
+            return self.forget();
+        };
+        let mut tokens = Map::from_iter([(
+            "accessToken".to_owned(),
+            json!(answer.access_token().secret()),
+        )]);
         if let Some(refresh) = answer.refresh_token() {
             tokens.insert("refreshToken".into(), json!(refresh.secret()));
         }
         if let Some(lasts) = answer.expires_in() {
-            tokens.insert("expiresAt".into(), json!(self.environment.now().0 / 1000 + lasts.as_secs()));
+            tokens.insert(
+                "expiresAt".into(),
+                json!(self.environment.now().0 / 1000 + lasts.as_secs()),
+            );
         }
         if !stored.granted_scopes.is_empty() {
             tokens.insert("scope".into(), json!(stored.granted_scopes.join(" ")));
@@ -210,7 +256,9 @@ impl CredentialStore for StoredLogin {
             rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
             Ok(file)
         };
-        Ok(Some(CredentialRefreshGuard::new(self.blocking(lock).await?)))
+        Ok(Some(CredentialRefreshGuard::new(
+            self.blocking(lock).await?,
+        )))
     }
 }
 
@@ -220,7 +268,8 @@ mod tests {
 
     fn place() -> (tempfile::TempDir, Environment) {
         let dir = tempfile::tempdir().unwrap();
-        let environment = Environment::from_vars([("HOME".to_owned(), dir.path().display().to_string())].into());
+        let environment =
+            Environment::from_vars([("HOME".to_owned(), dir.path().display().to_string())].into());
         (dir, environment)
     }
 
@@ -237,13 +286,27 @@ mod tests {
         answer.set_expires_in(Some(&Duration::from_secs(3600)));
         answer.set_refresh_token(Some(RefreshToken::new("r".into())));
         let login = StoredCredentials::new("c".into(), Some(answer), vec!["read".into()], None);
-        stored.clone().with_secret(Some(Secret::new("s"))).save(login).await.unwrap();
+        stored
+            .clone()
+            .with_secret(Some(Secret::new("s")))
+            .save(login)
+            .await
+            .unwrap();
         let back = stored.load().await.unwrap().unwrap();
         let tokens = back.token_response.unwrap();
-        assert_eq!((back.client_id.as_str(), tokens.access_token().secret().as_str()), ("c", "t"));
+        assert_eq!(
+            (
+                back.client_id.as_str(),
+                tokens.access_token().secret().as_str()
+            ),
+            ("c", "t")
+        );
         assert!(tokens.expires_in().unwrap().as_secs() > 3590);
         assert_eq!(
-            (tokens.refresh_token().unwrap().secret().as_str(), back.granted_scopes),
+            (
+                tokens.refresh_token().unwrap().secret().as_str(),
+                back.granted_scopes
+            ),
             ("r", vec!["read".into()])
         );
         assert_eq!(stored.client_secret().unwrap().expose(), "s");
@@ -254,7 +317,14 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            assert_eq!(std::fs::metadata(stored.path()).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(
+                std::fs::metadata(stored.path())
+                    .unwrap()
+                    .permissions()
+                    .mode()
+                    & 0o777,
+                0o600
+            );
         }
         stored.forget().unwrap();
         assert!(stored.load().await.unwrap().is_none());

@@ -19,12 +19,19 @@ pub(super) struct Disconnect {
 
 impl Disconnect {
     pub(super) fn because(why: impl Into<String>) -> Self {
-        Self { why: why.into(), login: false }
+        Self {
+            why: why.into(),
+            login: false,
+        }
     }
 }
 
-pub(super) fn streamable(e: &ClientInitializeError) -> Option<&StreamableHttpError<reqwest::Error>> {
-    let ClientInitializeError::TransportError { error, .. } = e else { return None };
+pub(super) fn streamable(
+    e: &ClientInitializeError,
+) -> Option<&StreamableHttpError<reqwest::Error>> {
+    let ClientInitializeError::TransportError { error, .. } = e else {
+        return None;
+    };
     cause(error)
 }
 
@@ -62,19 +69,32 @@ pub(super) fn refusal(e: &ClientInitializeError) -> Disconnect {
 /// Describes a server that answers, but not according to the protocol, for the user.
 pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
     let theirs: Vec<String> = match e {
-        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
-            server_supported.iter().map(|version| version.as_str().to_owned()).collect()
-        }
+        ClientInitializeError::NoCompatibleProtocolVersion {
+            server_supported, ..
+        } => server_supported
+            .iter()
+            .map(|version| version.as_str().to_owned())
+            .collect(),
         ClientInitializeError::JsonRpcError(e) => {
-            let supported = e.data.as_ref().and_then(|data| data.get("supported")).and_then(Value::as_array);
-            supported.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+            let supported = e
+                .data
+                .as_ref()
+                .and_then(|data| data.get("supported"))
+                .and_then(Value::as_array);
+            supported
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
         }
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return stranger(fallback),
         _ => Vec::new(),
     };
     if !theirs.is_empty() {
         let ours = ProtocolVersion::KNOWN_VERSIONS;
-        let span = [ours.first(), ours.last()].map(|version| version.map_or("", ProtocolVersion::as_str));
+        let span =
+            [ours.first(), ours.last()].map(|version| version.map_or("", ProtocolVersion::as_str));
         return Disconnect::because(text::title(&format!(
             "it speaks other versions of MCP ({}) than adjutant does ({} to {}); update the older of the two",
             theirs.join(", "),
@@ -83,17 +103,23 @@ pub(super) fn stranger(e: &ClientInitializeError) -> Disconnect {
         )));
     }
     Disconnect::because(match e {
-        ClientInitializeError::JsonRpcError(e) => {
-            text::title(&format!("it refused to begin: {} ({})", e.message, e.code.0))
-        }
+        ClientInitializeError::JsonRpcError(e) => text::title(&format!(
+            "it refused to begin: {} ({})",
+            e.message, e.code.0
+        )),
         e => format!("it does not speak MCP: {}", text::title(&e.to_string())),
     })
 }
 
 /// Returns the reason for a failed request, for the user.
 pub(super) fn service_message(e: &ServiceError, link: &McpLink) -> String {
-    let ServiceError::TransportSend(error) = e else { return text::title(&e.to_string()) };
-    let command = link.login.as_ref().map_or_else(String::new, |(_, command)| format!(": run `{command}`"));
+    let ServiceError::TransportSend(error) = e else {
+        return text::title(&e.to_string());
+    };
+    let command = link
+        .login
+        .as_ref()
+        .map_or_else(String::new, |(_, command)| format!(": run `{command}`"));
     if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
         if let StreamableHttpError::InsufficientScope(narrow) = e {
             let scope = narrow.get_required_scope().unwrap_or_default();
@@ -103,12 +129,21 @@ pub(super) fn service_message(e: &ServiceError, link: &McpLink) -> String {
                 tracing::warn!("the scope {scope} cannot be noted: {e}");
             }
             let scope = text::title(scope);
-            return format!("the login does not reach far enough for this (it wants {scope:?}){command}");
+            return format!(
+                "the login does not reach far enough for this (it wants {scope:?}){command}"
+            );
         }
         let end = streamable_message(e);
-        return if end.login { format!("{}{command}", end.why) } else { end.why };
+        return if end.login {
+            format!("{}{command}", end.why)
+        } else {
+            end.why
+        };
     }
-    cause::<SseError>(error).map_or_else(|| "the connection to it broke".to_owned(), ToString::to_string)
+    cause::<SseError>(error).map_or_else(
+        || "the connection to it broke".to_owned(),
+        ToString::to_string,
+    )
 }
 
 /// Returns the reason why the lists of a server cannot be read.
@@ -125,41 +160,55 @@ pub(super) fn unlisted(e: &ServiceError) -> Disconnect {
         None if matches!(e, ServiceError::UnexpectedResponse) => {
             Disconnect::because("its answer to tools/list has no list of tools; update it")
         }
-        None => Disconnect::because(format!("its tools cannot be listed: {}", text::title(&e.to_string()))),
+        None => Disconnect::because(format!(
+            "its tools cannot be listed: {}",
+            text::title(&e.to_string())
+        )),
     }
 }
 
 fn wants_login() -> Disconnect {
-    Disconnect { why: "it wants a login".into(), login: true }
+    Disconnect {
+        why: "it wants a login".into(),
+        login: true,
+    }
 }
 
 fn streamable_message(e: &StreamableHttpError<reqwest::Error>) -> Disconnect {
     match e {
         StreamableHttpError::Client(e) => Disconnect::because(sse::reached(e)),
-        StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => {
-            wants_login()
-        }
-        StreamableHttpError::Auth(e) => {
-            Disconnect::because(format!("its login cannot be renewed: {}", text::title(&e.to_string())))
-        }
-        StreamableHttpError::InsufficientScope(_) => {
-            Disconnect { why: "the login does not reach far enough".into(), login: true }
-        }
-        StreamableHttpError::UnexpectedServerResponse(response) => match response.strip_prefix("HTTP ") {
-            Some(response) if response.starts_with("401") => wants_login(),
-            Some(response) if response.starts_with('3') => Disconnect::because(sse::MOVED),
-            Some(response) => {
-                Disconnect::because(format!("it answered {}", text::title(response.trim_end_matches([':', ' ']))))
-            }
-            None => Disconnect::because(format!("it does not speak MCP: {}", text::title(response))),
+        StreamableHttpError::AuthRequired(_)
+        | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => wants_login(),
+        StreamableHttpError::Auth(e) => Disconnect::because(format!(
+            "its login cannot be renewed: {}",
+            text::title(&e.to_string())
+        )),
+        StreamableHttpError::InsufficientScope(_) => Disconnect {
+            why: "the login does not reach far enough".into(),
+            login: true,
         },
+        StreamableHttpError::UnexpectedServerResponse(response) => {
+            match response.strip_prefix("HTTP ") {
+                Some(response) if response.starts_with("401") => wants_login(),
+                Some(response) if response.starts_with('3') => Disconnect::because(sse::MOVED),
+                Some(response) => Disconnect::because(format!(
+                    "it answered {}",
+                    text::title(response.trim_end_matches([':', ' ']))
+                )),
+                None => {
+                    Disconnect::because(format!("it does not speak MCP: {}", text::title(response)))
+                }
+            }
+        }
         StreamableHttpError::UnexpectedContentType(kind) => {
             let kind = text::title(kind.as_deref().unwrap_or("without a type"));
-            Disconnect::because(format!("it does not speak MCP: it answered with something else ({kind})"))
+            Disconnect::because(format!(
+                "it does not speak MCP: it answered with something else ({kind})"
+            ))
         }
-        StreamableHttpError::ReservedHeaderConflict(name) => {
-            Disconnect::because(format!("the header {name} belongs to MCP itself and cannot be set; remove it"))
-        }
+        StreamableHttpError::ReservedHeaderConflict(name) => Disconnect::because(format!(
+            "the header {name} belongs to MCP itself and cannot be set; remove it"
+        )),
         e => Disconnect::because(text::title(&e.to_string())),
     }
 }

@@ -64,8 +64,12 @@ use tools::AnyTool;
 use tools::registry::find_properties;
 
 /// The names of adjutant's own tools for servers, which change nothing.
-pub const LOOKING: &[&str] =
-    &["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", search::SEARCH];
+pub const LOOKING: &[&str] = &[
+    "list_mcp_resource_templates",
+    "list_mcp_resources",
+    "read_mcp_resource",
+    search::SEARCH,
+];
 
 /// The total size of all servers' instructions in the system prompt, in bytes.
 const MAX_INSTRUCTIONS_BYTES: usize = 60_000;
@@ -114,7 +118,8 @@ pub struct ForSession {
 /// users a process serves.
 pub fn catalogs(environment: &Environment, user: Option<&str>) -> PathBuf {
     let data = &environment.dirs.data;
-    user.map_or_else(|| data.clone(), |user| data.join("users").join(user)).join("mcp-lists")
+    user.map_or_else(|| data.clone(), |user| data.join("users").join(user))
+        .join("mcp-lists")
 }
 
 struct ServerConnection {
@@ -151,12 +156,20 @@ impl McpServers {
         client: Arc<HttpClient>,
         session: ForSession,
     ) -> Self {
-        let roots = std::iter::once(cwd).chain(extra.iter().map(PathBuf::as_path)).map(Path::to_owned).collect();
+        let roots = std::iter::once(cwd)
+            .chain(extra.iter().map(PathBuf::as_path))
+            .map(Path::to_owned)
+            .collect();
         let cwd = cwd.to_owned();
         let environment = environment.clone();
         let variables = settings.variables.clone();
         let call_limit = settings.experimental.mcp_timeout;
-        let ForSession { given, attended, addresses, catalogs } = session;
+        let ForSession {
+            given,
+            attended,
+            addresses,
+            catalogs,
+        } = session;
         Self {
             cwd,
             about: Arc::new(About { roots, attended }),
@@ -179,17 +192,26 @@ impl McpServers {
     }
 
     fn links(&self) -> Vec<Arc<McpLink>> {
-        self.list().iter().map(|server| server.link.clone()).collect()
+        self.list()
+            .iter()
+            .map(|server| server.link.clone())
+            .collect()
     }
 
     /// Returns the servers that are ready, or starting with a known list, with their offers.
     fn offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
-        self.links().into_iter().filter_map(|link| link.offers().map(|offer| (link, offer))).collect()
+        self.links()
+            .into_iter()
+            .filter_map(|link| link.offers().map(|offer| (link, offer)))
+            .collect()
     }
 
     /// Returns the servers of this turn, with their offers as of its beginning.
     fn turn_offers(&self) -> Vec<(Arc<McpLink>, Arc<ServerOffer>)> {
-        self.list().iter().filter_map(|server| Some((server.link.clone(), server.offer()?))).collect()
+        self.list()
+            .iter()
+            .filter_map(|server| Some((server.link.clone(), server.offer()?)))
+            .collect()
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<ServerConnection>> {
@@ -200,8 +222,12 @@ impl McpServers {
     /// configured, and retries the ones that broke off or have rested.
     pub fn reconcile(&self, configured: &[McpEntry]) {
         let own = |server: &&McpEntry| !self.given.iter().any(|given| given.name == server.name);
-        let wanted: Vec<&McpEntry> =
-            self.given.iter().chain(configured.iter().filter(own)).filter(|server| server.enabled).collect();
+        let wanted: Vec<&McpEntry> = self
+            .given
+            .iter()
+            .chain(configured.iter().filter(own))
+            .filter(|server| server.enabled)
+            .collect();
         let mut list = self.list();
         list.retain(|server| wanted.contains(&&server.settings));
         for server in list.iter_mut() {
@@ -232,13 +258,26 @@ impl McpServers {
         let call_limit = settings.call_timeout.unwrap_or(self.call_limit);
         let login = match &settings.transport {
             // An `Authorization` header in the settings replaces a login.
-            Transport::Remote { url, headers, oauth: Some(_), .. }
-                if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
+            Transport::Remote {
+                url,
+                headers,
+                oauth: Some(_),
+                ..
+            } if !headers
+                .iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
             {
                 let given = self.given.iter().any(|given| given.name == settings.name);
-                let place = if given { format!(" --url {url}") } else { String::new() };
+                let place = if given {
+                    format!(" --url {url}")
+                } else {
+                    String::new()
+                };
                 let command = format!("adjutant mcp login {}{place}", settings.name);
-                Some((StoredLogin::new(&settings.name, url, &self.environment), command))
+                Some((
+                    StoredLogin::new(&settings.name, url, &self.environment),
+                    command,
+                ))
             }
             _ => None,
         };
@@ -248,19 +287,40 @@ impl McpServers {
         let link = McpLink::new(settings, call_limit, login.clone(), memory, about, board);
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
-            Transport::Local { command, cwd, environment } => {
-                let dir = cwd.as_ref().map_or_else(|| self.cwd.clone(), |dir| self.cwd.join(dir));
-                let own = environment.iter().map(|(name, value)| (name.into(), value.into()));
-                let env = self.variables.given(&self.environment).into_iter().chain(own).collect();
-                let (path, args) = command.split_first().map(|(path, args)| (path.clone(), args)).unwrap_or_default();
+            Transport::Local {
+                command,
+                cwd,
+                environment,
+            } => {
+                let dir = cwd
+                    .as_ref()
+                    .map_or_else(|| self.cwd.clone(), |dir| self.cwd.join(dir));
+                let own = environment
+                    .iter()
+                    .map(|(name, value)| (name.into(), value.into()));
+                let env = self
+                    .variables
+                    .given(&self.environment)
+                    .into_iter()
+                    .chain(own)
+                    .collect();
+                let (path, args) = command
+                    .split_first()
+                    .map(|(path, args)| (path.clone(), args))
+                    .unwrap_or_default();
                 Reach::Program(Program::new(path, dir, env).args(args.iter().cloned()))
             }
-            Transport::Remote { url, headers, sse, .. } => Reach::Address(Box::new(remote::RemoteServer {
+            Transport::Remote {
+                url, headers, sse, ..
+            } => Reach::Address(Box::new(remote::RemoteServer {
                 url: url.clone(),
                 headers: headers.clone(),
                 sse: *sse,
                 client: self.client.clone(),
-                command: login.as_ref().map(|(_, command)| command.clone()).unwrap_or_default(),
+                command: login
+                    .as_ref()
+                    .map(|(_, command)| command.clone())
+                    .unwrap_or_default(),
                 stored: login.map(|(stored, _)| stored),
             })),
         };
@@ -279,7 +339,11 @@ impl McpServers {
         }
     }
 
-    fn memory(&self, settings: &McpEntry, login: Option<StoredLogin>) -> Option<Arc<CatalogMemory>> {
+    fn memory(
+        &self,
+        settings: &McpEntry,
+        login: Option<StoredLogin>,
+    ) -> Option<Arc<CatalogMemory>> {
         Some(Arc::new(CatalogMemory {
             directory: self.catalogs.clone()?,
             entry: settings.clone(),
@@ -296,7 +360,12 @@ impl McpServers {
     /// Prepares a turn: starts new servers, waits briefly for the ones without a known list, and
     /// notifies the user of changes and failures. The offer then stays the same until the turn
     /// ends.
-    pub async fn greet(&self, configured: &[McpEntry], outlet: &Outlet, cancelled: &CancellationToken) {
+    pub async fn greet(
+        &self,
+        configured: &[McpEntry],
+        outlet: &Outlet,
+        cancelled: &CancellationToken,
+    ) {
         self.reconcile(configured);
         tokio::select! {
             () = self.settled() => {}
@@ -316,12 +385,19 @@ impl McpServers {
             return;
         }
         for server in self.list().iter() {
-            let (Transport::Remote { url, oauth: Some(oauth), .. }, Some((stored, _))) =
-                (&server.settings.transport, &server.link.login)
+            let (
+                Transport::Remote {
+                    url,
+                    oauth: Some(oauth),
+                    ..
+                },
+                Some((stored, _)),
+            ) = (&server.settings.transport, &server.link.login)
             else {
                 continue;
             };
-            if matches!(server.link.state(), ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Login) {
+            if matches!(server.link.state(), ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Login)
+            {
                 let invitation = LoginPrompt {
                     name: server.settings.name.clone(),
                     url: url.clone(),
@@ -343,9 +419,14 @@ impl McpServers {
             server.link.begin_turn();
             let turn = TurnOffer::now(&server.link);
             if let Some(offer) = turn.offered() {
-                let before = server.known.replace(offer.clone()).or_else(|| server.link.recalled());
+                let before = server
+                    .known
+                    .replace(offer.clone())
+                    .or_else(|| server.link.recalled());
                 let before = before.filter(|before| !Arc::ptr_eq(before, offer));
-                changes.extend(before.and_then(|before| offer.changed_since(&server.settings.name, &before)));
+                changes.extend(
+                    before.and_then(|before| offer.changed_since(&server.settings.name, &before)),
+                );
             }
             server.turn = Some(turn);
         }
@@ -354,7 +435,11 @@ impl McpServers {
 
     /// Waits, up to a limit, until the changes that servers have reported are in their lists.
     async fn catch_up(&self, wanted: impl Fn(&McpLink) -> bool, cancelled: &CancellationToken) {
-        let outdated: Vec<_> = self.links().into_iter().filter(|link| link.is_outdated() && wanted(link)).collect();
+        let outdated: Vec<_> = self
+            .links()
+            .into_iter()
+            .filter(|link| link.is_outdated() && wanted(link))
+            .collect();
         if outdated.is_empty() {
             return;
         }
@@ -409,12 +494,17 @@ impl McpServers {
         let starting: Vec<_> = {
             let mut list = self.list();
             list.iter_mut()
-                .filter_map(|server| (!std::mem::replace(&mut server.awaited, true)).then(|| server.link.watch()))
+                .filter_map(|server| {
+                    (!std::mem::replace(&mut server.awaited, true)).then(|| server.link.watch())
+                })
                 .collect()
         };
         let all = async {
             for mut state in starting {
-                state.wait_for(|state| !matches!(state, ServerState::Starting(None))).await.ok();
+                state
+                    .wait_for(|state| !matches!(state, ServerState::Starting(None)))
+                    .await
+                    .ok();
             }
         };
         tokio::time::timeout(WAIT_TIMEOUT, all).await.ok();
@@ -435,7 +525,11 @@ impl McpServers {
                 }
             }
         }
-        tools.extend(resources.into_iter().filter(|tool| !rules.hides(tool.permission())));
+        tools.extend(
+            resources
+                .into_iter()
+                .filter(|tool| !rules.hides(tool.permission())),
+        );
         tools
     }
 
@@ -446,12 +540,21 @@ impl McpServers {
         let instructions = |offer: &ServerOffer| {
             let listed = |name: &str| offered.contains(&name) || offered.contains(&search::SEARCH);
             let offers = offer.tools.iter().any(|known| listed(known.tool.name()));
-            if offers { offer.instructions.clone() } else { None }
+            if offers {
+                offer.instructions.clone()
+            } else {
+                None
+            }
         };
         let text = |server: &ServerConnection| {
-            let turn = server.turn.clone().unwrap_or_else(|| TurnOffer::now(&server.link));
+            let turn = server
+                .turn
+                .clone()
+                .unwrap_or_else(|| TurnOffer::now(&server.link));
             let text = match &turn {
-                TurnOffer::Failed(why) => prompts::reminder::SERVER_FAILED.replace("{why}", &text::title(why)),
+                TurnOffer::Failed(why) => {
+                    prompts::reminder::SERVER_FAILED.replace("{why}", &text::title(why))
+                }
                 TurnOffer::Offered(offer) => instructions(offer)?,
                 TurnOffer::Missing => return None,
             };
@@ -478,7 +581,9 @@ impl McpServers {
             work.await.ok();
         }
         self.writers.close();
-        tokio::time::timeout(WAIT_TIMEOUT, self.writers.wait()).await.ok();
+        tokio::time::timeout(WAIT_TIMEOUT, self.writers.wait())
+            .await
+            .ok();
     }
 }
 

@@ -1,14 +1,17 @@
 //! Reads the lists of a server: tools, prompts and resources. The number of pages is limited.
 
-#![expect(deprecated, reason = "a draft drops log messages and these subscriptions; the servers of today have them")]
+#![expect(
+    deprecated,
+    reason = "a draft drops log messages and these subscriptions; the servers of today have them"
+)]
 
 use std::sync::Arc;
 
 use rmcp::ServiceError;
 use rmcp::model::{
-    ClientRequest, CustomResult, ListPromptsRequest, ListResourceTemplatesRequest, ListResourcesRequest,
-    ListToolsRequest, LoggingLevel, PaginatedRequestParams, Prompt, ServerResult, SetLevelRequestParams,
-    SubscribeRequestParams, SubscriptionFilter,
+    ClientRequest, CustomResult, ListPromptsRequest, ListResourceTemplatesRequest,
+    ListResourcesRequest, ListToolsRequest, LoggingLevel, PaginatedRequestParams, Prompt,
+    ServerResult, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
 };
 use rmcp::service::{Peer, RoleClient};
 
@@ -54,7 +57,10 @@ impl Has {
             resources: has.resources.is_some(),
             // The newest protocol replaces this kind of subscription, but servers still support it.
             subscribes: info.protocol_version.has_initialize()
-                && has.resources.as_ref().is_some_and(|resources| resources.subscribe == Some(true)),
+                && has
+                    .resources
+                    .as_ref()
+                    .is_some_and(|resources| resources.subscribe == Some(true)),
             logs: has.logging.is_some(),
             instructions: info.instructions.clone(),
         }
@@ -74,10 +80,14 @@ macro_rules! read {
                 Ok(page) => reading.page(page.$field, page.next_cursor),
                 Err(ServiceError::UnexpectedResponse) => {
                     let request = ClientRequest::$Request($Request::with_param(at));
-                    let ServerResult::CustomResult(CustomResult(page)) = $peer.send_request(request).await? else {
+                    let ServerResult::CustomResult(CustomResult(page)) =
+                        $peer.send_request(request).await?
+                    else {
                         return Err(ServiceError::UnexpectedResponse);
                     };
-                    reading.lenient_page(page, $name).map_err(|NoList| ServiceError::UnexpectedResponse)?
+                    reading
+                        .lenient_page(page, $name)
+                        .map_err(|NoList| ServiceError::UnexpectedResponse)?
                 }
                 Err(e) => return Err(e),
             };
@@ -89,7 +99,10 @@ macro_rules! read {
 
 /// Reads the tools and prompts of a server. Prompts that cannot be listed count as none, because
 /// the tools work without them.
-pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<ServerCatalog, ServiceError> {
+pub(super) async fn catalog(
+    peer: &Peer<RoleClient>,
+    has: &Has,
+) -> Result<ServerCatalog, ServiceError> {
     let tools = async {
         if !has.tools {
             return Ok(ListReading::new());
@@ -104,14 +117,38 @@ pub(super) async fn catalog(peer: &Peer<RoleClient>, has: &Has) -> Result<Server
     };
     let (tools, prompts) = tokio::join!(tools, prompts);
     let tools = tools?;
-    let prompts = prompts.map(|prompts: ListReading<Prompt>| prompts.all).unwrap_or_else(|e| {
-        tracing::warn!("the prompts of an MCP server cannot be listed: {e}");
-        Vec::new()
-    });
-    let &Has { completes, resources, subscribes, ref instructions, .. } = has;
-    let instructions = instructions.as_deref().map(|text| text::cut_chars(text, MAX_DESCRIPTION_CHARS));
-    let ListReading { all: tools, cut, unreadable, .. } = tools;
-    Ok(ServerCatalog { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions })
+    let prompts = prompts
+        .map(|prompts: ListReading<Prompt>| prompts.all)
+        .unwrap_or_else(|e| {
+            tracing::warn!("the prompts of an MCP server cannot be listed: {e}");
+            Vec::new()
+        });
+    let &Has {
+        completes,
+        resources,
+        subscribes,
+        ref instructions,
+        ..
+    } = has;
+    let instructions = instructions
+        .as_deref()
+        .map(|text| text::cut_chars(text, MAX_DESCRIPTION_CHARS));
+    let ListReading {
+        all: tools,
+        cut,
+        unreadable,
+        ..
+    } = tools;
+    Ok(ServerCatalog {
+        tools,
+        cut,
+        unreadable,
+        prompts,
+        completes,
+        resources,
+        subscribes,
+        instructions,
+    })
 }
 
 /// Returns the resources of a server. They are read once, until the server reports a change.
@@ -122,15 +159,36 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
     }
     let peer = &ready.peer;
     let listed = ready.listed.get_or_try_init(|| async {
-        let all = async { read!(peer, list_resources, ListResourcesRequest, resources, "resources") };
+        let all = async {
+            read!(
+                peer,
+                list_resources,
+                ListResourcesRequest,
+                resources,
+                "resources"
+            )
+        };
         let templates = async {
-            read!(peer, list_resource_templates, ListResourceTemplatesRequest, resource_templates, "resourceTemplates")
+            read!(
+                peer,
+                list_resource_templates,
+                ListResourceTemplatesRequest,
+                resource_templates,
+                "resourceTemplates"
+            )
         };
         let (all, templates) = tokio::join!(all, templates);
-        let templates = templates.map(|templates: ListReading<_>| templates.all).unwrap_or_default();
-        let mut listed = Resources { all: all?.all, templates };
+        let templates = templates
+            .map(|templates: ListReading<_>| templates.all)
+            .unwrap_or_default();
+        let mut listed = Resources {
+            all: all?.all,
+            templates,
+        };
         listed.all.sort_by(|a, b| a.uri.cmp(&b.uri));
-        listed.templates.sort_by(|a, b| a.uri_template.cmp(&b.uri_template));
+        listed
+            .templates
+            .sort_by(|a, b| a.uri_template.cmp(&b.uri_template));
         Ok::<_, ServiceError>(Arc::new(listed))
     });
     listed.await.cloned().unwrap_or_else(|e| {
@@ -141,8 +199,11 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
 
 /// Receives changes of lists in the way of the newest protocol, as long as the server sends them.
 pub(super) async fn listen(link: Arc<McpLink>, peer: Peer<RoleClient>) {
-    let about =
-        SubscriptionFilter::builder().tools_list_changed().prompts_list_changed().resources_list_changed().build();
+    let about = SubscriptionFilter::builder()
+        .tools_list_changed()
+        .prompts_list_changed()
+        .resources_list_changed()
+        .build();
     let mut changes = match peer.listen(about).await {
         Ok(changes) => changes,
         Err(e) => return tracing::info!("MCP server {} does not tell of changes: {e}", link.name),

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use oauth2::HttpRequest;
 use rmcp::model::ProtocolVersion;
 use rmcp::transport::auth::{
-    AuthError, AuthorizationManager, AuthorizationMetadataSource, AuthorizationRequest, AuthorizationSession,
-    OAuthClientConfig, OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest,
+    AuthError, AuthorizationManager, AuthorizationMetadataSource, AuthorizationRequest,
+    AuthorizationSession, OAuthClientConfig, OAuthHttpClient, OAuthHttpClientFuture,
+    OAuthHttpRequest,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -37,7 +38,8 @@ impl OAuthHttpClient for LoginRequests {
         Box::pin(async move {
             let request: HttpRequest = request.request;
             let url = request.uri().to_string();
-            let safe = reqwest::Url::parse(&url).is_ok_and(|url| url.scheme() == "https" || is_near(&url));
+            let safe =
+                reqwest::Url::parse(&url).is_ok_and(|url| url.scheme() == "https" || is_near(&url));
             if !safe {
                 return Err(format!("{url} is at a public host and not encrypted").into());
             }
@@ -59,7 +61,8 @@ pub(super) async fn manager(
     if let Ok(true) = manager.initialize_from_store().await
         && let (Some(secret), Some(id)) = (stored.client_secret(), stored_id(stored).await)
     {
-        let config = OAuthClientConfig::new(id, "http://127.0.0.1").with_client_secret(secret.expose());
+        let config =
+            OAuthClientConfig::new(id, "http://127.0.0.1").with_client_secret(secret.expose());
         manager.configure_client(config).ok();
     }
     Some(manager)
@@ -67,7 +70,12 @@ pub(super) async fn manager(
 
 async fn stored_id(stored: &StoredLogin) -> Option<String> {
     use rmcp::transport::auth::CredentialStore;
-    stored.load().await.ok().flatten().map(|stored| stored.client_id)
+    stored
+        .load()
+        .await
+        .ok()
+        .flatten()
+        .map(|stored| stored.client_id)
 }
 
 async fn begin(
@@ -76,8 +84,12 @@ async fn begin(
     url: &str,
     client: &Arc<HttpClient>,
 ) -> Result<AuthorizationManager, AuthError> {
-    let requests = LoginRequests { who: format!("The MCP server {name}").into(), client: client.clone() };
-    let mut manager = AuthorizationManager::new_with_oauth_http_client(url, Arc::new(requests)).await?;
+    let requests = LoginRequests {
+        who: format!("The MCP server {name}").into(),
+        client: client.clone(),
+    };
+    let mut manager =
+        AuthorizationManager::new_with_oauth_http_client(url, Arc::new(requests)).await?;
     manager.set_credential_store(stored.clone());
     Ok(manager)
 }
@@ -101,7 +113,9 @@ impl Callback {
                 _ => return Err(format!("redirectUri is not a URL: {}", text::title(uri))),
             },
         };
-        let port = oauth.callback_port.or_else(|| given.as_ref().and_then(reqwest::Url::port));
+        let port = oauth
+            .callback_port
+            .or_else(|| given.as_ref().and_then(reqwest::Url::port));
         // A client that is registered now may use any port; one registered by hand may not.
         let fixed = port.or_else(|| oauth.client_id.is_some().then_some(PORT));
         let listener = TcpListener::bind(("127.0.0.1", fixed.unwrap_or(0))).await.map_err(|e| {
@@ -116,8 +130,15 @@ impl Callback {
         })?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
         let path = given.as_ref().map_or(PATH, |url| url.path()).to_owned();
-        let uri = oauth.redirect_uri.clone().unwrap_or_else(|| format!("http://127.0.0.1:{port}{PATH}"));
-        Ok(Self { listener, uri, path })
+        let uri = oauth
+            .redirect_uri
+            .clone()
+            .unwrap_or_else(|| format!("http://127.0.0.1:{port}{PATH}"));
+        Ok(Self {
+            listener,
+            uri,
+            path,
+        })
     }
 }
 
@@ -140,14 +161,23 @@ pub async fn log_in(
             .into());
     }
     let callback = Callback::open(oauth).await?;
-    let mut manager = begin(stored, name, url, client).await.map_err(|e| words(&e))?;
+    let mut manager = begin(stored, name, url, client)
+        .await
+        .map_err(|e| words(&e))?;
     let challenge = challenge(name, url, client).await;
-    let metadata = manager.resolve_metadata_from_challenge(challenge.as_deref()).await;
+    let metadata = manager
+        .resolve_metadata_from_challenge(challenge.as_deref())
+        .await;
     let found = metadata.map_err(|e| words(&e))?;
     let guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;
     manager.set_metadata(found.metadata);
-    let mut scopes: Vec<String> =
-        oauth.scope.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let mut scopes: Vec<String> = oauth
+        .scope
+        .as_deref()
+        .unwrap_or_default()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
     let wanted = stored.wanted();
     if !wanted.is_empty() {
         scopes.extend(granted(stored).await);
@@ -159,9 +189,15 @@ pub async fn log_in(
     let id = match &oauth.client_id {
         Some(id) => id.clone(),
         None => {
-            let asked = if scopes.is_empty() { manager.select_initial_scopes(&[]).await } else { scopes.clone() };
+            let asked = if scopes.is_empty() {
+                manager.select_initial_scopes(&[]).await
+            } else {
+                scopes.clone()
+            };
             let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
-            let registered = manager.register_client("adjutant", &callback.uri, &asked).await;
+            let registered = manager
+                .register_client("adjutant", &callback.uri, &asked)
+                .await;
             let registered = registered.map_err(|e| {
                 if guessed {
                     return "it says nothing of how to log in (no protected-resource or authorization-server metadata)"
@@ -177,7 +213,9 @@ pub async fn log_in(
             registered.client_id
         }
     };
-    let stored = stored.clone().with_secret(secret.as_deref().map(Secret::new));
+    let stored = stored
+        .clone()
+        .with_secret(secret.as_deref().map(Secret::new));
     manager.set_credential_store(stored);
     let mut request = AuthorizationRequest::new(&callback.uri)
         .with_initial_scope_selection()
@@ -186,16 +224,26 @@ pub async fn log_in(
     if let Some(secret) = secret {
         request = request.with_client_secret(secret);
     }
-    let session = AuthorizationSession::new(manager, request).await.map_err(|(_, e)| words(&e))?;
+    let session = AuthorizationSession::new(manager, request)
+        .await
+        .map_err(|(_, e)| words(&e))?;
     let address = session.get_authorization_url().to_owned();
-    let state = reqwest::Url::parse(&address)
-        .ok()
-        .and_then(|url| url.query_pairs().find(|(name, _)| name == "state").map(|(_, value)| value.into_owned()));
+    let state = reqwest::Url::parse(&address).ok().and_then(|url| {
+        url.query_pairs()
+            .find(|(name, _)| name == "state")
+            .map(|(_, value)| value.into_owned())
+    });
     show(&address);
     let who = format!("The MCP server {name}");
     let came = oauth::come_back(&who, &callback.listener, &callback.path, state.as_deref());
-    let came = came.await.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
-    session.handle_callback_url(came.as_str()).await.map(drop).map_err(|e| words(&e))
+    let came = came
+        .await
+        .map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
+    session
+        .handle_callback_url(came.as_str())
+        .await
+        .map(drop)
+        .map_err(|e| words(&e))
 }
 
 /// Returns the server's challenge to a client without a login, which names the authorization server
@@ -213,12 +261,22 @@ async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<St
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream");
         if let Some(session) = session.take() {
-            request = request.header("mcp-session-id", session).header("mcp-protocol-version", version.as_str());
+            request = request
+                .header("mcp-session-id", session)
+                .header("mcp-protocol-version", version.as_str());
         }
         let request = request.body(asked.to_string().into_bytes());
-        let answer = client.send(&format!("The MCP server {name}"), request.ok()?).await.ok()?;
+        let answer = client
+            .send(&format!("The MCP server {name}"), request.ok()?)
+            .await
+            .ok()?;
         if answer.status() == 401 {
-            return answer.headers().get("www-authenticate")?.to_str().ok().map(str::to_owned);
+            return answer
+                .headers()
+                .get("www-authenticate")?
+                .to_str()
+                .ok()
+                .map(str::to_owned);
         }
         session = answer.headers().get("mcp-session-id").cloned();
     }
@@ -227,17 +285,28 @@ async fn challenge(name: &str, url: &str, client: &Arc<HttpClient>) -> Option<St
 
 async fn granted(stored: &StoredLogin) -> Vec<String> {
     use rmcp::transport::auth::CredentialStore;
-    stored.load().await.ok().flatten().map(|stored| stored.granted_scopes).unwrap_or_default()
+    stored
+        .load()
+        .await
+        .ok()
+        .flatten()
+        .map(|stored| stored.granted_scopes)
+        .unwrap_or_default()
 }
 
 /// Returns the error message for the user.
 fn words(e: &AuthError) -> String {
     let words = match e {
-        AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => format!(
+        AuthError::AuthorizationServerMismatch {
+            expected_issuer,
+            received_issuer,
+        } => format!(
             "the answer came from another server ({received_issuer}) than the one that was asked ({expected_issuer}): \
              nothing was kept"
         ),
-        AuthError::DiscoveryRequestFailed { url, source } => format!("{url} cannot be read: {source}"),
+        AuthError::DiscoveryRequestFailed { url, source } => {
+            format!("{url} cannot be read: {source}")
+        }
         e => e.to_string(),
     };
     text::title(words.trim_end_matches('.'))

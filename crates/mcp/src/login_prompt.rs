@@ -43,12 +43,21 @@ impl LoginPrompt {
     }
 
     async fn run(self, outlet: Outlet) {
-        let Self { name, url, oauth, stored, client, offered, .. } = self;
+        let Self {
+            name,
+            url,
+            oauth,
+            stored,
+            client,
+            offered,
+            ..
+        } = self;
         let (found, mut address) = mpsc::unbounded_channel();
         let show = move |address: &str| drop(found.send(address.to_owned()));
         let login = login::log_in(&name, &url, &oauth, &stored, &client, show);
         tokio::pin!(login);
-        let failed = |why: &str| tracing::info!("no login at the MCP server {name} as a link: {why}");
+        let failed =
+            |why: &str| tracing::info!("no login at the MCP server {name} as a link: {why}");
         let address = tokio::select! {
             done = &mut login => return failed(&done.err().unwrap_or_default()),
             Some(address) = address.recv() => address,
@@ -57,7 +66,9 @@ impl LoginPrompt {
         let message = "It wants a login. Open this to log in with your browser.".to_owned();
         let (done_there, finished) = oneshot::channel();
         let page = FormPage::Address(address);
-        let shown = Box::pin(async move { asker::form(&outlet, None, (who, message), page, Some(finished)).await });
+        let shown = Box::pin(async move {
+            asker::form(&outlet, None, (who, message), page, Some(finished)).await
+        });
         let mut shown = Some(shown);
         loop {
             tokio::select! {

@@ -75,9 +75,14 @@ impl CatalogMemory {
         let written = async move {
             let write = move || {
                 let _writing = locked(&self.writing);
-                let Some(catalog) = locked(&self.unwritten).take() else { return };
+                let Some(catalog) = locked(&self.unwritten).take() else {
+                    return;
+                };
                 if let Err(e) = self.write(&catalog) {
-                    tracing::info!("the list of MCP server {} is not kept: {e}", self.entry.name);
+                    tracing::info!(
+                        "the list of MCP server {} is not kept: {e}",
+                        self.entry.name
+                    );
                 }
             };
             // A panic is already logged.
@@ -89,9 +94,14 @@ impl CatalogMemory {
     fn write(&self, catalog: &ServerCatalog) -> io::Result<()> {
         let now = UNIX_EPOCH + Duration::from_millis(self.environment.now().0);
         let path = self.file();
-        let bytes = serde_json::to_vec(&StoredCatalog { format: FORMAT, catalog })?;
+        let bytes = serde_json::to_vec(&StoredCatalog {
+            format: FORMAT,
+            catalog,
+        })?;
         private_dir(&self.directory)?;
-        let known = base::file::open_regular(&path).and_then(|file| file.metadata()).map_or(0, |meta| meta.len());
+        let known = base::file::open_regular(&path)
+            .and_then(|file| file.metadata())
+            .map_or(0, |meta| meta.len());
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if known == size && base::file::read_regular(&path)? == bytes {
             // The modification time records when a file was last used.
@@ -107,23 +117,36 @@ impl CatalogMemory {
     }
 
     fn file(&self) -> PathBuf {
-        let identity = identity(&self.entry, &self.cwd, self.attended, self.login.as_ref()).to_string();
+        let identity =
+            identity(&self.entry, &self.cwd, self.attended, self.login.as_ref()).to_string();
         let digest = ring::digest::digest(&ring::digest::SHA256, identity.as_bytes());
-        self.directory.join(format!("{}.json", text::hex(digest.as_ref())))
+        self.directory
+            .join(format!("{}.json", text::hex(digest.as_ref())))
     }
 }
 
 /// Returns the identity of an entry. Entries with different identities may list different tools.
 fn identity(entry: &McpEntry, cwd: &Path, attended: bool, login: Option<&StoredLogin>) -> Value {
     let transport = match &entry.transport {
-        Transport::Local { command, cwd: own, environment } => {
+        Transport::Local {
+            command,
+            cwd: own,
+            environment,
+        } => {
             // The directory is part of a command's meaning: `npm run mcp`, or `npx` with packages
             // of the project.
-            let directory = own.as_ref().map_or_else(|| cwd.to_path_buf(), |own| cwd.join(own));
+            let directory = own
+                .as_ref()
+                .map_or_else(|| cwd.to_path_buf(), |own| cwd.join(own));
             let directory = directory.as_os_str().as_encoded_bytes();
             json!({ "command": command, "variables": names(environment), "directory": directory })
         }
-        Transport::Remote { url, headers, oauth, sse } => {
+        Transport::Remote {
+            url,
+            headers,
+            oauth,
+            sse,
+        } => {
             let oauth = oauth.as_ref().map(|oauth| (&oauth.client_id, &oauth.scope));
             let logged_in = login.is_some_and(|login| login.is_there().is_some());
             json!({ "url": url, "headers": names(headers), "sse": sse, "oauth": oauth, "loggedIn": logged_in })
@@ -182,16 +205,23 @@ mod tests {
     }
 
     fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
-        all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        all.iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     fn local(command: &[&str], environment: &[(&str, &str)]) -> McpEntry {
         let command = command.iter().map(|word| (*word).to_owned()).collect();
-        entry(Transport::Local { command, cwd: None, environment: pairs(environment) })
+        entry(Transport::Local {
+            command,
+            cwd: None,
+            environment: pairs(environment),
+        })
     }
 
     fn memory(directory: &Path, entry: McpEntry) -> Arc<CatalogMemory> {
-        let environment = Environment::from_vars([("HOME".to_owned(), directory.display().to_string())].into());
+        let environment =
+            Environment::from_vars([("HOME".to_owned(), directory.display().to_string())].into());
         Arc::new(CatalogMemory {
             directory: directory.join("lists"),
             entry,
@@ -225,21 +255,39 @@ mod tests {
         let of = |entry: &McpEntry| identity(entry, cwd, true, None).to_string();
         let usual = local(&["npx", "x"], &[("KEY", "secret")]);
         let remote = |url: &str, headers: &[(&str, &str)]| {
-            entry(Transport::Remote { url: url.into(), headers: pairs(headers), oauth: None, sse: false })
+            entry(Transport::Remote {
+                url: url.into(),
+                headers: pairs(headers),
+                oauth: None,
+                sse: false,
+            })
         };
         let far = remote("https://a.example/", &[("X-Key", "secret")]);
         assert!(!of(&usual).contains("secret") && !of(&far).contains("secret"));
         // The value of a variable or a header, its limit and its place in the file make no other entry.
         assert_eq!(of(&usual), of(&local(&["npx", "x"], &[("KEY", "other")])));
-        assert_eq!(of(&far), of(&remote("https://a.example/", &[("X-Key", "other")])));
-        let later = McpEntry { timeout: Duration::from_secs(9), source: "elsewhere".into(), ..usual.clone() };
+        assert_eq!(
+            of(&far),
+            of(&remote("https://a.example/", &[("X-Key", "other")]))
+        );
+        let later = McpEntry {
+            timeout: Duration::from_secs(9),
+            source: "elsewhere".into(),
+            ..usual.clone()
+        };
         assert_eq!(of(&usual), of(&later));
         let others = [
             local(&["npx", "y"], &[("KEY", "secret")]),
             local(&["npx", "x"], &[("OTHER", "secret")]),
             local(&["npx", "x"], &[]),
-            McpEntry { name: "b".into(), ..usual.clone() },
-            McpEntry { sampling: true, ..usual.clone() },
+            McpEntry {
+                name: "b".into(),
+                ..usual.clone()
+            },
+            McpEntry {
+                sampling: true,
+                ..usual.clone()
+            },
             entry(Transport::Local {
                 command: vec!["npx".into(), "x".into()],
                 cwd: Some("below".into()),
@@ -259,10 +307,18 @@ mod tests {
     #[test]
     fn identity_differs_after_login() {
         let home = tempfile::tempdir().unwrap();
-        let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
+        let environment =
+            Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let url = "https://a.example/";
-        let far = entry(Transport::Remote { url: url.into(), headers: Vec::new(), oauth: None, sse: false });
-        let of = |login: &StoredLogin| identity(&far, Path::new("/nowhere"), true, Some(login)).to_string();
+        let far = entry(Transport::Remote {
+            url: url.into(),
+            headers: Vec::new(),
+            oauth: None,
+            sse: false,
+        });
+        let of = |login: &StoredLogin| {
+            identity(&far, Path::new("/nowhere"), true, Some(login)).to_string()
+        };
         let login = StoredLogin::new("a", url, &environment);
         let logged_out = of(&login);
         std::fs::create_dir_all(&environment.dirs.data).unwrap();
@@ -288,20 +344,34 @@ mod tests {
         memory.write(&catalog("one")).unwrap();
         assert_eq!(memory.read(), Some(catalog("one")));
         let order = |catalog: &ServerCatalog| serde_json::to_string(catalog).unwrap();
-        assert_eq!(memory.read().map(|read| order(&read)), Some(order(&catalog("one"))));
+        assert_eq!(
+            memory.read().map(|read| order(&read)),
+            Some(order(&catalog("one")))
+        );
         memory.write(&catalog("two")).unwrap();
         assert_eq!(memory.read(), Some(catalog("two")));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
             let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-            assert_eq!((mode(&memory.directory), mode(&memory.file())), (0o700, 0o600));
+            assert_eq!(
+                (mode(&memory.directory), mode(&memory.file())),
+                (0o700, 0o600)
+            );
         }
-        for damaged in [&b"{\"format\":1,\"catalog\":{\"tools\":[{\"na"[..], b"\xff\xfe", b"[]", b""] {
+        for damaged in [
+            &b"{\"format\":1,\"catalog\":{\"tools\":[{\"na"[..],
+            b"\xff\xfe",
+            b"[]",
+            b"",
+        ] {
             std::fs::write(memory.file(), damaged).unwrap();
             assert_eq!(memory.read(), None, "{damaged:?}");
         }
-        let other = StoredCatalog { format: FORMAT + 1, catalog: catalog("two") };
+        let other = StoredCatalog {
+            format: FORMAT + 1,
+            catalog: catalog("two"),
+        };
         std::fs::write(memory.file(), serde_json::to_vec(&other).unwrap()).unwrap();
         assert_eq!(memory.read(), None);
         memory.write(&catalog("three")).unwrap();
@@ -334,10 +404,13 @@ mod tests {
             let path = place.path().join(name);
             std::fs::write(&path, "0123456789").unwrap();
             let file = std::fs::File::options().write(true).open(&path).unwrap();
-            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_000 - age)).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_000 - age))
+                .unwrap();
         }
         let left = || {
-            let names = std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let names = std::fs::read_dir(place.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name());
             let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
             names.sort();
             names

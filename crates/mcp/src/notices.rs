@@ -26,16 +26,23 @@ impl McpServers {
         for server in list.iter_mut() {
             match server.news() {
                 Some(News::Works(notices)) => news.extend(notices),
-                Some(News::Fails(title, details)) => failed.push((server.settings.name.clone(), title, details)),
+                Some(News::Fails(title, details)) => {
+                    failed.push((server.settings.name.clone(), title, details))
+                }
                 None => {}
             }
         }
         news.extend(failures(failed));
         let mut taken: HashMap<String, String> = HashMap::new();
         for server in list.iter_mut() {
-            let Some(offer) = server.link.offers() else { continue };
-            let lost: Vec<String> =
-                offer.tools.iter().filter_map(|tool| tool.lost(&server.settings.name, &mut taken)).collect();
+            let Some(offer) = server.link.offers() else {
+                continue;
+            };
+            let lost: Vec<String> = offer
+                .tools
+                .iter()
+                .filter_map(|tool| tool.lost(&server.settings.name, &mut taken))
+                .collect();
             if lost != server.lost {
                 server.lost.clone_from(&lost);
                 news.extend(collision(&server.settings.name, &lost));
@@ -50,14 +57,19 @@ impl OfferedTool {
     fn lost(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
         let name = self.tool.name();
         let whose = match taken.get(name) {
-            _ if find_properties(name).is_some() || LOOKING.contains(&name) => "one of adjutant's own".to_owned(),
+            _ if find_properties(name).is_some() || LOOKING.contains(&name) => {
+                "one of adjutant's own".to_owned()
+            }
             Some(other) => format!("one of {}", text::title(other)),
             None => {
                 taken.insert(name.to_owned(), server.to_owned());
                 return None;
             }
         };
-        Some(format!("{} ({whose} is {name} already)", text::title(&self.own)))
+        Some(format!(
+            "{} ({whose} is {name} already)",
+            text::title(&self.own)
+        ))
     }
 }
 
@@ -74,22 +86,43 @@ fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
     /// The number of servers with a notice of their own, and the number named in the common notice.
     const MAX_SINGLE_NOTICES: usize = 3;
     const MAX_NAMED: usize = 10;
-    let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details: Some(details) };
+    let notice = |title, details| Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details: Some(details),
+    };
     if failed.len() <= MAX_SINGLE_NOTICES {
-        return failed.into_iter().map(|(_, title, details)| notice(title, details)).collect();
+        return failed
+            .into_iter()
+            .map(|(_, title, details)| notice(title, details))
+            .collect();
     }
-    let mut names = failed.iter().take(MAX_NAMED).map(|(name, ..)| text::title(name)).collect::<Vec<_>>().join(", ");
+    let mut names = failed
+        .iter()
+        .take(MAX_NAMED)
+        .map(|(name, ..)| text::title(name))
+        .collect::<Vec<_>>()
+        .join(", ");
     if failed.len() > MAX_NAMED {
         names += ", …";
     }
-    let title = format!("{} MCP servers do not work: {names}. `adjutant mcp` tries them again.", failed.len());
-    let each = failed.iter().map(|(_, title, details)| format!("- {title}. {details}"));
+    let title = format!(
+        "{} MCP servers do not work: {names}. `adjutant mcp` tries them again.",
+        failed.len()
+    );
+    let each = failed
+        .iter()
+        .map(|(_, title, details)| format!("- {title}. {details}"));
     vec![notice(title, each.collect::<Vec<_>>().join("\n"))]
 }
 
 /// Describes the tools of a server that are not offered: those past the limits, and those that cannot be read.
 fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
-    let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details };
+    let notice = |title, details| Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details,
+    };
     let mut notices = Vec::new();
     if offer.cut {
         let offered = offer.tools.len();
@@ -100,7 +133,9 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
     }
     if !offer.unreadable.is_empty() {
         let count = text::count(offer.unreadable.len(), "tool");
-        let title = format!("The MCP server {server} lists {count} that cannot be read; its other tools are offered.");
+        let title = format!(
+            "The MCP server {server} lists {count} that cannot be read; its other tools are offered."
+        );
         let tools: Vec<&str> = offer.unreadable.iter().map(String::as_str).collect();
         let details = format!("{}. The maker of the server can fix that.", named(&tools));
         notices.push(notice(title, Some(details)));
@@ -112,11 +147,24 @@ fn left_out(server: &str, offer: &ServerOffer) -> Vec<Event> {
 fn collision(server: &str, lost: &[String]) -> Option<Event> {
     const MAX_NAMED: usize = 20;
     let count = text::count(lost.len(), "tool");
-    let title =
-        format!("The MCP server {} has {count} whose names are taken; they are not offered.", text::title(server));
-    let named = lost.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let details = Some(format!("{named}. Call the server something else in the settings."));
-    (!lost.is_empty()).then_some(Event::Notice { severity: Severity::Warning, title, details })
+    let title = format!(
+        "The MCP server {} has {count} whose names are taken; they are not offered.",
+        text::title(server)
+    );
+    let named = lost
+        .iter()
+        .take(MAX_NAMED)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let details = Some(format!(
+        "{named}. Call the server something else in the settings."
+    ));
+    (!lost.is_empty()).then_some(Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details,
+    })
 }
 
 impl ServerConnection {
@@ -140,7 +188,10 @@ impl ServerConnection {
         let short = text::title(why);
         let title = match breakdown.trouble {
             Trouble::Rests => {
-                format!("The MCP server {name} failed {} times in a row and is paused: {short}", MAX_FAILURES)
+                format!(
+                    "The MCP server {name} failed {} times in a row and is paused: {short}",
+                    MAX_FAILURES
+                )
             }
             _ => format!("The MCP server {name} does not work: {short}"),
         };
@@ -150,7 +201,10 @@ impl ServerConnection {
         }
         let wrote = breakdown.wrote.trim();
         if wrote.lines().count() > 1 {
-            details = format!("{details}\n\nIt wrote:\n{}", text::escaped(wrote).replace("\\n", "\n"));
+            details = format!(
+                "{details}\n\nIt wrote:\n{}",
+                text::escaped(wrote).replace("\\n", "\n")
+            );
         }
         Some(News::Fails(title, details))
     }

@@ -11,9 +11,30 @@ use super::tool;
 
 /// Converts a server's list into tools.
 pub(super) fn of(link: &Arc<McpLink>, catalog: ServerCatalog) -> ServerOffer {
-    let ServerCatalog { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions } = catalog;
-    let tools = tools.into_iter().map(|listed| tool::of(link, listed)).collect();
-    ServerOffer { tools, cut, unreadable, prompts, completes, resources, subscribes, instructions }
+    let ServerCatalog {
+        tools,
+        cut,
+        unreadable,
+        prompts,
+        completes,
+        resources,
+        subscribes,
+        instructions,
+    } = catalog;
+    let tools = tools
+        .into_iter()
+        .map(|listed| tool::of(link, listed))
+        .collect();
+    ServerOffer {
+        tools,
+        cut,
+        unreadable,
+        prompts,
+        completes,
+        resources,
+        subscribes,
+        instructions,
+    }
 }
 
 /// The offer of a server in a turn.

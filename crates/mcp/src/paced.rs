@@ -29,14 +29,21 @@ pub(super) struct PacedTransport<T> {
 
 impl<T> PacedTransport<T> {
     pub(super) fn new(inner: T) -> Self {
-        Self { inner, budget: UnaskedBudget::new(Instant::now()), awaited: 0 }
+        Self {
+            inner,
+            budget: UnaskedBudget::new(Instant::now()),
+            awaited: 0,
+        }
     }
 }
 
 impl<T: Transport<RoleClient>> Transport<RoleClient> for PacedTransport<T> {
     type Error = T::Error;
 
-    fn send(&mut self, item: ClientJsonRpcMessage) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
         self.awaited += usize::from(matches!(item, JsonRpcMessage::Request(_)));
         self.inner.send(item)
     }
@@ -48,7 +55,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for PacedTransport<T> {
         }
         let message = self.inner.receive().await?;
         match &message {
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) if self.awaited > 0 => self.awaited -= 1,
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) if self.awaited > 0 => {
+                self.awaited -= 1
+            }
             message => self.budget.pay(cost(message), Instant::now()),
         }
         Some(message)
@@ -79,7 +88,9 @@ impl UnaskedBudget {
 
     /// Returns the time at which the budget is positive again, or `None` if it is.
     fn overdrawn(&self) -> Option<Instant> {
-        self.full.checked_sub(Self::TOKEN_INTERVAL * BURST).filter(|until| *until > Instant::now())
+        self.full
+            .checked_sub(Self::TOKEN_INTERVAL * BURST)
+            .filter(|until| *until > Instant::now())
     }
 }
 
@@ -118,7 +129,10 @@ mod tests {
     impl Transport<RoleClient> for Flood {
         type Error = Infallible;
 
-        fn send(&mut self, _: ClientJsonRpcMessage) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        fn send(
+            &mut self,
+            _: ClientJsonRpcMessage,
+        ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
             std::future::ready(Ok(()))
         }
 
@@ -161,13 +175,17 @@ mod tests {
         ] {
             let mut server = PacedTransport::new(Flood(vec![message(sent)], 0));
             let read = read(&mut server).await;
-            assert!((at_most / 2..=at_most + 1).contains(&read), "{name}: {read}");
+            assert!(
+                (at_most / 2..=at_most + 1).contains(&read),
+                "{name}: {read}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn answers_to_requests_are_read_at_once() {
-        let answer = message(json!({ "jsonrpc": "2.0", "id": 1, "result": { "x": "y".repeat(1 << 20) } }));
+        let answer =
+            message(json!({ "jsonrpc": "2.0", "id": 1, "result": { "x": "y".repeat(1 << 20) } }));
         let mut server = PacedTransport::new(Flood(vec![answer], 0));
         let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
         let request: ClientJsonRpcMessage = serde_json::from_value(request).unwrap();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientRequest, CompletionContext, GetPromptRequest, GetPromptRequestParams, GetPromptResult, Prompt, Role,
-    ServerResult,
+    ClientRequest, CompletionContext, GetPromptRequest, GetPromptRequestParams, GetPromptResult,
+    Prompt, Role, ServerResult,
 };
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,9 @@ use super::connection::McpLink;
 use super::content::ServerContent;
 use super::request::{self, RequestCaller};
 use base::text;
-use events::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, TextLimits, ToolKind};
+use events::{
+    CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, TextLimits, ToolKind,
+};
 use project::command;
 use tools::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 
@@ -43,10 +45,18 @@ impl McpServers {
                 if all.iter().any(|other| other.name == name) {
                     continue;
                 }
-                let text = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or("A prompt");
+                let text = prompt
+                    .description
+                    .as_deref()
+                    .or(prompt.title.as_deref())
+                    .unwrap_or("A prompt");
                 let description = text::cut_chars(&text::title(text), MAX_DESCRIPTION_CHARS);
                 let hint = hint(prompt);
-                all.push(CommandInfo { name, description, hint });
+                all.push(CommandInfo {
+                    name,
+                    description,
+                    hint,
+                });
             }
         }
         all
@@ -56,7 +66,10 @@ impl McpServers {
     /// unless its last start has listed the prompt.
     pub async fn prompt(&self, word: &str, arguments: &str) -> Option<(Arc<dyn AnyTool>, Value)> {
         let (server, _) = word.split_once(':')?;
-        let link = self.links().into_iter().find(|link| text::plain(&link.name) == server)?;
+        let link = self
+            .links()
+            .into_iter()
+            .find(|link| text::plain(&link.name) == server)?;
         let (link, prompt) = match self.find_prompt(word) {
             Some(found) => found,
             None if link.connected().is_some() => return None,
@@ -67,13 +80,26 @@ impl McpServers {
             }
         };
         let input = Value::Object(positional(&prompt, arguments));
-        let name = text::cut_chars(&format!("{}_{}", text::plain(&link.name), text::plain(&prompt.name)), 64);
-        Some((Arc::new(GetPrompt { name, link, prompt: Arc::new(prompt) }), input))
+        let name = text::cut_chars(
+            &format!("{}_{}", text::plain(&link.name), text::plain(&prompt.name)),
+            64,
+        );
+        Some((
+            Arc::new(GetPrompt {
+                name,
+                link,
+                prompt: Arc::new(prompt),
+            }),
+            input,
+        ))
     }
 
     fn find_prompt(&self, word: &str) -> Option<(Arc<McpLink>, Prompt)> {
         self.offers().into_iter().find_map(|(link, offer)| {
-            let named = offer.prompts.iter().find(|prompt| command(&link.name, &prompt.name) == word)?;
+            let named = offer
+                .prompts
+                .iter()
+                .find(|prompt| command(&link.name, &prompt.name) == word)?;
             Some((link, named.clone()))
         })
     }
@@ -92,7 +118,12 @@ fn hint(prompt: &Prompt) -> Option<String> {
 /// Assigns the typed words to the arguments by position. The last argument takes the rest.
 fn positional(prompt: &Prompt, typed: &str) -> Map<String, Value> {
     let words = command::words(typed);
-    let names: Vec<&str> = prompt.arguments.iter().flatten().map(|argument| argument.name.as_str()).collect();
+    let names: Vec<&str> = prompt
+        .arguments
+        .iter()
+        .flatten()
+        .map(|argument| argument.name.as_str())
+        .collect();
     let value = |(at, name): (usize, &&str)| {
         let value = if at + 1 == names.len() {
             let rest = words.get(at..)?;
@@ -142,19 +173,30 @@ impl AnyTool for GetPrompt {
 
     fn describe(&self, _: &Value, _: &ToolContext) -> Option<CallDescription> {
         let title = text::title(&format!("{}: prompt {}", self.link.name, self.prompt.name));
-        Some(CallDescription { title, locations: Vec::new() })
+        Some(CallDescription {
+            title,
+            locations: Vec::new(),
+        })
     }
 
-    fn prepare<'a>(&'a self, input: Value, _: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+    fn prepare<'a>(
+        &'a self,
+        input: Value,
+        _: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         let link = self.link.clone();
         let prompt = self.prompt.clone();
         let arguments = input.as_object().cloned().unwrap_or_default();
         Box::pin(async move {
-            let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                Box::pin(async move { get(&link, &prompt, arguments, &context).await })
-            };
+            let run =
+                move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
+                    Box::pin(async move { get(&link, &prompt, arguments, &context).await })
+                };
             // The user has requested the prompt explicitly, so no permission is needed.
-            Ok(PreparedCall { needs: Vec::new(), run: Box::new(run) })
+            Ok(PreparedCall {
+                needs: Vec::new(),
+                run: Box::new(run),
+            })
         })
     }
 }
@@ -173,9 +215,17 @@ async fn get(
             let content = content(result);
             let text = content.text();
             let attachments = content.attachments;
-            Ok(ToolOutput { display: Some(text.clone()), text, attachments, ..ToolOutput::default() })
+            Ok(ToolOutput {
+                display: Some(text.clone()),
+                text,
+                attachments,
+                ..ToolOutput::default()
+            })
         }
-        _ => Err(Failure::Tell(format!("The MCP server {} answered with something that is not a prompt.", link.name))),
+        _ => Err(Failure::Tell(format!(
+            "The MCP server {} answered with something that is not a prompt.",
+            link.name
+        ))),
     }
 }
 
@@ -186,14 +236,23 @@ async fn complete(
     arguments: &mut Map<String, Value>,
     context: &ToolContext,
 ) -> Result<(), Failure> {
-    let wanted = prompt.arguments.iter().flatten().filter(|argument| argument.required == Some(true));
-    let missing: Vec<_> = wanted.filter(|argument| !arguments.contains_key(&argument.name)).collect();
+    let wanted = prompt
+        .arguments
+        .iter()
+        .flatten()
+        .filter(|argument| argument.required == Some(true));
+    let missing: Vec<_> = wanted
+        .filter(|argument| !arguments.contains_key(&argument.name))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     let usage = || {
         let word = command(&link.name, &prompt.name);
-        Failure::Tell(format!("it wants arguments: /{word} {}", hint(prompt).unwrap_or_default()))
+        Failure::Tell(format!(
+            "it wants arguments: /{word} {}",
+            hint(prompt).unwrap_or_default()
+        ))
     };
     if !link.about.attended {
         return Err(usage());
@@ -202,60 +261,128 @@ async fn complete(
     let mut fields = Vec::new();
     for argument in &missing {
         let title = text::title(argument.title.as_deref().unwrap_or(&argument.name));
-        let words = argument.description.as_deref().map(text::title).filter(|words| !words.is_empty());
-        let proposals = if completes { proposals(link, prompt, &argument.name, arguments).await } else { Vec::new() };
+        let words = argument
+            .description
+            .as_deref()
+            .map(text::title)
+            .filter(|words| !words.is_empty());
+        let proposals = if completes {
+            proposals(link, prompt, &argument.name, arguments).await
+        } else {
+            Vec::new()
+        };
         let own = FieldKind::Text(TextLimits::default());
         let key = argument.name.clone();
         if proposals.is_empty() {
-            fields.push(FormField { key, title, words, required: true, kind: own });
+            fields.push(FormField {
+                key,
+                title,
+                words,
+                required: true,
+                kind: own,
+            });
             continue;
         }
         let more = format!("{title}: something else");
         let kind = FieldKind::One(proposals, None);
-        fields.push(FormField { key: key.clone(), title, words, required: false, kind });
-        fields.push(FormField { key: format!("{key}_own"), title: more, words: None, required: false, kind: own });
+        fields.push(FormField {
+            key: key.clone(),
+            title,
+            words,
+            required: false,
+            kind,
+        });
+        fields.push(FormField {
+            key: format!("{key}_own"),
+            title: more,
+            words: None,
+            required: false,
+            kind: own,
+        });
     }
-    let message = format!("The prompt {} wants to know more.", text::title(&prompt.name));
+    let message = format!(
+        "The prompt {} wants to know more.",
+        text::title(&prompt.name)
+    );
     let who = format!("The MCP server {}", text::title(&link.name));
-    match Asker::of(context).form(who, message, FormPage::Fields(fields), None).await {
+    match Asker::of(context)
+        .form(who, message, FormPage::Fields(fields), None)
+        .await
+    {
         FormReply::Accepted(content) => {
             for argument in missing {
-                let answer =
-                    |key: &str| content.get(key).and_then(Value::as_str).filter(|answer| !answer.trim().is_empty());
+                let answer = |key: &str| {
+                    content
+                        .get(key)
+                        .and_then(Value::as_str)
+                        .filter(|answer| !answer.trim().is_empty())
+                };
                 let own = format!("{}_own", argument.name);
-                let Some(answer) = answer(&own).or_else(|| answer(&argument.name)) else { return Err(usage()) };
+                let Some(answer) = answer(&own).or_else(|| answer(&argument.name)) else {
+                    return Err(usage());
+                };
                 arguments.insert(argument.name.clone(), Value::String(answer.to_owned()));
             }
             Ok(())
         }
         FormReply::Unshown => Err(usage()),
-        FormReply::Declined | FormReply::Cancelled => {
-            Err(Failure::Tell("the user did not say what it wants to know".into()))
-        }
+        FormReply::Declined | FormReply::Cancelled => Err(Failure::Tell(
+            "the user did not say what it wants to know".into(),
+        )),
     }
 }
 
 /// Returns the server's completions of an argument.
-async fn proposals(link: &McpLink, prompt: &Prompt, argument: &str, known: &Map<String, Value>) -> Vec<FieldOption> {
-    let known = known.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+async fn proposals(
+    link: &McpLink,
+    prompt: &Prompt,
+    argument: &str,
+    known: &Map<String, Value>,
+) -> Vec<FieldOption> {
+    let known = known
+        .iter()
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
     let known = CompletionContext::with_arguments(known.collect::<HashMap<_, _>>());
     let asked = async {
         let ready = link.ready().await.ok()?;
-        ready.peer.complete_prompt_argument(&prompt.name, argument, "", Some(known)).await.ok()
+        ready
+            .peer
+            .complete_prompt_argument(&prompt.name, argument, "", Some(known))
+            .await
+            .ok()
     };
-    let Ok(Some(proposed)) = tokio::time::timeout(COMPLETION_TIMEOUT, asked).await else { return Vec::new() };
-    let option = |value: String| FieldOption { label: text::title(&value), value, description: String::new() };
-    proposed.values.into_iter().filter(|value| !value.trim().is_empty()).take(MAX_COMPLETIONS).map(option).collect()
+    let Ok(Some(proposed)) = tokio::time::timeout(COMPLETION_TIMEOUT, asked).await else {
+        return Vec::new();
+    };
+    let option = |value: String| FieldOption {
+        label: text::title(&value),
+        value,
+        description: String::new(),
+    };
+    proposed
+        .values
+        .into_iter()
+        .filter(|value| !value.trim().is_empty())
+        .take(MAX_COMPLETIONS)
+        .map(option)
+        .collect()
 }
 
 /// Returns the content of a prompt. Names the speakers if there is more than one.
 fn content(result: GetPromptResult) -> ServerContent {
-    let has_several_speakers = result.messages.iter().any(|message| message.role != Role::User);
+    let has_several_speakers = result
+        .messages
+        .iter()
+        .any(|message| message.role != Role::User);
     let mut content = ServerContent::default();
     for message in result.messages {
         let from = content.texts.len();
         content.block(message.content);
-        let who = if message.role == Role::User { "User" } else { "Assistant" };
+        let who = if message.role == Role::User {
+            "User"
+        } else {
+            "Assistant"
+        };
         if has_several_speakers && let Some(text) = content.texts.get_mut(from) {
             *text = format!("{who}: {text}");
         }
@@ -275,15 +402,31 @@ mod tests {
     fn typed_arguments_are_assigned_by_position() {
         let two = json!([{"name": "who", "required": true}, {"name": "how"}]);
         let table = [
-            (two.clone(), "Ann kindly", json!({"who": "Ann", "how": "kindly"})),
-            (two.clone(), "\"Ann Lee\" very kindly, please", json!({"who": "Ann Lee", "how": "very kindly, please"})),
+            (
+                two.clone(),
+                "Ann kindly",
+                json!({"who": "Ann", "how": "kindly"}),
+            ),
+            (
+                two.clone(),
+                "\"Ann Lee\" very kindly, please",
+                json!({"who": "Ann Lee", "how": "very kindly, please"}),
+            ),
             (two.clone(), "Ann", json!({"who": "Ann"})),
             (two.clone(), "  ", json!({})),
-            (json!([{"name": "all"}]), "one two three", json!({"all": "one two three"})),
+            (
+                json!([{"name": "all"}]),
+                "one two three",
+                json!({"all": "one two three"}),
+            ),
             (json!([]), "nobody takes this", json!({})),
         ];
         for (arguments, typed, expected) in table {
-            assert_eq!(Value::Object(positional(&prompt(&arguments), typed)), expected, "{typed}");
+            assert_eq!(
+                Value::Object(positional(&prompt(&arguments), typed)),
+                expected,
+                "{typed}"
+            );
         }
         assert_eq!(hint(&prompt(&two)).unwrap(), "who [how]");
         assert_eq!(hint(&prompt(&json!([]))), None);
@@ -295,7 +438,10 @@ mod tests {
         let text = |role: &str, text: &str| json!({"role": role, "content": {"type": "text", "text": text}});
         let table = [
             (json!([text("user", "a"), text("user", "b")]), "a\n\nb"),
-            (json!([text("user", "a"), text("assistant", "b")]), "User: a\n\nAssistant: b"),
+            (
+                json!([text("user", "a"), text("assistant", "b")]),
+                "User: a\n\nAssistant: b",
+            ),
         ];
         for (messages, expected) in table {
             let result = serde_json::from_value(json!({"messages": messages})).unwrap();

@@ -29,7 +29,13 @@ pub(super) struct ListReading<T> {
 
 impl<T: Serialize> ListReading<T> {
     pub(super) fn new() -> Self {
-        Self { all: Vec::new(), bytes: 0, cut: false, unreadable: Vec::new(), entries: 0 }
+        Self {
+            all: Vec::new(),
+            bytes: 0,
+            cut: false,
+            unreadable: Vec::new(),
+            entries: 0,
+        }
     }
 
     /// Adds a page. Returns the cursor of the next page, or `None` if no more is wanted or
@@ -67,9 +73,18 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
     ///
     /// # Errors
     /// Returns [`NoList`] if the page has no list of this name.
-    pub(super) fn lenient_page(&mut self, mut page: Value, field: &str) -> Result<Option<Option<String>>, NoList> {
-        let next = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
-        let Some(Value::Array(entries)) = page.get_mut(field).map(Value::take) else { return Err(NoList) };
+    pub(super) fn lenient_page(
+        &mut self,
+        mut page: Value,
+        field: &str,
+    ) -> Result<Option<Option<String>>, NoList> {
+        let next = page
+            .get("nextCursor")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        let Some(Value::Array(entries)) = page.get_mut(field).map(Value::take) else {
+            return Err(NoList);
+        };
         for entry in entries {
             if self.entries == MAX_LISTED {
                 self.cut = true;
@@ -88,7 +103,8 @@ impl<T: Serialize + DeserializeOwned> ListReading<T> {
                 }
                 Err(reason) => {
                     self.entries += 1;
-                    self.unreadable.push(text::cut_chars(&reason.describe(self.entries), MAX_REASON));
+                    self.unreadable
+                        .push(text::cut_chars(&reason.describe(self.entries), MAX_REASON));
                 }
             }
         }
@@ -121,21 +137,41 @@ impl EntryFault {
 const HEADER: &str = "x-mcp-header";
 
 /// The optional fields of an entry.
-const OPTIONAL: [&str; 8] =
-    ["annotations", "outputSchema", "icons", "_meta", "execution", "title", "description", "mimeType"];
+const OPTIONAL: [&str; 8] = [
+    "annotations",
+    "outputSchema",
+    "icons",
+    "_meta",
+    "execution",
+    "title",
+    "description",
+    "mimeType",
+];
 
 /// Reads an entry. A tool without a schema takes no arguments, and malformed optional fields are
 /// dropped.
 fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, EntryFault> {
     let Value::Object(mut entry) = entry else {
-        return Err(EntryFault { name: None, reason: "it is no JSON object".into() });
+        return Err(EntryFault {
+            name: None,
+            reason: "it is no JSON object".into(),
+        });
     };
-    if entry.get("inputSchema").is_some_and(|schema| schema.to_string().contains(HEADER)) {
+    if entry
+        .get("inputSchema")
+        .is_some_and(|schema| schema.to_string().contains(HEADER))
+    {
         let reason = format!("{HEADER} is only read in a list without mistakes");
-        return Err(EntryFault { name: name_of(&entry), reason });
+        return Err(EntryFault {
+            name: name_of(&entry),
+            reason,
+        });
     }
     if entry.get("inputSchema").is_none_or(Value::is_null) {
-        entry.insert("inputSchema".into(), json!({ "type": "object", "properties": {} }));
+        entry.insert(
+            "inputSchema".into(),
+            json!({ "type": "object", "properties": {} }),
+        );
     }
     let first = match parse(&entry) {
         Ok(read) => return Ok(read),
@@ -151,11 +187,18 @@ fn read_entry<T: DeserializeOwned>(entry: Value) -> Result<T, EntryFault> {
         }
     }
     entry.retain(|field, _| !OPTIONAL.contains(&field.as_str()));
-    parse(&entry).map_err(|_| EntryFault { name: name_of(&entry), reason: first.to_string() })
+    parse(&entry).map_err(|_| EntryFault {
+        name: name_of(&entry),
+        reason: first.to_string(),
+    })
 }
 
 fn name_of(entry: &Map<String, Value>) -> Option<String> {
-    entry.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned)
+    entry
+        .get("name")
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
 }
 
 fn parse<T: DeserializeOwned>(entry: &Map<String, Value>) -> Result<T, serde_json::Error> {
@@ -176,7 +219,13 @@ mod tests {
     #[test]
     fn oversized_tool_is_dropped_alone() {
         let mut reading = ListReading::new();
-        let page = vec![tool("a", 10), tool("large", 5 << 20), tool("b", 10), tool("larger", 50 << 20), tool("c", 10)];
+        let page = vec![
+            tool("a", 10),
+            tool("large", 5 << 20),
+            tool("b", 10),
+            tool("larger", 50 << 20),
+            tool("c", 10),
+        ];
         assert_eq!(reading.page(page, None), None);
         let names: Vec<&str> = reading.all.iter().map(|tool| &*tool.name).collect();
         assert_eq!((names, reading.cut), (vec!["a", "b", "c"], true));
@@ -188,19 +237,32 @@ mod tests {
 
     /// Reads a list in the form in which rmcp passes on a result that it cannot parse.
     fn read(result: Value) -> (Vec<Value>, Vec<String>) {
-        let Ok(ServerResult::CustomResult(CustomResult(page))) = serde_json::from_value(result.clone()) else {
+        let Ok(ServerResult::CustomResult(CustomResult(page))) =
+            serde_json::from_value(result.clone())
+        else {
             panic!("the library reads {result} itself");
         };
         let mut reading = ListReading::<Tool>::new();
-        assert_eq!(reading.lenient_page(page, "tools"), Ok(Some(Some("next".to_owned()))));
-        (reading.all.iter().map(|tool| serde_json::to_value(tool).unwrap()).collect(), reading.unreadable)
+        assert_eq!(
+            reading.lenient_page(page, "tools"),
+            Ok(Some(Some("next".to_owned())))
+        );
+        (
+            reading
+                .all
+                .iter()
+                .map(|tool| serde_json::to_value(tool).unwrap())
+                .collect(),
+            reading.unreadable,
+        )
     }
 
     #[test]
     fn unreadable_entry_does_not_affect_others() {
         let good = json!({ "name": "good", "description": "Says it.", "inputSchema": { "type": "object" } });
         let with = |entry: Value| {
-            let (tools, unreadable) = read(json!({ "tools": [entry, good, null], "nextCursor": "next" }));
+            let (tools, unreadable) =
+                read(json!({ "tools": [entry, good, null], "nextCursor": "next" }));
             let last = unreadable.last().map(String::as_str);
             assert_eq!(last, Some("entry 3 (it is no JSON object)"));
             (tools, unreadable[..unreadable.len() - 1].to_vec())
@@ -208,8 +270,14 @@ mod tests {
         let no_arguments = json!({ "type": "object", "properties": {} });
         // Each entry, with its repaired form.
         let repaired = [
-            (json!({ "name": "a" }), json!({ "name": "a", "inputSchema": no_arguments })),
-            (json!({ "name": "a", "inputSchema": null }), json!({ "name": "a", "inputSchema": no_arguments })),
+            (
+                json!({ "name": "a" }),
+                json!({ "name": "a", "inputSchema": no_arguments }),
+            ),
+            (
+                json!({ "name": "a", "inputSchema": null }),
+                json!({ "name": "a", "inputSchema": no_arguments }),
+            ),
             (
                 json!({ "name": "a", "description": "d", "inputSchema": {}, "annotations": "safe" }),
                 json!({ "name": "a", "description": "d", "inputSchema": {} }),
@@ -220,12 +288,25 @@ mod tests {
             ),
         ];
         for (entry, taken) in repaired {
-            assert_eq!(with(entry.clone()), (vec![taken, good.clone()], Vec::new()), "{entry}");
+            assert_eq!(
+                with(entry.clone()),
+                (vec![taken, good.clone()], Vec::new()),
+                "{entry}"
+            );
         }
         let left_out = [
-            (json!({ "inputSchema": {} }), "entry 1 (missing field `name`)"),
-            (json!({ "name": 7, "inputSchema": {} }), "entry 1 (invalid type: integer `7`, expected a string)"),
-            (json!({ "name": "a", "inputSchema": "{}" }), "a (invalid type: string \"{}\", expected a map)"),
+            (
+                json!({ "inputSchema": {} }),
+                "entry 1 (missing field `name`)",
+            ),
+            (
+                json!({ "name": 7, "inputSchema": {} }),
+                "entry 1 (invalid type: integer `7`, expected a string)",
+            ),
+            (
+                json!({ "name": "a", "inputSchema": "{}" }),
+                "a (invalid type: string \"{}\", expected a map)",
+            ),
             (
                 json!({ "name": "a", "inputSchema": { "properties": { "b": { "x-mcp-header": "B" } } } }),
                 "a (x-mcp-header is only read in a list without mistakes)",
@@ -234,14 +315,28 @@ mod tests {
             (json!(null), "entry 1 (it is no JSON object)"),
         ];
         for (entry, reason) in left_out {
-            assert_eq!(with(entry.clone()), (vec![good.clone()], vec![reason.to_owned()]), "{entry}");
+            assert_eq!(
+                with(entry.clone()),
+                (vec![good.clone()], vec![reason.to_owned()]),
+                "{entry}"
+            );
         }
     }
 
     #[test]
     fn page_without_a_list_is_an_error() {
-        for page in [json!({}), json!({ "tools": {} }), json!({ "prompts": [] }), json!([]), json!(null)] {
-            assert_eq!(ListReading::<Tool>::new().lenient_page(page.clone(), "tools"), Err(NoList), "{page}");
+        for page in [
+            json!({}),
+            json!({ "tools": {} }),
+            json!({ "prompts": [] }),
+            json!([]),
+            json!(null),
+        ] {
+            assert_eq!(
+                ListReading::<Tool>::new().lenient_page(page.clone(), "tools"),
+                Err(NoList),
+                "{page}"
+            );
         }
     }
 }

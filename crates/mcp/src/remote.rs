@@ -11,7 +11,9 @@ use rmcp::service::{ClientInitializeError, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::auth::AuthClient;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
-use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClientTransportConfig, StreamableHttpError,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
@@ -37,7 +39,11 @@ pub(super) struct RemoteServer {
 impl RemoteServer {
     /// Connects to the server and serves the connection until it ends. Returns the reason for the
     /// end, or `None` if the server was stopped.
-    pub(super) async fn serve_connection(&self, us: McpClient, stop: &CancellationToken) -> Option<Disconnect> {
+    pub(super) async fn serve_connection(
+        &self,
+        us: McpClient,
+        stop: &CancellationToken,
+    ) -> Option<Disconnect> {
         let link = us.link.clone();
         if let Some(why) = address::refused(&self.url, &self.headers) {
             return Some(Disconnect::because(why));
@@ -54,7 +60,9 @@ impl RemoteServer {
             () = stop.cancelled() => return None,
         };
         match running {
-            Ok(running) => attend(&link, running, stop).await.map(|end| self.with_login_hint(end)),
+            Ok(running) => attend(&link, running, stop)
+                .await
+                .map(|end| self.with_login_hint(end)),
             Err(end) => Some(end),
         }
     }
@@ -65,15 +73,25 @@ impl RemoteServer {
             return end;
         }
         match &self.stored {
-            Some(_) => Disconnect { why: format!("{}: run `{}`", end.why, self.command), login: true },
-            None if self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) => {
+            Some(_) => Disconnect {
+                why: format!("{}: run `{}`", end.why, self.command),
+                login: true,
+            },
+            None if self
+                .headers
+                .iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
+            {
                 Disconnect::because("it refuses the Authorization header of the settings (401)")
             }
             None => Disconnect::because("it wants a login, and its \"oauth\" is false"),
         }
     }
 
-    async fn connect(&self, us: McpClient) -> Result<RunningService<RoleClient, McpClient>, GreetError> {
+    async fn connect(
+        &self,
+        us: McpClient,
+    ) -> Result<RunningService<RoleClient, McpClient>, GreetError> {
         let (client, mut headers) = self.prepared().await?;
         let manager = match &self.stored {
             Some(stored) => login::manager(stored, &us.link.name, &self.url, &self.client).await,
@@ -87,14 +105,27 @@ impl RemoteServer {
         };
         if !self.sse {
             let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
-            config.custom_headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+            config.custom_headers = headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
             config.retry_config = Arc::new(resumed());
             let greeted = match manager {
                 Some(manager) => {
                     let client = AuthClient::new(client.clone(), manager);
-                    greet(us, StreamableHttpClientTransport::with_client(client, config)).await
+                    greet(
+                        us,
+                        StreamableHttpClientTransport::with_client(client, config),
+                    )
+                    .await
                 }
-                None => greet(us, StreamableHttpClientTransport::with_client(client.clone(), config)).await,
+                None => {
+                    greet(
+                        us,
+                        StreamableHttpClientTransport::with_client(client.clone(), config),
+                    )
+                    .await
+                }
             };
             match greeted {
                 Err(GreetError::Refused(e)) if is_older(&e) => first = Some(e),
@@ -107,14 +138,18 @@ impl RemoteServer {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        let opened = tokio::time::timeout(again.link.limit, SseTransport::open(client, &self.url, headers)).await;
+        let opened = tokio::time::timeout(
+            again.link.limit,
+            SseTransport::open(client, &self.url, headers),
+        )
+        .await;
         match (opened, first) {
             (Ok(Ok(transport)), _) => greet(again, transport).await,
             // The first error matters to users, who may not know that there is an older transport.
             (Ok(Err(_)) | Err(_), Some(first)) => Err(GreetError::Refused(first)),
-            (Ok(Err(e)), None) => {
-                Err(GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(e, "opening"))))
-            }
+            (Ok(Err(e)), None) => Err(GreetError::Refused(Box::new(
+                ClientInitializeError::transport::<SseTransport>(e, "opening"),
+            ))),
             (Err(_), None) => Err(GreetError::Late),
         }
     }
@@ -126,7 +161,10 @@ impl RemoteServer {
         let url = self.url.clone();
         let made = base::task::spawn_blocking(move || client.raw(&url)).await;
         let refuse = |why: String| {
-            GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(SseError::Message(why), "")))
+            GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(
+                SseError::Message(why),
+                "",
+            )))
         };
         let client = match made {
             Ok(Ok(client)) => client,
@@ -151,7 +189,9 @@ fn resumed() -> ExponentialBackoff {
 fn is_older(e: &ClientInitializeError) -> bool {
     match streamable(e) {
         Some(StreamableHttpError::UnexpectedServerResponse(response)) => {
-            ["HTTP 400", "HTTP 404", "HTTP 405"].iter().any(|status| response.starts_with(status))
+            ["HTTP 400", "HTTP 404", "HTTP 405"]
+                .iter()
+                .any(|status| response.starts_with(status))
         }
         Some(StreamableHttpError::UnexpectedContentType(_)) => true,
         _ => false,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ServiceError;
-use rmcp::model::{CancelledNotificationParam, ClientRequest, ProgressNotificationParam, RequestId, ServerResult};
+use rmcp::model::{
+    CancelledNotificationParam, ClientRequest, ProgressNotificationParam, RequestId, ServerResult,
+};
 use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -33,11 +35,19 @@ pub(super) struct RequestCaller<'a> {
 
 impl<'a> RequestCaller<'a> {
     pub(super) fn of(context: &'a ToolContext) -> Self {
-        Self { cancelled: &context.cancelled, context: Some(context), asker: Some(Asker::of(context)) }
+        Self {
+            cancelled: &context.cancelled,
+            context: Some(context),
+            asker: Some(Asker::of(context)),
+        }
     }
 
     pub(super) fn unattended(cancelled: &'a CancellationToken) -> Self {
-        Self { cancelled, context: None, asker: None }
+        Self {
+            cancelled,
+            context: None,
+            asker: None,
+        }
     }
 }
 
@@ -67,20 +77,29 @@ pub(super) async fn request(
                 };
                 let server = &link.name;
                 filled.map_err(|e| {
-                    Failure::Tell(format!("The MCP server {server} cannot go on with the call: {}", e.message))
+                    Failure::Tell(format!(
+                        "The MCP server {server} cannot go on with the call: {}",
+                        e.message
+                    ))
                 })?;
             }
             answer => return Ok(answer),
         }
     }
-    Err(Failure::Tell(format!("The MCP server {} wants to know something again and again.", link.name)))
+    Err(Failure::Tell(format!(
+        "The MCP server {} wants to know something again and again.",
+        link.name
+    )))
 }
 
 /// Waits until the server of a call is ready.
 ///
 /// # Errors
 /// Returns the reason for the model if it does not become ready.
-pub(super) async fn awaited(link: &McpLink, cancelled: &CancellationToken) -> Result<Arc<ReadyServer>, Failure> {
+pub(super) async fn awaited(
+    link: &McpLink,
+    cancelled: &CancellationToken,
+) -> Result<Arc<ReadyServer>, Failure> {
     let ready = tokio::select! {
         biased;
         () = cancelled.cancelled() => return Err(Failure::Cancelled),
@@ -89,12 +108,19 @@ pub(super) async fn awaited(link: &McpLink, cancelled: &CancellationToken) -> Re
     ready.map_err(|why| Failure::Tell(format!("The MCP server {} does not work: {why}", link.name)))
 }
 
-async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>) -> Result<ServerResult, Failure> {
+async fn once(
+    link: &McpLink,
+    request: ClientRequest,
+    caller: &RequestCaller<'_>,
+) -> Result<ServerResult, Failure> {
     let server = &link.name;
     let ready = awaited(link, caller.cancelled).await?;
     link.called();
     let peer = &ready.peer;
-    let handle = match peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await {
+    let handle = match peer
+        .send_cancellable_request(request, PeerRequestOptions::no_options())
+        .await
+    {
         Ok(handle) => handle,
         Err(e) => return Err(failed(link, e).await),
     };
@@ -142,7 +168,9 @@ async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>
         }
         Waited::Late(why) => {
             withdraw(link, peer, id, "it takes too long").await;
-            Err(Failure::Tell(format!("The MCP server {server} did not answer: {why}.")))
+            Err(Failure::Tell(format!(
+                "The MCP server {server} did not answer: {why}."
+            )))
         }
     }
 }
@@ -165,9 +193,14 @@ async fn failed(link: &McpLink, e: ServiceError) -> Failure {
         }
         ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
             let why = link.broke().await;
-            format!("The MCP server {server} broke off: {why}. What it has done of the call is not known.")
+            format!(
+                "The MCP server {server} broke off: {why}. What it has done of the call is not known."
+            )
         }
-        e => format!("The MCP server {server} failed: {}", service_message(&e, link)),
+        e => format!(
+            "The MCP server {server} failed: {}",
+            service_message(&e, link)
+        ),
     })
 }
 

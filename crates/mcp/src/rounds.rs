@@ -29,10 +29,19 @@ pub(super) async fn fill(
     let mut answers = InputResponses::new();
     for (key, asked) in wanted.input_requests.unwrap_or_default() {
         let answer = match asked {
-            InputRequest::Elicitation(asked) => value(answer::elicit(link, asked.params, cancelled).await?)?,
-            InputRequest::CreateMessage(asked) => value(sample::sample(link, asked.params, cancelled).await?)?,
+            InputRequest::Elicitation(asked) => {
+                value(answer::elicit(link, asked.params, cancelled).await?)?
+            }
+            InputRequest::CreateMessage(asked) => {
+                value(sample::sample(link, asked.params, cancelled).await?)?
+            }
             InputRequest::ListRoots(_) => value(answer::roots(link))?,
-            _ => return Err(ErrorData::invalid_params("it wants something that is not known here", None)),
+            _ => {
+                return Err(ErrorData::invalid_params(
+                    "it wants something that is not known here",
+                    None,
+                ));
+            }
         };
         answers.insert(key, answer);
     }
@@ -54,7 +63,12 @@ pub(super) async fn fill(
             request.params.input_responses = answers;
             request.params.request_state = state;
         }
-        _ => return Err(ErrorData::invalid_request("nothing can be asked for this", None)),
+        _ => {
+            return Err(ErrorData::invalid_request(
+                "nothing can be asked for this",
+                None,
+            ));
+        }
     }
     Ok(())
 }

@@ -1,7 +1,10 @@
 //! Sampling: a server sends a request to a model. Its settings must allow it, and the user sees and
 //! permits each request.
 
-#![expect(deprecated, reason = "a draft drops sampling; the servers of today have it")]
+#![expect(
+    deprecated,
+    reason = "a draft drops sampling; the servers of today have it"
+)]
 
 use rmcp::model::{
     CreateMessageRequestParams, CreateMessageResult, ErrorCode, ErrorData, Role, SamplingMessage,
@@ -33,21 +36,35 @@ pub(super) async fn sample(
     if !link.sampling {
         return Err(refuse("its entry in the settings does not allow sampling"));
     }
-    let asker = if link.about.attended { link.asker() } else { None };
+    let asker = if link.about.attended {
+        link.asker()
+    } else {
+        None
+    };
     let Some(asker) = asker else {
         return Err(refuse("nobody can be asked now"));
     };
     if asked.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
-        return Err(ErrorData::invalid_params("tools are not offered for sampling", None));
+        return Err(ErrorData::invalid_params(
+            "tools are not offered for sampling",
+            None,
+        ));
     }
-    let system = asked.system_prompt.filter(|system| !system.trim().is_empty());
-    let (messages, shown) =
-        read(system.as_deref(), asked.messages).map_err(|why| ErrorData::invalid_params(why, None))?;
+    let system = asked
+        .system_prompt
+        .filter(|system| !system.trim().is_empty());
+    let (messages, shown) = read(system.as_deref(), asked.messages)
+        .map_err(|why| ErrorData::invalid_params(why, None))?;
     let name = text::title(&link.name);
     let title = format!("{name}: ask the model");
-    let wants = format!("let the MCP server {name} ask your model this, for {} tokens at most", asked.max_tokens);
+    let wants = format!(
+        "let the MCP server {name} ask your model this, for {} tokens at most",
+        asked.max_tokens
+    );
     // The time that the user or the model takes does not count against the time limit of the call.
-    let Some(_asks) = link.ask() else { return Err(refuse("too many questions wait for the user")) };
+    let Some(_asks) = link.ask() else {
+        return Err(refuse("too many questions wait for the user"));
+    };
     let answer = async {
         let input = serde_json::json!({"maxTokens": asked.max_tokens, "question": shown});
         if !asker.permit(title, input, wants, shown).await {
@@ -55,14 +72,27 @@ pub(super) async fn sample(
         }
         let max_output = u64::from(asked.max_tokens);
         let temperature = asked.temperature.map(f64::from);
-        let wanted = |reply| SampleRequest { system, messages, max_output, search: false, temperature, reply };
-        asker.sample(wanted).await.map_err(|why| ErrorData::internal_error(why, None))
+        let wanted = |reply| SampleRequest {
+            system,
+            messages,
+            max_output,
+            search: false,
+            temperature,
+            reply,
+        };
+        asker
+            .sample(wanted)
+            .await
+            .map_err(|why| ErrorData::internal_error(why, None))
     };
     let sample = tokio::select! {
         answer = answer => answer?,
         () = withdrawn.cancelled() => return Err(refuse("withdrawn")),
     };
-    let message = SamplingMessage::new(Role::Assistant, SamplingMessageContentBlock::text(sample.text));
+    let message = SamplingMessage::new(
+        Role::Assistant,
+        SamplingMessageContentBlock::text(sample.text),
+    );
     let end = if sample.cut {
         CreateMessageResult::STOP_REASON_END_MAX_TOKEN
     } else {
@@ -72,8 +102,14 @@ pub(super) async fn sample(
 }
 
 /// Returns the messages for the model, and the text shown to the user.
-fn read(system: Option<&str>, request: Vec<SamplingMessage>) -> Result<(Vec<ModelMessage>, String), String> {
-    let mut shown: Vec<String> = system.map(|system| format!("System: {system}")).into_iter().collect();
+fn read(
+    system: Option<&str>,
+    request: Vec<SamplingMessage>,
+) -> Result<(Vec<ModelMessage>, String), String> {
+    let mut shown: Vec<String> = system
+        .map(|system| format!("System: {system}"))
+        .into_iter()
+        .collect();
     let mut size = system.map_or(0, str::len);
     let mut messages: Vec<ModelMessage> = Vec::new();
     for message in request {
@@ -82,13 +118,25 @@ fn read(system: Option<&str>, request: Vec<SamplingMessage>) -> Result<(Vec<Mode
             let input = match piece {
                 SamplingMessageContentBlock::Text(piece) => {
                     size += piece.text.len();
-                    shown.push(format!("{}: {}", if user { "User" } else { "Assistant" }, piece.text));
+                    shown.push(format!(
+                        "{}: {}",
+                        if user { "User" } else { "Assistant" },
+                        piece.text
+                    ));
                     ModelInput::Text(piece.text.into())
                 }
                 SamplingMessageContentBlock::Image(image) if user => {
                     size += image.data.len();
-                    shown.push(format!("User: [{}, {} bytes in base64]", image.mime_type, image.data.len()));
-                    ModelInput::File(Attachment { mime: image.mime_type, data: image.data.into(), name: None })
+                    shown.push(format!(
+                        "User: [{}, {} bytes in base64]",
+                        image.mime_type,
+                        image.data.len()
+                    ));
+                    ModelInput::File(Attachment {
+                        mime: image.mime_type,
+                        data: image.data.into(),
+                        name: None,
+                    })
                 }
                 _ => return Err("only texts and pictures can be asked about".into()),
             };
@@ -105,7 +153,10 @@ fn read(system: Option<&str>, request: Vec<SamplingMessage>) -> Result<(Vec<Mode
             }
             Ok((messages, shown))
         }
-        Some(ModelMessage::User(_)) => Err(format!("more than {} KiB are asked at once", MAX_REQUEST_BYTES >> 10)),
+        Some(ModelMessage::User(_)) => Err(format!(
+            "more than {} KiB are asked at once",
+            MAX_REQUEST_BYTES >> 10
+        )),
         Some(_) => Err("the first message must be the user's".into()),
     }
 }
@@ -113,10 +164,14 @@ fn read(system: Option<&str>, request: Vec<SamplingMessage>) -> Result<(Vec<Mode
 /// Adds a part to the last message if that has the same role, otherwise as a new message.
 fn put(messages: &mut Vec<ModelMessage>, user: bool, piece: ModelInput) {
     let text = |piece: ModelInput| match piece {
-        ModelInput::Text(text) => ModelOutput::Text { text: text.into(), provider: serde_json::Map::new() },
-        ModelInput::File(file) => {
-            ModelOutput::Text { text: format!("[{}]", file.mime), provider: serde_json::Map::new() }
-        }
+        ModelInput::Text(text) => ModelOutput::Text {
+            text: text.into(),
+            provider: serde_json::Map::new(),
+        },
+        ModelInput::File(file) => ModelOutput::Text {
+            text: format!("[{}]", file.mime),
+            provider: serde_json::Map::new(),
+        },
     };
     match (messages.last_mut(), user) {
         (Some(ModelMessage::User(pieces)), true) => pieces.push(piece),
@@ -140,16 +195,39 @@ mod tests {
     #[test]
     fn request_is_shown_in_full_or_refused() {
         let text = |role: &str, text: &str| json!({"role": role, "content": {"type": "text", "text": text}});
-        let (n, question) = shown(json!([text("user", "a"), text("user", "b"), text("assistant", "c")])).unwrap();
-        assert_eq!((n, question.as_str()), (2, "System: Be brief.\n\nUser: a\n\nUser: b\n\nAssistant: c"));
+        let (n, question) = shown(json!([
+            text("user", "a"),
+            text("user", "b"),
+            text("assistant", "c")
+        ]))
+        .unwrap();
+        assert_eq!(
+            (n, question.as_str()),
+            (2, "System: Be brief.\n\nUser: a\n\nUser: b\n\nAssistant: c")
+        );
         let image = json!({"role": "user", "content": {"type": "image", "mimeType": "image/png", "data": "AAAA"}});
-        assert!(shown(json!([image])).unwrap().1.ends_with("User: [image/png, 4 bytes in base64]"));
+        assert!(
+            shown(json!([image]))
+                .unwrap()
+                .1
+                .ends_with("User: [image/png, 4 bytes in base64]")
+        );
         let (_, long) = shown(json!([text("user", &"x".repeat(30_000))])).unwrap();
-        assert!(long.ends_with("characters in all)"), "{}", &long[long.len() - 60..]);
+        assert!(
+            long.ends_with("characters in all)"),
+            "{}",
+            &long[long.len() - 60..]
+        );
         for (messages, why) in [
             (json!([]), "nothing is asked"),
-            (json!([text("assistant", "a")]), "the first message must be the user's"),
-            (json!([text("user", &"x".repeat(300 << 10))]), "more than 256 KiB"),
+            (
+                json!([text("assistant", "a")]),
+                "the first message must be the user's",
+            ),
+            (
+                json!([text("user", &"x".repeat(300 << 10))]),
+                "more than 256 KiB",
+            ),
             (
                 json!([{"role": "user", "content": {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}}]),
                 "only texts and pictures",

@@ -14,7 +14,10 @@ use base::text;
 use events::ToolKind;
 use permission::Need;
 use tools::accept::AcceptedArguments;
-use tools::{AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, Tool, ToolContext, ToolOutput, erase};
+use tools::{
+    AnyTool, BoxFuture, CallDescription, Failure, Offer, PreparedCall, Tool, ToolContext,
+    ToolOutput, erase,
+};
 
 /// The name of the search.
 pub const SEARCH: &str = "search_mcp_tools";
@@ -29,8 +32,14 @@ const MAX_NAMED_SERVERS: usize = 50;
 /// Returns the tools of a step. If the tools of servers exceed the budget in bytes, they are
 /// unlisted and the search is added.
 pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn AnyTool>> {
-    let size = |tool: &Arc<dyn AnyTool>| tool.name().len() + tool.description().len() + tool.schema().to_string().len();
-    let servers: Vec<Arc<dyn AnyTool>> = tools.iter().filter(|tool| tool.server().is_some()).cloned().collect();
+    let size = |tool: &Arc<dyn AnyTool>| {
+        tool.name().len() + tool.description().len() + tool.schema().to_string().len()
+    };
+    let servers: Vec<Arc<dyn AnyTool>> = tools
+        .iter()
+        .filter(|tool| tool.server().is_some())
+        .cloned()
+        .collect();
     if servers.iter().map(size).sum::<usize>() <= budget {
         return tools;
     }
@@ -40,7 +49,9 @@ pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn An
         }
     }
     let servers: Arc<[Arc<dyn AnyTool>]> = servers.into();
-    tools.push(erase(SearchTool { tools: servers.clone() }));
+    tools.push(erase(SearchTool {
+        tools: servers.clone(),
+    }));
     tools.push(Arc::new(CallTool { tools: servers }));
     tools.sort_by(|a, b| a.name().cmp(b.name()));
     tools
@@ -90,7 +101,11 @@ impl AnyTool for Unlisted {
         self.0.describe(input, context)
     }
 
-    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+    fn prepare<'a>(
+        &'a self,
+        input: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         self.0.prepare(input, context)
     }
 }
@@ -124,15 +139,26 @@ impl Tool for SearchTool {
         if counts.len() > MAX_NAMED_SERVERS {
             all.push(format!("and {} more", counts.len() - MAX_NAMED_SERVERS));
         }
-        format!("{} Servers and how many tools they have: {}.", Self::DESCRIPTION.trim_ascii_end(), all.join(", "))
+        format!(
+            "{} Servers and how many tools they have: {}.",
+            Self::DESCRIPTION.trim_ascii_end(),
+            all.join(", ")
+        )
     }
 
     fn describe(input: &SearchInput, _: &ToolContext) -> CallDescription {
         let title = text::title(&format!("Search MCP tools: {}", input.query));
-        CallDescription { title, locations: Vec::new() }
+        CallDescription {
+            title,
+            locations: Vec::new(),
+        }
     }
 
-    async fn prepare(&self, input: SearchInput, _: &ToolContext) -> Result<(Vec<Need>, String), Failure> {
+    async fn prepare(
+        &self,
+        input: SearchInput,
+        _: &ToolContext,
+    ) -> Result<(Vec<Need>, String), Failure> {
         // The result is information that the request would otherwise contain.
         Ok((Vec::new(), input.query))
     }
@@ -146,26 +172,48 @@ impl Tool for SearchTool {
                 let _ = writeln!(names, "{}", tool.name());
             }
             let text = text::head(&names, MAX_RESULT_BYTES).to_owned();
-            return Ok(ToolOutput { display: Some(text.clone()), text, note, ..ToolOutput::default() });
+            return Ok(ToolOutput {
+                display: Some(text.clone()),
+                text,
+                note,
+                ..ToolOutput::default()
+            });
         }
         let shown: Vec<&str> = found.iter().map(|tool| tool.name()).collect();
         let display = Some(shown.join("\n"));
         let mut text = String::new();
         for tool in &found {
-            let one = format!("{}: {}\nArguments: {}\n\n", tool.name(), tool.description().trim(), tool.schema());
+            let one = format!(
+                "{}: {}\nArguments: {}\n\n",
+                tool.name(),
+                tool.description().trim(),
+                tool.schema()
+            );
             if text.len() + one.len() > MAX_RESULT_BYTES && !text.is_empty() {
-                let _ = write!(text, "{} has more to say than fits; search for its name.", tool.name());
+                let _ = write!(
+                    text,
+                    "{} has more to say than fits; search for its name.",
+                    tool.name()
+                );
                 break;
             }
             text.push_str(text::head(&one, MAX_RESULT_BYTES));
         }
-        Ok(ToolOutput { display, text: text.trim_end().to_owned(), note, ..ToolOutput::default() })
+        Ok(ToolOutput {
+            display,
+            text: text.trim_end().to_owned(),
+            note,
+            ..ToolOutput::default()
+        })
     }
 }
 
 /// Returns the tools that match a query, best first.
 fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTool>> {
-    let exact: Vec<_> = tools.iter().filter(|tool| query.split_whitespace().any(|word| word == tool.name())).collect();
+    let exact: Vec<_> = tools
+        .iter()
+        .filter(|tool| query.split_whitespace().any(|word| word == tool.name()))
+        .collect();
     if !exact.is_empty() {
         return exact;
     }
@@ -174,19 +222,38 @@ fn find<'a>(tools: &'a [Arc<dyn AnyTool>], query: &str) -> Vec<&'a Arc<dyn AnyTo
         let name = words(tool.name());
         let description = words(&tool.description());
         let schema = tool.schema();
-        let fields: Vec<String> =
-            schema["properties"].as_object().into_iter().flatten().flat_map(|(field, _)| words(field)).collect();
-        let part = |all: &[String], word: &str| all.iter().any(|one| one.starts_with(word) || word.starts_with(&**one));
+        let fields: Vec<String> = schema["properties"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .flat_map(|(field, _)| words(field))
+            .collect();
+        let part = |all: &[String], word: &str| {
+            all.iter()
+                .any(|one| one.starts_with(word) || word.starts_with(&**one))
+        };
         let points = |word: &String| {
             let whole = |all: &[String]| usize::from(all.contains(word));
             let begins = |all: &[String]| usize::from(word.len() > 2 && part(all, word));
-            8 * whole(&name) + 4 * begins(&name) + 3 * whole(&description) + begins(&description) + whole(&fields)
+            8 * whole(&name)
+                + 4 * begins(&name)
+                + 3 * whole(&description)
+                + begins(&description)
+                + whole(&fields)
         };
         wanted.iter().map(points).sum::<usize>()
     };
-    let mut scored: Vec<_> = tools.iter().map(|tool| (score(tool), tool)).filter(|(score, _)| *score > 0).collect();
+    let mut scored: Vec<_> = tools
+        .iter()
+        .map(|tool| (score(tool), tool))
+        .filter(|(score, _)| *score > 0)
+        .collect();
     scored.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.name().cmp(other.name())));
-    scored.into_iter().take(MAX_RESULTS).map(|(_, tool)| tool).collect()
+    scored
+        .into_iter()
+        .take(MAX_RESULTS)
+        .map(|(_, tool)| tool)
+        .collect()
 }
 
 /// Splits a text into lowercase words; `listIssues` and `list_issues` are two words each.
@@ -218,11 +285,15 @@ impl CallTool {
         let name = input["name"].as_str().unwrap_or_default();
         let Some(tool) = self.tools.iter().find(|tool| tool.name() == name) else {
             let name = text::title(name);
-            return Err(Failure::Tell(format!("No MCP server has a tool \"{name}\". Look for one with {SEARCH}.")));
+            return Err(Failure::Tell(format!(
+                "No MCP server has a tool \"{name}\". Look for one with {SEARCH}."
+            )));
         };
         let arguments = match &input["arguments"] {
             // Some models encode the arguments as a JSON string.
-            Value::String(written) => serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.clone())),
+            Value::String(written) => {
+                serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.clone()))
+            }
             Value::Null => Value::Object(Map::new()),
             other => other.clone(),
         };
@@ -253,7 +324,8 @@ impl AnyTool for CallTool {
     }
 
     fn beside(&self, input: &Value, context: &ToolContext) -> bool {
-        self.meant(input).is_ok_and(|(tool, arguments)| tool.beside(&arguments, context))
+        self.meant(input)
+            .is_ok_and(|(tool, arguments)| tool.beside(&arguments, context))
     }
 
     fn permission(&self) -> &str {
@@ -265,7 +337,11 @@ impl AnyTool for CallTool {
         tool.describe(&arguments, context)
     }
 
-    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+    fn prepare<'a>(
+        &'a self,
+        input: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let (tool, arguments) = self.meant(&input)?;
             tool.prepare(arguments, context).await
@@ -312,7 +388,11 @@ mod tests {
             None
         }
 
-        fn prepare<'a>(&'a self, _: Value, _: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+        fn prepare<'a>(
+            &'a self,
+            _: Value,
+            _: &'a ToolContext,
+        ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
             Box::pin(async { Err(Failure::tell("not today")) })
         }
     }
@@ -324,7 +404,9 @@ mod tests {
             ("hub_mergePullRequest", "Merges a pull request."),
             ("mail_send", "Sends a message to somebody."),
         ];
-        named.map(|(name, description)| Arc::new(Named(name, description)) as Arc<dyn AnyTool>).into()
+        named
+            .map(|(name, description)| Arc::new(Named(name, description)) as Arc<dyn AnyTool>)
+            .into()
     }
 
     #[test]
@@ -339,7 +421,10 @@ mod tests {
             ("weather", ""),
         ];
         for (query, expected) in table {
-            let found: Vec<&str> = find(&tools, query).into_iter().map(|tool| tool.name()).collect();
+            let found: Vec<&str> = find(&tools, query)
+                .into_iter()
+                .map(|tool| tool.name())
+                .collect();
             assert_eq!(found.join(" "), expected, "{query}");
         }
     }
@@ -350,11 +435,18 @@ mod tests {
             let mut tools = tools();
             tools.push(Arc::new(Named("own", "One of ours.")));
             let tools = within(tools, budget);
-            let names: Vec<&str> = tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect();
+            let names: Vec<&str> = tools
+                .iter()
+                .filter(|tool| tool.listed())
+                .map(|tool| tool.name())
+                .collect();
             (names.join(" "), tools.len())
         };
         let all = "hub_create_issue hub_list_issues hub_mergePullRequest mail_send own";
         assert_eq!(listed(10_000), (all.to_owned(), 5));
-        assert_eq!(listed(100), ("call_mcp_tool own search_mcp_tools".to_owned(), 7));
+        assert_eq!(
+            listed(100),
+            ("call_mcp_tool own search_mcp_tools".to_owned(), 7)
+        );
     }
 }

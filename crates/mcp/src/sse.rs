@@ -17,8 +17,7 @@ use providers::http;
 use providers::sse::{BadEvent, Flow, SseParser};
 
 /// The message about a server that redirects.
-pub(super) const MOVED: &str =
-    "it redirects to another address, which is not followed with your headers; put that one into the settings";
+pub(super) const MOVED: &str = "it redirects to another address, which is not followed with your headers; put that one into the settings";
 
 /// An error of this transport, for the user.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +52,9 @@ impl Events {
                 return Ok(Some(event));
             }
             let broke = |e: reqwest::Error| SseError::Message(reached(&e));
-            let Some(bytes) = self.bytes.try_next().await.map_err(broke)? else { return Ok(None) };
+            let Some(bytes) = self.bytes.try_next().await.map_err(broke)? else {
+                return Ok(None);
+            };
             let waiting = &mut self.waiting;
             self.parser.push::<SseError>(&bytes, |name, data| {
                 waiting.push_back((name.to_owned(), data.to_owned()));
@@ -65,43 +66,85 @@ impl Events {
 
 impl SseTransport {
     /// Opens the stream and reads the URL for messages.
-    pub(super) async fn open(client: reqwest::Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
-        let url = Url::parse(url).map_err(|e| SseError::Message(format!("its address cannot be read: {e}")))?;
+    pub(super) async fn open(
+        client: reqwest::Client,
+        url: &str,
+        headers: HeaderMap,
+    ) -> Result<Self, SseError> {
+        let url = Url::parse(url)
+            .map_err(|e| SseError::Message(format!("its address cannot be read: {e}")))?;
         let stream = HeaderValue::from_static("text/event-stream");
-        let asked = client.get(url.clone()).headers(headers.clone()).header(ACCEPT, stream).send().await;
+        let asked = client
+            .get(url.clone())
+            .headers(headers.clone())
+            .header(ACCEPT, stream)
+            .send()
+            .await;
         let response = refused(asked.map_err(|e| SseError::Message(reached(&e)))?)?;
-        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = response
+            .headers()
+            .get("content-type")
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
             let kind = text::title(kind);
-            return Err(SseError::Message(format!("it does not speak MCP: it answered with something else ({kind})")));
+            return Err(SseError::Message(format!(
+                "it does not speak MCP: it answered with something else ({kind})"
+            )));
         }
         let bytes = response.bytes_stream().boxed();
-        let mut events = Events { bytes, parser: SseParser::default(), waiting: VecDeque::new() };
+        let mut events = Events {
+            bytes,
+            parser: SseParser::default(),
+            waiting: VecDeque::new(),
+        };
         let endpoint = loop {
             match events.next().await? {
                 Some((name, data)) if name == "endpoint" => break data,
                 Some(_) => {}
-                None => return Err(SseError::Message("it closed the connection before it had answered".into())),
+                None => {
+                    return Err(SseError::Message(
+                        "it closed the connection before it had answered".into(),
+                    ));
+                }
             }
         };
-        let post = url.join(endpoint.trim()).ok().filter(|post| post.origin() == url.origin());
+        let post = url
+            .join(endpoint.trim())
+            .ok()
+            .filter(|post| post.origin() == url.origin());
         let post = post.ok_or_else(|| {
             let there = text::title(&endpoint);
-            SseError::Message(format!("it wants its messages sent to another host ({there}), which is not done"))
+            SseError::Message(format!(
+                "it wants its messages sent to another host ({there}), which is not done"
+            ))
         })?;
-        Ok(Self { client, post: Arc::new(post), headers: Arc::new(headers), events })
+        Ok(Self {
+            client,
+            post: Arc::new(post),
+            headers: Arc::new(headers),
+            events,
+        })
     }
 }
 
 impl Transport<RoleClient> for SseTransport {
     type Error = SseError;
 
-    fn send(&mut self, item: ClientJsonRpcMessage) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
         let client = self.client.clone();
         let post = self.post.clone();
         let headers = self.headers.clone();
         async move {
-            let sent = client.post(post.as_ref().clone()).headers(headers.as_ref().clone()).json(&item).send().await;
+            let sent = client
+                .post(post.as_ref().clone())
+                .headers(headers.as_ref().clone())
+                .json(&item)
+                .send()
+                .await;
             refused(sent.map_err(|e| SseError::Message(reached(&e)))?).map(drop)
         }
     }
@@ -109,10 +152,14 @@ impl Transport<RoleClient> for SseTransport {
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             match self.events.next().await {
-                Ok(Some((name, data))) if name.is_empty() || name == "message" => match serde_json::from_str(&data) {
-                    Ok(message) => return Some(message),
-                    Err(e) => tracing::warn!("an MCP server sent something that is not a message: {e}"),
-                },
+                Ok(Some((name, data))) if name.is_empty() || name == "message" => {
+                    match serde_json::from_str(&data) {
+                        Ok(message) => return Some(message),
+                        Err(e) => tracing::warn!(
+                            "an MCP server sent something that is not a message: {e}"
+                        ),
+                    }
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
                 Err(e) => {

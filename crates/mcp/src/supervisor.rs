@@ -53,7 +53,11 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
         tracing::warn!("MCP server {}: {}", link.name, end.why);
         failures = if link.was_useful() { 1 } else { failures + 1 };
         // A server that does not start is no longer offered from the list of its last start.
-        let last = if link.has_worked() { link.offers() } else { None };
+        let last = if link.has_worked() {
+            link.offers()
+        } else {
+            None
+        };
         let trouble = match &last {
             _ if end.login => Trouble::Login,
             None => Trouble::Start,
@@ -82,7 +86,9 @@ async fn attend_to(link: &Arc<McpLink>, reach: Reach, stop: CancellationToken) {
 
 /// Offers the tools listed at the last start until the server is ready.
 async fn recall(link: &Arc<McpLink>) {
-    let Some(memory) = link.memory.clone() else { return };
+    let Some(memory) = link.memory.clone() else {
+        return;
+    };
     let starting = link.clone();
     let read = move || memory.read().map(|catalog| offer::of(&starting, catalog));
     match base::task::spawn_blocking(read).await {
@@ -93,7 +99,12 @@ async fn recall(link: &Arc<McpLink>) {
 }
 
 /// Runs a program from its start to its end. Returns `None` if it was stopped.
-async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &mut String) -> Option<Disconnect> {
+async fn run(
+    program: Program,
+    us: McpClient,
+    stop: &CancellationToken,
+    wrote: &mut String,
+) -> Option<Disconnect> {
     /// Processes that a server starts are found by the name of its work, which must therefore be
     /// unique.
     static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -131,7 +142,10 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
     child.kill(EXIT_GRACE).await;
     let mut end = end?;
     *wrote = unlocked(complaint);
-    let last = wrote.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let last = wrote
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or_default();
     if !last.is_empty() {
         end.why = format!("{} (it wrote: {})", end.why, text::title(last));
     }

@@ -52,7 +52,11 @@ impl McpServers {
         let began = Instant::now();
         self.reconcile(configured);
         let tried = configured.iter().map(|entry| async {
-            let link = self.list().iter().find(|server| server.settings == *entry).map(|server| server.link.clone());
+            let link = self
+                .list()
+                .iter()
+                .find(|server| server.settings == *entry)
+                .map(|server| server.link.clone());
             let place = match &entry.transport {
                 Transport::Local { command, .. } => command.join(" "),
                 Transport::Remote { url, .. } => url.clone(),
@@ -71,13 +75,19 @@ impl McpServers {
             };
             let Some(link) = link else { return report };
             let mut state = link.watch();
-            let settled = state.wait_for(|state| !matches!(state, ServerState::Starting(_))).await;
+            let settled = state
+                .wait_for(|state| !matches!(state, ServerState::Starting(_)))
+                .await;
             report.took = began.elapsed();
             let settled = settled.map(|state| state.clone());
             report.state = match settled {
                 Ok(ServerState::Ready(ready)) => {
-                    report.prompts =
-                        ready.offer.prompts.iter().map(|one| prompt::command(&link.name, &one.name)).collect();
+                    report.prompts = ready
+                        .offer
+                        .prompts
+                        .iter()
+                        .map(|one| prompt::command(&link.name, &one.name))
+                        .collect();
                     let listed = tokio::time::timeout(link.limit, lists::resources(&ready)).await;
                     let listed = listed.unwrap_or_default();
                     report.resources = listed.all.iter().map(|one| text::title(&one.uri)).collect();
@@ -98,7 +108,9 @@ impl McpServers {
                     ReportedState::NeedsLogin(breakdown.why.clone())
                 }
                 Ok(ServerState::Failed(breakdown)) => ReportedState::Failed(breakdown.why.clone()),
-                Ok(ServerState::Starting(_)) | Err(_) => ReportedState::Failed("it has ended".into()),
+                Ok(ServerState::Starting(_)) | Err(_) => {
+                    ReportedState::Failed("it has ended".into())
+                }
             };
             report
         });
@@ -117,11 +129,18 @@ impl McpServers {
         arguments: Map<String, Value>,
         outlet: Outlet,
     ) -> Result<ToolOutput, String> {
-        let link = self.list().iter().find(|known| known.settings.name == server).map(|known| known.link.clone());
+        let link = self
+            .list()
+            .iter()
+            .find(|known| known.settings.name == server)
+            .map(|known| known.link.clone());
         let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
         let cancelled = CancellationToken::new();
         let asker = Some(Asker::alone(outlet, cancelled.clone()));
-        let caller = RequestCaller { asker, ..RequestCaller::unattended(&cancelled) };
+        let caller = RequestCaller {
+            asker,
+            ..RequestCaller::unattended(&cancelled)
+        };
         let done = tool::call(&link, tool::params(own, arguments), &caller).await;
         done.map_err(|failure| failure.to_string())
     }

@@ -34,11 +34,21 @@ impl AccountAccess {
     /// # Errors
     /// The reason and the way to change it, in sentences for the user.
     pub fn check(&self, property: AccountProperty) -> Result<(), String> {
-        let Self::Denied { user } = self else { return Ok(()) };
+        let Self::Denied { user } = self else {
+            return Ok(());
+        };
         let (what, how) = match property {
-            AccountProperty::ProviderKeys => ("Keys of providers belong", "`adjutant auth logout PROVIDER`"),
-            AccountProperty::McpLogins => ("Logins at MCP servers belong", "`adjutant mcp login NAME`"),
-            AccountProperty::Trust => ("Trust in a project belongs", "`adjutant trust` in its directory"),
+            AccountProperty::ProviderKeys => (
+                "Keys of providers belong",
+                "`adjutant auth logout PROVIDER`",
+            ),
+            AccountProperty::McpLogins => {
+                ("Logins at MCP servers belong", "`adjutant mcp login NAME`")
+            }
+            AccountProperty::Trust => (
+                "Trust in a project belongs",
+                "`adjutant trust` in its directory",
+            ),
         };
         Err(format!(
             "{what} to the account that this server runs as, and all its users share it: {user} may not change it. The operator can, there, with {how}, and can let {user} with the setting `serve.account_users`."

@@ -17,13 +17,25 @@ use base::approvals::Approvals;
 
 pub fn judge(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     let verdict = if need.held && approvals != Approvals::Sandboxed {
-        evaluate(rules, grants, &Need { held: false, ..need.clone() })
+        evaluate(
+            rules,
+            grants,
+            &Need {
+                held: false,
+                ..need.clone()
+            },
+        )
     } else {
         evaluate(rules, grants, need)
     };
     if approvals == Approvals::Ask && verdict.action == Action::Allow && acts(need, &verdict) {
         let reason = Some("approvals are set to \"ask\"".to_owned());
-        return Verdict { action: Action::Ask, rule: None, reason, ..verdict };
+        return Verdict {
+            action: Action::Ask,
+            rule: None,
+            reason,
+            ..verdict
+        };
     }
     verdict
 }
@@ -39,11 +51,21 @@ pub fn judge_in_doubt(
     grants: &Rules,
     need: &Need,
 ) -> Verdict {
-    let Some(doubt) = doubt else { return judge(approvals, rules, grants, need) };
+    let Some(doubt) = doubt else {
+        return judge(approvals, rules, grants, need);
+    };
     let verdict = judge(Approvals::Ask, rules, grants, need);
-    let usual = if approvals == Approvals::Ask { Approvals::Default } else { approvals };
+    let usual = if approvals == Approvals::Ask {
+        Approvals::Default
+    } else {
+        approvals
+    };
     if verdict.action == Action::Ask && judge(usual, rules, grants, need).action == Action::Allow {
-        return Verdict { rule: None, reason: Some(doubt.to_owned()), ..verdict };
+        return Verdict {
+            rule: None,
+            reason: Some(doubt.to_owned()),
+            ..verdict
+        };
     }
     verdict
 }
@@ -52,7 +74,13 @@ pub fn judge_in_doubt(
 ///
 /// If not, "always" must not be offered: for example for a command that also changes a file which
 /// the user is asked about.
-pub fn settles(doubt: Option<&str>, approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> bool {
+pub fn settles(
+    doubt: Option<&str>,
+    approvals: Approvals,
+    rules: &Rules,
+    grants: &Rules,
+    need: &Need,
+) -> bool {
     let granted = |pattern: &String| Rule {
         permission: need.permission.clone(),
         pattern: pattern.clone(),
@@ -71,7 +99,10 @@ pub fn settles(doubt: Option<&str>, approvals: Approvals, rules: &Rules, grants:
 /// a file that commands could make as well.
 #[must_use]
 pub fn held(need: Need) -> Need {
-    Need { held: need.command.is_some() || need.within, ..need }
+    Need {
+        held: need.command.is_some() || need.within,
+        ..need
+    }
 }
 
 /// Returns whether it changes something, or may do so.
@@ -126,50 +157,134 @@ mod tests {
         for (rules, command, wanted) in table {
             let need = held(command_need(command, &lab.place));
             let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
-            let found = all.map(|approvals| judge(approvals, rules, &Rules::default(), &need).action);
+            let found =
+                all.map(|approvals| judge(approvals, rules, &Rules::default(), &need).action);
             assert_eq!(found, wanted, "{command}");
             // Without a sandbox, `sandboxed` is the same as `default`.
             let bare = command_need(command, &lab.place);
-            assert_eq!(judge(Approvals::Sandboxed, rules, &Rules::default(), &bare).action, wanted[0], "{command}");
+            assert_eq!(
+                judge(Approvals::Sandboxed, rules, &Rules::default(), &bare).action,
+                wanted[0],
+                "{command}"
+            );
         }
     }
 
     #[test]
     fn approvals_turn_verdicts_on_files_pages_and_tools() {
         let lab = Lab::new();
-        let rules =
-            |edit| bash_rules(&lab.place, &[]).then(&Rules::built_in(&[("edit", "*", edit), ("webfetch", "*", Ask)]));
+        let rules = |edit| {
+            bash_rules(&lab.place, &[]).then(&Rules::built_in(&[
+                ("edit", "*", edit),
+                ("webfetch", "*", Ask),
+            ]))
+        };
         // The rules' action for edits, the request; the verdicts under the three approvals.
         let table = [
-            (Allow, r#""permission": "edit", "path": "a.txt""#, ["allow", "ask", "allow"]),
-            (Ask, r#""permission": "edit", "path": "a.txt""#, ["ask", "ask", "allow"]),
-            (Deny, r#""permission": "edit", "path": "a.txt""#, ["deny", "deny", "deny"]),
-            (Ask, r#""permission": "edit", "path": "../out/x""#, ["ask", "ask", "ask"]),
-            (Ask, r#""permission": "edit", "path": ".git/config""#, ["ask", "ask", "ask"]),
-            (Allow, r#""permission": "read", "path": "a.txt""#, ["allow", "allow", "allow"]),
-            (Allow, r#""permission": "read", "path": ".env""#, ["ask", "ask", "ask"]),
-            (Allow, r#""permission": "webfetch", "pattern": "http://a.example/""#, ["ask", "ask", "ask"]),
-            (Allow, r#""permission": "doom_loop", "pattern": "bash""#, ["ask", "ask", "ask"]),
+            (
+                Allow,
+                r#""permission": "edit", "path": "a.txt""#,
+                ["allow", "ask", "allow"],
+            ),
+            (
+                Ask,
+                r#""permission": "edit", "path": "a.txt""#,
+                ["ask", "ask", "allow"],
+            ),
+            (
+                Deny,
+                r#""permission": "edit", "path": "a.txt""#,
+                ["deny", "deny", "deny"],
+            ),
+            (
+                Ask,
+                r#""permission": "edit", "path": "../out/x""#,
+                ["ask", "ask", "ask"],
+            ),
+            (
+                Ask,
+                r#""permission": "edit", "path": ".git/config""#,
+                ["ask", "ask", "ask"],
+            ),
+            (
+                Allow,
+                r#""permission": "read", "path": "a.txt""#,
+                ["allow", "allow", "allow"],
+            ),
+            (
+                Allow,
+                r#""permission": "read", "path": ".env""#,
+                ["ask", "ask", "ask"],
+            ),
+            (
+                Allow,
+                r#""permission": "webfetch", "pattern": "http://a.example/""#,
+                ["ask", "ask", "ask"],
+            ),
+            (
+                Allow,
+                r#""permission": "doom_loop", "pattern": "bash""#,
+                ["ask", "ask", "ask"],
+            ),
         ];
         for (edit, question, wanted) in table {
             let all = [Approvals::Default, Approvals::Ask, Approvals::Sandboxed];
             let found = all.map(|approvals| {
                 let place = lab.place.clone();
-                let policy = Policy { rules: rules(edit), place, approvals, sandboxed: true, ..Policy::default() };
+                let policy = Policy {
+                    rules: rules(edit),
+                    place,
+                    approvals,
+                    sandboxed: true,
+                    ..Policy::default()
+                };
                 let line = check_line(&policy, &[], &format!(r#"{{"id": 1, {question}}}"#));
-                serde_json::from_str::<serde_json::Value>(&line).unwrap()["verdict"].as_str().unwrap().to_owned()
+                serde_json::from_str::<serde_json::Value>(&line).unwrap()["verdict"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
             });
             assert_eq!(found.each_ref().map(String::as_str), wanted, "{question}");
         }
-        let tool = Need { unknown: true, ..Need::new("notes_find", "*").always("*") };
+        let tool = Need {
+            unknown: true,
+            ..Need::new("notes_find", "*").always("*")
+        };
         let open = Rules::built_in(&[("*", "*", Allow)]);
         let asked = Rules::built_in(&[("*", "*", Ask)]);
         let of = |approvals, rules| judge(approvals, rules, &Rules::default(), &tool).action;
-        assert_eq!([of(Approvals::Default, &open), of(Approvals::Ask, &open)], [Allow, Ask]);
-        assert_eq!(judge(Approvals::Sandboxed, &asked, &Rules::default(), &held(tool.clone())).action, Ask);
+        assert_eq!(
+            [of(Approvals::Default, &open), of(Approvals::Ask, &open)],
+            [Allow, Ask]
+        );
+        assert_eq!(
+            judge(
+                Approvals::Sandboxed,
+                &asked,
+                &Rules::default(),
+                &held(tool.clone())
+            )
+            .action,
+            Ask
+        );
         // No grant settles a question that is asked every time.
-        let edit = Need { within: true, ..Need::new("edit", "a.txt").always("a.txt") };
-        assert!(settles(None, Approvals::Default, &asked, &Rules::default(), &edit));
-        assert!(!settles(None, Approvals::Ask, &asked, &Rules::default(), &edit));
+        let edit = Need {
+            within: true,
+            ..Need::new("edit", "a.txt").always("a.txt")
+        };
+        assert!(settles(
+            None,
+            Approvals::Default,
+            &asked,
+            &Rules::default(),
+            &edit
+        ));
+        assert!(!settles(
+            None,
+            Approvals::Ask,
+            &asked,
+            &Rules::default(),
+            &edit
+        ));
     }
 }

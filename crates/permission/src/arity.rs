@@ -2,8 +2,9 @@
 //! commit`, `npm run dev --x` is `npm run dev`.
 
 const ONE: [&str; 25] = [
-    "cat", "cd", "chmod", "chown", "cp", "echo", "env", "export", "grep", "kill", "killall", "ln", "ls", "mkdir", "mv",
-    "ps", "pwd", "rm", "rmdir", "sleep", "source", "tail", "touch", "unset", "which",
+    "cat", "cd", "chmod", "chown", "cp", "echo", "env", "export", "grep", "kill", "killall", "ln",
+    "ls", "mkdir", "mv", "ps", "pwd", "rm", "rmdir", "sleep", "source", "tail", "touch", "unset",
+    "which",
 ];
 
 const TWO: [&str; 76] = [
@@ -199,10 +200,21 @@ const ONLINE: &[&str] = &[
 ];
 
 /// Modules of Python that check a project and run nothing but its tests.
-const CHECKERS: &[&str] = &["black", "flake8", "isort", "mypy", "pylint", "pytest", "ruff", "unittest"];
+const CHECKERS: &[&str] = &[
+    "black", "flake8", "isort", "mypy", "pylint", "pytest", "ruff", "unittest",
+];
 
 /// Programs that work with containers.
-const CONTAINERS: &[&str] = &["docker", "podman", "nerdctl", "finch", "container", "docker-compose", "lxc", "incus"];
+const CONTAINERS: &[&str] = &[
+    "docker",
+    "podman",
+    "nerdctl",
+    "finch",
+    "container",
+    "docker-compose",
+    "lxc",
+    "incus",
+];
 
 /// Further programs whose first word alone does not name the action; see [`TWO`].
 const WORDED: &[&str] = &[
@@ -236,7 +248,13 @@ const WORDED: &[&str] = &[
 ];
 
 fn begins_like(words: &[&str], known: &[&str]) -> bool {
-    let begins_with = |text: &str| words.iter().copied().take(text.split(' ').count()).eq(text.split(' '));
+    let begins_with = |text: &str| {
+        words
+            .iter()
+            .copied()
+            .take(text.split(' ').count())
+            .eq(text.split(' '))
+    };
     known.iter().any(|text| begins_with(text))
 }
 
@@ -286,12 +304,27 @@ pub fn may_go_online(words: &[&str]) -> bool {
 /// Returns whether the prefix of a command determines its effect: no later word starts another
 /// program, uses the network or works in a container.
 pub fn is_granted_by_beginning(words: &[&str], network: bool) -> bool {
-    let Some((name, rest)) = words.split_first() else { return false };
-    let has_option = |options: &[&str]| rest.iter().any(|word| options.iter().any(|option| word.starts_with(option)));
+    let Some((name, rest)) = words.split_first() else {
+        return false;
+    };
+    let has_option = |options: &[&str]| {
+        rest.iter()
+            .any(|word| options.iter().any(|option| word.starts_with(option)))
+    };
     let starts_others = match *name {
-        "go" => has_option(&["-exec", "--exec", "-toolexec", "--toolexec", "-vettool", "--vettool"]),
+        "go" => has_option(&[
+            "-exec",
+            "--exec",
+            "-toolexec",
+            "--toolexec",
+            "-vettool",
+            "--vettool",
+        ]),
         "make" | "gmake" | "ninja" | "just" => {
-            let targets = rest.iter().filter(|word| !word.starts_with('-') && !word.contains('=')).count();
+            let targets = rest
+                .iter()
+                .filter(|word| !word.starts_with('-') && !word.contains('='))
+                .count();
             targets > 1
                 || has_option(&[
                     "-f",
@@ -319,8 +352,12 @@ pub fn is_checker(module: &str) -> bool {
 /// Returns whether a command starts a program in a container. Only the first words are checked,
 /// since options with values may precede the sub-command.
 pub fn runs_in_container(words: &[&str]) -> bool {
-    const STARTS: [&str; 9] = ["run", "exec", "create", "start", "attach", "up", "build", "play", "debug"];
-    let Some((name, rest)) = words.split_first() else { return false };
+    const STARTS: [&str; 9] = [
+        "run", "exec", "create", "start", "attach", "up", "build", "play", "debug",
+    ];
+    let Some((name, rest)) = words.split_first() else {
+        return false;
+    };
     // `docker --context c compose -f f.yml run x`
     CONTAINERS.contains(name) && rest.iter().take(8).any(|word| STARTS.contains(word))
 }
@@ -349,7 +386,14 @@ mod tests {
             assert_eq!(prefix(&words).join(" "), expected, "{command}");
             assert_eq!(granted(&words), Some(prefix(&words)), "{command}");
         }
-        for command in ["git", "make", "gh pr", "gh api /x", "npm publish", "kubectl delete pod"] {
+        for command in [
+            "git",
+            "make",
+            "gh pr",
+            "gh api /x",
+            "npm publish",
+            "kubectl delete pod",
+        ] {
             let words: Vec<&str> = command.split(' ').collect();
             assert_eq!(granted(&words), None, "{command}");
         }

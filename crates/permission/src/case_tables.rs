@@ -12,7 +12,11 @@ use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
 use base::approvals::Approvals;
 
 fn base(place: &PermissionContext) -> Rules {
-    rule::base(&place.data, Path::new("/scratch-of-the-session"), &[] as &[PathBuf])
+    rule::base(
+        &place.data,
+        Path::new("/scratch-of-the-session"),
+        &[] as &[PathBuf],
+    )
 }
 
 pub(super) fn bash_rules(place: &PermissionContext, rules: &[(&str, Action)]) -> Rules {
@@ -20,7 +24,14 @@ pub(super) fn bash_rules(place: &PermissionContext, rules: &[(&str, Action)]) ->
 }
 
 pub(super) fn rules_that_ask(place: &PermissionContext) -> Rules {
-    bash_rules(place, &[("*", Action::Ask), ("git diff*", Action::Allow), ("ls*", Action::Allow)])
+    bash_rules(
+        place,
+        &[
+            ("*", Action::Ask),
+            ("git diff*", Action::Allow),
+            ("ls*", Action::Allow),
+        ],
+    )
 }
 
 pub(super) fn rules_that_deny_rm(place: &PermissionContext) -> Rules {
@@ -28,7 +39,10 @@ pub(super) fn rules_that_deny_rm(place: &PermissionContext) -> Rules {
 }
 
 pub(super) fn plan_rules(place: &PermissionContext) -> Rules {
-    let edits = Rules::built_in(&[("edit", "*", Action::Deny), ("edit", ".opencode/plans/*.md", Action::Allow)]);
+    let edits = Rules::built_in(&[
+        ("edit", "*", Action::Deny),
+        ("edit", ".opencode/plans/*.md", Action::Allow),
+    ]);
     base(place).then(&edits).then(&Rules::read_only())
 }
 
@@ -39,17 +53,28 @@ pub(super) fn judge(rules: &Rules, command: &str, place: &PermissionContext) -> 
 #[test]
 fn invariants_hold_for_corpus_and_tables() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../editor-tests/fuzz/corpus/judge");
-    let files = std::fs::read_dir(folder).unwrap().flatten().map(|entry| std::fs::read(entry.path()).unwrap());
-    let mut lines: Vec<String> = files.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .map(|entry| std::fs::read(entry.path()).unwrap());
+    let mut lines: Vec<String> = files
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .collect();
     assert!(lines.len() >= 40, "{}", lines.len());
     for table in [
         include_str!("../../../editor-tests/data/permission_cases.csv"),
         include_str!("../../../editor-tests/data/permission_cases_more.csv"),
     ] {
-        lines.extend(records(table).iter().map(|row| serde_json::from_str::<String>(&row[2]).unwrap()));
+        lines.extend(
+            records(table)
+                .iter()
+                .map(|row| serde_json::from_str::<String>(&row[2]).unwrap()),
+        );
     }
-    let broken: Vec<String> =
-        lines.iter().filter_map(|line| Some(format!("{line:?}: {}", super::laws::broken(line)?))).collect();
+    let broken: Vec<String> = lines
+        .iter()
+        .filter_map(|line| Some(format!("{line:?}: {}", super::laws::broken(line)?)))
+        .collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
@@ -59,9 +84,19 @@ fn home_directory_is_no_project() {
     let lab = Lab::new();
     let home = lab.place.home.clone().unwrap();
     std::fs::write(home.join("f"), "").unwrap();
-    let place = PermissionContext { root: home.clone(), cwd: home, ..lab.place.clone() };
-    assert_eq!(judge(&rules_that_deny_rm(&place), "cat f", &place).action, Action::Ask);
-    assert_eq!(judge(&rules_that_deny_rm(&place), "ls > g", &place).action, Action::Ask);
+    let place = PermissionContext {
+        root: home.clone(),
+        cwd: home,
+        ..lab.place.clone()
+    };
+    assert_eq!(
+        judge(&rules_that_deny_rm(&place), "cat f", &place).action,
+        Action::Ask
+    );
+    assert_eq!(
+        judge(&rules_that_deny_rm(&place), "ls > g", &place).action,
+        Action::Ask
+    );
 }
 
 /// "Always" stores exactly the shown pattern, which has a wildcard only if that is safe.
@@ -91,9 +126,21 @@ fn always_grants_shown_patterns_only() {
         ("X=1 ls", &[]),
     ];
     for (command, always) in table {
-        assert_eq!(command_need(command, &lab.place).always, always, "{command}");
+        assert_eq!(
+            command_need(command, &lab.place).always,
+            always,
+            "{command}"
+        );
     }
-    let wide = ["git diff *", "find *", "sed *", "sort *", "git log *", "tail *", "python3 x.py *"];
+    let wide = [
+        "git diff *",
+        "find *",
+        "sed *",
+        "sort *",
+        "git log *",
+        "tail *",
+        "python3 x.py *",
+    ];
     let wide: Rules = wide.iter().map(|pattern| rule_for(pattern)).collect();
     let all = bash_rules(&lab.place, &[("*", Action::Ask)]);
     for command in [
@@ -133,45 +180,148 @@ fn always_for_project_tools_names_their_action() {
     // As if every program were installed.
     let need = |command: &str| {
         let mut line = analyse(command, place);
-        line.units.iter_mut().filter(|unit| unit.runner.is_none()).for_each(|unit| unit.foreign = None);
+        line.units
+            .iter_mut()
+            .filter(|unit| unit.runner.is_none())
+            .for_each(|unit| unit.foreign = None);
         need_of(command, line)
     };
     // A command, the patterns of "always", a command that they grant, one that they do not grant.
     let table = [
         ("yarn test --x", "yarn test *", "yarn test a", "yarn build"),
-        ("yarn run build", "yarn run build *", "yarn run build -w", "yarn run deploy"),
-        ("pnpm run dev", "pnpm run dev *", "pnpm run dev -- --port 1", "pnpm dlx x"),
+        (
+            "yarn run build",
+            "yarn run build *",
+            "yarn run build -w",
+            "yarn run deploy",
+        ),
+        (
+            "pnpm run dev",
+            "pnpm run dev *",
+            "pnpm run dev -- --port 1",
+            "pnpm dlx x",
+        ),
         ("bun test", "bun test *", "bun test a.ts", "bun x.ts"),
-        ("bun run dev", "bun run dev *", "bun run dev -w", "bun run y"),
-        ("uv sync", "uv sync *", "uv sync --all-extras", "uv pip list"),
-        ("uv run pytest -q", "uv run pytest *", "uv run pytest -x tests", "uv run ruff"),
+        (
+            "bun run dev",
+            "bun run dev *",
+            "bun run dev -w",
+            "bun run y",
+        ),
+        (
+            "uv sync",
+            "uv sync *",
+            "uv sync --all-extras",
+            "uv pip list",
+        ),
+        (
+            "uv run pytest -q",
+            "uv run pytest *",
+            "uv run pytest -x tests",
+            "uv run ruff",
+        ),
         (
             "uv run python3 x.py",
             "uv run python3 x.py *, python3 x.py *",
             "uv run python3 x.py 1",
             "uv run python3 y.py",
         ),
-        ("uvx ruff check", "uvx ruff *", "uvx ruff format .", "uvx black"),
-        ("pip install -r r.txt", "pip install *", "pip install x", "pip download x"),
-        ("go test ./...", "go test *", "go test -run X ./a", "go run x.go"),
-        ("go run ./cmd/x", "go run ./cmd/x *", "go run ./cmd/x -v", "go run ./cmd/y"),
+        (
+            "uvx ruff check",
+            "uvx ruff *",
+            "uvx ruff format .",
+            "uvx black",
+        ),
+        (
+            "pip install -r r.txt",
+            "pip install *",
+            "pip install x",
+            "pip download x",
+        ),
+        (
+            "go test ./...",
+            "go test *",
+            "go test -run X ./a",
+            "go run x.go",
+        ),
+        (
+            "go run ./cmd/x",
+            "go run ./cmd/x *",
+            "go run ./cmd/x -v",
+            "go run ./cmd/y",
+        ),
         ("pytest -q tests", "pytest *", "pytest", "pytester"),
-        ("python3 -m pytest -q", "python3 -m pytest *", "python3 -m pytest -x", "python3 -m http.server"),
-        ("gh pr view 12", "gh pr view *", "gh pr view 13", "gh pr merge 13"),
+        (
+            "python3 -m pytest -q",
+            "python3 -m pytest *",
+            "python3 -m pytest -x",
+            "python3 -m http.server",
+        ),
+        (
+            "gh pr view 12",
+            "gh pr view *",
+            "gh pr view 13",
+            "gh pr merge 13",
+        ),
         ("gh api /x", "gh api /x", "gh api /x", "gh api -X DELETE /x"),
-        ("git checkout main", "git checkout main", "git checkout main", "git checkout HEAD -- src"),
-        ("git restore a.txt", "git restore a.txt", "git restore a.txt", "git restore src"),
-        ("git switch x", "git switch *", "git switch -c y", "git checkout y"),
-        ("cargo test", "cargo test *", "cargo test --release", "cargo run"),
+        (
+            "git checkout main",
+            "git checkout main",
+            "git checkout main",
+            "git checkout HEAD -- src",
+        ),
+        (
+            "git restore a.txt",
+            "git restore a.txt",
+            "git restore a.txt",
+            "git restore src",
+        ),
+        (
+            "git switch x",
+            "git switch *",
+            "git switch -c y",
+            "git checkout y",
+        ),
+        (
+            "cargo test",
+            "cargo test *",
+            "cargo test --release",
+            "cargo run",
+        ),
         ("cargo run", "cargo run", "cargo run", "cargo run --bin x"),
-        ("cargo publish", "cargo publish", "cargo publish", "cargo publish --allow-dirty"),
+        (
+            "cargo publish",
+            "cargo publish",
+            "cargo publish",
+            "cargo publish --allow-dirty",
+        ),
         ("make test", "make test *", "make test -j4", "make deploy"),
         ("make", "make", "make", "make deploy"),
         ("npx tsc --noEmit", "npx tsc *", "npx tsc -w", "npx eslint"),
-        ("kubectl get pods", "kubectl get *", "kubectl get svc -n x", "kubectl delete pod x"),
-        ("kubectl logs -f x", "kubectl logs *", "kubectl logs y", "kubectl get pods"),
-        ("kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod x", "kubectl delete pod y"),
-        ("curl -s 'https://x.test/a?b'", "curl https://x.test", "curl https://x.test/c", "curl https://x.test.evil/c"),
+        (
+            "kubectl get pods",
+            "kubectl get *",
+            "kubectl get svc -n x",
+            "kubectl delete pod x",
+        ),
+        (
+            "kubectl logs -f x",
+            "kubectl logs *",
+            "kubectl logs y",
+            "kubectl get pods",
+        ),
+        (
+            "kubectl delete pod x",
+            "kubectl delete pod x",
+            "kubectl delete pod x",
+            "kubectl delete pod y",
+        ),
+        (
+            "curl -s 'https://x.test/a?b'",
+            "curl https://x.test",
+            "curl https://x.test/c",
+            "curl https://x.test.evil/c",
+        ),
         (
             "curl -s http://x.test:80",
             "curl http://x.test:80",
@@ -184,11 +334,31 @@ fn always_for_project_tools_names_their_action() {
             "git push -u origin",
             "git remote set-url origin https://y.test; git push other",
         ),
-        ("git fetch origin", "git fetch origin", "git fetch origin", "git fetch https://y.test/x"),
+        (
+            "git fetch origin",
+            "git fetch origin",
+            "git fetch origin",
+            "git fetch https://y.test/x",
+        ),
         ("pip3 list", "pip3 list *", "pip3 list -o", "pip3 install x"),
-        ("python3 -m timeit pass", "python3 -m timeit pass", "python3 -m timeit pass", "python3 -m timeit x"),
-        ("python3 -m pip list", "python3 -m pip list", "python3 -m pip list", "python3 -m pip install x"),
-        ("docker-compose ps", "docker-compose ps *", "docker-compose ps -a", "docker-compose run x"),
+        (
+            "python3 -m timeit pass",
+            "python3 -m timeit pass",
+            "python3 -m timeit pass",
+            "python3 -m timeit x",
+        ),
+        (
+            "python3 -m pip list",
+            "python3 -m pip list",
+            "python3 -m pip list",
+            "python3 -m pip install x",
+        ),
+        (
+            "docker-compose ps",
+            "docker-compose ps *",
+            "docker-compose ps -a",
+            "docker-compose run x",
+        ),
         ("docker ps", "docker ps *", "docker ps -a", "docker rm x"),
     ];
     let ask = bash_rules(place, &[("*", Action::Ask)]);
@@ -197,7 +367,12 @@ fn always_for_project_tools_names_their_action() {
         let always = need(command).always;
         let grants: Rules = always.iter().map(|pattern| rule_for(pattern)).collect();
         let verdict = |command: &str| evaluate(&ask, &grants, &need(command)).action;
-        let got = (always.join(", "), verdict(command), verdict(held), verdict(other));
+        let got = (
+            always.join(", "),
+            verdict(command),
+            verdict(held),
+            verdict(other),
+        );
         if got != (wanted.to_owned(), Action::Allow, Action::Allow, Action::Ask) {
             wrong.push(format!("{command}: {got:?}"));
         }
@@ -236,13 +411,25 @@ fn always_for_project_tools_names_their_action() {
         "docker --context c run x",
         "npx eslint ../x",
     ] {
-        let grants =
-            ["curl https://x.test", "git push origin https://x.test/r", "make test *", "go test *", "npx eslint *"]
-                .map(rule_for);
+        let grants = [
+            "curl https://x.test",
+            "git push origin https://x.test/r",
+            "make test *",
+            "go test *",
+            "npx eslint *",
+        ]
+        .map(rule_for);
         let need = need(command);
         let granted = evaluate(&ask, &Rules::from(Vec::from(grants)), &need).action;
-        let wide = need.always.iter().any(|pattern| !need.patterns.contains(pattern));
-        assert!(granted == Action::Ask && !wide, "{command}: {:?}", need.always);
+        let wide = need
+            .always
+            .iter()
+            .any(|pattern| !need.patterns.contains(pattern));
+        assert!(
+            granted == Action::Ask && !wide,
+            "{command}: {:?}",
+            need.always
+        );
     }
 }
 
@@ -251,9 +438,21 @@ fn always_for_project_tools_names_their_action() {
 fn grant_does_not_cover_the_whole_project() {
     let lab = Lab::new();
     let ask = bash_rules(&lab.place, &[("*", Action::Ask)]);
-    let grants: Rules = ["git checkout *", "git restore *", "git switch *"].map(rule_for).into_iter().collect();
-    for command in ["git checkout -f x", "git restore .", "git checkout .", "git switch --discard-changes x"] {
-        assert_eq!(evaluate(&ask, &grants, &command_need(command, &lab.place)).action, Action::Ask, "{command}");
+    let grants: Rules = ["git checkout *", "git restore *", "git switch *"]
+        .map(rule_for)
+        .into_iter()
+        .collect();
+    for command in [
+        "git checkout -f x",
+        "git restore .",
+        "git checkout .",
+        "git switch --discard-changes x",
+    ] {
+        assert_eq!(
+            evaluate(&ask, &grants, &command_need(command, &lab.place)).action,
+            Action::Ask,
+            "{command}"
+        );
     }
 }
 
@@ -261,9 +460,18 @@ fn grant_does_not_cover_the_whole_project() {
 #[test]
 fn always_is_not_offered_for_a_recurring_question() {
     let lab = Lab::new();
-    let edits = |action| bash_rules(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
+    let edits = |action| {
+        bash_rules(&lab.place, &[("*", Action::Ask)])
+            .then(&Rules::built_in(&[("edit", "*", action)]))
+    };
     let settles_question = |rules: &Rules, command: &str| {
-        settles(None, Approvals::Default, rules, &Rules::default(), &command_need(command, &lab.place))
+        settles(
+            None,
+            Approvals::Default,
+            rules,
+            &Rules::default(),
+            &command_need(command, &lab.place),
+        )
     };
     assert!(settles_question(&edits(Action::Ask), "ls -la"));
     assert!(settles_question(&edits(Action::Allow), "mkdir -p made"));
@@ -273,5 +481,10 @@ fn always_is_not_offered_for_a_recurring_question() {
 }
 
 fn rule_for(pattern: &str) -> super::Rule {
-    super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Allow, source: "grant".into() }
+    super::Rule {
+        permission: "bash".into(),
+        pattern: pattern.into(),
+        action: Action::Allow,
+        source: "grant".into(),
+    }
 }

@@ -39,15 +39,27 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
     let request: CheckRequest = match serde_json::from_str(line) {
         Ok(request) => request,
         Err(error) => {
-            return answer(&Value::Null, "refuse", None, &[], Some(format!("the line is not understood: {error}")));
+            return answer(
+                &Value::Null,
+                "refuse",
+                None,
+                &[],
+                Some(format!("the line is not understood: {error}")),
+            );
         }
     };
     let id = &request.id;
     let policy_in_cwd;
     let policy = match &request.cwd {
         Some(cwd) => {
-            let place = PermissionContext { cwd: policy.place.cwd.join(cwd), ..policy.place.clone() };
-            policy_in_cwd = Policy { place, ..policy.clone() };
+            let place = PermissionContext {
+                cwd: policy.place.cwd.join(cwd),
+                ..policy.place.clone()
+            };
+            policy_in_cwd = Policy {
+                place,
+                ..policy.clone()
+            };
             &policy_in_cwd
         }
         None => policy,
@@ -70,53 +82,91 @@ fn verdict_on(policy: &Policy, secrets: &[String], line: &str) -> Value {
                 })
             })
             .collect();
-        return answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &units, verdict.reason);
+        return answer(
+            id,
+            explain::word(verdict.action),
+            verdict.rule.as_ref(),
+            &units,
+            verdict.reason,
+        );
     }
     let permission = request.permission.as_deref().unwrap_or_default();
     if let Some(path) = &request.path {
         return match path_verdict(policy, permission, path, request.pattern.as_deref()) {
-            PathVerdict::Judged(verdict) => {
-                answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &[], verdict.reason)
+            PathVerdict::Judged(verdict) => answer(
+                id,
+                explain::word(verdict.action),
+                verdict.rule.as_ref(),
+                &[],
+                verdict.reason,
+            ),
+            PathVerdict::Refused(refusal) => {
+                answer(id, "refuse", None, &[], Some(refusal.to_string()))
             }
-            PathVerdict::Refused(refusal) => answer(id, "refuse", None, &[], Some(refusal.to_string())),
         };
     }
     if let Some(address) = &request.url {
         return match judge_url(&policy.rules, address, secrets, &policy.private) {
-            UrlVerdict::Judged(action, reason) => answer(id, explain::word(action), None, &[], Some(reason)),
+            UrlVerdict::Judged(action, reason) => {
+                answer(id, explain::word(action), None, &[], Some(reason))
+            }
             UrlVerdict::Refused(reason) => answer(id, "refuse", None, &[], Some(reason)),
         };
     }
     if permission.is_empty() {
-        let reason =
-            "there is nothing to judge: give \"bash\", or \"permission\" with \"path\", \"url\" or \"pattern\"";
+        let reason = "there is nothing to judge: give \"bash\", or \"permission\" with \"path\", \"url\" or \"pattern\"";
         return answer(id, "refuse", None, &[], Some(reason.into()));
     }
     let need = Need::new(permission, request.pattern.as_deref().unwrap_or("*"));
     let verdict = policy.judge(&need);
-    answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &[], verdict.reason)
+    answer(
+        id,
+        explain::word(verdict.action),
+        verdict.rule.as_ref(),
+        &[],
+        verdict.reason,
+    )
 }
 
 /// Judges a call of a file tool.
 ///
 /// Searches need a permission of their own and list the entries below a directory; searching a
 /// single file reads it.
-fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&str>) -> PathVerdict {
+fn path_verdict(
+    policy: &Policy,
+    permission: &str,
+    path: &str,
+    pattern: Option<&str>,
+) -> PathVerdict {
     match super::rule::modern(permission).unwrap_or(permission) {
         "edit" => judge_path(policy, Access::Edit, path, vec![]),
         tool @ ("list" | "glob" | "grep") => {
             let found = paths::locate(path, &policy.place);
-            let is_directory = found.as_ref().is_ok_and(|found| found.found == PathKind::Directory);
+            let is_directory = found
+                .as_ref()
+                .is_ok_and(|found| found.found == PathKind::Directory);
             // The kind of a path outside is not revealed before it may be looked at.
             if let Ok(at) = found.as_ref()
                 && at.inside
-                && (at.found == PathKind::File && tool != "grep" || at.is_absent() && tool == "list")
+                && (at.found == PathKind::File && tool != "grep"
+                    || at.is_absent() && tool == "list")
             {
                 return PathVerdict::Refused(PathRefusal::NotDirectory(path.into()));
             }
             let relative = found.map(|found| found.relative).unwrap_or_default();
-            let own = Need::new(tool, if tool == "list" { &relative } else { pattern.unwrap_or("*") });
-            let access = if tool == "grep" && !is_directory { Access::Read } else { Access::List };
+            let own = Need::new(
+                tool,
+                if tool == "list" {
+                    &relative
+                } else {
+                    pattern.unwrap_or("*")
+                },
+            );
+            let access = if tool == "grep" && !is_directory {
+                Access::Read
+            } else {
+                Access::List
+            };
             judge_path(policy, access, path, vec![own])
         }
         _ => judge_path(policy, Access::Read, path, vec![]),
@@ -127,7 +177,13 @@ fn rule(rule: &Rule) -> Value {
     json!({ "permission": rule.permission, "pattern": rule.pattern, "action": explain::word(rule.action), "source": rule.source })
 }
 
-fn answer(id: &Value, verdict: &str, by: Option<&Rule>, units: &[Value], reason: Option<String>) -> Value {
+fn answer(
+    id: &Value,
+    verdict: &str,
+    by: Option<&Rule>,
+    units: &[Value],
+    reason: Option<String>,
+) -> Value {
     json!({ "id": id, "verdict": verdict, "rule": by.map(rule), "units": units, "reason": reason })
 }
 
@@ -138,7 +194,12 @@ mod tests {
     use super::*;
 
     fn check(policy: &Policy, line: &str) -> Value {
-        serde_json::from_str(&check_line(policy, &["sk-mykeyvalue1234567890abcdef".into()], line)).unwrap()
+        serde_json::from_str(&check_line(
+            policy,
+            &["sk-mykeyvalue1234567890abcdef".into()],
+            line,
+        ))
+        .unwrap()
     }
 
     #[test]
@@ -151,16 +212,34 @@ mod tests {
             ..Policy::default()
         };
         let denied = check(&policy, r#"{"id": 7, "bash": "sudo rm x"}"#);
-        assert_eq!((&denied["id"], &denied["verdict"]), (&json!(7), &json!("deny")));
+        assert_eq!(
+            (&denied["id"], &denied["verdict"]),
+            (&json!(7), &json!("deny"))
+        );
         assert_eq!(denied["rule"]["pattern"], "rm*");
         assert_eq!(denied["units"][1]["program"], "rm");
         let table = [
-            (r#"{"id": 1, "permission": "edit", "path": "../out/x"}"#, "ask"),
-            (r#"{"id": 1, "permission": "edit", "path": "a.txt"}"#, "allow"),
+            (
+                r#"{"id": 1, "permission": "edit", "path": "../out/x"}"#,
+                "ask",
+            ),
+            (
+                r#"{"id": 1, "permission": "edit", "path": "a.txt"}"#,
+                "allow",
+            ),
             (r#"{"id": 1, "permission": "read", "path": ".env"}"#, "ask"),
-            (r#"{"id": 1, "permission": "webfetch", "url": "http://127.0.0.1/"}"#, "deny"),
-            (r#"{"id": 1, "permission": "webfetch", "url": "http://wiki.corp.internal/"}"#, "allow"),
-            (r#"{"id": 1, "permission": "webfetch", "url": "http://a.example/?q=x"}"#, "allow"),
+            (
+                r#"{"id": 1, "permission": "webfetch", "url": "http://127.0.0.1/"}"#,
+                "deny",
+            ),
+            (
+                r#"{"id": 1, "permission": "webfetch", "url": "http://wiki.corp.internal/"}"#,
+                "allow",
+            ),
+            (
+                r#"{"id": 1, "permission": "webfetch", "url": "http://a.example/?q=x"}"#,
+                "allow",
+            ),
             (
                 r#"{"id": 1, "permission": "webfetch", "url": "http://a.example/?q=sk-mykeyvalue1234567890abcdef"}"#,
                 "ask",
@@ -169,7 +248,10 @@ mod tests {
                 r#"{"id": 1, "permission": "webfetch", "url": "http://sk-mykeyvalue1234567890abcdef.a.example/"}"#,
                 "deny",
             ),
-            (r#"{"id": 1, "permission": "doom_loop", "pattern": "bash"}"#, "ask"),
+            (
+                r#"{"id": 1, "permission": "doom_loop", "pattern": "bash"}"#,
+                "ask",
+            ),
             (r#"{"id": 1, "bash": "ls > f", "cwd": "../out"}"#, "ask"),
             (r#"{"id": 1}"#, "refuse"),
             ("nonsense", "refuse"),
@@ -177,7 +259,14 @@ mod tests {
         for (line, verdict) in table {
             assert_eq!(check(&policy, line)["verdict"], verdict, "{line}");
         }
-        let policy = Policy { rules: rules_that_ask(&lab.place), place: lab.place.clone(), ..Policy::default() };
-        assert_eq!(check(&policy, r#"{"id": 1, "bash": "git diff | wc"}"#)["verdict"], "ask");
+        let policy = Policy {
+            rules: rules_that_ask(&lab.place),
+            place: lab.place.clone(),
+            ..Policy::default()
+        };
+        assert_eq!(
+            check(&policy, r#"{"id": 1, "bash": "git diff | wc"}"#)["verdict"],
+            "ask"
+        );
     }
 }

@@ -7,10 +7,14 @@ use super::rule::BUILT_IN;
 use super::rule_index::{IndexedRule, RulesAbout, UnitKeys};
 use super::shell::Unit;
 use super::wildcard::UNKNOWN;
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed, wildcard, wording};
+use super::{
+    Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, arity, first_word, unparsed,
+    wildcard, wording,
+};
 
 /// The reason for an allow if the read-only sandbox makes an unknown command harmless.
-const CONFINED: &str = "it is not known to be harmless, but its sandbox keeps it from changing anything";
+const CONFINED: &str =
+    "it is not known to be harmless, but its sandbox keeps it from changing anything";
 
 /// The rules about commands, prepared for evaluation.
 pub(super) struct CommandRules<'r> {
@@ -45,7 +49,12 @@ struct ApplyingRules<'r> {
 }
 
 impl<'r> CommandRules<'r> {
-    pub(super) fn of(rules: &'r Rules, grants: &'r Rules, need: &Need, guarantee: SandboxGuarantee) -> Self {
+    pub(super) fn of(
+        rules: &'r Rules,
+        grants: &'r Rules,
+        need: &Need,
+        guarantee: SandboxGuarantee,
+    ) -> Self {
         Self {
             rules,
             grants,
@@ -58,21 +67,32 @@ impl<'r> CommandRules<'r> {
     }
 
     pub(super) fn denied_entirely(&self) -> bool {
-        self.about.catch_all().is_some_and(|rule| rule.action == Action::Deny)
+        self.about
+            .catch_all()
+            .is_some_and(|rule| rule.action == Action::Deny)
     }
 
     /// Returns whether a deny is in force for a text that is judged as a whole.
     pub(super) fn is_in_force_for(&self, (at, deny): IndexedRule<'r>, text: &str) -> bool {
         let fitting = self.about.fitting(text).into_iter();
-        let later = fitting.filter(|(place, _)| *place > at).map(|(_, rule)| rule);
-        is_in_force(deny, later.filter(|rule| rule.action != Action::Deny && wildcard::matches(&rule.pattern, text)))
+        let later = fitting
+            .filter(|(place, _)| *place > at)
+            .map(|(_, rule)| rule);
+        is_in_force(
+            deny,
+            later.filter(|rule| {
+                rule.action != Action::Deny && wildcard::matches(&rule.pattern, text)
+            }),
+        )
     }
 
     /// Returns a deny that matches a command in the unparsed texts, with that command.
     pub(super) fn deny_in_texts(&self, texts: &[String]) -> Option<(&'r Rule, String)> {
-        texts
-            .iter()
-            .find_map(|text| unparsed::denied(&self.about, text, &|rule, text| self.is_in_force_for(rule, text)))
+        texts.iter().find_map(|text| {
+            unparsed::denied(&self.about, text, &|rule, text| {
+                self.is_in_force_for(rule, text)
+            })
+        })
     }
 
     /// Returns whether the sandbox makes the unknowns about a unit harmless.
@@ -90,20 +110,29 @@ impl<'r> CommandRules<'r> {
             rule = None;
             reason = Some("you allowed this before".into());
         }
-        if action == Action::Ask && self.held && self.reason_to_doubt(unit, &keys, guarantee).is_none() {
+        if action == Action::Ask
+            && self.held
+            && self.reason_to_doubt(unit, &keys, guarantee).is_none()
+        {
             action = Action::Allow;
             rule = None;
             reason = Some(HELD.into());
         }
         for need in &unit.touches {
             let mut verdict = without_command(self.rules, self.grants, need);
-            if verdict.action == Action::Ask && guarantee.answers_need(need, verdict.rule.as_ref()) {
+            if verdict.action == Action::Ask && guarantee.answers_need(need, verdict.rule.as_ref())
+            {
                 verdict.action = Action::Allow;
             }
-            if self.held && need.permission == "edit" && need.floor.is_none() && verdict.action == Action::Ask {
+            if self.held
+                && need.permission == "edit"
+                && need.floor.is_none()
+                && verdict.action == Action::Ask
+            {
                 verdict.action = Action::Allow;
             }
-            if need.permission == "edit" && self.posture.is_some() && unit.carried && !unit.destroys {
+            if need.permission == "edit" && self.posture.is_some() && unit.carried && !unit.destroys
+            {
                 // A command in an option may never start: see [`posture_of`].
                 verdict.action = verdict.action.min(Action::Ask);
             }
@@ -119,7 +148,8 @@ impl<'r> CommandRules<'r> {
         {
             action = Action::Deny;
             rule = Some(deny.clone());
-            reason = Some("it changes more paths than are looked at, one of which a rule denies".into());
+            reason =
+                Some("it changes more paths than are looked at, one of which a rule denies".into());
         }
         if let Some((minimum, why)) = &unit.floor
             && *minimum > action
@@ -129,7 +159,11 @@ impl<'r> CommandRules<'r> {
             rule = None;
             reason = Some(why.clone());
         }
-        if action == Action::Ask && rule.is_none() && guarantee != SandboxGuarantee::None && unit.at_stake.is_some() {
+        if action == Action::Ask
+            && rule.is_none()
+            && guarantee != SandboxGuarantee::None
+            && unit.at_stake.is_some()
+        {
             reason = unit.at_stake.clone();
         }
         UnitVerdict {
@@ -148,7 +182,9 @@ impl<'r> CommandRules<'r> {
     fn deny_of_unseen_path(&self, unit: &Unit) -> Option<&'r Rule> {
         let names = unit.unseen.iter().map(|text| text.trim_start_matches("./"));
         let verdicts = names.map(|name| judge(self.rules, "edit", name));
-        verdicts.filter(|(action, _)| *action == Action::Deny).find_map(|(_, rule)| rule)
+        verdicts
+            .filter(|(action, _)| *action == Action::Deny)
+            .find_map(|(_, rule)| rule)
     }
 
     /// Returns whether a deny or an ask applies to a unit, under any of its spellings.
@@ -173,7 +209,8 @@ impl<'r> CommandRules<'r> {
 
     /// Returns whether a rule could apply once the unit's unknown words are known.
     fn may_apply(rule: &Rule, unit: &Unit) -> bool {
-        let may_match = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
+        let may_match =
+            |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
         rule.pattern != "*"
             && (may_match(&unit.normal)
                 || unit.names.iter().any(|name| may_match(name))
@@ -185,14 +222,26 @@ impl<'r> CommandRules<'r> {
         if unit.opaque.is_some() {
             return unit.opaque.clone();
         }
-        if let Some(danger) = unit.dangers.iter().find(|danger| !rule.pattern.contains(danger.as_str())) {
-            return Some(format!("{danger} changes what it does, and the rule does not name it"));
+        if let Some(danger) = unit
+            .dangers
+            .iter()
+            .find(|danger| !rule.pattern.contains(danger.as_str()))
+        {
+            return Some(format!(
+                "{danger} changes what it does, and the rule does not name it"
+            ));
         }
-        let names_program = |program: &String| program.contains('/') && rule.pattern.split(' ').next() == Some(program);
+        let names_program = |program: &String| {
+            program.contains('/') && rule.pattern.split(' ').next() == Some(program)
+        };
         if unit.catch_all_only.is_some() {
             return unit.catch_all_only.clone();
         }
-        if unit.program.as_ref().is_some_and(names_program) { None } else { unit.foreign.clone() }
+        if unit.program.as_ref().is_some_and(names_program) {
+            None
+        } else {
+            unit.foreign.clone()
+        }
     }
 
     /// Returns whether an allow applies to a unit. If only a property of the unit prevents it,
@@ -203,7 +252,10 @@ impl<'r> CommandRules<'r> {
     fn allows(&self, at: usize, rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
             || (unit.catch_all_only.is_none()
-                && unit.names.first().is_some_and(|name| wildcard::matches(&rule.pattern, name)));
+                && unit
+                    .names
+                    .first()
+                    .is_some_and(|name| wildcard::matches(&rule.pattern, name)));
         let hindered = names.then(|| Self::reason_against(rule, unit)).flatten();
         if let Some(reason) = &hindered
             && self.posture.is_none_or(|posture| at >= posture)
@@ -236,9 +288,12 @@ impl<'r> CommandRules<'r> {
                 false
             };
             if applies {
-                found.may_ask = found.may_ask.filter(|ask| !names_program_of(rule, ask) && !rule.broader_than(ask));
+                found.may_ask = found
+                    .may_ask
+                    .filter(|ask| !names_program_of(rule, ask) && !rule.broader_than(ask));
                 found.matching.push(rule);
-                found.is_own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
+                found.is_own |=
+                    self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
             }
         }
         found
@@ -250,12 +305,20 @@ impl<'r> CommandRules<'r> {
         keys: &UnitKeys,
         guarantee: SandboxGuarantee,
     ) -> (Action, Option<Rule>, Option<String>) {
-        let ApplyingRules { matching, refused, is_own, may_ask, may_deny } = self.applying(unit, keys);
+        let ApplyingRules {
+            matching,
+            refused,
+            is_own,
+            may_ask,
+            may_deny,
+        } = self.applying(unit, keys);
         let (mut action, mut rule) = decide(&matching);
         let lifts = |deny: &Rule, rule: &&Rule| {
             rule.action == Action::Allow && !rule.broader_than(deny) && names_program_of(rule, deny)
         };
-        let in_force = |(at, deny): &&(usize, &Rule)| !matching[*at + 1..].iter().any(|rule| lifts(deny, rule));
+        let in_force = |(at, deny): &&(usize, &Rule)| {
+            !matching[*at + 1..].iter().any(|rule| lifts(deny, rule))
+        };
         if action < Action::Deny
             && let Some((_, deny)) = may_deny.iter().rev().find(in_force)
         {
@@ -271,9 +334,11 @@ impl<'r> CommandRules<'r> {
             (action, reason) = posture_of(unit);
             reason = reason.map(|why| with_refusal(why, action, refused.as_deref()));
             // Only a built-in catch-all lets commands that read pass without a question.
-            let asked =
-                rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
-            let is_confined = guarantee.keeps_all(unit) && self.reason_to_doubt(unit, keys, guarantee).is_none();
+            let asked = rule.filter(|rule| {
+                rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN)
+            });
+            let is_confined =
+                guarantee.keeps_all(unit) && self.reason_to_doubt(unit, keys, guarantee).is_none();
             if is_confined && action == Action::Ask && asked.is_none() {
                 return (Action::Allow, None, Some(CONFINED.into()));
             }
@@ -310,7 +375,12 @@ impl<'r> CommandRules<'r> {
 
     /// Returns the reason why the unit may run something that a rule denies, or that cannot be
     /// analysed.
-    fn reason_to_doubt(&self, unit: &Unit, keys: &UnitKeys, guarantee: SandboxGuarantee) -> Option<String> {
+    fn reason_to_doubt(
+        &self,
+        unit: &Unit,
+        keys: &UnitKeys,
+        guarantee: SandboxGuarantee,
+    ) -> Option<String> {
         if let Some(reason) = &unit.opaque
             && !self.is_answered(unit, guarantee)
         {
@@ -325,18 +395,31 @@ impl<'r> CommandRules<'r> {
         let may_deny = |rule: &&Rule| rule.action == Action::Deny && Self::may_apply(rule, unit);
         let once_known = self.about.may_apply_once_known(keys);
         if let Some(deny) = once_known.into_iter().map(|(_, rule)| rule).find(may_deny) {
-            return Some(format!("a word that is not known yet could make it what \"{}\" denies", deny.pattern));
+            return Some(format!(
+                "a word that is not known yet could make it what \"{}\" denies",
+                deny.pattern
+            ));
         }
         if let Some(word) = unit.words.iter().find(|word| self.about.denies_name(word)) {
-            return Some(format!("it may start {word}, which a rule denies: what it does with its words is not known"));
+            return Some(format!(
+                "it may start {word}, which a rule denies: what it does with its words is not known"
+            ));
         }
         // Both as written and without quotes, which may be inside a name. Lower-cased last, because
         // the lower case of a character can depend on its neighbours.
         let without_quotes = |text: &str| text.replace(['\'', '"', '\\'], "");
-        let texts = unit.texts.iter().flat_map(|text| [without_quotes(text).to_lowercase(), text.to_lowercase()]);
+        let texts = unit
+            .texts
+            .iter()
+            .flat_map(|text| [without_quotes(text).to_lowercase(), text.to_lowercase()]);
         let texts: Vec<String> = texts.collect();
-        let mentioned = texts.iter().filter_map(|text| self.about.denied_name_in(text)).min()?;
-        Some(format!("the program text it is given names {mentioned}, which a rule denies"))
+        let mentioned = texts
+            .iter()
+            .filter_map(|text| self.about.denied_name_in(text))
+            .min()?;
+        Some(format!(
+            "the program text it is given names {mentioned}, which a rule denies"
+        ))
     }
 
     /// Returns whether the user granted the unit.
@@ -350,24 +433,37 @@ impl<'r> CommandRules<'r> {
         // A grant of a prefix does not cover effects that the arguments do not show.
         let words: Vec<&str> = unit.normal.split(' ').collect();
         let is_shown_by_words = unit.may_be_denied.is_none() && unit.texts.is_empty();
-        let grants_prefix = is_shown_by_words && arity::is_granted_by_beginning(&words, unit.network);
-        let run = unit.runner.as_ref().map(|runner| format!("{runner}{}", unit.normal));
-        let texts = [Some(&*unit.normal), unit.only_destination(), run.as_deref()].into_iter().flatten();
-        self.granted.may_apply(&UnitKeys::new(texts, &[])).into_iter().any(|(_, rule)| {
-            let is_exact = rule.pattern == unit.normal || unit.only_destination() == Some(&*rule.pattern);
-            let fits_shape = rule.pattern != "*"
-                && wildcard::matches(&rule.pattern, &unit.normal)
-                && Self::reason_against(rule, unit).is_none();
-            is_exact || grants_prefix && (fits_shape || Self::is_run_as(rule, unit))
-        })
+        let grants_prefix =
+            is_shown_by_words && arity::is_granted_by_beginning(&words, unit.network);
+        let run = unit
+            .runner
+            .as_ref()
+            .map(|runner| format!("{runner}{}", unit.normal));
+        let texts = [Some(&*unit.normal), unit.only_destination(), run.as_deref()]
+            .into_iter()
+            .flatten();
+        self.granted
+            .may_apply(&UnitKeys::new(texts, &[]))
+            .into_iter()
+            .any(|(_, rule)| {
+                let is_exact =
+                    rule.pattern == unit.normal || unit.only_destination() == Some(&*rule.pattern);
+                let fits_shape = rule.pattern != "*"
+                    && wildcard::matches(&rule.pattern, &unit.normal)
+                    && Self::reason_against(rule, unit).is_none();
+                is_exact || grants_prefix && (fits_shape || Self::is_run_as(rule, unit))
+            })
     }
 
     /// Returns whether a grant names a program together with its runner: `uv run pytest *`.
     fn is_run_as(rule: &Rule, unit: &Unit) -> bool {
         let names_runner = |runner: &String| {
-            rule.pattern.starts_with(&**runner) && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
+            rule.pattern.starts_with(&**runner)
+                && wildcard::matches(&rule.pattern, &format!("{runner}{}", unit.normal))
         };
-        unit.foreign.is_some() && unit.dangers.is_empty() && unit.runner.as_ref().is_some_and(names_runner)
+        unit.foreign.is_some()
+            && unit.dangers.is_empty()
+            && unit.runner.as_ref().is_some_and(names_runner)
     }
 }
 
@@ -376,5 +472,9 @@ impl<'r> CommandRules<'r> {
 fn names_program_of(rule: &Rule, other: &Rule) -> bool {
     let name = first_word::beginning(&other.pattern);
     let is_word_char = |c: char| c.is_alphanumeric() || "_-.".contains(c);
-    name.is_empty() || rule.pattern.split(|c| !is_word_char(c)).any(|part| part.eq_ignore_ascii_case(name))
+    name.is_empty()
+        || rule
+            .pattern
+            .split(|c| !is_word_char(c))
+            .any(|part| part.eq_ignore_ascii_case(name))
 }

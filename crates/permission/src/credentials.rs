@@ -19,10 +19,31 @@ use super::shell::{Effect, JudgedLine, Unit};
 use base::environment::Environment;
 
 /// Git commands that contact other machines.
-const REMOTE: &[&str] =
-    &["fetch", "pull", "push", "clone", "ls-remote", "submodule", "remote", "lfs", "annex", "fetch-pack", "send-pack"];
+const REMOTE: &[&str] = &[
+    "fetch",
+    "pull",
+    "push",
+    "clone",
+    "ls-remote",
+    "submodule",
+    "remote",
+    "lfs",
+    "annex",
+    "fetch-pack",
+    "send-pack",
+];
 /// Git commands that sign if this is configured.
-const SIGNING: &[&str] = &["commit", "tag", "merge", "rebase", "cherry-pick", "revert", "am", "pull", "push"];
+const SIGNING: &[&str] = &[
+    "commit",
+    "tag",
+    "merge",
+    "rebase",
+    "cherry-pick",
+    "revert",
+    "am",
+    "pull",
+    "push",
+];
 /// The part of a file that is read to recognise a private key, in bytes.
 const KEY_HEAD: u64 = 512;
 /// The maximum number of files per directory that are checked.
@@ -44,12 +65,23 @@ pub struct CredentialRow {
 
 static ROWS: LazyLock<Vec<CredentialRow>> = LazyLock::new(|| {
     let mut rows: Vec<CredentialRow> = Vec::new();
-    for line in include_str!("credentials.txt").lines().filter(|line| !line.starts_with('#')) {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            rows.push(CredentialRow { name, ..CredentialRow::default() });
+    for line in include_str!("credentials.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
+        if let Some(name) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
+            rows.push(CredentialRow {
+                name,
+                ..CredentialRow::default()
+            });
             continue;
         }
-        let (Some(row), Some((key, value))) = (rows.last_mut(), line.split_once(": ")) else { continue };
+        let (Some(row), Some((key, value))) = (rows.last_mut(), line.split_once(": ")) else {
+            continue;
+        };
         let words = || value.split_whitespace().collect();
         match key {
             "about" => row.about = value,
@@ -79,9 +111,20 @@ impl CredentialRow {
                 found.insert(path);
             }
         };
-        self.places.iter().flat_map(|place| spelled(place, environment)).flat_map(matching).for_each(&mut add);
-        self.keys.iter().flat_map(|place| spelled(place, environment)).flat_map(private_keys).for_each(&mut add);
-        self.variables.iter().flat_map(|variable| named_by(variable, environment)).for_each(&mut add);
+        self.places
+            .iter()
+            .flat_map(|place| spelled(place, environment))
+            .flat_map(matching)
+            .for_each(&mut add);
+        self.keys
+            .iter()
+            .flat_map(|place| spelled(place, environment))
+            .flat_map(private_keys)
+            .for_each(&mut add);
+        self.variables
+            .iter()
+            .flat_map(|variable| named_by(variable, environment))
+            .for_each(&mut add);
         if self.name == "agents" {
             add(environment.dirs.data.join("auth.json"));
         }
@@ -105,7 +148,10 @@ impl CredentialRow {
             }
             let is_redirection = unit.program.is_none() && !unit.touches.is_empty();
             // Git commands that are not remote are part of git itself.
-            let is_git = self.programs.iter().any(|program| program.starts_with("git:"))
+            let is_git = self
+                .programs
+                .iter()
+                .any(|program| program.starts_with("git:"))
                 && unit.foreign.is_none()
                 && unit.program.as_deref() == Some("git");
             if unit.effect != Effect::Reads && !is_redirection && !is_git {
@@ -119,15 +165,22 @@ impl CredentialRow {
         if unit.foreign.is_some() {
             return false;
         }
-        let Some(program) = unit.program.as_deref() else { return false };
-        let name = program.strip_prefix("/usr/bin/").or_else(|| program.strip_prefix("/bin/")).unwrap_or(program);
+        let Some(program) = unit.program.as_deref() else {
+            return false;
+        };
+        let name = program
+            .strip_prefix("/usr/bin/")
+            .or_else(|| program.strip_prefix("/bin/"))
+            .unwrap_or(program);
         if self.programs.contains(&name) {
             return true;
         }
         if name != "git" {
             return false;
         }
-        let Some(command) = git_command(&unit.normal) else { return false };
+        let Some(command) = git_command(&unit.normal) else {
+            return false;
+        };
         let needs = |use_of_git: &str| self.programs.contains(&use_of_git);
         let is_sign_option = |word: &str| {
             word.starts_with("-S")
@@ -150,7 +203,9 @@ pub fn git_command(normal: &str) -> Option<&str> {
     let mut words = normal.split(' ').skip(1);
     loop {
         match words.next()? {
-            "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace" | "--config-env" => drop(words.next()),
+            "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace" | "--config-env" => {
+                drop(words.next())
+            }
             word if word.starts_with('-') => {}
             word => return Some(word),
         }
@@ -161,9 +216,15 @@ pub fn git_command(normal: &str) -> Option<&str> {
 /// directories.
 pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
     let homes = homes(environment);
-    let own = homes.iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
-    let other = environment.var("XDG_CONFIG_HOME").map(|dir| Path::new(dir).join("git/config"));
-    let files = own.chain(other).chain(git_dirs.iter().map(|dir| dir.join("config")));
+    let own = homes
+        .iter()
+        .flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
+    let other = environment
+        .var("XDG_CONFIG_HOME")
+        .map(|dir| Path::new(dir).join("git/config"));
+    let files = own
+        .chain(other)
+        .chain(git_dirs.iter().map(|dir| dir.join("config")));
     files
         .filter_map(|file| base::file::read_regular_text(&file).ok())
         .any(|text| text.to_lowercase().contains("gpgsign"))
@@ -171,14 +232,26 @@ pub fn git_signs(environment: &Environment, git_dirs: &[PathBuf]) -> bool {
 
 /// Returns whether a line names one of these places or its parent directory.
 pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContext) -> bool {
-    let touched = line.units.iter().flat_map(|unit| &unit.touches).flat_map(|need| {
-        let left = need.metadata.get("filepath").and_then(Value::as_str);
-        let named = if need.permission == "external_directory" { &[][..] } else { &need.patterns };
-        left.into_iter().chain(named.iter().map(String::as_str))
-    });
+    let touched = line
+        .units
+        .iter()
+        .flat_map(|unit| &unit.touches)
+        .flat_map(|need| {
+            let left = need.metadata.get("filepath").and_then(Value::as_str);
+            let named = if need.permission == "external_directory" {
+                &[][..]
+            } else {
+                &need.patterns
+            };
+            left.into_iter().chain(named.iter().map(String::as_str))
+        });
     touched.map(|path| place.root.join(path)).any(|path| {
-        let is_folder_of = |hidden: &PathBuf| hidden.is_file() && hidden.parent() == Some(&path) && is_specific(&path);
-        places.iter().any(|hidden| path.starts_with(hidden) || is_folder_of(hidden))
+        let is_folder_of = |hidden: &PathBuf| {
+            hidden.is_file() && hidden.parent() == Some(&path) && is_specific(&path)
+        };
+        places
+            .iter()
+            .any(|hidden| path.starts_with(hidden) || is_folder_of(hidden))
     })
 }
 
@@ -186,7 +259,10 @@ pub fn are_named(line: &JudgedLine, places: &[PathBuf], place: &PermissionContex
 /// directory.
 fn is_specific(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default();
-    name.as_encoded_bytes().starts_with(b".") && ![".config", ".local", ".cache"].iter().any(|shared| name == *shared)
+    name.as_encoded_bytes().starts_with(b".")
+        && ![".config", ".local", ".cache"]
+            .iter()
+            .any(|shared| name == *shared)
 }
 
 /// Returns whether a text could refer to a place: by its path, its path below the home directory,
@@ -194,13 +270,23 @@ fn is_specific(folder: &Path) -> bool {
 pub fn is_mentioned(text: &str, hidden: &Path, home: Option<&Path>) -> bool {
     let contains = |part: &OsStr| text.contains(&*part.to_string_lossy());
     let below = home.and_then(|home| hidden.strip_prefix(home).ok());
-    let folder = below.and_then(|below| below.iter().next()).filter(|part| part.as_encoded_bytes().starts_with(b"."));
-    let specific = folder.filter(|part| ![".config", ".local", ".cache"].iter().any(|shared| part == shared));
+    let folder = below
+        .and_then(|below| below.iter().next())
+        .filter(|part| part.as_encoded_bytes().starts_with(b"."));
+    let specific = folder.filter(|part| {
+        ![".config", ".local", ".cache"]
+            .iter()
+            .any(|shared| part == shared)
+    });
     let is_named = match specific {
         Some(folder) => contains(folder),
-        None => hidden.file_name().is_some_and(|name| name.len() > 3 && contains(name)),
+        None => hidden
+            .file_name()
+            .is_some_and(|name| name.len() > 3 && contains(name)),
     };
-    is_named || contains(hidden.as_os_str()) || below.is_some_and(|below| contains(below.as_os_str()))
+    is_named
+        || contains(hidden.as_os_str())
+        || below.is_some_and(|below| contains(below.as_os_str()))
 }
 
 /// Returns the home directory according to `HOME`, and that of the user database if it differs.
@@ -208,10 +294,14 @@ fn homes(environment: &Environment) -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> = environment.home.iter().cloned().collect();
     let user = rustix::process::getuid().as_raw().to_string();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let entry =
-        passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|entry| entry.get(2) == Some(&&*user));
+    let entry = passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|entry| entry.get(2) == Some(&&*user));
     let listed = entry.and_then(|entry| entry.get(5).map(PathBuf::from));
-    homes.extend(listed.filter(|home| home.is_absolute() && Some(home) != environment.home.as_ref()));
+    homes.extend(
+        listed.filter(|home| home.is_absolute() && Some(home) != environment.home.as_ref()),
+    );
     homes
 }
 
@@ -220,34 +310,65 @@ fn spelled(place: &str, environment: &Environment) -> Vec<PathBuf> {
     let user = rustix::process::getuid().as_raw().to_string();
     let place = place.replace("UID", &user);
     if let Some(rest) = place.strip_prefix("~/") {
-        return homes(environment).into_iter().map(|home| home.join(rest)).collect();
+        return homes(environment)
+            .into_iter()
+            .map(|home| home.join(rest))
+            .collect();
     }
     if let Some(rest) = place.strip_prefix("TMP/") {
         return vec![environment.tmp().join(rest)];
     }
     if let Some(rest) = place.strip_prefix("RUN") {
         let usual = PathBuf::from(format!("/run/user/{user}"));
-        let own = environment.var("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-        let dirs = own.into_iter().filter(|own| *own != usual).chain([usual.clone()]);
-        return dirs.map(|dir| if rest.is_empty() { dir } else { dir.join(&rest[1..]) }).collect();
+        let own = environment
+            .var("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_absolute());
+        let dirs = own
+            .into_iter()
+            .filter(|own| *own != usual)
+            .chain([usual.clone()]);
+        return dirs
+            .map(|dir| {
+                if rest.is_empty() {
+                    dir
+                } else {
+                    dir.join(&rest[1..])
+                }
+            })
+            .collect();
     }
     vec![place.into()]
 }
 
 /// Expands a path whose last component may have a `*`.
 fn matching(path: PathBuf) -> Vec<PathBuf> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let (Some((start, end)), Some(folder)) = (name.split_once('*'), path.parent()) else { return vec![path] };
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let (Some((start, end)), Some(folder)) = (name.split_once('*'), path.parent()) else {
+        return vec![path];
+    };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let fits = |name: &str| name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end);
+    let fits = |name: &str| {
+        name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+    };
     let fitting = entries.filter(|entry| fits(&entry.file_name().to_string_lossy()));
     fitting.map(|entry| entry.path()).take(MAX_FILES).collect()
 }
 
 /// Returns the files in a directory whose content is a private key.
 fn private_keys(folder: PathBuf) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_FILES);
-    entries.map(|entry| entry.path()).filter(|path| is_private_key(path)).collect()
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_FILES);
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| is_private_key(path))
+        .collect()
 }
 
 fn is_private_key(path: &Path) -> bool {
@@ -255,7 +376,8 @@ fn is_private_key(path: &Path) -> bool {
         return false;
     }
     let mut head = Vec::new();
-    let read = base::file::open_regular(path).and_then(|file| file.take(KEY_HEAD).read_to_end(&mut head));
+    let read =
+        base::file::open_regular(path).and_then(|file| file.take(KEY_HEAD).read_to_end(&mut head));
     let head = String::from_utf8_lossy(&head);
     read.is_ok() && (head.contains("PRIVATE KEY") || head.contains("PuTTY-User-Key-File"))
 }
@@ -266,9 +388,19 @@ fn named_by(variable: &str, environment: &Environment) -> Vec<PathBuf> {
     let user = rustix::process::getuid().as_raw().to_string();
     let value = environment.var(name).unwrap_or_default();
     // `unix:///path` of docker, `unix:path=/path,guid=…` of D-Bus, lists of paths of Kubernetes.
-    let paths = value.split([':', ',', ';', '=']).filter(|part| part.starts_with('/'));
+    let paths = value
+        .split([':', ',', ';', '='])
+        .filter(|part| part.starts_with('/'));
     let paths = paths.map(|part| PathBuf::from(format!("/{}", part.trim_start_matches('/'))));
-    paths.map(|path| if below.is_empty() { path } else { path.join(below.replace("UID", &user)) }).collect()
+    paths
+        .map(|path| {
+            if below.is_empty() {
+                path
+            } else {
+                path.join(below.replace("UID", &user))
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -284,11 +416,25 @@ mod tests {
     fn every_row_is_complete() {
         let mut names = BTreeSet::new();
         for row in rows() {
-            assert!(!row.about.is_empty() && names.insert(row.name), "{}", row.name);
-            assert!(!row.places.is_empty() || !row.keys.is_empty(), "{}", row.name);
+            assert!(
+                !row.about.is_empty() && names.insert(row.name),
+                "{}",
+                row.name
+            );
+            assert!(
+                !row.places.is_empty() || !row.keys.is_empty(),
+                "{}",
+                row.name
+            );
             let written = row.places.iter().chain(&row.keys);
             let starts = ["~/", "TMP/", "RUN", "/"];
-            assert!(written.clone().all(|place| starts.iter().any(|start| place.starts_with(start))), "{}", row.name);
+            assert!(
+                written
+                    .clone()
+                    .all(|place| starts.iter().any(|start| place.starts_with(start))),
+                "{}",
+                row.name
+            );
         }
         assert!(rows().len() > 15);
     }
@@ -315,14 +461,25 @@ mod tests {
         let shown = |name: &str| path(name).display().to_string();
         let vars = [
             ("HOME".to_owned(), shown("home")),
-            ("KUBECONFIG".into(), format!("{}:{}", shown("moved/kube/one"), shown("moved/kube/two"))),
+            (
+                "KUBECONFIG".into(),
+                format!("{}:{}", shown("moved/kube/one"), shown("moved/kube/two")),
+            ),
             ("XDG_CONFIG_HOME".into(), shown("cfg")),
-            ("DBUS_SESSION_BUS_ADDRESS".into(), format!("unix:path={},guid=1", shown("run/agent"))),
+            (
+                "DBUS_SESSION_BUS_ADDRESS".into(),
+                format!("unix:path={},guid=1", shown("run/agent")),
+            ),
         ];
         let environment = Environment::from_vars(vars.into());
         let own = |name: &str| {
-            let places = row(name).locate(&environment).into_iter().filter(|place| place.starts_with(&dir));
-            places.map(|place| place.strip_prefix(&dir).unwrap().display().to_string()).collect::<Vec<_>>()
+            let places = row(name)
+                .locate(&environment)
+                .into_iter()
+                .filter(|place| place.starts_with(&dir));
+            places
+                .map(|place| place.strip_prefix(&dir).unwrap().display().to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(own("aws"), ["home/.aws"]);
         assert_eq!(own("ssh-keys"), ["home/.ssh/work"]);
@@ -345,13 +502,33 @@ mod tests {
             ("./aws s3 ls", false, &[]),
             ("python3 -c 'import boto3'", false, &[]),
             ("sh -c \"$X\" && aws s3 ls", false, &[]),
-            ("git fetch origin", false, &["ssh-keys", "ssh-agent", "forges"]),
-            ("git -C . push origin main", false, &["ssh-keys", "ssh-agent", "forges"]),
+            (
+                "git fetch origin",
+                false,
+                &["ssh-keys", "ssh-agent", "forges"],
+            ),
+            (
+                "git -C . push origin main",
+                false,
+                &["ssh-keys", "ssh-agent", "forges"],
+            ),
             ("git status", true, &[]),
             ("git commit -m x", false, &[]),
-            ("git commit -m x", true, &["ssh-keys", "ssh-agent", "gnupg", "user-services"]),
-            ("git commit -S -m x", false, &["ssh-keys", "ssh-agent", "gnupg", "user-services"]),
-            ("kubectl get pods -o json | jq .items", false, &["kubernetes"]),
+            (
+                "git commit -m x",
+                true,
+                &["ssh-keys", "ssh-agent", "gnupg", "user-services"],
+            ),
+            (
+                "git commit -S -m x",
+                false,
+                &["ssh-keys", "ssh-agent", "gnupg", "user-services"],
+            ),
+            (
+                "kubectl get pods -o json | jq .items",
+                false,
+                &["kubernetes"],
+            ),
             ("make deploy", true, &[]),
         ];
         for (text, signs, wanted) in table {
@@ -360,8 +537,11 @@ mod tests {
             for unit in &mut line.units {
                 unit.foreign.take_if(|why| why.contains("not found"));
             }
-            let seen: Vec<&str> =
-                rows().iter().filter(|row| row.is_for(&line, &|| signs)).map(|row| row.name).collect();
+            let seen: Vec<&str> = rows()
+                .iter()
+                .filter(|row| row.is_for(&line, &|| signs))
+                .map(|row| row.name)
+                .collect();
             assert_eq!(seen, wanted, "{text}: {:#?}", line.units);
         }
     }
@@ -383,7 +563,11 @@ mod tests {
             ("cat ~/.ssh/config", false),
             ("python3 -c 'open(\"~/.aws/config\")'", false),
         ] {
-            assert_eq!(are_named(&analyse(text, &lab.place), &places, &lab.place), named, "{text}");
+            assert_eq!(
+                are_named(&analyse(text, &lab.place), &places, &lab.place),
+                named,
+                "{text}"
+            );
         }
     }
 
@@ -398,7 +582,11 @@ mod tests {
             ("cat .config/app.toml", "/home/u/.config/op", false),
             ("pytest -q", "/home/u/.aws", false),
         ] {
-            assert_eq!(is_mentioned(text, Path::new(place), Some(home)), mentioned, "{text}");
+            assert_eq!(
+                is_mentioned(text, Path::new(place), Some(home)),
+                mentioned,
+                "{text}"
+            );
         }
     }
 }

@@ -10,32 +10,60 @@ const TEMPORARY: &str = "it is a short-lived file, which commands may use in the
 
 /// Judges a need that is about no command.
 pub(super) fn without_command(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
-    let verdicts = need.patterns.iter().map(|pattern| verdict_on_pattern(rules, grants, &need.permission, pattern));
-    let verdict = strictest(verdicts).unwrap_or_else(|| verdict_on_pattern(rules, grants, &need.permission, "*"));
+    let verdicts = need
+        .patterns
+        .iter()
+        .map(|pattern| verdict_on_pattern(rules, grants, &need.permission, pattern));
+    let verdict = strictest(verdicts)
+        .unwrap_or_else(|| verdict_on_pattern(rules, grants, &need.permission, "*"));
     apply_sandbox_and_minimum(rules, grants, need, verdict)
 }
 
 /// Applies the sandbox and the minimum verdict of a need to a verdict on it.
-pub(super) fn apply_sandbox_and_minimum(rules: &Rules, grants: &Rules, need: &Need, verdict: Verdict) -> Verdict {
-    let verdict = if verdict.action == Action::Ask && need.guarantee.answers_need(need, verdict.rule.as_ref()) {
-        Verdict { action: Action::Allow, rule: None, reason: Some(TEMPORARY.into()), ..verdict }
+pub(super) fn apply_sandbox_and_minimum(
+    rules: &Rules,
+    grants: &Rules,
+    need: &Need,
+    verdict: Verdict,
+) -> Verdict {
+    let verdict = if verdict.action == Action::Ask
+        && need.guarantee.answers_need(need, verdict.rule.as_ref())
+    {
+        Verdict {
+            action: Action::Allow,
+            rule: None,
+            reason: Some(TEMPORARY.into()),
+            ..verdict
+        }
     } else {
         verdict
     };
     let is_confined_change = need.held && need.command.is_none();
     let verdict = if is_confined_change && verdict.action == Action::Ask {
-        Verdict { action: Action::Allow, rule: None, reason: Some(HELD.into()), ..verdict }
+        Verdict {
+            action: Action::Allow,
+            rule: None,
+            reason: Some(HELD.into()),
+            ..verdict
+        }
     } else {
         verdict
     };
-    let Some((minimum, reason)) = &need.floor else { return verdict };
+    let Some((minimum, reason)) = &need.floor else {
+        return verdict;
+    };
     if *minimum <= verdict.action {
         return verdict;
     }
     if *minimum == Action::Ask && is_opened(rules, grants, need, &verdict) {
         return verdict;
     }
-    Verdict { action: *minimum, reason: Some(reason.clone()), rule: None, ..verdict }
+    Verdict {
+        action: *minimum,
+        reason: Some(reason.clone()),
+        rule: None,
+        ..verdict
+    }
 }
 
 /// Returns whether a rule from the settings or a grant names the very object that a minimum verdict
@@ -50,27 +78,53 @@ fn is_opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> b
     if verdict.rule.as_ref().is_some_and(is_named) {
         return true;
     }
-    let is_granted =
-        |pattern: &String| last_match(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*");
+    let is_granted = |pattern: &String| {
+        last_match(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*")
+    };
     need.patterns.iter().all(is_granted) && !is_denied(rules, need)
 }
 
 fn is_denied(rules: &Rules, need: &Need) -> bool {
-    need.patterns.iter().any(|pattern| judge(rules, &need.permission, pattern).0 == Action::Deny)
+    need.patterns
+        .iter()
+        .any(|pattern| judge(rules, &need.permission, pattern).0 == Action::Deny)
 }
 
 /// Returns the first of the strictest verdicts.
 fn strictest(verdicts: impl Iterator<Item = Verdict>) -> Option<Verdict> {
-    verdicts.reduce(|strictest, next| if next.action > strictest.action { next } else { strictest })
+    verdicts.reduce(|strictest, next| {
+        if next.action > strictest.action {
+            next
+        } else {
+            strictest
+        }
+    })
 }
 
-pub(super) fn verdict(action: Action, pattern: &str, rule: Option<Rule>, reason: Option<String>) -> Verdict {
-    Verdict { action, pattern: pattern.into(), rule, reason, units: vec![], proven_read_only: false }
+pub(super) fn verdict(
+    action: Action,
+    pattern: &str,
+    rule: Option<Rule>,
+    reason: Option<String>,
+) -> Verdict {
+    Verdict {
+        action,
+        pattern: pattern.into(),
+        rule,
+        reason,
+        units: vec![],
+        proven_read_only: false,
+    }
 }
 
 fn verdict_on_pattern(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdict {
     match decide_pattern(rules, grants, permission, pattern) {
-        (action, Decider::Grant) => verdict(action, pattern, None, Some("you allowed this before".into())),
+        (action, Decider::Grant) => verdict(
+            action,
+            pattern,
+            None,
+            Some("you allowed this before".into()),
+        ),
         (action, Decider::Rule(rule)) => verdict(action, pattern, rule.cloned(), None),
     }
 }
@@ -102,7 +156,10 @@ fn last_match<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&
         return rules.iter().rfind(|rule| url::fits(rule, &address));
     }
     let fitting = rules.about(permission).fitting(pattern);
-    fitting.into_iter().map(|(_, rule)| rule).rfind(|rule| wildcard::matches(&rule.pattern, pattern))
+    fitting
+        .into_iter()
+        .map(|(_, rule)| rule)
+        .rfind(|rule| wildcard::matches(&rule.pattern, pattern))
 }
 
 /// Parses the pattern of a `webfetch` need. An address is judged by its host, not by its spelling.
@@ -114,9 +171,16 @@ fn address(permission: &str, pattern: &str) -> Option<Address> {
 }
 
 /// Returns the action for one pattern, and the rule that decides it.
-pub(super) fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (Action, Option<&'r Rule>) {
+pub(super) fn judge<'r>(
+    rules: &'r Rules,
+    permission: &str,
+    pattern: &str,
+) -> (Action, Option<&'r Rule>) {
     if let Some(address) = address(permission, pattern) {
-        let matching: Vec<&Rule> = rules.iter().filter(|rule| url::fits(rule, &address)).collect();
+        let matching: Vec<&Rule> = rules
+            .iter()
+            .filter(|rule| url::fits(rule, &address))
+            .collect();
         return decide(&matching);
     }
     let is_match = |rule: &&Rule| match rule.action {
@@ -131,7 +195,9 @@ pub(super) fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (A
 /// Decides by matching rules in their order: the last one wins, unless it is broader than an
 /// earlier deny.
 pub(super) fn decide<'r>(matching: &[&'r Rule]) -> (Action, Option<&'r Rule>) {
-    let Some((winner, before)) = matching.split_last() else { return (Action::Ask, None) };
+    let Some((winner, before)) = matching.split_last() else {
+        return (Action::Ask, None);
+    };
     if winner.action != Action::Deny {
         let in_force = |(at, deny): &(usize, &&Rule)| {
             deny.action == Action::Deny && is_in_force(deny, matching[at + 1..].iter().copied())

@@ -10,7 +10,9 @@ use super::decide::{apply_sandbox_and_minimum, verdict, without_command};
 use super::rule::BUILT_IN;
 use super::rule_index::IndexedRule;
 use super::shell::{Effect, JudgedLine, Unit};
-use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unconfined, wildcard};
+use super::{
+    Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, unconfined, wildcard,
+};
 
 /// Judges a need by the strictest of its patterns, or of its command's parts.
 ///
@@ -18,18 +20,27 @@ use super::{Action, Need, Rule, Rules, SandboxGuarantee, UnitVerdict, Verdict, u
 /// rule.
 pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     match &need.command {
-        Some(line) => apply_sandbox_and_minimum(rules, grants, need, in_sandbox(rules, grants, need, line)),
+        Some(line) => {
+            apply_sandbox_and_minimum(rules, grants, need, in_sandbox(rules, grants, need, line))
+        }
         None => without_command(rules, grants, need),
     }
 }
 
 /// Returns whether an agent may edit nothing, apart from built-in exceptions (plans).
 pub fn only_reads(rules: &Rules) -> bool {
-    let edit_rules: Vec<&Rule> = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "edit")).collect();
-    let Some(at) = edit_rules.iter().rposition(|rule| rule.pattern == "*") else { return false };
+    let edit_rules: Vec<&Rule> = rules
+        .iter()
+        .filter(|rule| wildcard::matches(&rule.permission, "edit"))
+        .collect();
+    let Some(at) = edit_rules.iter().rposition(|rule| rule.pattern == "*") else {
+        return false;
+    };
     let exceptions = &edit_rules[at + 1..];
     edit_rules[at].action == Action::Deny
-        && exceptions.iter().all(|rule| rule.action == Action::Deny || rule.source == BUILT_IN)
+        && exceptions
+            .iter()
+            .all(|rule| rule.action == Action::Deny || rule.source == BUILT_IN)
 }
 
 /// Judges a command line without its sandbox, and if that asks, once more within the sandbox.
@@ -41,12 +52,21 @@ fn in_sandbox(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine) -> 
     let verdict = command(rules, grants, need, line, need.guarantee);
     let reason = unconfined::unconfined_effect_in(line, need.guarantee);
     match reason {
-        Some(reason) if verdict.action == Action::Allow => Verdict { reason: Some(reason), ..bare },
+        Some(reason) if verdict.action == Action::Allow => Verdict {
+            reason: Some(reason),
+            ..bare
+        },
         _ => verdict,
     }
 }
 
-fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guarantee: SandboxGuarantee) -> Verdict {
+fn command(
+    rules: &Rules,
+    grants: &Rules,
+    need: &Need,
+    line: &JudgedLine,
+    guarantee: SandboxGuarantee,
+) -> Verdict {
     let bash = CommandRules::of(rules, grants, need, guarantee);
     let mut verdicts: Vec<UnitVerdict> = vec![];
     // A delegate (a program that has a service do its work) runs its commands outside the sandbox,
@@ -54,16 +74,32 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guaran
     let mut delegate_layer: Option<usize> = None;
     for unit in &line.units {
         delegate_layer = delegate_layer.filter(|layer| unit.layer > *layer);
-        let unit_guarantee = if delegate_layer.is_some() { SandboxGuarantee::None } else { guarantee };
+        let unit_guarantee = if delegate_layer.is_some() {
+            SandboxGuarantee::None
+        } else {
+            guarantee
+        };
         verdicts.push(bash.unit(unit, unit_guarantee));
         if unit.program.as_deref().is_some_and(unconfined::is_delegate) {
             delegate_layer.get_or_insert(unit.layer);
         }
     }
-    let strictest = verdicts.iter().max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
+    let strictest = verdicts
+        .iter()
+        .max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
     let mut verdict = match strictest {
-        Some(strictest) => verdict(strictest.action, &strictest.text, strictest.rule.clone(), strictest.reason.clone()),
-        None => verdict(Action::Allow, &line.text, None, Some("there is nothing to run".into())),
+        Some(strictest) => verdict(
+            strictest.action,
+            &strictest.text,
+            strictest.rule.clone(),
+            strictest.reason.clone(),
+        ),
+        None => verdict(
+            Action::Allow,
+            &line.text,
+            None,
+            Some("there is nothing to run".into()),
+        ),
     };
     if verdict.action < Action::Deny
         && let Some(deny) = deny_of_whole_line(&bash, line)
@@ -80,23 +116,50 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &JudgedLine, guaran
         && let Some((deny, text)) = bash.deny_in_texts(&line.unread)
     {
         let reason = Some("it stands in a text that was not judged command by command".to_owned());
-        verdict = Verdict { action: Action::Deny, pattern: text, rule: Some(deny.clone()), reason, ..verdict };
+        verdict = Verdict {
+            action: Action::Deny,
+            pattern: text,
+            rule: Some(deny.clone()),
+            reason,
+            ..verdict
+        };
     }
     if let Some(reason) = &line.opaque {
         if bash.denied_entirely() {
-            verdict = Verdict { action: Action::Deny, rule: bash.about.catch_all().cloned(), ..verdict };
-        } else if verdict.action < Action::Ask && (bash.may_be_ruled || !guarantee.answers_line(line)) {
+            verdict = Verdict {
+                action: Action::Deny,
+                rule: bash.about.catch_all().cloned(),
+                ..verdict
+            };
+        } else if verdict.action < Action::Ask
+            && (bash.may_be_ruled || !guarantee.answers_line(line))
+        {
             let reason = Some(format!("it could not be understood: {reason}"));
-            verdict = Verdict { action: Action::Ask, pattern: line.text.clone(), rule: None, reason, ..verdict };
+            verdict = Verdict {
+                action: Action::Ask,
+                pattern: line.text.clone(),
+                rule: None,
+                reason,
+                ..verdict
+            };
         }
     }
     verdict.proven_read_only = line.is_read_only();
     if let Some(why) = &need.unproven
         && verdict.action == Action::Allow
         && !verdict.proven_read_only
-        && !line.units.iter().filter(|unit| !unit.is_read_only()).all(|unit| bash.is_granted(unit))
+        && !line
+            .units
+            .iter()
+            .filter(|unit| !unit.is_read_only())
+            .all(|unit| bash.is_granted(unit))
     {
-        verdict = Verdict { action: Action::Ask, reason: Some(why.clone()), rule: None, ..verdict };
+        verdict = Verdict {
+            action: Action::Ask,
+            reason: Some(why.clone()),
+            rule: None,
+            ..verdict
+        };
     }
     verdict.units = verdicts;
     verdict
@@ -116,7 +179,10 @@ fn deny_of_whole_line<'r>(bash: &CommandRules<'r>, line: &JudgedLine) -> Option<
             && wildcard::matches_folded(&rule.pattern, text)
     };
     let fitting = bash.about.fitting(text).into_iter().rev();
-    fitting.filter(denies_line).find(|placed| bash.is_in_force_for(*placed, &line.text)).map(|(_, deny)| deny)
+    fitting
+        .filter(denies_line)
+        .find(|placed| bash.is_in_force_for(*placed, &line.text))
+        .map(|(_, deny)| deny)
 }
 
 impl JudgedLine {

@@ -41,7 +41,12 @@ struct Machine {
 
 impl Machine {
     fn new(patterns: &[Pattern]) -> Self {
-        let mut machine = Self { symbols: Vec::new(), owners: Vec::new(), start: Vec::new(), fresh: fresh(patterns) };
+        let mut machine = Self {
+            symbols: Vec::new(),
+            owners: Vec::new(),
+            start: Vec::new(),
+            fresh: fresh(patterns),
+        };
         let mut starts = Vec::new();
         for (at, (pattern, folded)) in patterns.iter().enumerate() {
             for text in wildcard::readings(pattern) {
@@ -91,9 +96,12 @@ impl Machine {
         for place in state {
             match self.symbols[*place] {
                 PatternSymbol::Letter(own) => letters.push(own),
-                PatternSymbol::FoldedLetter(own) => {
-                    letters.extend([own].into_iter().chain(own.to_uppercase()).chain(third_variant(own)))
-                }
+                PatternSymbol::FoldedLetter(own) => letters.extend(
+                    [own]
+                        .into_iter()
+                        .chain(own.to_uppercase())
+                        .chain(third_variant(own)),
+                ),
                 _ => {}
             }
         }
@@ -138,9 +146,18 @@ fn third_variant(letter: char) -> Option<char> {
 /// Returns a letter that is in none of the patterns, in either case; preferably one that needs no
 /// quoting.
 fn fresh(patterns: &[Pattern]) -> char {
-    let used: HashSet<char> = patterns.iter().flat_map(|(pattern, _)| pattern.chars().map(fold)).collect();
-    let letters = ('a'..='z').rev().chain('0'..='9').chain('\u{4e00}'..='\u{9fff}');
-    letters.into_iter().find(|c| !used.contains(c)).unwrap_or('\u{e000}')
+    let used: HashSet<char> = patterns
+        .iter()
+        .flat_map(|(pattern, _)| pattern.chars().map(fold))
+        .collect();
+    let letters = ('a'..='z')
+        .rev()
+        .chain('0'..='9')
+        .chain('\u{4e00}'..='\u{9fff}');
+    letters
+        .into_iter()
+        .find(|c| !used.contains(c))
+        .unwrap_or('\u{e000}')
 }
 
 /// Returns the shortest text for every combination of patterns that some text matches. `None` if
@@ -151,17 +168,28 @@ pub(super) fn of(patterns: &[Pattern]) -> Option<Vec<String>> {
 
 /// Does the same as [`of`] for texts that match at least one of the patterns for which `wanted`
 /// holds.
-pub(super) fn matching(patterns: &[Pattern], wanted: &dyn Fn(&Pattern) -> bool) -> Option<Vec<String>> {
+pub(super) fn matching(
+    patterns: &[Pattern],
+    wanted: &dyn Fn(&Pattern) -> bool,
+) -> Option<Vec<String>> {
     let wanted: Vec<bool> = patterns.iter().map(wanted).collect();
     let mut found = search(patterns, "", &|number| wanted[number])?;
-    let is_example =
-        |text: &String| patterns.iter().zip(&wanted).any(|(pattern, wanted)| *wanted && matches_pattern(pattern, text));
+    let is_example = |text: &String| {
+        patterns
+            .iter()
+            .zip(&wanted)
+            .any(|(pattern, wanted)| *wanted && matches_pattern(pattern, text))
+    };
     found.retain(is_example);
     Some(found)
 }
 
 fn matches_pattern((pattern, ignores_case): &Pattern, text: &str) -> bool {
-    if *ignores_case { wildcard::matches_folded(pattern, text) } else { wildcard::matches(pattern, text) }
+    if *ignores_case {
+        wildcard::matches_folded(pattern, text)
+    } else {
+        wildcard::matches(pattern, text)
+    }
 }
 
 /// Does the same as [`of`] for texts that begin with `beginning`.
@@ -170,15 +198,25 @@ pub(super) fn after(patterns: &[Pattern], beginning: &str) -> Option<Vec<String>
 }
 
 /// Searches breadth-first, and only while a pattern whose number is `alive` can still match.
-fn search(patterns: &[Pattern], beginning: &str, alive: &dyn Fn(usize) -> bool) -> Option<Vec<String>> {
+fn search(
+    patterns: &[Pattern],
+    beginning: &str,
+    alive: &dyn Fn(usize) -> bool,
+) -> Option<Vec<String>> {
     let machine = Machine::new(patterns);
-    let start = beginning.chars().fold(machine.start.clone(), |state, letter| machine.step(&state, slash(letter)));
+    let start = beginning
+        .chars()
+        .fold(machine.start.clone(), |state, letter| {
+            machine.step(&state, slash(letter))
+        });
     let mut found: BTreeMap<Vec<usize>, String> = BTreeMap::new();
     let mut seen = HashSet::from([start.clone()]);
     let mut ahead = VecDeque::from([(start, beginning.to_owned())]);
     let mut positions = 0;
     while let Some((state, text)) = ahead.pop_front() {
-        found.entry(machine.matched(&state)).or_insert_with(|| text.clone());
+        found
+            .entry(machine.matched(&state))
+            .or_insert_with(|| text.clone());
         for letter in machine.letters(&state) {
             let next = machine.step(&state, letter);
             positions += state.len() + 1;
@@ -199,7 +237,10 @@ mod tests {
     use super::*;
 
     fn exact(patterns: &[&str]) -> Vec<Pattern> {
-        patterns.iter().map(|pattern| ((*pattern).to_owned(), false)).collect()
+        patterns
+            .iter()
+            .map(|pattern| ((*pattern).to_owned(), false))
+            .collect()
     }
 
     #[test]
@@ -218,13 +259,21 @@ mod tests {
         }
         let folded = of(&[("rm".into(), true), ("rm".into(), false)]).unwrap();
         assert_eq!(folded.len(), 3, "{folded:?}");
-        assert_eq!(after(&exact(&["https://a/*", "*b"]), "https://a/").unwrap().len(), 2);
+        assert_eq!(
+            after(&exact(&["https://a/*", "*b"]), "https://a/")
+                .unwrap()
+                .len(),
+            2
+        );
     }
 
     #[test]
     fn too_many_combinations_give_none() {
         let patterns: Vec<String> = ('a'..='p').map(|c| format!("*{c}{c}{c}*")).collect();
-        let patterns: Vec<Pattern> = patterns.into_iter().map(|pattern| (pattern, false)).collect();
+        let patterns: Vec<Pattern> = patterns
+            .into_iter()
+            .map(|pattern| (pattern, false))
+            .collect();
         assert!(of(&patterns).is_none());
     }
 
@@ -234,7 +283,9 @@ mod tests {
             let machine = Machine::new(&[(fold(c).to_string(), true)]);
             machine.letters(&machine.start).contains(&c)
         };
-        let missed: Vec<char> = ('\0'..=char::MAX).filter(|c| fold(*c) != *c && *c != '\\' && !is_tried(*c)).collect();
+        let missed: Vec<char> = ('\0'..=char::MAX)
+            .filter(|c| fold(*c) != *c && *c != '\\' && !is_tried(*c))
+            .collect();
         assert!(missed.is_empty(), "{missed:?}");
     }
 
@@ -245,13 +296,24 @@ mod tests {
         for _ in 0..2_000 {
             let letters = |random: &mut fastrand::Rng, of: &str, most: usize| -> String {
                 let of: Vec<char> = of.chars().collect();
-                (0..random.usize(..=most)).map(|_| of[random.usize(..of.len())]).collect()
+                (0..random.usize(..=most))
+                    .map(|_| of[random.usize(..of.len())])
+                    .collect()
             };
-            let patterns: Vec<Pattern> =
-                (0..random.usize(1..5)).map(|_| (letters(&mut random, "aAb** ?/", 6), random.bool())).collect();
-            let matched =
-                |text: &str| -> Vec<bool> { patterns.iter().map(|pattern| matches_pattern(pattern, text)).collect() };
-            let known: HashSet<Vec<bool>> = of(&patterns).unwrap().iter().map(|text| matched(text)).collect();
+            let patterns: Vec<Pattern> = (0..random.usize(1..5))
+                .map(|_| (letters(&mut random, "aAb** ?/", 6), random.bool()))
+                .collect();
+            let matched = |text: &str| -> Vec<bool> {
+                patterns
+                    .iter()
+                    .map(|pattern| matches_pattern(pattern, text))
+                    .collect()
+            };
+            let known: HashSet<Vec<bool>> = of(&patterns)
+                .unwrap()
+                .iter()
+                .map(|text| matched(text))
+                .collect();
             for _ in 0..50 {
                 let text = letters(&mut random, "aAbBc /\\*?", 7);
                 assert!(known.contains(&matched(&text)), "{patterns:?} on {text:?}");

@@ -17,15 +17,23 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
         (Some(rule), Some(reason)) => format!("{} ({reason})", shown(rule)),
         (Some(rule), None) => shown(rule),
         (None, Some(reason)) => reason.clone(),
-        (None, None) if verdict.action == Action::Ask => "no rule speaks about it, and then the user is asked".into(),
+        (None, None) if verdict.action == Action::Ask => {
+            "no rule speaks about it, and then the user is asked".into()
+        }
         (None, None) => "nothing speaks against it".into(),
     };
-    line(&mut out, &format!("{}: {}", word(verdict.action), spelled(&verdict.pattern)));
+    line(
+        &mut out,
+        &format!("{}: {}", word(verdict.action), spelled(&verdict.pattern)),
+    );
     line(&mut out, &format!("  because: {decided}"));
     if let Some((least, reason)) = &need.floor
         && verdict.reason.as_ref() != Some(reason)
     {
-        line(&mut out, &format!("  at least {}: {}", word(*least), spelled(reason)));
+        line(
+            &mut out,
+            &format!("  at least {}: {}", word(*least), spelled(reason)),
+        );
     }
     if need.command.is_some() {
         if verdict.proven_read_only {
@@ -39,9 +47,19 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
             line(&mut out, &unit_line(unit));
         }
     }
-    line(&mut out, &format!("rules about {}, the last one that fits decides:", need.permission));
+    line(
+        &mut out,
+        &format!(
+            "rules about {}, the last one that fits decides:",
+            need.permission
+        ),
+    );
     for rule in rules.iter().filter(|rule| about(rule, &need.permission)) {
-        let mark = if Some(rule) == verdict.rule.as_ref() { ">" } else { " " };
+        let mark = if Some(rule) == verdict.rule.as_ref() {
+            ">"
+        } else {
+            " "
+        };
         line(&mut out, &format!("{mark} {}", shown(rule)));
     }
     out
@@ -50,25 +68,42 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
 /// Returns the line for one part of a command line: its verdict, text, program and reason.
 pub fn unit_line(unit: &UnitVerdict) -> String {
     let indent = "  ".repeat(unit.layer + 1);
-    let program = unit.program.as_deref().map_or_else(String::new, |program| format!(" [{}]", spelled(program)));
+    let program = unit
+        .program
+        .as_deref()
+        .map_or_else(String::new, |program| format!(" [{}]", spelled(program)));
     let why = match (&unit.reason, &unit.rule) {
         (Some(reason), _) => format!(": {}", spelled(reason)),
         (None, Some(rule)) => format!(": {}", shown(rule)),
         (None, None) => String::new(),
     };
-    format!("{indent}{} {}{program}{why}", word(unit.action), spelled(&unit.text))
+    format!(
+        "{indent}{} {}{program}{why}",
+        word(unit.action),
+        spelled(&unit.text)
+    )
 }
 
 fn about(rule: &Rule, permission: &str) -> bool {
-    wildcard::matches(&rule.permission, permission) || (permission == "bash" && rule.permission == POSTURE.0)
+    wildcard::matches(&rule.permission, permission)
+        || (permission == "bash" && rule.permission == POSTURE.0)
 }
 
 pub(super) fn shown(rule: &Rule) -> String {
-    let source = if rule.source.is_empty() { String::new() } else { format!(", from {}", rule.source) };
+    let source = if rule.source.is_empty() {
+        String::new()
+    } else {
+        format!(", from {}", rule.source)
+    };
     if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
         return format!("this agent only reads{source}");
     }
-    format!("{} \"{}\": {}{source}", spelled(&rule.permission), spelled(&rule.pattern), word(rule.action))
+    format!(
+        "{} \"{}\": {}{source}",
+        spelled(&rule.permission),
+        spelled(&rule.pattern),
+        word(rule.action)
+    )
 }
 
 pub(super) fn word(action: Action) -> &'static str {
@@ -106,7 +141,10 @@ mod tests {
             "  * \"*\": allow, from built in",
         ];
         for part in wanted {
-            assert!(text.contains(part) || part.starts_with("deny: rm"), "{part:?} not in\n{text}");
+            assert!(
+                text.contains(part) || part.starts_with("deny: rm"),
+                "{part:?} not in\n{text}"
+            );
         }
         assert!(!text.contains('\x1b'));
     }

@@ -18,7 +18,11 @@ pub enum UnboundedRoot {
 impl UnboundedRoot {
     /// Classifies the root of a place that is too broad to be a project.
     pub(super) fn of(place: &PermissionContext) -> Self {
-        if place.home.as_ref() == Some(&place.root) { Self::Home } else { Self::Above }
+        if place.home.as_ref() == Some(&place.root) {
+            Self::Home
+        } else {
+            Self::Above
+        }
     }
 }
 
@@ -60,7 +64,9 @@ pub(super) fn why_special(
         _ if access != Access::Edit => None,
         Some(Protected::Control) => Some(protected::effect(path)),
         None if shared => Some("has a second name elsewhere (a hard link)"),
-        None if path.to_string_lossy().chars().any(is_odd) => Some("has characters in its name that cannot be seen"),
+        None if path.to_string_lossy().chars().any(is_odd) => {
+            Some("has characters in its name that cannot be seen")
+        }
         None => None,
     }
 }

@@ -17,16 +17,27 @@ pub(super) fn beginning(pattern: &str) -> &str {
 
 pub(super) fn starts(word: &str, beginning: &str) -> bool {
     let mut letters = word.chars().flat_map(char::to_lowercase);
-    beginning.chars().flat_map(char::to_lowercase).all(|letter| letters.next() == Some(letter))
+    beginning
+        .chars()
+        .flat_map(char::to_lowercase)
+        .all(|letter| letters.next() == Some(letter))
 }
 
 /// Returns the position of the first word at which a command begins that the rule matches.
-pub(super) fn begins_at(rule: &Rule, words: &[String], fits: &dyn Fn(&str) -> bool) -> Option<usize> {
+pub(super) fn begins_at(
+    rule: &Rule,
+    words: &[String],
+    fits: &dyn Fn(&str) -> bool,
+) -> Option<usize> {
     begins_with(beginning(&rule.pattern), words, fits)
 }
 
 /// Does the same as [`begins_at`] for a pattern whose first word is `first`.
-pub(super) fn begins_with(first: &str, words: &[String], mut fits: impl FnMut(&str) -> bool) -> Option<usize> {
+pub(super) fn begins_with(
+    first: &str,
+    words: &[String],
+    mut fits: impl FnMut(&str) -> bool,
+) -> Option<usize> {
     let mut comparisons = 0;
     let mut bytes = 0;
     for (at, word) in words.iter().enumerate() {
@@ -48,7 +59,9 @@ pub(super) fn begins_with(first: &str, words: &[String], mut fits: impl FnMut(&s
         if comparisons > MAX_COMPARISONS || bytes > MAX_COMPARED_BYTES {
             return Some(at);
         }
-        if fits(&with_rest(base, &rest)) || (base.len() < word.len() && fits(&with_rest(word, &rest))) {
+        if fits(&with_rest(base, &rest))
+            || (base.len() < word.len() && fits(&with_rest(word, &rest)))
+        {
             return Some(at);
         }
     }
@@ -57,7 +70,11 @@ pub(super) fn begins_with(first: &str, words: &[String], mut fits: impl FnMut(&s
 
 /// Joins the first word of a command and the rest by a blank, if there is a rest.
 pub(super) fn with_rest(first: &str, rest: &str) -> String {
-    if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") }
+    if rest.is_empty() {
+        first.to_owned()
+    } else {
+        format!("{first} {rest}")
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +83,12 @@ mod tests {
     use super::*;
 
     fn rule(pattern: &str) -> Rule {
-        Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }
+        Rule {
+            permission: "bash".into(),
+            pattern: pattern.into(),
+            action: Action::Deny,
+            source: "test".into(),
+        }
     }
 
     #[test]

@@ -55,10 +55,22 @@ echo d >> b.txt; git stash -q; echo new > u.txt
 
 /// Settings that make git start a helper, which creates the file `$MARK`.
 const SETUPS: [(&str, &str); 24] = [
-    ("fsmonitor", r#"git config core.fsmonitor "touch $MARK; false""#),
-    ("bad bytes", r#"printf '# \377\n[core]\n\tfsmonitor = "touch %s; false"\n' "$MARK" >> .git/config"#),
-    ("continued comment", r#"printf '[core]\n# x \\\n\tfsmonitor = "touch %s; false"\n' "$MARK" >> .git/config"#),
-    ("backslash at the end", r#"printf '[core]\n\tfsmonitor = touch %s\\' "$MARK" >> .git/config"#),
+    (
+        "fsmonitor",
+        r#"git config core.fsmonitor "touch $MARK; false""#,
+    ),
+    (
+        "bad bytes",
+        r#"printf '# \377\n[core]\n\tfsmonitor = "touch %s; false"\n' "$MARK" >> .git/config"#,
+    ),
+    (
+        "continued comment",
+        r#"printf '[core]\n# x \\\n\tfsmonitor = "touch %s; false"\n' "$MARK" >> .git/config"#,
+    ),
+    (
+        "backslash at the end",
+        r#"printf '[core]\n\tfsmonitor = touch %s\\' "$MARK" >> .git/config"#,
+    ),
     (
         "mark of order",
         r#"{ printf '\357\273\277'; cat .git/config; } > c; mv c .git/config; git config core.fsmonitor "touch $MARK; false""#,
@@ -87,7 +99,10 @@ const SETUPS: [(&str, &str); 24] = [
         "hooks elsewhere",
         r#"mkdir hk; printf '#!/bin/sh\ntouch %s\n' "$MARK" > hk/post-index-change; chmod +x hk/*; git config core.hooksPath hk"#,
     ),
-    ("external diff", r#"echo z >> a.txt; git config diff.external "touch $MARK; true""#),
+    (
+        "external diff",
+        r#"echo z >> a.txt; git config diff.external "touch $MARK; true""#,
+    ),
     (
         "diff driver",
         r#"echo z >> a.txt; echo '*.txt diff=x' > .git/info/attributes; git config diff.x.command "touch $MARK; true""#,
@@ -96,8 +111,14 @@ const SETUPS: [(&str, &str); 24] = [
         "textconv",
         r#"echo z >> a.txt; echo '*.txt diff=x' > .git/info/attributes; git config diff.x.textconv "touch $MARK; cat""#,
     ),
-    ("clean", r#"echo '*.txt filter=x' > .git/info/attributes; git config filter.x.clean "touch $MARK; cat""#),
-    ("smudge", r#"echo '*.txt filter=x' > .git/info/attributes; git config filter.x.smudge "touch $MARK; cat""#),
+    (
+        "clean",
+        r#"echo '*.txt filter=x' > .git/info/attributes; git config filter.x.clean "touch $MARK; cat""#,
+    ),
+    (
+        "smudge",
+        r#"echo '*.txt filter=x' > .git/info/attributes; git config filter.x.smudge "touch $MARK; cat""#,
+    ),
     (
         "filter process",
         r#"echo '*.txt filter=x' > .git/info/attributes; git config filter.x.process "touch $MARK; false""#,
@@ -110,7 +131,10 @@ const SETUPS: [(&str, &str); 24] = [
         git config remote.origin.promisor true; git config remote.origin.uploadpack "touch $MARK; git-upload-pack"
         for o in $(git rev-parse HEAD:a.txt HEAD~:a.txt); do rm -f .git/objects/$(echo $o | sed 's#^..#&/#'); done"#,
     ),
-    ("archive", r#"git config tar.tgz.command "touch $MARK; cat""#),
+    (
+        "archive",
+        r#"git config tar.tgz.command "touch $MARK; cat""#,
+    ),
     (
         "refs of others",
         r#"git init -q --bare o.git; mkdir -p .git/objects/info; echo "$PWD/o.git/objects" > .git/objects/info/alternates
@@ -134,27 +158,49 @@ const SIGNED: &str = r#"printf '#!/bin/sh\ntouch %s\n' "$MARK" > .git/gpg; chmod
 
 /// Runs every command in a fresh copy of the repository, and returns the indices of those that
 /// created the mark.
-#[expect(clippy::disallowed_methods, reason = "what git really starts is the measure here")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what git really starts is the measure here"
+)]
 fn started(dir: &Path, setup: &str) -> Vec<usize> {
     let each: String = COMMANDS.iter().enumerate().map(|(at, command)| {
         format!("rm -rf \"$MARK\" work; cp -a base work; cd work; touch -d yesterday a.txt; {command} > /dev/null 2>&1 < /dev/null; cd ..; if [ -e \"$MARK\" ]; then echo {at}; fi\n")
     }).collect();
-    let script = format!("mkdir base; cd base\n{BASE}\n{setup}\ncd ..\n{each}rm -rf work; cp -a base work\n");
+    let script = format!(
+        "mkdir base; cd base\n{BASE}\n{setup}\ncd ..\n{each}rm -rf work; cp -a base work\n"
+    );
     let mut bash = std::process::Command::new("bash");
-    bash.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", dir).env("MARK", dir.join("mark"));
+    bash.env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", dir)
+        .env("MARK", dir.join("mark"));
     bash.env("GIT_CONFIG_NOSYSTEM", "1");
     for who in ["AUTHOR", "COMMITTER"] {
-        bash.env(format!("GIT_{who}_NAME"), "x").env(format!("GIT_{who}_EMAIL"), "x@example.org");
+        bash.env(format!("GIT_{who}_NAME"), "x")
+            .env(format!("GIT_{who}_EMAIL"), "x@example.org");
     }
-    let ran = bash.args(["--norc", "-c", &script]).current_dir(dir).output().unwrap();
+    let ran = bash
+        .args(["--norc", "-c", &script])
+        .current_dir(dir)
+        .output()
+        .unwrap();
     let printed = String::from_utf8(ran.stdout).unwrap();
-    assert!(ran.status.success(), "{setup}: {}", String::from_utf8_lossy(&ran.stderr));
-    printed.lines().filter_map(|line| line.parse().ok()).collect()
+    assert!(
+        ran.status.success(),
+        "{setup}: {}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    printed
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect()
 }
 
 fn place(dir: &Path) -> PermissionContext {
     let root = dir.join("work").canonicalize().unwrap();
-    let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec();
+    let path = ["/usr/local/bin", "/usr/bin", "/bin"]
+        .map(PathBuf::from)
+        .to_vec();
     PermissionContext {
         cwd: root.clone(),
         root,
@@ -167,9 +213,18 @@ fn place(dir: &Path) -> PermissionContext {
 
 /// Returns the indices of the commands that plan mode, or a rule for all git commands, allows.
 fn allowed(place: &PermissionContext) -> Vec<usize> {
-    let rules = [plan_rules(place), bash_rules(place, &[("*", Action::Ask), ("git *", Action::Allow)])];
-    let is_allowed = |command: &str| rules.iter().any(|rules| judge(rules, command, place).action == Action::Allow);
-    (0..COMMANDS.len()).filter(|at| is_allowed(COMMANDS[*at])).collect()
+    let rules = [
+        plan_rules(place),
+        bash_rules(place, &[("*", Action::Ask), ("git *", Action::Allow)]),
+    ];
+    let is_allowed = |command: &str| {
+        rules
+            .iter()
+            .any(|rules| judge(rules, command, place).action == Action::Allow)
+    };
+    (0..COMMANDS.len())
+        .filter(|at| is_allowed(COMMANDS[*at]))
+        .collect()
 }
 
 #[test]
@@ -180,9 +235,17 @@ fn git_commands_that_start_programs_are_not_allowed() {
         let setup = if setup == "log" { &signed } else { setup };
         let dir = tempfile::tempdir().unwrap();
         let started = started(dir.path(), setup);
-        assert!(!started.is_empty(), "{name}: nothing was started, so nothing is shown");
+        assert!(
+            !started.is_empty(),
+            "{name}: nothing was started, so nothing is shown"
+        );
         let allowed = allowed(&place(dir.path()));
-        wrong.extend(started.iter().filter(|at| allowed.contains(at)).map(|at| format!("{name}: {}", COMMANDS[*at])));
+        wrong.extend(
+            started
+                .iter()
+                .filter(|at| allowed.contains(at))
+                .map(|at| format!("{name}: {}", COMMANDS[*at])),
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -235,7 +298,10 @@ fn git_aliases_are_judged_by_their_expansion() {
         git config alias.u 'push \'; git config alias.st status; printf '[alias]\n\tv = push # x \\\n' >> .git/config"#,
     );
     for trusted in [false, true] {
-        let place = PermissionContext { trusted, ..place(dir.path()) };
+        let place = PermissionContext {
+            trusted,
+            ..place(dir.path())
+        };
         let rules = bash_rules(&place, &[("*", Action::Allow), ("git push*", Action::Deny)]);
         let table = [
             ("git p origin", Action::Deny),
@@ -245,7 +311,10 @@ fn git_aliases_are_judged_by_their_expansion() {
             ("git s push origin", Action::Deny),
             ("git t origin", Action::Deny),
             ("git v", Action::Deny),
-            ("git for-each-repo --config=my.repo push origin", Action::Deny),
+            (
+                "git for-each-repo --config=my.repo push origin",
+                Action::Deny,
+            ),
             ("git init --template=t", Action::Ask),
             ("git last-modified", Action::Deny),
             ("git u", Action::Ask),
@@ -253,7 +322,11 @@ fn git_aliases_are_judged_by_their_expansion() {
             ("git ST -s", Action::Allow),
         ];
         for (command, wanted) in table {
-            assert_eq!(judge(&rules, command, &place).action, wanted, "{command} {trusted}");
+            assert_eq!(
+                judge(&rules, command, &place).action,
+                wanted,
+                "{command} {trusted}"
+            );
         }
     }
 }

@@ -19,8 +19,18 @@ const MAX_HOME_DEPTH: usize = 3;
 /// Depth of the search in our own data; its keys are at depth 1.
 const MAX_DATA_DEPTH: usize = 2;
 /// Directories whose files come from elsewhere.
-const SKIPPED: [&str; 10] =
-    ["node_modules", "target", "dist", "build", ".venv", "objects", ".cache", ".rustup", ".npm", "registry"];
+const SKIPPED: [&str; 10] = [
+    "node_modules",
+    "target",
+    "dist",
+    "build",
+    ".venv",
+    "objects",
+    ".cache",
+    ".rustup",
+    ".npm",
+    "registry",
+];
 
 /// Lifetime of a result. The search walks the project and the home directory, and without this a
 /// package manager's linked store would repeat it for each file.
@@ -61,8 +71,15 @@ struct Recent {
 
 impl SearchedDirs {
     fn of(place: &PermissionContext) -> Self {
-        let roots = std::iter::once(&place.root).chain(&place.extra).cloned().collect();
-        Self { data: place.data.clone(), home: place.home.clone(), roots }
+        let roots = std::iter::once(&place.root)
+            .chain(&place.extra)
+            .cloned()
+            .collect();
+        Self {
+            data: place.data.clone(),
+            home: place.home.clone(),
+            roots,
+        }
     }
 }
 
@@ -80,22 +97,34 @@ impl LinkedFiles {
         if recent.len() >= MAX_PLACES {
             recent.remove(0);
         }
-        recent.push(Recent { dirs, at: Instant::now(), files: files.clone() });
+        recent.push(Recent {
+            dirs,
+            at: Instant::now(),
+            files: files.clone(),
+        });
         files
     }
 
     fn find(dirs: &SearchedDirs) -> Self {
         let mut found = Self::default();
         if !dirs.data.as_os_str().is_empty() {
-            let is_closed =
-                |name: &OsStr, _: usize| !["tool-output", "plans", "scratch"].iter().any(|open| name == *open);
-            found.below(&dirs.data, MAX_DATA_DEPTH, &is_closed, &|_| Some(Protected::Own));
+            let is_closed = |name: &OsStr, _: usize| {
+                !["tool-output", "plans", "scratch"]
+                    .iter()
+                    .any(|open| name == *open)
+            };
+            found.below(&dirs.data, MAX_DATA_DEPTH, &is_closed, &|_| {
+                Some(Protected::Own)
+            });
         }
         if let Some(home) = &dirs.home {
             // Keys and settings lie below hidden directories, under names of any kind:
             // `~/.config/gh`.
-            let is_hidden = |name: &OsStr, level: usize| level > 1 || name.as_encoded_bytes().starts_with(b".");
-            found.below(home, MAX_HOME_DEPTH, &is_hidden, &|path| by_name(path, home));
+            let is_hidden =
+                |name: &OsStr, level: usize| level > 1 || name.as_encoded_bytes().starts_with(b".");
+            found.below(home, MAX_HOME_DEPTH, &is_hidden, &|path| {
+                by_name(path, home)
+            });
         }
         for root in &dirs.roots {
             found.below(root, usize::MAX, &|_, _| true, &|path| by_name(path, root));
@@ -111,8 +140,14 @@ impl LinkedFiles {
     /// Returns the files that may not be read without a question and have a second name now. There
     /// are nearly always none, and then a search need not check each file.
     pub(super) fn unreadable(&self) -> HashSet<FileId> {
-        let files = self.unreadable.iter().filter_map(|path| fs::metadata(path).ok());
-        files.filter(|file| file.nlink() > 1).map(|file| (file.dev(), file.ino())).collect()
+        let files = self
+            .unreadable
+            .iter()
+            .filter_map(|path| fs::metadata(path).ok());
+        files
+            .filter(|file| file.nlink() > 1)
+            .map(|file| (file.dev(), file.ino()))
+            .collect()
     }
 
     /// Adds the files below a directory. `enters` decides by name and depth which subdirectories
@@ -132,10 +167,15 @@ impl LinkedFiles {
                     return;
                 }
                 left -= 1;
-                let Ok(of_entry) = entry.file_type() else { continue };
+                let Ok(of_entry) = entry.file_type() else {
+                    continue;
+                };
                 let name = entry.file_name();
                 if of_entry.is_dir() {
-                    if level < depth && SKIPPED.iter().all(|skipped| name != *skipped) && enters(&name, level) {
+                    if level < depth
+                        && SKIPPED.iter().all(|skipped| name != *skipped)
+                        && enters(&name, level)
+                    {
                         dirs.push_back((entry.path(), level + 1));
                     }
                 } else if of_entry.is_file() {
@@ -151,13 +191,16 @@ impl LinkedFiles {
         if protected != Protected::Control {
             self.unreadable.push(path.to_owned());
         }
-        self.files.entry((file.dev(), file.ino())).or_insert(protected);
+        self.files
+            .entry((file.dev(), file.ino()))
+            .or_insert(protected);
     }
 }
 
 /// Returns whether a file is one of these, under any name.
 pub(super) fn is_among(files: &HashSet<FileId>, path: &Path) -> bool {
-    !files.is_empty() && fs::metadata(path).is_ok_and(|file| files.contains(&(file.dev(), file.ino())))
+    !files.is_empty()
+        && fs::metadata(path).is_ok_and(|file| files.contains(&(file.dev(), file.ino())))
 }
 
 /// Returns whether a file has more than one name.
@@ -189,7 +232,12 @@ mod tests {
         let lab = Lab::new();
         let root = &lab.place.root;
         let home = lab.place.home.clone().unwrap();
-        for dir in [home.join(".ssh"), home.join(".config/gh"), root.join("deploy/deep"), lab.place.data.clone()] {
+        for dir in [
+            home.join(".ssh"),
+            home.join(".config/gh"),
+            root.join("deploy/deep"),
+            lab.place.data.clone(),
+        ] {
             std::fs::create_dir_all(dir).unwrap();
         }
         let files = [
@@ -219,9 +267,17 @@ mod tests {
             ("a.txt", None),
         ];
         for (name, wanted) in table {
-            assert_eq!(locate(name, &lab.place).unwrap().protected, wanted, "{name}");
+            assert_eq!(
+                locate(name, &lab.place).unwrap().protected,
+                wanted,
+                "{name}"
+            );
         }
-        let free = bash_rules(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[("*", "*", Action::Allow)]));
+        let free = bash_rules(&lab.place, &[("*", Action::Allow)]).then(&Rules::built_in(&[(
+            "*",
+            "*",
+            Action::Allow,
+        )]));
         for (line, wanted) in [
             ("cat notes.txt", Action::Ask),
             ("grep x src/p", Action::Ask),
@@ -241,16 +297,27 @@ mod tests {
         std::fs::write(root.join("src/plain"), "x").unwrap();
         hard_link(root.join("src/plain"), root.join("src/second")).unwrap();
         hard_link(root.join(".env"), root.join("src/notes.txt")).unwrap();
-        let sight = Sight::new(&Policy { place: lab.place.clone(), ..Policy::default() });
+        let sight = Sight::new(&Policy {
+            place: lab.place.clone(),
+            ..Policy::default()
+        });
         let mut reader = sight.reader();
-        for (name, wanted) in
-            [("src/notes.txt", Action::Ask), ("src/second", Action::Allow), ("src/deep/f", Action::Allow)]
-        {
+        for (name, wanted) in [
+            ("src/notes.txt", Action::Ask),
+            ("src/second", Action::Allow),
+            ("src/deep/f", Action::Allow),
+        ] {
             assert_eq!(reader.judge(&root.join(name)), wanted, "{name}");
         }
         let free = bash_rules(&lab.place, &[("*", Action::Allow)]);
-        assert_eq!(judge(&free, "grep -r x src/deep", &lab.place).action, Action::Allow);
-        assert_eq!(judge(&free, "grep -r x src", &lab.place).action, Action::Ask);
+        assert_eq!(
+            judge(&free, "grep -r x src/deep", &lab.place).action,
+            Action::Allow
+        );
+        assert_eq!(
+            judge(&free, "grep -r x src", &lab.place).action,
+            Action::Ask
+        );
     }
 
     /// A project whose files are all links into a package store is searched once, not for each of
@@ -261,10 +328,19 @@ mod tests {
         let root = &lab.place.root;
         let first = LinkedFiles::of(&lab.place);
         assert!(std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&lab.place)));
-        let elsewhere = PermissionContext { root: lab.out.clone(), ..lab.place.clone() };
-        assert!(!std::sync::Arc::ptr_eq(&first, &LinkedFiles::of(&elsewhere)));
+        let elsewhere = PermissionContext {
+            root: lab.out.clone(),
+            ..lab.place.clone()
+        };
+        assert!(!std::sync::Arc::ptr_eq(
+            &first,
+            &LinkedFiles::of(&elsewhere)
+        ));
         // A new second name of a known file counts at once.
         hard_link(root.join(".env"), root.join("later.txt")).unwrap();
-        assert_eq!(locate("later.txt", &lab.place).unwrap().protected, Some(Protected::Secret));
+        assert_eq!(
+            locate("later.txt", &lab.place).unwrap().protected,
+            Some(Protected::Secret)
+        );
     }
 }

@@ -30,20 +30,37 @@ impl KeyIndex {
 
     /// Returns the keys that a text begins with, the shortest first.
     pub(super) fn beginnings_of<'k>(&'k self, text: &str) -> impl Iterator<Item = &'k str> {
-        let keys = self.lengths.iter().take_while(|length| **length <= text.len());
+        let keys = self
+            .lengths
+            .iter()
+            .take_while(|length| **length <= text.len());
         keys.filter_map(|length| Some(&**self.places.get_key_value(text.get(..*length)?)?.0))
     }
 
     /// Adds the positions whose keys a text begins with.
     pub(super) fn find(&self, text: &str, found: &mut Vec<u32>) {
-        for length in self.lengths.iter().take_while(|length| **length <= text.len()) {
-            found.extend(text.get(..*length).and_then(|key| self.places.get(key)).into_iter().flatten());
+        for length in self
+            .lengths
+            .iter()
+            .take_while(|length| **length <= text.len())
+        {
+            found.extend(
+                text.get(..*length)
+                    .and_then(|key| self.places.get(key))
+                    .into_iter()
+                    .flatten(),
+            );
         }
     }
 
     /// Adds the positions whose keys begin with a text.
     pub(super) fn find_longer(&self, text: &str, found: &mut Vec<u32>) {
-        let from = self.places.range::<str, _>((Bound::Included(text), Bound::Unbounded));
-        found.extend(from.take_while(|(key, _)| key.starts_with(text)).flat_map(|(_, places)| places));
+        let from = self
+            .places
+            .range::<str, _>((Bound::Included(text), Bound::Unbounded));
+        found.extend(
+            from.take_while(|(key, _)| key.starts_with(text))
+                .flat_map(|(_, places)| places),
+        );
     }
 }

@@ -10,18 +10,24 @@ use super::{Action, PermissionContext, Rules, Verdict, command_need, evaluate};
 /// The caller has to check that this terminates and does not panic.
 pub fn broken(line: &str) -> Option<String> {
     let all = Rules::built_in(&[("*", "*", Action::Allow), ("bash", "rm *", Action::Deny)]);
-    let reads = Rules::built_in(&[("*", "*", Action::Allow), ("edit", "*", Action::Deny)]).then(&Rules::read_only());
+    let reads = Rules::built_in(&[("*", "*", Action::Allow), ("edit", "*", Action::Deny)])
+        .then(&Rules::read_only());
     let free = judge(&all, line);
     let plan = judge(&reads, line);
     if let Some(text) = removal_in(&free)
         && free.action != Action::Deny
     {
-        return Some(format!("{text:?} is in it, which a rule denies, and the verdict is {:?}", free.action));
+        return Some(format!(
+            "{text:?} is in it, which a rule denies, and the verdict is {:?}",
+            free.action
+        ));
     }
     if let Some(text) = removal_in(&plan)
         && plan.action == Action::Allow
     {
-        return Some(format!("{text:?} is in it, and an agent that only reads may run it"));
+        return Some(format!(
+            "{text:?} is in it, and an agent that only reads may run it"
+        ));
     }
     if plan.action == Action::Allow && !plan.proven_read_only {
         return Some("an agent that only reads may run what is not proven to only read".into());
@@ -32,7 +38,9 @@ pub fn broken(line: &str) -> Option<String> {
         let longer = format!("{line}\n\nrm victim");
         for (rules, who) in [(&all, "a rule denies rm"), (&reads, "the agent only reads")] {
             if judge(rules, &longer).action == Action::Allow {
-                return Some(format!("{who}, and a line with `rm victim` after it is allowed"));
+                return Some(format!(
+                    "{who}, and a line with `rm victim` after it is allowed"
+                ));
             }
         }
     }
@@ -41,8 +49,16 @@ pub fn broken(line: &str) -> Option<String> {
 
 /// Returns the text of the first unit that runs `rm`.
 fn removal_in(verdict: &Verdict) -> Option<String> {
-    let is_rm = |program: &String| program.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case("rm"));
-    let unit = verdict.units.iter().find(|unit| unit.program.as_ref().is_some_and(is_rm))?;
+    let is_rm = |program: &String| {
+        program
+            .rsplit('/')
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case("rm"))
+    };
+    let unit = verdict
+        .units
+        .iter()
+        .find(|unit| unit.program.as_ref().is_some_and(is_rm))?;
     Some(unit.text.clone())
 }
 

@@ -36,25 +36,46 @@ pub fn laxer(with: &Rules, without: &[&Rules], least: Action) -> Option<Laxer> {
 /// Does the same as [`laxer`]. With `pruned`, needs whose verdict cannot have changed are skipped.
 fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Option<Laxer> {
     let sets: Vec<&Rules> = [with].into_iter().chain(without.iter().copied()).collect();
-    let Some(keys) = keys(&sets) else { return Some(Laxer { permission: "*".into(), pattern: None }) };
+    let Some(keys) = keys(&sets) else {
+        return Some(Laxer {
+            permission: "*".into(),
+            pattern: None,
+        });
+    };
     keys.into_iter().find_map(|key| {
         // Equal rules give equal verdicts.
-        if pruned && without.iter().any(|other| about(other, &key).map(content).eq(about(with, &key).map(content))) {
+        if pruned
+            && without.iter().any(|other| {
+                about(other, &key)
+                    .map(content)
+                    .eq(about(with, &key).map(content))
+            })
+        {
             return None;
         }
         let changed = if pruned {
-            let changes = without.iter().filter_map(|other| Changed::between(with, other, &key));
+            let changes = without
+                .iter()
+                .filter_map(|other| Changed::between(with, other, &key));
             changes.min_by_key(|changed| changed.added.len() + changed.gone.len())
         } else {
             None
         };
         let Some(needs) = needs(&key, &sets, changed.as_ref()) else {
-            return Some(Laxer { permission: key, pattern: None });
+            return Some(Laxer {
+                permission: key,
+                pattern: None,
+            });
         };
         // Every need is evaluated under all sets, so irrelevant rules are dropped beforehand.
         let relevant = |rules: &Rules| -> Rules {
-            let is_edit_rule = |rule: &&Rule| key == "bash" && wildcard::matches(&rule.permission, "edit");
-            rules.iter().filter(|rule| has_part(rule, &key) || is_edit_rule(rule)).cloned().collect()
+            let is_edit_rule =
+                |rule: &&Rule| key == "bash" && wildcard::matches(&rule.permission, "edit");
+            rules
+                .iter()
+                .filter(|rule| has_part(rule, &key) || is_edit_rule(rule))
+                .cloned()
+                .collect()
         };
         let ours = relevant(with);
         let theirs: Vec<Rules> = without.iter().map(|other| relevant(other)).collect();
@@ -63,10 +84,17 @@ fn compared(with: &Rules, without: &[&Rules], least: Action, pruned: bool) -> Op
             if now == Action::Deny {
                 return false;
             }
-            let before = theirs.iter().map(|other| action_of(other, need)).min().unwrap_or(Action::Deny);
+            let before = theirs
+                .iter()
+                .map(|other| action_of(other, need))
+                .min()
+                .unwrap_or(Action::Deny);
             before >= least && now < before
         })?;
-        Some(Laxer { pattern: found.patterns.first().cloned(), permission: key })
+        Some(Laxer {
+            pattern: found.patterns.first().cloned(),
+            permission: key,
+        })
     })
 }
 
@@ -76,7 +104,12 @@ fn action_of(rules: &Rules, need: &Need) -> Action {
 
 /// Returns the content of a rule, without its source unless that is built in.
 fn content(rule: &Rule) -> (&str, &str, Action, bool) {
-    (&rule.permission, &rule.pattern, rule.action, rule.source == BUILT_IN)
+    (
+        &rule.permission,
+        &rule.pattern,
+        rule.action,
+        rule.source == BUILT_IN,
+    )
 }
 
 /// Returns the rules that affect the verdict on a permission.
@@ -114,39 +147,71 @@ impl<'r> Changed<'r> {
         if !left.is_empty() {
             // The order differs or a rule is gone, so only the common beginning and end are
             // unchanged.
-            let start = with.iter().zip(&other).take_while(have_same_content).count();
+            let start = with
+                .iter()
+                .zip(&other)
+                .take_while(have_same_content)
+                .count();
             let ours = &with[start..];
             let theirs = &other[start..];
-            let end = ours.iter().rev().zip(theirs.iter().rev()).take_while(have_same_content).count();
+            let end = ours
+                .iter()
+                .rev()
+                .zip(theirs.iter().rev())
+                .take_while(have_same_content)
+                .count();
             added = ours[..ours.len() - end].to_vec();
             left = &theirs[..theirs.len() - end];
         }
         let is_posture = |rule: &Rule| key == "bash" && rule.permission == POSTURE.0;
-        let is_deny = |rule: &Rule| key == "bash" && rule.action == Action::Deny && rule.pattern != "*";
-        let affects_all =
-            added.iter().chain(left).any(|rule| is_posture(rule)) || left.iter().any(|rule| is_deny(rule));
+        let is_deny =
+            |rule: &Rule| key == "bash" && rule.action == Action::Deny && rule.pattern != "*";
+        let affects_all = added.iter().chain(left).any(|rule| is_posture(rule))
+            || left.iter().any(|rule| is_deny(rule));
         if affects_all {
             return None;
         }
-        Some(Self { added, gone: left.to_vec(), with })
+        Some(Self {
+            added,
+            gone: left.to_vec(),
+            with,
+        })
     }
 
     fn contains(&self, pattern: &Pattern) -> bool {
-        let is_same_pattern = |rule: &&&Rule| rule.pattern == pattern.0 && (rule.action == Action::Deny) == pattern.1;
-        self.added.iter().chain(&self.gone).any(|rule| is_same_pattern(&rule))
+        let is_same_pattern =
+            |rule: &&&Rule| rule.pattern == pattern.0 && (rule.action == Action::Deny) == pattern.1;
+        self.added
+            .iter()
+            .chain(&self.gone)
+            .any(|rule| is_same_pattern(&rule))
     }
 
     /// Returns whether a command may become more permissive that matches an allow or ask with
     /// `pattern`, and the rule `within` for a command in it. That needs the first to be new, later
     /// and no broader than the second.
     fn lifts(&self, pattern: &str, within: &Rule) -> bool {
-        if self.gone.iter().any(|rule| content(rule) == content(within)) {
+        if self
+            .gone
+            .iter()
+            .any(|rule| content(rule) == content(within))
+        {
             return true;
         }
-        let last_within = self.with.iter().rposition(|rule| content(rule) == content(within));
-        let mut new = self.added.iter().filter(|rule| rule.pattern == pattern && rule.action < within.action);
+        let last_within = self
+            .with
+            .iter()
+            .rposition(|rule| content(rule) == content(within));
+        let mut new = self
+            .added
+            .iter()
+            .filter(|rule| rule.pattern == pattern && rule.action < within.action);
         new.any(|rule| {
-            let is_later = self.with.iter().rposition(|other| std::ptr::eq(*other, *rule)) > last_within;
+            let is_later = self
+                .with
+                .iter()
+                .rposition(|other| std::ptr::eq(*other, *rule))
+                > last_within;
             is_later && !(within.action == Action::Deny && rule.broader_than(within))
         })
     }
@@ -160,7 +225,10 @@ fn have_same_content((one, other): &(&&Rule, &&Rule)) -> bool {
 /// judged specially.
 fn keys(sets: &[&Rules]) -> Option<Vec<String>> {
     let own = ["bash", "read", "edit", ADDRESS];
-    let patterns = sets.iter().flat_map(|rules| rules.iter()).map(|rule| (rule.permission.clone(), false));
+    let patterns = sets
+        .iter()
+        .flat_map(|rules| rules.iter())
+        .map(|rule| (rule.permission.clone(), false));
     let mut keys = examples::of(&distinct(patterns))?;
     keys.extend(own.map(str::to_owned));
     keys.sort_unstable();
@@ -179,7 +247,11 @@ fn distinct<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
 /// there are too many.
 fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Vec<Need>> {
     let rules: Vec<&Rule> = sets.iter().flat_map(|rules| about(rules, key)).collect();
-    let patterns = distinct(rules.iter().map(|rule| (rule.pattern.clone(), rule.action == Action::Deny)));
+    let patterns = distinct(
+        rules
+            .iter()
+            .map(|rule| (rule.pattern.clone(), rule.action == Action::Deny)),
+    );
     let texts = match changed {
         Some(changed) => examples::matching(&patterns, &|pattern| changed.contains(pattern))?,
         None => examples::of(&patterns)?,
@@ -189,10 +261,21 @@ fn needs(key: &str, sets: &[&Rules], changed: Option<&Changed<'_>>) -> Option<Ve
         "bash" => commands(texts, &rules, sets, changed)?,
         // A secret is asked about unless a rule names it.
         "read" => {
-            let secret = |need: Need| Need { floor: Some((Action::Ask, String::new())), ..need };
-            texts.iter().map(plain).chain(texts.iter().map(plain).map(secret)).collect()
+            let secret = |need: Need| Need {
+                floor: Some((Action::Ask, String::new())),
+                ..need
+            };
+            texts
+                .iter()
+                .map(plain)
+                .chain(texts.iter().map(plain).map(secret))
+                .collect()
         }
-        ADDRESS => texts.iter().chain(&addresses(&patterns)?).map(plain).collect(),
+        ADDRESS => texts
+            .iter()
+            .chain(&addresses(&patterns)?)
+            .map(plain)
+            .collect(),
         _ => texts.iter().map(plain).collect(),
     })
 }
@@ -210,35 +293,79 @@ fn commands(
     let edited = sets.iter().flat_map(|rules| about(rules, "edit"));
     let edited = distinct(edited.map(|rule| (rule.pattern.clone(), rule.action == Action::Deny)));
     let posture = rules.iter().any(|rule| rule.permission == POSTURE.0);
-    let edited = if posture { examples::of(&edited)? } else { Vec::new() };
+    let edited = if posture {
+        examples::of(&edited)?
+    } else {
+        Vec::new()
+    };
     let mut needs = Vec::new();
     for text in &texts {
         for unit in units(text) {
-            let line = need(JudgedLine { text: text.clone(), units: vec![unit], ..JudgedLine::default() });
+            let line = need(JudgedLine {
+                text: text.clone(),
+                units: vec![unit],
+                ..JudgedLine::default()
+            });
             if posture {
-                needs.push(Need { guarantee: SandboxGuarantee::READ_ONLY, ..line.clone() });
+                needs.push(Need {
+                    guarantee: SandboxGuarantee::READ_ONLY,
+                    ..line.clone()
+                });
             }
             needs.push(line);
         }
-        needs.push(need(JudgedLine { text: text.clone(), ..JudgedLine::default() }));
-        needs.push(need(JudgedLine { text: text.clone(), opaque: Some(String::new()), ..JudgedLine::default() }));
-        needs.push(need(JudgedLine { text: text.clone(), unread: vec![text.clone()], ..JudgedLine::default() }));
+        needs.push(need(JudgedLine {
+            text: text.clone(),
+            ..JudgedLine::default()
+        }));
+        needs.push(need(JudgedLine {
+            text: text.clone(),
+            opaque: Some(String::new()),
+            ..JudgedLine::default()
+        }));
+        needs.push(need(JudgedLine {
+            text: text.clone(),
+            unread: vec![text.clone()],
+            ..JudgedLine::default()
+        }));
     }
     needs.extend(spelled::commands(rules, changed, posture));
     // Commands and changes that an option of another program carries.
     for path in &edited {
         let touches = vec![Need::new("edit", path.as_str())];
-        let unit = Unit { carried: true, effect: Effect::Writes, touches, ..Unit::default() };
-        let line = JudgedLine { units: vec![unit], ..JudgedLine::default() };
+        let unit = Unit {
+            carried: true,
+            effect: Effect::Writes,
+            touches,
+            ..Unit::default()
+        };
+        let line = JudgedLine {
+            units: vec![unit],
+            ..JudgedLine::default()
+        };
         let command = Some(Arc::new(line));
-        needs.push(Need { permission: "bash".into(), patterns: vec![path.clone()], command, ..Need::default() });
+        needs.push(Need {
+            permission: "bash".into(),
+            patterns: vec![path.clone()],
+            command,
+            ..Need::default()
+        });
     }
     Some(needs)
 }
 
 fn need(line: JudgedLine) -> Need {
-    let text = line.units.first().map_or(&line.text, |unit| &unit.text).clone();
-    Need { permission: "bash".into(), patterns: vec![text], command: Some(Arc::new(line)), ..Need::default() }
+    let text = line
+        .units
+        .first()
+        .map_or(&line.text, |unit| &unit.text)
+        .clone();
+    Need {
+        permission: "bash".into(),
+        patterns: vec![text],
+        command: Some(Arc::new(line)),
+        ..Need::default()
+    }
 }
 
 /// Returns a command with these words, once for every effect and every kind of doubt.
@@ -247,17 +374,47 @@ fn units(text: &str) -> Vec<Unit> {
     let plain = |effect| spelled::written(text, effect);
     let reason = || Some(String::new());
     let mut units: Vec<Unit> = [Reads, Unproven, Writes].map(plain).into();
-    units.extend([Reads, Unproven, Writes].map(|effect| Unit { opaque: reason(), ..plain(effect) }));
-    units.extend([Reads, Unproven, Writes].map(|effect| Unit { catch_all_only: reason(), ..plain(effect) }));
-    units.push(Unit { carried: true, ..plain(Writes) });
-    units.push(Unit { plans_only: true, ..plain(Writes) });
-    units.push(Unit { foreign: reason(), ..plain(Unproven) });
-    units.push(Unit { may_be_denied: reason(), ..plain(Unproven) });
+    units.extend([Reads, Unproven, Writes].map(|effect| Unit {
+        opaque: reason(),
+        ..plain(effect)
+    }));
+    units.extend([Reads, Unproven, Writes].map(|effect| Unit {
+        catch_all_only: reason(),
+        ..plain(effect)
+    }));
+    units.push(Unit {
+        carried: true,
+        ..plain(Writes)
+    });
+    units.push(Unit {
+        plans_only: true,
+        ..plain(Writes)
+    });
+    units.push(Unit {
+        foreign: reason(),
+        ..plain(Unproven)
+    });
+    units.push(Unit {
+        may_be_denied: reason(),
+        ..plain(Unproven)
+    });
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-    units.push(Unit { words: words.clone(), ..plain(Unproven) });
-    units.extend(words.iter().skip(1).map(|word| Unit { dangers: vec![word.clone()], ..plain(Unproven) }));
-    units.push(Unit { dangers: vec!["\u{1}".into()], ..plain(Unproven) });
-    units.push(Unit { tails: words[1..].to_vec(), ..plain(Unproven) });
+    units.push(Unit {
+        words: words.clone(),
+        ..plain(Unproven)
+    });
+    units.extend(words.iter().skip(1).map(|word| Unit {
+        dangers: vec![word.clone()],
+        ..plain(Unproven)
+    }));
+    units.push(Unit {
+        dangers: vec!["\u{1}".into()],
+        ..plain(Unproven)
+    });
+    units.push(Unit {
+        tails: words[1..].to_vec(),
+        ..plain(Unproven)
+    });
     units
 }
 
@@ -268,14 +425,20 @@ fn addresses(patterns: &[Pattern]) -> Option<Vec<String>> {
     let mut paths = Vec::new();
     let mut labels = Vec::new();
     for (pattern, _) in patterns {
-        let rest = pattern.split_once("://").map_or(pattern.as_str(), |(_, rest)| rest);
+        let rest = pattern
+            .split_once("://")
+            .map_or(pattern.as_str(), |(_, rest)| rest);
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
         paths.push((path.to_owned(), false));
         if port.bytes().all(|byte| byte.is_ascii_digit()) && !port.is_empty() {
             ports.push(format!(":{port}"));
         }
-        labels.extend(host.to_ascii_lowercase().split('.').map(|label| (label.to_owned(), false)));
+        labels.extend(
+            host.to_ascii_lowercase()
+                .split('.')
+                .map(|label| (label.to_owned(), false)),
+        );
         hosts.push(host.to_ascii_lowercase());
     }
     let mut labels = examples::of(&distinct(labels.into_iter()))?;
@@ -290,13 +453,16 @@ fn addresses(patterns: &[Pattern]) -> Option<Vec<String>> {
     for host in distinct(hosts) {
         let mut prefixes = vec![String::new()];
         for pattern in host.split('.') {
-            let fits = labels.iter().filter(|label| wildcard::matches(pattern, label));
+            let fits = labels
+                .iter()
+                .filter(|label| wildcard::matches(pattern, label));
             let fits: Vec<&String> = fits.collect();
             prefixes = prefixes
                 .iter()
                 .flat_map(|prefix| {
                     let dot = if prefix.is_empty() { "" } else { "." };
-                    fits.iter().map(move |label| format!("{prefix}{dot}{label}"))
+                    fits.iter()
+                        .map(move |label| format!("{prefix}{dot}{label}"))
                 })
                 .collect();
             if named.len() + prefixes.len() > MAX_ADDRESSES {
@@ -309,10 +475,15 @@ fn addresses(patterns: &[Pattern]) -> Option<Vec<String>> {
     ports.dedup();
     let mut found = Vec::new();
     for host in distinct(named.into_iter()) {
-        for start in ["http", "https"].iter().flat_map(|scheme| ports.iter().map(move |port| (scheme, port))) {
+        for start in ["http", "https"]
+            .iter()
+            .flat_map(|scheme| ports.iter().map(move |port| (scheme, port)))
+        {
             let beginning = format!("{}://{host}{}", start.0, start.1);
             // A path is compared alone and, by a rule that asks or denies, with the whole address.
-            let below = paths.iter().map(|(path, folded)| (format!("{beginning}{path}"), *folded));
+            let below = paths
+                .iter()
+                .map(|(path, folded)| (format!("{beginning}{path}"), *folded));
             let whole = distinct(patterns.iter().cloned().chain(below));
             found.extend(examples::after(&whole, &format!("{beginning}/"))?);
             if found.len() > MAX_ADDRESSES {

@@ -164,7 +164,11 @@ impl FileUse {
 
 impl Need {
     pub fn new(permission: impl Into<String>, pattern: impl Into<String>) -> Self {
-        Self { permission: permission.into(), patterns: vec![pattern.into()], ..Self::default() }
+        Self {
+            permission: permission.into(),
+            patterns: vec![pattern.into()],
+            ..Self::default()
+        }
     }
 
     /// Adds a pattern that "always" would grant.
@@ -242,14 +246,27 @@ pub struct Policy {
 
 impl Policy {
     pub fn judge(&self, need: &Need) -> Verdict {
-        approve::judge_in_doubt(self.doubt.as_deref(), self.approvals, &self.rules, &self.grants, need)
+        approve::judge_in_doubt(
+            self.doubt.as_deref(),
+            self.approvals,
+            &self.rules,
+            &self.grants,
+            need,
+        )
     }
 
     /// Returns the need as it is in the sandbox, if there is one.
     #[must_use]
     pub fn as_held(&self, need: Need) -> Need {
-        let need = Need { guarantee: self.guarantee, ..need };
-        if self.sandboxed { approve::held(need) } else { need }
+        let need = Need {
+            guarantee: self.guarantee,
+            ..need
+        };
+        if self.sandboxed {
+            approve::held(need)
+        } else {
+            need
+        }
     }
 }
 
@@ -306,14 +323,21 @@ impl PermissionContext {
     /// Judges as [`Self::is_open`] does, and remembers in `known` which directories any user may
     /// write.
     fn is_open_among(&self, path: &Path, known: &mut HashMap<PathBuf, bool>) -> bool {
-        let session_dirs = std::iter::once(&self.root).chain(&self.extra).chain(&self.scratch).chain([&self.cwd]);
-        let in_session_dir = session_dirs.into_iter().any(|dir| dir.parent().is_some() && path.starts_with(dir));
+        let session_dirs = std::iter::once(&self.root)
+            .chain(&self.extra)
+            .chain(&self.scratch)
+            .chain([&self.cwd]);
+        let in_session_dir = session_dirs
+            .into_iter()
+            .any(|dir| dir.parent().is_some() && path.starts_with(dir));
         if in_session_dir {
             return true;
         }
         path.ancestors().any(|dir| match known.get(dir) {
             Some(writable) => *writable,
-            None => *known.entry(dir.to_owned()).or_insert(is_world_writable(dir)),
+            None => *known
+                .entry(dir.to_owned())
+                .or_insert(is_world_writable(dir)),
         })
     }
 
@@ -322,15 +346,17 @@ impl PermissionContext {
         let mut known = HashMap::new();
         self.path.iter().map(move |dir| {
             let real = std::fs::canonicalize(dir).ok().filter(|real| real != dir);
-            let is_open =
-                self.is_open_among(dir, &mut known) || real.is_some_and(|real| self.is_open_among(&real, &mut known));
+            let is_open = self.is_open_among(dir, &mut known)
+                || real.is_some_and(|real| self.is_open_among(&real, &mut known));
             (dir, is_open)
         })
     }
 
     /// Returns the directories of `PATH` that are the system's.
     pub fn system_path(&self) -> impl Iterator<Item = &PathBuf> {
-        self.path_dirs().filter(|(_, open)| !open).map(|(dir, _)| dir)
+        self.path_dirs()
+            .filter(|(_, open)| !open)
+            .map(|(dir, _)| dir)
     }
 }
 

@@ -36,26 +36,52 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
     let mut lints = vec![];
     let all: Vec<&Rule> = rules.iter().collect();
     let index = PatternIndex::new(all.iter().map(|rule| &*rule.pattern));
-    let denies = all.iter().enumerate().filter(|(_, rule)| rule.action == Action::Deny);
-    let (denied_at, denies): (Vec<usize>, Vec<&Rule>) = denies.map(|(at, rule)| (at, *rule)).unzip();
+    let denies = all
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.action == Action::Deny);
+    let (denied_at, denies): (Vec<usize>, Vec<&Rule>) =
+        denies.map(|(at, rule)| (at, *rule)).unzip();
     let denied = PatternIndex::new(denies.iter().map(|rule| &*rule.pattern));
-    let written = all.iter().enumerate().filter(|(_, rule)| rule.source != BUILT_IN);
+    let written = all
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.source != BUILT_IN);
     for (at, rule) in written {
-        let lint = |kind, message: String| Lint { at, source: rule.source.clone(), kind, message };
-        let name = format!("{} \"{}\": {}", rule.permission, rule.pattern, super::explain::word(rule.action));
+        let lint = |kind, message: String| Lint {
+            at,
+            source: rule.source.clone(),
+            kind,
+            message,
+        };
+        let name = format!(
+            "{} \"{}\": {}",
+            rule.permission,
+            rule.pattern,
+            super::explain::word(rule.action)
+        );
         let covers = |other: &Rule| {
-            wildcard::covers(&other.permission, &rule.permission) && wildcard::covers(&other.pattern, &rule.pattern)
+            wildcard::covers(&other.permission, &rule.permission)
+                && wildcard::covers(&other.pattern, &rule.pattern)
         };
         // A later rule that covers this one decides instead, unless this one is a deny that a
         // broader rule does not lift.
-        let decides_instead =
-            |other: &Rule| covers(other) && !(rule.action == Action::Deny && other.broader_than(rule));
+        let decides_instead = |other: &Rule| {
+            covers(other) && !(rule.action == Action::Deny && other.broader_than(rule))
+        };
         let after = index.candidates(&rule.pattern).filter(|place| *place > at);
-        let later = after.filter(|place| decides_instead(all[*place])).min().map(|place| all[place]);
-        let is_narrower = |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";
-        let has_wildcard = rule.pattern.contains(['*', '?']) || rule.permission.contains(['*', '?']);
+        let later = after
+            .filter(|place| decides_instead(all[*place]))
+            .min()
+            .map(|place| all[place]);
+        let is_narrower =
+            |place: &usize| rule.broader_than(denies[*place]) && denies[*place].pattern != "*";
+        let has_wildcard =
+            rule.pattern.contains(['*', '?']) || rule.permission.contains(['*', '?']);
         let deny_in_force = if rule.action != Action::Deny && has_wildcard {
-            let earlier = denied.covered(&rule.pattern).filter(|place| denied_at[*place] < at);
+            let earlier = denied
+                .covered(&rule.pattern)
+                .filter(|place| denied_at[*place] < at);
             earlier.filter(is_narrower).min().map(|place| denies[place])
         } else {
             None
@@ -68,17 +94,26 @@ pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
         } else if let Some(other) = later {
             lints.push(lint(
                 LintKind::NeverDecides,
-                format!("{name} never decides: \"{}\" comes later and covers it", other.pattern),
+                format!(
+                    "{name} never decides: \"{}\" comes later and covers it",
+                    other.pattern
+                ),
             ));
         } else if let Some(deny) = deny_in_force
             && rule.pattern != "*"
         {
             lints.push(lint(
                 LintKind::LiftsNothing,
-                format!("{name} does not lift \"{}\": deny, which is narrower", deny.pattern),
+                format!(
+                    "{name} does not lift \"{}\": deny, which is narrower",
+                    deny.pattern
+                ),
             ));
         } else if let Some(why) = root.and_then(|root| fits_nothing(rule, root)) {
-            lints.push(lint(LintKind::MatchesNothing, format!("{name} matches nothing: {why}")));
+            lints.push(lint(
+                LintKind::MatchesNothing,
+                format!("{name} matches nothing: {why}"),
+            ));
         }
         let bash = wildcard::matches(&rule.permission, "bash") && rule.permission != "*";
         // An ask or a deny that matches more than intended does no harm.
@@ -105,16 +140,29 @@ fn fits_nothing(rule: &Rule, root: &Path) -> Option<String> {
         return None;
     }
     let own = root.display().to_string();
-    if let Some(rest) = pattern.strip_prefix(&own).filter(|rest| rest.starts_with('/') && rest.len() > 1) {
-        return Some(format!("paths in the project are written from its root, \"{}\"", &rest[1..]));
+    if let Some(rest) = pattern
+        .strip_prefix(&own)
+        .filter(|rest| rest.starts_with('/') && rest.len() > 1)
+    {
+        return Some(format!(
+            "paths in the project are written from its root, \"{}\"",
+            &rest[1..]
+        ));
     }
     // `../x` is a path outside the project.
     let inside = pattern.trim_start_matches("../");
     if inside.split('/').any(|part| part == "." || part == "..") || inside.contains("//") {
-        return Some("paths are compared without \".\", \"..\" in between and double slashes".to_owned());
+        return Some(
+            "paths are compared without \".\", \"..\" in between and double slashes".to_owned(),
+        );
     }
-    if let Some(folder) = pattern.strip_suffix('/').filter(|folder| !folder.is_empty()) {
-        return Some(format!("no path ends with a slash; \"{folder}/*\" is what lies in it"));
+    if let Some(folder) = pattern
+        .strip_suffix('/')
+        .filter(|folder| !folder.is_empty())
+    {
+        return Some(format!(
+            "no path ends with a slash; \"{folder}/*\" is what lies in it"
+        ));
     }
     None
 }
@@ -123,7 +171,10 @@ fn fits_nothing(rule: &Rule, root: &Path) -> Option<String> {
 /// disk.
 pub fn missing_folder<'r>(rule: &'r Rule, root: &Path) -> Option<&'r str> {
     let plain = &rule.pattern[..rule.pattern.find(['*', '?']).unwrap_or(rule.pattern.len())];
-    let folder = plain.rsplit_once('/').map(|(folder, _)| folder).filter(|folder| !folder.is_empty())?;
+    let folder = plain
+        .rsplit_once('/')
+        .map(|(folder, _)| folder)
+        .filter(|folder| !folder.is_empty())?;
     (about_files(rule) && !root.join(folder).is_dir()).then_some(folder)
 }
 
@@ -164,12 +215,22 @@ mod tests {
             };
             let why = fits_nothing(&rule, root);
             assert_eq!(why.is_some(), wanted.is_some(), "{pattern}: {why:?}");
-            assert!(why.is_none_or(|why| why.contains(wanted.unwrap_or_default())), "{pattern}");
+            assert!(
+                why.is_none_or(|why| why.contains(wanted.unwrap_or_default())),
+                "{pattern}"
+            );
             if wanted.is_none() {
                 assert_eq!(missing_folder(&rule, root), folder, "{pattern}");
             }
-            let command = Rule { permission: "bash".into(), ..rule };
-            assert_eq!((fits_nothing(&command, root), missing_folder(&command, root)), (None, None), "{pattern}");
+            let command = Rule {
+                permission: "bash".into(),
+                ..rule
+            };
+            assert_eq!(
+                (fits_nothing(&command, root), missing_folder(&command, root)),
+                (None, None),
+                "{pattern}"
+            );
         }
     }
 
@@ -182,7 +243,10 @@ mod tests {
             (&[(" ", Deny), ("ls *", Ask)], &["matches nothing"]),
             (&[("*", Allow), ("rm *", Deny)], &[]),
             (&[("git push *", Ask), ("git *", Allow)], &["never decides"]),
-            (&[("git push *", Deny), ("git *", Allow)], &["does not lift"]),
+            (
+                &[("git push *", Deny), ("git *", Allow)],
+                &["does not lift"],
+            ),
             (&[("ls*", Allow)], &["keeps to the word"]),
             (&[("a *", Allow), ("a *", Ask)], &["never decides"]),
             (&[("npm *", Allow), ("*install*", Deny)], &[]),
@@ -191,7 +255,10 @@ mod tests {
             let lints = lint(&Rules::written("bash", rules), None);
             let messages: Vec<&str> = lints.iter().map(|lint| lint.message.as_str()).collect();
             assert_eq!(messages.len(), wanted.len(), "{rules:?}: {messages:?}");
-            let is_wanted = messages.iter().zip(wanted).all(|(message, wanted)| message.contains(wanted));
+            let is_wanted = messages
+                .iter()
+                .zip(wanted)
+                .all(|(message, wanted)| message.contains(wanted));
             assert!(is_wanted, "{rules:?}: {messages:?}");
         }
     }

@@ -5,9 +5,21 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::rule_index::{rules_compared_by, without_index};
-use super::{Action, Need, PermissionContext, Rule, Rules, SandboxGuarantee, command_need, evaluate};
+use super::{
+    Action, Need, PermissionContext, Rule, Rules, SandboxGuarantee, command_need, evaluate,
+};
 
-const PERMISSIONS: [&str; 9] = ["bash", "*", "b*", "edit", "read", "external_directory", "posture", "?ash", "ed\\it"];
+const PERMISSIONS: [&str; 9] = [
+    "bash",
+    "*",
+    "b*",
+    "edit",
+    "read",
+    "external_directory",
+    "posture",
+    "?ash",
+    "ed\\it",
+];
 
 const PATTERNS: [&str; 44] = [
     "*",
@@ -111,7 +123,12 @@ fn rules(length: std::ops::Range<usize>) -> impl Strategy<Value = Rules> {
     let action = prop::sample::select(vec![Action::Allow, Action::Ask, Action::Deny]);
     let permission = prop_oneof![3 => Just("bash"), 2 => prop::sample::select(&PERMISSIONS[..])];
     let source = prop::sample::select(vec!["test", "built in"]);
-    let rule = (permission, prop::sample::select(&PATTERNS[..]), action, source);
+    let rule = (
+        permission,
+        prop::sample::select(&PATTERNS[..]),
+        action,
+        source,
+    );
     let rule = rule.prop_map(|(permission, pattern, action, source)| Rule {
         permission: permission.into(),
         pattern: pattern.into(),
@@ -120,7 +137,9 @@ fn rules(length: std::ops::Range<usize>) -> impl Strategy<Value = Rules> {
     });
     // In several pieces, as real lists are.
     vec(vec(rule, 1..40), length).prop_map(|pieces| {
-        let pieces = pieces.into_iter().map(|rules| rules.into_iter().collect::<Rules>());
+        let pieces = pieces
+            .into_iter()
+            .map(|rules| rules.into_iter().collect::<Rules>());
         pieces.fold(Rules::default(), |all, piece| all.then(&piece))
     })
 }
@@ -156,7 +175,9 @@ proptest! {
 }
 
 fn hides_simply(rules: &Rules, permission: &str) -> bool {
-    let last = rules.iter().rfind(|rule| super::wildcard::matches(&rule.permission, permission));
+    let last = rules
+        .iter()
+        .rfind(|rule| super::wildcard::matches(&rule.permission, permission));
     last.is_some_and(|rule| rule.pattern == "*" && rule.action == Action::Deny)
 }
 
@@ -164,7 +185,11 @@ fn hides_simply(rules: &Rules, permission: &str) -> bool {
 #[test]
 fn compared_rules_do_not_grow_with_the_list() {
     let of = |count: usize| {
-        let patterns = [|at| format!("tool{at} *"), |at| format!("git log *{at}x"), |at| format!("*.kind{at}")];
+        let patterns = [
+            |at| format!("tool{at} *"),
+            |at| format!("git log *{at}x"),
+            |at| format!("*.kind{at}"),
+        ];
         let actions = [Action::Allow, Action::Ask, Action::Deny];
         let rule = |at: usize| Rule {
             permission: ["bash", "edit"][at % 2].into(),
@@ -174,18 +199,31 @@ fn compared_rules_do_not_grow_with_the_list() {
         };
         Rules::built_in(&[("*", "*", Action::Allow)]).then(&(0..count).map(rule).collect())
     };
-    let lines = ["git log -1 | wc -l", "cat a.rs > b.rs", "sudo ls -la; tool7 x", "sh -c 'ls; tool9 x'"];
+    let lines = [
+        "git log -1 | wc -l",
+        "cat a.rs > b.rs",
+        "sudo ls -la; tool7 x",
+        "sh -c 'ls; tool9 x'",
+    ];
     for line in lines {
-        let need = Need { guarantee: SandboxGuarantee::WORKSPACE, ..command_need(line, &place()) };
+        let need = Need {
+            guarantee: SandboxGuarantee::WORKSPACE,
+            ..command_need(line, &place())
+        };
         let [few, many] = [100, 10_000].map(|count| {
             let rules = of(count);
             let grants = of(count);
             rules_compared_by(|| drop(evaluate(&rules, &grants, &need)))
         });
-        assert!(few > 0 && many <= few + few / 10, "{line}: {few} of 100 rules, {many} of 10,000");
+        assert!(
+            few > 0 && many <= few + few / 10,
+            "{line}: {few} of 100 rules, {many} of 10,000"
+        );
         // The counter works: without the index nearly all rules are compared.
         let rules = of(10_000);
-        let all = rules_compared_by(|| drop(without_index(|| evaluate(&rules, &Rules::default(), &need))));
+        let all = rules_compared_by(|| {
+            drop(without_index(|| evaluate(&rules, &Rules::default(), &need)))
+        });
         assert!(all > 3_000, "{line}: {all}");
     }
 }

@@ -65,9 +65,18 @@ pub fn judge_path(policy: &Policy, access: Access, text: &str, more: Vec<Need>) 
         Err(Barred::Denied(denied)) => return PathVerdict::Judged(denied.1),
         Err(Barred::Refused(refusal)) => return PathVerdict::Refused(refusal),
     };
-    let needs = needs.into_iter().map(|need| policy.as_held(need)).chain(more);
+    let needs = needs
+        .into_iter()
+        .map(|need| policy.as_held(need))
+        .chain(more);
     let verdicts = needs.map(|need| policy.judge(&need));
     // The first of the strictest verdicts.
-    let strictest = verdicts.reduce(|strictest, next| if next.action > strictest.action { next } else { strictest });
+    let strictest = verdicts.reduce(|strictest, next| {
+        if next.action > strictest.action {
+            next
+        } else {
+            strictest
+        }
+    });
     PathVerdict::Judged(strictest.unwrap_or_else(|| Verdict::allowed(text)))
 }

@@ -97,22 +97,39 @@ pub enum PathRefusal {
 /// # Errors
 /// A [`PathRefusal`] if the text cannot be the path of a file.
 pub fn locate(text: &str, place: &PermissionContext) -> Result<Located, PathRefusal> {
-    let decoded =
-        if is_address(text) { Some(address(text).ok_or_else(|| PathRefusal::Address(text.into()))?) } else { None };
+    let decoded = if is_address(text) {
+        Some(address(text).ok_or_else(|| PathRefusal::Address(text.into()))?)
+    } else {
+        None
+    };
     let plain = decoded.as_deref().unwrap_or(text);
-    let after_tilde = if decoded.is_none() { plain.strip_prefix('~') } else { None };
+    let after_tilde = if decoded.is_none() {
+        plain.strip_prefix('~')
+    } else {
+        None
+    };
     let absolute = match after_tilde {
         None => None,
         Some("") => place.home.clone(),
-        Some(rest) if rest.starts_with('/') => place.home.as_ref().map(|home| home.join(rest.trim_start_matches('/'))),
+        Some(rest) if rest.starts_with('/') => place
+            .home
+            .as_ref()
+            .map(|home| home.join(rest.trim_start_matches('/'))),
         Some(rest) => {
             let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
-            let home = home_of(user).ok_or_else(|| PathRefusal::NoUser(user.into(), text.into()))?;
+            let home =
+                home_of(user).ok_or_else(|| PathRefusal::NoUser(user.into(), text.into()))?;
             Some(home.join(rest))
         }
     };
     let absolute = absolute.unwrap_or_else(|| place.cwd.join(plain));
-    look_up(text, plain, &absolute, place, &mut DirectoryCache::default())
+    look_up(
+        text,
+        plain,
+        &absolute,
+        place,
+        &mut DirectoryCache::default(),
+    )
 }
 
 /// A cache of directories that were resolved, for locating many paths.
@@ -157,7 +174,12 @@ fn look_up(
     }
     // `a/` and `a/.` can only be directories; `components` would drop the evidence.
     let must_be_directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
-    let Resolved { path, links: followed, found, metadata } = directories.resolve(absolute, must_be_directory)?;
+    let Resolved {
+        path,
+        links: followed,
+        found,
+        metadata,
+    } = directories.resolve(absolute, must_be_directory)?;
     if holder(absolute).or(holder(&path)).is_some() {
         return Err(PathRefusal::Special(given.into()));
     }
@@ -172,7 +194,10 @@ fn look_up(
     if let Some(metadata) = shared
         && matches!(located.protected, None | Some(Protected::Control))
     {
-        located.protected = directories.linked_files(place).protection(&metadata).or(located.protected);
+        located.protected = directories
+            .linked_files(place)
+            .protection(&metadata)
+            .or(located.protected);
     }
     Ok(located)
 }
@@ -180,13 +205,19 @@ fn look_up(
 /// Returns the home directory of another user, from the local user database.
 fn home_of(user: &str) -> Option<PathBuf> {
     let users = fs::read_to_string("/etc/passwd").ok()?;
-    let line = users.lines().find(|line| line.split(':').next() == Some(user))?;
-    line.split(':').nth(5).map(PathBuf::from).filter(|home| home.is_absolute())
+    let line = users
+        .lines()
+        .find(|line| line.split(':').next() == Some(user))?;
+    line.split(':')
+        .nth(5)
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute())
 }
 
 /// Returns the protection of a resolved path. `spelled` is the absolute path as it was written.
 fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
-    let is_control = |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
+    let is_control =
+        |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
     if let Some(protection) = read_protection(path, spelled, place) {
         return Some(protection);
     }
@@ -201,7 +232,12 @@ fn protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<
 fn read_protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Option<Protected> {
     const OPEN: [&str; 3] = ["tool-output", "plans", "scratch"];
     let is_own = !place.data.as_os_str().is_empty() && below_dir(path, &place.data);
-    if process_internals(path) || (is_own && !OPEN.iter().any(|dir| path.starts_with(place.data.join(dir)))) {
+    if process_internals(path)
+        || (is_own
+            && !OPEN
+                .iter()
+                .any(|dir| path.starts_with(place.data.join(dir))))
+    {
         return Some(Protected::Own);
     }
     let secret = protected::secret(path) || (spelled != path && protected::secret(spelled));
@@ -211,7 +247,8 @@ fn read_protection(path: &Path, spelled: &Path, place: &PermissionContext) -> Op
 /// Returns whether a path holds the variables, the memory or the root of a process.
 fn process_internals(path: &Path) -> bool {
     let is_named = |name: &str| path.file_name().is_some_and(|last| last == name);
-    path.starts_with("/proc") && (is_named("environ") || is_named("mem") || path.iter().any(|part| part == "root"))
+    path.starts_with("/proc")
+        && (is_named("environ") || is_named("mem") || path.iter().any(|part| part == "root"))
 }
 
 /// Resolves an absolute path; `None` if it cannot be resolved.
@@ -220,7 +257,8 @@ pub fn real(path: &Path) -> Option<PathBuf> {
 }
 
 fn is_address(text: &str) -> bool {
-    text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("file://"))
+    text.get(..7)
+        .is_some_and(|start| start.eq_ignore_ascii_case("file://"))
 }
 
 /// Decodes a `file://` address once and returns its path; `None` if it is not on this machine.
@@ -244,15 +282,25 @@ struct Resolved {
 
 impl DirectoryCache {
     /// Resolves a path from its parent directory if that can be cached.
-    fn resolve(&mut self, absolute: &Path, must_be_directory: bool) -> Result<Resolved, PathRefusal> {
+    fn resolve(
+        &mut self,
+        absolute: &Path,
+        must_be_directory: bool,
+    ) -> Result<Resolved, PathRefusal> {
         let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
             return resolve(absolute, must_be_directory);
         };
         if !self.real.contains_key(parent) {
-            self.real.insert(parent.to_path_buf(), cacheable_directory(parent));
+            self.real
+                .insert(parent.to_path_buf(), cacheable_directory(parent));
         }
         match self.real.get(parent) {
-            Some(Some(real)) => follow(absolute, real.clone(), [name.to_owned()].into(), must_be_directory),
+            Some(Some(real)) => follow(
+                absolute,
+                real.clone(),
+                [name.to_owned()].into(),
+                must_be_directory,
+            ),
             _ => resolve(absolute, must_be_directory),
         }
     }
@@ -270,8 +318,18 @@ fn cacheable_directory(path: &Path) -> Option<Resolved> {
 
 /// Resolves a path as the kernel does: `..` is applied after a link is followed, not before.
 fn resolve(absolute: &Path, must_be_directory: bool) -> Result<Resolved, PathRefusal> {
-    let root = Resolved { path: PathBuf::from("/"), links: 0, found: PathKind::Directory, metadata: None };
-    follow(absolute, root, absolute.components().filter_map(path_component).collect(), must_be_directory)
+    let root = Resolved {
+        path: PathBuf::from("/"),
+        links: 0,
+        found: PathKind::Directory,
+        metadata: None,
+    };
+    follow(
+        absolute,
+        root,
+        absolute.components().filter_map(path_component).collect(),
+        must_be_directory,
+    )
 }
 
 fn path_component(component: Component<'_>) -> Option<OsString> {
@@ -289,11 +347,19 @@ fn follow(
     mut ahead: VecDeque<OsString>,
     must_be_directory: bool,
 ) -> Result<Resolved, PathRefusal> {
-    let Resolved { mut path, mut links, mut metadata, .. } = from;
+    let Resolved {
+        mut path,
+        mut links,
+        mut metadata,
+        ..
+    } = from;
     let mut missing = 0_usize;
     while let Some(name) = ahead.pop_front() {
         if name == ".." {
-            if metadata.as_ref().is_some_and(|metadata: &Metadata| !metadata.is_dir()) {
+            if metadata
+                .as_ref()
+                .is_some_and(|metadata: &Metadata| !metadata.is_dir())
+            {
                 return Err(PathRefusal::NotDirectory(path.display().to_string()));
             }
             path.pop();
@@ -301,7 +367,10 @@ fn follow(
             metadata = None;
             continue;
         }
-        if metadata.as_ref().is_some_and(|metadata: &Metadata| !metadata.is_dir()) {
+        if metadata
+            .as_ref()
+            .is_some_and(|metadata: &Metadata| !metadata.is_dir())
+        {
             return Err(PathRefusal::NotDirectory(path.display().to_string()));
         }
         path.push(&name);
@@ -321,7 +390,12 @@ fn follow(
                 Some(_) => PathKind::Special,
                 None => PathKind::Missing,
             };
-            return Ok(Resolved { path, links, found, metadata });
+            return Ok(Resolved {
+                path,
+                links,
+                found,
+                metadata,
+            });
         }
         if missing > 0 {
             missing += 1;
@@ -357,11 +431,18 @@ fn follow(
         _ if missing > 1 => PathKind::Nowhere,
         None => PathKind::Missing,
         Some(found) if found.is_dir() => PathKind::Directory,
-        Some(_) if must_be_directory => return Err(PathRefusal::NotDirectory(path.display().to_string())),
+        Some(_) if must_be_directory => {
+            return Err(PathRefusal::NotDirectory(path.display().to_string()));
+        }
         Some(found) if found.is_file() => PathKind::File,
         Some(_) => PathKind::Special,
     };
-    Ok(Resolved { path, links, found, metadata })
+    Ok(Resolved {
+        path,
+        links,
+        found,
+        metadata,
+    })
 }
 
 #[cfg(unix)]
@@ -378,25 +459,36 @@ fn has_hard_links(_: &Metadata) -> bool {
 #[cfg(unix)]
 fn is_same_file(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let id = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    let id = |path: &Path| {
+        fs::metadata(path)
+            .ok()
+            .map(|metadata| (metadata.dev(), metadata.ino()))
+    };
     id(a).is_some_and(|a| Some(a) == id(b))
 }
 
 #[cfg(not(unix))]
 fn is_same_file(a: &Path, b: &Path) -> bool {
-    a.to_string_lossy().eq_ignore_ascii_case(&b.to_string_lossy())
+    a.to_string_lossy()
+        .eq_ignore_ascii_case(&b.to_string_lossy())
 }
 
 /// Returns the directories that need no permission, without those that are too broad to be a
 /// project.
 pub(super) fn roots(place: &PermissionContext) -> impl Iterator<Item = &PathBuf> {
-    std::iter::once(&place.root).chain(&place.extra).filter(|root| !holds_everything(root, place))
+    std::iter::once(&place.root)
+        .chain(&place.extra)
+        .filter(|root| !holds_everything(root, place))
 }
 
 /// Returns whether a directory is too broad to be a project: the root of the disk, or one above the
 /// home directory or the home directory itself.
 pub(super) fn holds_everything(root: &Path, place: &PermissionContext) -> bool {
-    root.parent().is_none() || place.home.as_ref().is_some_and(|home| home.starts_with(root))
+    root.parent().is_none()
+        || place
+            .home
+            .as_ref()
+            .is_some_and(|home| home.starts_with(root))
 }
 
 fn unbounded(path: &Path, place: &PermissionContext) -> Option<UnboundedRoot> {
@@ -405,7 +497,9 @@ fn unbounded(path: &Path, place: &PermissionContext) -> Option<UnboundedRoot> {
 }
 
 fn is_inside(path: &Path, place: &PermissionContext) -> bool {
-    roots(place).chain(&place.scratch).any(|root| below_dir(path, root))
+    roots(place)
+        .chain(&place.scratch)
+        .any(|root| below_dir(path, root))
 }
 
 /// Returns whether a path is a directory or lies below it.
@@ -417,7 +511,9 @@ pub(super) fn below_dir(path: &Path, dir: &Path) -> bool {
     }
     let mut components = path.components();
     let equals_next = |part: Component<'_>| {
-        let other = components.next().map(|other| other.as_os_str().as_encoded_bytes());
+        let other = components
+            .next()
+            .map(|other| other.as_os_str().as_encoded_bytes());
         other.is_some_and(|other| other.eq_ignore_ascii_case(part.as_os_str().as_encoded_bytes()))
     };
     if !dir.components().all(equals_next) {
@@ -429,13 +525,19 @@ pub(super) fn below_dir(path: &Path, dir: &Path) -> bool {
 
 /// Returns the part of a path below the project, or the whole path if it lies outside.
 fn below<'p>(path: &'p Path, place: &PermissionContext) -> &'p Path {
-    roots(place).find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path)
+    roots(place)
+        .find_map(|root| path.strip_prefix(root).ok())
+        .unwrap_or(path)
 }
 
 /// Returns a resolved path relative to the project, with `/` as separator, and with `..` if it lies
 /// outside.
 pub(super) fn relative(path: &Path, place: &PermissionContext) -> String {
-    let tree = base::worktree::Worktree { root: place.root.clone(), git: false, extra: vec![] };
+    let tree = base::worktree::Worktree {
+        root: place.root.clone(),
+        git: false,
+        extra: vec![],
+    };
     tree.relative(path)
 }
 
@@ -459,7 +561,10 @@ impl Located {
             linked: false,
             found: PathKind::File,
             shared: false,
-            temporary: place.temporary.iter().any(|dir| is_temporary(path, dir, place)),
+            temporary: place
+                .temporary
+                .iter()
+                .any(|dir| is_temporary(path, dir, place)),
             protected,
             unbounded: unbounded(path, place),
             path: path.into(),
@@ -471,9 +576,18 @@ impl Located {
     pub fn needs(&self, access: Access) -> Vec<Need> {
         // Listing may always report that a path outside does not exist.
         let reports_absence = access == Access::List && self.is_absent();
-        let leaving = if reports_absence { None } else { self.leaving() };
+        let leaving = if reports_absence {
+            None
+        } else {
+            self.leaving()
+        };
         let mut needs: Vec<Need> = leaving.into_iter().collect();
-        let file = |which| Some(FileUse { which, ..self.in_use(access) });
+        let file = |which| {
+            Some(FileUse {
+                which,
+                ..self.in_use(access)
+            })
+        };
         for need in &mut needs {
             need.file = file(Some(file_use::why_outside(self.unbounded).to_owned()));
         }
@@ -502,27 +616,48 @@ impl Located {
         if self.inside {
             return None;
         }
-        let folder =
-            if self.found == PathKind::Directory { &self.path } else { self.path.parent().unwrap_or(&self.path) };
+        let folder = if self.found == PathKind::Directory {
+            &self.path
+        } else {
+            self.path.parent().unwrap_or(&self.path)
+        };
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
         let mut need = Need::new("external_directory", pattern.clone());
         need.temporary = self.temporary;
         if !folder.to_string_lossy().contains(['*', '?']) {
             need = need.always(pattern);
         }
-        need.metadata.insert("filepath".into(), Value::String(self.path.display().to_string()));
-        need.metadata.insert("parentDir".into(), Value::String(folder.display().to_string()));
+        need.metadata.insert(
+            "filepath".into(),
+            Value::String(self.path.display().to_string()),
+        );
+        need.metadata.insert(
+            "parentDir".into(),
+            Value::String(folder.display().to_string()),
+        );
         Some(need)
     }
 
     fn in_use(&self, access: Access) -> FileUse {
-        let name = if self.inside { self.relative.clone() } else { self.path.display().to_string() };
-        FileUse { verb: file_use::verb(access, self.protected), name, which: None }
+        let name = if self.inside {
+            self.relative.clone()
+        } else {
+            self.path.display().to_string()
+        };
+        FileUse {
+            verb: file_use::verb(access, self.protected),
+            name,
+            which: None,
+        }
     }
 
     /// Returns the peculiarity of the file, as a clause that "which" begins.
     fn why_special(&self, access: Access) -> Option<String> {
-        let path = if self.inside { Path::new(&self.relative) } else { &self.path };
+        let path = if self.inside {
+            Path::new(&self.relative)
+        } else {
+            &self.path
+        };
         file_use::why_special(access, self.protected, path, self.shared).map(str::to_owned)
     }
 
@@ -530,16 +665,26 @@ impl Located {
     fn minimum(&self, access: Access) -> Option<(Action, String)> {
         let name = text::escaped(&self.relative);
         match self.protected {
-            Some(Protected::Own) => Some((Action::Deny, format!("{name} holds keys or the agent's own data"))),
-            Some(Protected::Secret) => Some((Action::Ask, format!("{name} may hold keys or passwords"))),
+            Some(Protected::Own) => Some((
+                Action::Deny,
+                format!("{name} holds keys or the agent's own data"),
+            )),
+            Some(Protected::Secret) => {
+                Some((Action::Ask, format!("{name} may hold keys or passwords")))
+            }
             _ if access != Access::Edit => None,
-            Some(Protected::Control) => {
-                Some((Action::Ask, format!("{name} decides what runs on this machine or what the agent may do")))
-            }
-            None if self.shared => Some((Action::Ask, format!("{name} has a second name elsewhere (a hard link)"))),
-            None if self.relative.chars().any(is_odd) => {
-                Some((Action::Ask, format!("the name {name:?} holds characters that cannot be seen")))
-            }
+            Some(Protected::Control) => Some((
+                Action::Ask,
+                format!("{name} decides what runs on this machine or what the agent may do"),
+            )),
+            None if self.shared => Some((
+                Action::Ask,
+                format!("{name} has a second name elsewhere (a hard link)"),
+            )),
+            None if self.relative.chars().any(is_odd) => Some((
+                Action::Ask,
+                format!("the name {name:?} holds characters that cannot be seen"),
+            )),
             None => None,
         }
     }
@@ -561,7 +706,8 @@ impl Located {
         }
         // `~` and `~user` paths are exempt.
         let is_other_home = self.given.starts_with('~') && !self.given.starts_with("~/");
-        let has_no_candidate = self.found == PathKind::Nowhere || self.linked || self.given.contains(['*', '?']);
+        let has_no_candidate =
+            self.found == PathKind::Nowhere || self.linked || self.given.contains(['*', '?']);
         if is_other_home || !has_no_candidate {
             return None;
         }
@@ -571,7 +717,9 @@ impl Located {
 
 /// Returns whether a path begins with a shell variable. `$name.tsx` is a plain name.
 fn starts_with_variable(text: &str) -> bool {
-    let Some(rest) = text.strip_prefix('$') else { return false };
+    let Some(rest) = text.strip_prefix('$') else {
+        return false;
+    };
     if rest.starts_with(['{', '(']) {
         return true;
     }

@@ -33,15 +33,22 @@ impl<'p> PatternIndex<'p> {
     pub fn candidates<'a>(&'a self, text: &'a str) -> impl Iterator<Item = usize> + 'a {
         // A backslash in the text may match a slash in the pattern.
         let plain = text.replace('\\', "/");
-        let lists = self.lengths.iter().filter_map(move |length| self.by_beginning.get(plain.get(..*length)?));
+        let lists = self
+            .lengths
+            .iter()
+            .filter_map(move |length| self.by_beginning.get(plain.get(..*length)?));
         lists.flatten().copied()
     }
 
     /// Returns the positions of the patterns that a pattern may cover, unordered.
     pub fn covered<'a>(&'a self, pattern: &'a str) -> impl Iterator<Item = usize> + 'a {
         let broad = beginning(pattern);
-        let longer = self.by_beginning.range::<str, _>((Bound::Included(broad), Bound::Unbounded));
-        let longer = longer.take_while(move |(narrow, _)| narrow.starts_with(broad)).map(|(_, places)| places);
+        let longer = self
+            .by_beginning
+            .range::<str, _>((Bound::Included(broad), Bound::Unbounded));
+        let longer = longer
+            .take_while(move |(narrow, _)| narrow.starts_with(broad))
+            .map(|(_, places)| places);
         longer.flatten().chain(&self.with_backslash).copied()
     }
 }
@@ -99,7 +106,10 @@ mod tests {
             }
             let found: Vec<usize> = index.covered(text).collect();
             for (at, pattern) in patterns.iter().enumerate() {
-                assert!(!covers(text, pattern) || found.contains(&at), "{text} over {pattern}");
+                assert!(
+                    !covers(text, pattern) || found.contains(&at),
+                    "{text} over {pattern}"
+                );
             }
         }
         assert_eq!(index.candidates("ls").count(), 4);

@@ -20,14 +20,26 @@ pub(super) fn posture_of(unit: &Unit) -> (Action, Option<String>) {
         return (Action::Ask, Some(reason.clone()));
     }
     match unit.effect {
-        Effect::Reads => (Action::Allow, Some("it is known to change nothing, and this agent may read".into())),
-        Effect::Writes if unit.plans_only => (Action::Allow, Some("it writes plan files only".into())),
+        Effect::Reads => (
+            Action::Allow,
+            Some("it is known to change nothing, and this agent may read".into()),
+        ),
+        Effect::Writes if unit.plans_only => {
+            (Action::Allow, Some("it writes plan files only".into()))
+        }
         // The command in an option may never start, so it is denied only if its effect cannot be
         // undone.
-        Effect::Writes if unit.carried && !unit.destroys => {
-            (Action::Ask, Some("an option of another program may run it, and it writes".into()))
-        }
-        Effect::Writes => (Action::Deny, Some("it changes something, and this agent only reads".into())),
-        Effect::Unproven => (Action::Ask, Some("it is not known to change nothing, and this agent only reads".into())),
+        Effect::Writes if unit.carried && !unit.destroys => (
+            Action::Ask,
+            Some("an option of another program may run it, and it writes".into()),
+        ),
+        Effect::Writes => (
+            Action::Deny,
+            Some("it changes something, and this agent only reads".into()),
+        ),
+        Effect::Unproven => (
+            Action::Ask,
+            Some("it is not known to change nothing, and this agent only reads".into()),
+        ),
     }
 }

@@ -87,7 +87,12 @@ const WRAPPERS: [&str; 28] = [
 ];
 
 fn rule_sets(place: &PermissionContext) -> [Rules; 4] {
-    [rules_that_ask(place), rules_that_deny_rm(place), plan_rules(place), bash_rules(place, &[("*", Action::Allow)])]
+    [
+        rules_that_ask(place),
+        rules_that_deny_rm(place),
+        plan_rules(place),
+        bash_rules(place, &[("*", Action::Allow)]),
+    ]
 }
 
 /// Writes a word in one of its many spellings.
@@ -288,17 +293,24 @@ fn nested_denied_command_is_never_allowed() {
     }
     // Pseudorandom nesting, the same every time. Text that begins with `-` is an option to most
     // programs.
-    let beginnings: Vec<&String> = beginnings.iter().filter(|start| !start.starts_with('-')).collect();
+    let beginnings: Vec<&String> = beginnings
+        .iter()
+        .filter(|start| !start.starts_with('-'))
+        .collect();
     let mut random = 1_u64;
     let mut below = |bound: usize| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(random >> 33).unwrap() % bound
     };
     for _ in 0..3_000 {
         let mut line = denied[below(denied.len())].to_owned();
         for _ in 0..1 + below(5) {
             let is_simple = !line.starts_with(['(', '{', 'A'])
-                && !["if ", "while ", "f()", "true", "time "].iter().any(|start| line.starts_with(start));
+                && !["if ", "while ", "f()", "true", "time "]
+                    .iter()
+                    .any(|start| line.starts_with(start));
             line = match below(3) {
                 0 if is_simple => format!("{} {line}", beginnings[below(beginnings.len())]),
                 _ => {
@@ -308,21 +320,31 @@ fn nested_denied_command_is_never_allowed() {
                         continue;
                     }
                     // `env -S` is no shell: it only splits words and removes quotes.
-                    if around == "env -S Q" && (!is_simple || line.contains(['<', '(', ';', '\\'])) {
+                    if around == "env -S Q" && (!is_simple || line.contains(['<', '(', ';', '\\']))
+                    {
                         continue;
                     }
                     let takes_words = around.contains('@')
                         && !around.starts_with(['(', '{', 'i', 'w', 't', 'l', 'c'])
                         && !around.starts_with("f()");
                     let needs_shell = takes_words && !is_simple;
-                    let inner = if needs_shell { format!("sh -c {}", quoted(&line)) } else { line.clone() };
+                    let inner = if needs_shell {
+                        format!("sh -c {}", quoted(&line))
+                    } else {
+                        line.clone()
+                    };
                     around.replace('@', &inner).replace('Q', &quoted(&inner))
                 }
             };
         }
         check(&line);
     }
-    assert!(wrong.is_empty(), "{} lines\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} lines\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(20)].join("\n")
+    );
 }
 
 /// Endless nesting is refused, not analysed.
@@ -356,7 +378,10 @@ fn deep_nesting_is_opaque() {
     }
     let mut text = "rm x".to_owned();
     for _ in 0..12 {
-        text = format!("sh -c {}", format_args!("'{}'", text.replace('\'', "'\\''")));
+        text = format!(
+            "sh -c {}",
+            format_args!("'{}'", text.replace('\'', "'\\''"))
+        );
     }
     assert!(judge(&rules, &text, &place).action >= Action::Ask);
 }
@@ -375,7 +400,10 @@ fn line_with_too_many_commands_is_not_allowed() {
         ("ls;".repeat(many) + "rm victim", Action::Deny),
         ("ls|".repeat(many) + "rm victim", Action::Deny),
         ("rm victim;".to_owned() + &"ls;".repeat(many), Action::Deny),
-        ("(".to_owned() + &"ls;".repeat(many) + "RM victim)", Action::Deny),
+        (
+            "(".to_owned() + &"ls;".repeat(many) + "RM victim)",
+            Action::Deny,
+        ),
         ("ls >f ".repeat(many) + "\nrm victim", Action::Deny),
         ("`ls` ".repeat(many) + "\nrm victim", Action::Deny),
         ("a=b ".repeat(many) + "\nrm victim", Action::Deny),
@@ -384,7 +412,10 @@ fn line_with_too_many_commands_is_not_allowed() {
         ("docker run ".repeat(many) + "rm victim", Action::Deny),
         ("parallel ".repeat(many) + "rm victim", Action::Deny),
         ("xargs ".repeat(many) + "ls", Action::Ask),
-        (format!("bash <<'E'\n{}rm victim\nE", "ls\n".repeat(many)), Action::Deny),
+        (
+            format!("bash <<'E'\n{}rm victim\nE", "ls\n".repeat(many)),
+            Action::Deny,
+        ),
         (format!("sudo rm {}", "a ".repeat(many)), Action::Deny),
     ];
     for (line, wanted) in table {
@@ -398,7 +429,14 @@ fn line_with_too_many_commands_is_not_allowed() {
 #[test]
 fn padding_does_not_lift_a_deny() {
     let place = place();
-    let rules = bash_rules(&place, &[("*", Action::Allow), ("rm*", Action::Deny), ("git push*", Action::Deny)]);
+    let rules = bash_rules(
+        &place,
+        &[
+            ("*", Action::Allow),
+            ("rm*", Action::Deny),
+            ("git push*", Action::Deny),
+        ],
+    );
     let paddings = [
         "true;".repeat(2_000),
         "true;".repeat(30_000),
@@ -407,8 +445,14 @@ fn padding_does_not_lift_a_deny() {
         "# a note, but a long one\n".repeat(8_000),
         format!("echo {}\n", "a".repeat(150_000)),
         format!("echo {}\n", "a ".repeat(20_000)),
-        format!("cat {}\n", (0..6_000).map(|at| format!("f{at} ")).collect::<String>()),
-        format!("touch {}\n", (0..6_000).map(|at| format!("f{at} ")).collect::<String>()),
+        format!(
+            "cat {}\n",
+            (0..6_000).map(|at| format!("f{at} ")).collect::<String>()
+        ),
+        format!(
+            "touch {}\n",
+            (0..6_000).map(|at| format!("f{at} ")).collect::<String>()
+        ),
         format!("tool {}\n", "a ".repeat(20_000)),
         "x=1\n".repeat(3_000),
         "ls >/dev/null\n".repeat(1_500),
@@ -437,17 +481,29 @@ fn padding_does_not_lift_a_deny() {
     let hidden = ["$(echo rm) x", "X=rm; $X x", "eval $Y", "cat list | sh"];
     for (row, padding) in paddings.iter().enumerate() {
         let shown = &padding[..padding.len().min(30)];
-        for (at, command) in denied.iter().enumerate().filter(|(at, _)| (row + at) % 3 == 0) {
+        for (at, command) in denied
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| (row + at) % 3 == 0)
+        {
             let line = match (row + at / 3) % 3 {
                 0 => format!("{padding}{command}"),
                 1 => format!("{command}\n{padding}"),
                 _ => format!("{padding}{command}\n{padding}"),
             };
             let verdict = judge(&rules, &line, &place);
-            assert_eq!(verdict.action, Action::Deny, "{command} beside {shown}: {:?}", verdict.reason);
+            assert_eq!(
+                verdict.action,
+                Action::Deny,
+                "{command} beside {shown}: {:?}",
+                verdict.reason
+            );
         }
         let command = hidden[row % hidden.len()];
-        assert!(judge(&rules, &format!("{padding}{command}"), &place).action >= Action::Ask, "{command} after {shown}");
+        assert!(
+            judge(&rules, &format!("{padding}{command}"), &place).action >= Action::Ask,
+            "{command} after {shown}"
+        );
     }
 }
 
@@ -456,7 +512,11 @@ fn padding_does_not_lift_a_deny() {
 fn padding_does_not_allow_a_catastrophe() {
     let place = place();
     let free = bash_rules(&place, &[("*", Action::Allow)]);
-    let paddings = ["true;".repeat(2_000), "true;".repeat(30_000), "# a note, but a long one\n".repeat(8_000)];
+    let paddings = [
+        "true;".repeat(2_000),
+        "true;".repeat(30_000),
+        "# a note, but a long one\n".repeat(8_000),
+    ];
     let lost = [
         "rm -rf /",
         "sudo rm -rf --no-preserve-root /",
@@ -466,11 +526,21 @@ fn padding_does_not_allow_a_catastrophe() {
     ];
     for padding in &paddings {
         for command in lost {
-            for line in [format!("{padding}{command}"), format!("{command}\n{padding}")] {
-                assert_eq!(judge(&free, &line, &place).action, Action::Deny, "{command}");
+            for line in [
+                format!("{padding}{command}"),
+                format!("{command}\n{padding}"),
+            ] {
+                assert_eq!(
+                    judge(&free, &line, &place).action,
+                    Action::Deny,
+                    "{command}"
+                );
             }
         }
-        assert_eq!(judge(&free, &format!("{padding}rm -rf src/x"), &place).action, Action::Ask);
+        assert_eq!(
+            judge(&free, &format!("{padding}rm -rf src/x"), &place).action,
+            Action::Ask
+        );
     }
 }
 
@@ -487,10 +557,26 @@ fn many_paths_do_not_lift_a_deny() {
     let rules = bash_rules(&place, &[("*", Action::Allow)]).then(&edits);
     for count in [10, 600, 2_500, 6_000] {
         let names: String = (0..count).map(|at| format!("f{at} ")).collect();
-        assert_eq!(judge(&rules, &format!("touch {names} secret/x"), &place).action, Action::Deny, "{count}");
-        assert_eq!(judge(&rules, &format!("cp {names} ./secret/x"), &place).action, Action::Deny, "{count}");
-        let wanted = if count < 500 { Action::Allow } else { Action::Ask };
-        assert_eq!(judge(&rules, &format!("touch {names}"), &place).action, wanted, "{count}");
+        assert_eq!(
+            judge(&rules, &format!("touch {names} secret/x"), &place).action,
+            Action::Deny,
+            "{count}"
+        );
+        assert_eq!(
+            judge(&rules, &format!("cp {names} ./secret/x"), &place).action,
+            Action::Deny,
+            "{count}"
+        );
+        let wanted = if count < 500 {
+            Action::Allow
+        } else {
+            Action::Ask
+        };
+        assert_eq!(
+            judge(&rules, &format!("touch {names}"), &place).action,
+            wanted,
+            "{count}"
+        );
     }
 }
 
@@ -518,5 +604,8 @@ fn long_lines_terminate() {
         let line = part.repeat(65_536 / part.len());
         judge(&rules, &line, &lab.place);
     }
-    assert_eq!(judge(&rules, &"a".repeat(200_000), &lab.place).action, Action::Ask);
+    assert_eq!(
+        judge(&rules, &"a".repeat(200_000), &lab.place).action,
+        Action::Ask
+    );
 }

@@ -22,7 +22,11 @@ pub enum Protected {
 /// Normalises a name as the most lenient file system does: lower case, no trailing blanks and dots,
 /// no invisible characters. A colon starts the name of a stream of the file, which is dropped.
 pub(super) fn folded(name: &str) -> String {
-    let file = name.split(':').next().filter(|file| !file.is_empty()).unwrap_or(name);
+    let file = name
+        .split(':')
+        .next()
+        .filter(|file| !file.is_empty())
+        .unwrap_or(name);
     let file = file.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control());
     if file.is_ascii() {
         return file.to_ascii_lowercase();
@@ -30,7 +34,10 @@ pub(super) fn folded(name: &str) -> String {
     let visible = file.chars().filter(
         |c| !matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'),
     );
-    visible.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+    visible
+        .flat_map(char::to_uppercase)
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 /// The names of one section of `protected.txt`, which documents its own syntax.
@@ -60,15 +67,23 @@ struct PartPattern {
 impl PartPattern {
     fn of(written: &'static str) -> Self {
         match written.split_once('*') {
-            Some((start, end)) => Self { start, end: Some(end) },
-            None => Self { start: written, end: None },
+            Some((start, end)) => Self {
+                start,
+                end: Some(end),
+            },
+            None => Self {
+                start: written,
+                end: None,
+            },
         }
     }
 
     fn fits(&self, name: &str) -> bool {
         match self.end {
             Some(end) => {
-                name.len() >= self.start.len() + end.len() && name.starts_with(self.start) && name.ends_with(end)
+                name.len() >= self.start.len() + end.len()
+                    && name.starts_with(self.start)
+                    && name.ends_with(end)
             }
             None => self.start == name,
         }
@@ -87,7 +102,10 @@ impl Names {
         let mut names = Self::default();
         let mut in_section = false;
         let mut effect = EFFECT;
-        for line in include_str!("protected.txt").lines().filter(|line| !line.starts_with('#')) {
+        for line in include_str!("protected.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+        {
             if let Some(section) = line.strip_prefix('[') {
                 in_section = section.trim_end_matches(']') == wanted;
                 effect = EFFECT;
@@ -105,8 +123,16 @@ impl Names {
                 let parts: Vec<&str> = word.trim_end_matches('/').split('/').collect();
                 let first = parts[0];
                 let parts = parts.into_iter().map(PartPattern::of).collect();
-                let list = if first.contains('*') { &mut names.wild } else { names.plain.entry(first).or_default() };
-                list.push(Entry { parts, folder, effect });
+                let list = if first.contains('*') {
+                    &mut names.wild
+                } else {
+                    names.plain.entry(first).or_default()
+                };
+                list.push(Entry {
+                    parts,
+                    folder,
+                    effect,
+                });
             }
         }
         names
@@ -121,11 +147,20 @@ impl Names {
         (0..path.len()).find_map(|at| {
             let rest = &path[at..];
             let first = rest[0].as_ref();
-            let mut all = self.plain.get(first).into_iter().flatten().chain(&self.wild);
+            let mut all = self
+                .plain
+                .get(first)
+                .into_iter()
+                .flatten()
+                .chain(&self.wild);
             all.find(|entry| {
                 (entry.folder || entry.parts.len() == rest.len())
                     && entry.parts.len() <= rest.len()
-                    && entry.parts.iter().zip(rest).all(|(pattern, part)| pattern.fits(part.as_ref()))
+                    && entry
+                        .parts
+                        .iter()
+                        .zip(rest)
+                        .all(|(pattern, part)| pattern.fits(part.as_ref()))
             })
         })
     }
@@ -136,24 +171,36 @@ pub(super) fn secret_name(name: &str) -> bool {
     // A backup copy holds the same secrets as the file.
     let whole = folded(name.trim_end_matches('~').trim_matches('#'));
     let mut name = whole.as_str();
-    while let Some((start, "bak" | "old" | "orig" | "save" | "backup" | "swp" | "swo")) = name.rsplit_once('.') {
+    while let Some((start, "bak" | "old" | "orig" | "save" | "backup" | "swp" | "swo")) =
+        name.rsplit_once('.')
+    {
         name = start;
     }
-    let is_swap_of_secret = name.len() < whole.len() && name.strip_prefix('.').is_some_and(secret_name);
+    let is_swap_of_secret =
+        name.len() < whole.len() && name.strip_prefix('.').is_some_and(secret_name);
     is_swap_of_secret || env_name(name) || private_key(name) || SECRET.contains(&[name])
 }
 
 /// Returns whether a folded name is `.env`, `x.env` or `.env.local`, and not an example that is
 /// meant to be read.
 fn env_name(name: &str) -> bool {
-    const EXAMPLES: [&str; 5] = [".env.example", ".env.sample", ".env.template", ".env.dist", ".env.defaults"];
-    (name.ends_with(".env") || name.contains(".env.")) && !EXAMPLES.iter().any(|end| name.ends_with(end))
+    const EXAMPLES: [&str; 5] = [
+        ".env.example",
+        ".env.sample",
+        ".env.template",
+        ".env.dist",
+        ".env.defaults",
+    ];
+    (name.ends_with(".env") || name.contains(".env."))
+        && !EXAMPLES.iter().any(|end| name.ends_with(end))
 }
 
 /// Returns whether a folded name is that of a private key: `id_rsa`, `id_rsa_work`,
 /// `id_ed25519-github.old`, but not `id_rsa.pub` or `id_rsa.rs`.
 fn private_key(name: &str) -> bool {
-    let kind = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().find_map(|kind| name.strip_prefix(kind));
+    let kind = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"]
+        .iter()
+        .find_map(|kind| name.strip_prefix(kind));
     kind.is_some_and(|rest| !rest.contains('.') && !rest.starts_with(char::is_alphabetic))
 }
 
@@ -162,16 +209,23 @@ fn private_key(name: &str) -> bool {
 /// Decides by name alone, without reading the disk. `path` is absolute, or relative to any
 /// directory.
 pub fn secret(path: &Path) -> bool {
-    let Some(name) = path.file_name() else { return false };
+    let Some(name) = path.file_name() else {
+        return false;
+    };
     if secret_name(&name.to_string_lossy()) {
         return true;
     }
     // Most paths have no hidden directory and need not be split.
-    if !path.iter().any(|part| part.as_encoded_bytes().starts_with(b".")) {
+    if !path
+        .iter()
+        .any(|part| part.as_encoded_bytes().starts_with(b"."))
+    {
         return false;
     }
     let parts = parts(path);
-    let Some(name) = parts.last() else { return false };
+    let Some(name) = parts.last() else {
+        return false;
+    };
     let is_ssh_key = parts.iter().rev().nth(1).is_some_and(|dir| dir == ".ssh")
         && !name.ends_with(".pub")
         && !["known_hosts", "config", "authorized_keys"].contains(&name.as_str());
@@ -180,7 +234,13 @@ pub fn secret(path: &Path) -> bool {
 
 /// Files below a git directory that determine which programs git starts. The first one is a
 /// directory.
-pub const GIT: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
+pub const GIT: [&str; 5] = [
+    "hooks",
+    "config",
+    "config.worktree",
+    "commondir",
+    "info/attributes",
+];
 
 /// Returns whether a path is a control file: changing it changes what runs without a question, here
 /// or where the project is built, or what an agent may do. This gives editing a minimum verdict.
@@ -214,8 +274,15 @@ pub fn elsewhere(path: &Path) -> bool {
 /// Returns whether a path is a control file of a git directory with any name. Reads the disk, but
 /// only for the few names in question.
 pub(super) fn in_git_dir(path: &Path) -> bool {
-    let parts: Vec<String> = path.iter().rev().take(2).map(|part| folded(&part.to_string_lossy())).collect();
-    let [name, above] = parts.as_slice() else { return false };
+    let parts: Vec<String> = path
+        .iter()
+        .rev()
+        .take(2)
+        .map(|part| folded(&part.to_string_lossy()))
+        .collect();
+    let [name, above] = parts.as_slice() else {
+        return false;
+    };
     let levels = match (above.as_str(), name.as_str()) {
         ("hooks", _) | ("info", "attributes") => 2,
         (_, "config" | "config.worktree" | "commondir" | "hooks") => 1,
@@ -236,7 +303,9 @@ pub fn is_plan(path: &Path) -> bool {
 }
 
 fn is_plan_path(parts: &[String]) -> bool {
-    let [.., folder, plans, name] = parts else { return false };
+    let [.., folder, plans, name] = parts else {
+        return false;
+    };
     [".opencode", ".adjutant"].contains(&folder.as_str())
         && ["plans", "plan"].contains(&plans.as_str())
         && name.ends_with(".md")
@@ -415,7 +484,10 @@ mod tests {
             "src/agent.rs",
         ];
         for path in yes {
-            assert!(control(Path::new(path)) && !elsewhere(Path::new(path)), "{path:?}");
+            assert!(
+                control(Path::new(path)) && !elsewhere(Path::new(path)),
+                "{path:?}"
+            );
         }
         for path in no {
             assert!(!control(Path::new(path)), "{path:?}");
@@ -428,7 +500,10 @@ mod tests {
             "Jenkinsfile",
         ];
         for path in built {
-            assert!(control(Path::new(path)) && elsewhere(Path::new(path)), "{path:?}");
+            assert!(
+                control(Path::new(path)) && elsewhere(Path::new(path)),
+                "{path:?}"
+            );
         }
     }
 }

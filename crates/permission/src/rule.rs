@@ -19,11 +19,20 @@ pub fn modern(key: &str) -> Option<&'static str> {
 /// Returns the rules that apply before any settings.
 pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) -> Rules {
     use Action::{Allow, Ask, Deny};
-    let mut rules = Rules::built_in(&[("*", "*", Allow), ("doom_loop", "*", Ask), ("external_directory", "*", Ask)]);
+    let mut rules = Rules::built_in(&[
+        ("*", "*", Allow),
+        ("doom_loop", "*", Ask),
+        ("external_directory", "*", Ask),
+    ]);
     let mut allow_outside = |dir: &Path| {
         let pattern = format!("{}/*", dir.display());
         let source = BUILT_IN.into();
-        rules.extend([Rule { permission: "external_directory".into(), pattern, action: Allow, source }]);
+        rules.extend([Rule {
+            permission: "external_directory".into(),
+            pattern,
+            action: Allow,
+            source,
+        }]);
     };
     allow_outside(&data_dir.join("tool-output"));
     allow_outside(tmp_dir);
@@ -47,11 +56,18 @@ pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) ->
 /// inherited. The plan belongs to the parent, unless a rule from the settings allows the subagent
 /// its own.
 pub fn derive(child: &Rules, parent_agent: &Rules, parent_session: &Rules) -> Rules {
-    let denies = parent_agent.iter().chain(parent_session.iter()).filter(|rule| rule.action == Action::Deny);
+    let denies = parent_agent
+        .iter()
+        .chain(parent_session.iter())
+        .filter(|rule| rule.action == Action::Deny);
     let mut rules = child.clone();
     for plan in ["todowrite", "todoread"] {
         let is_from_settings = |rule: &&Rule| rule.permission == plan && rule.source != BUILT_IN;
-        if child.iter().rfind(is_from_settings).is_none_or(|rule| rule.action == Action::Deny) {
+        if child
+            .iter()
+            .rfind(is_from_settings)
+            .is_none_or(|rule| rule.action == Action::Deny)
+        {
             rules = rules.then(&Rules::built_in(&[(plan, "*", Action::Deny)]));
         }
     }
@@ -73,16 +89,36 @@ mod tests {
     fn subagent_has_no_plan_unless_settings_allow_it() {
         let everything = Rules::built_in(&[("*", "*", Allow), ("todowrite", "*", Allow)]);
         let child = derive(&everything, &everything, &Rules::default());
-        assert_eq!((judge(&child, "todowrite", "*"), judge(&child, "todoread", "*")), (Deny, Deny));
+        assert_eq!(
+            (
+                judge(&child, "todowrite", "*"),
+                judge(&child, "todoread", "*")
+            ),
+            (Deny, Deny)
+        );
         assert_eq!(judge(&child, "read", "a"), Allow);
-        let written = everything.clone().then(&Rules::written("todowrite", &[("*", Allow)]));
+        let written = everything
+            .clone()
+            .then(&Rules::written("todowrite", &[("*", Allow)]));
         let child = derive(&written, &everything, &Rules::default());
-        assert_eq!((judge(&child, "todowrite", "*"), judge(&child, "todoread", "*")), (Allow, Deny));
+        assert_eq!(
+            (
+                judge(&child, "todowrite", "*"),
+                judge(&child, "todoread", "*")
+            ),
+            (Allow, Deny)
+        );
     }
 
     #[test]
     fn later_rules_win_and_denies_ignore_case() {
-        let edits = [("*", Ask), ("docs/*", Allow), ("/h/x", Deny), ("docs/secret*", Deny), ("old/*", Deny)];
+        let edits = [
+            ("*", Ask),
+            ("docs/*", Allow),
+            ("/h/x", Deny),
+            ("docs/secret*", Deny),
+            ("old/*", Deny),
+        ];
         let rules = Rules::written("*", &[("*", Allow)])
             .then(&Rules::written("edit", &edits))
             .then(&Rules::written("webfetch", &[("*", Deny)]));
@@ -98,7 +134,11 @@ mod tests {
             ("anything", "x", Allow),
         ];
         for (permission, pattern, action) in table {
-            assert_eq!(judge(&rules, permission, pattern), action, "{permission} {pattern}");
+            assert_eq!(
+                judge(&rules, permission, pattern),
+                action,
+                "{permission} {pattern}"
+            );
         }
     }
 
@@ -114,31 +154,59 @@ mod tests {
             (&[("src/x/*", Deny), ("src/*", Ask)], "src/x/a", Deny),
             (&[("src/*", Deny), ("src/x/*", Allow)], "src/x/a", Allow),
             (&[("src/*", Deny), ("src/*", Allow)], "src/a", Allow),
-            (&[("src/*", Allow), ("src/x*", Deny), ("src/x/y*", Allow), ("src/*", Allow)], "src/x/y", Allow),
+            (
+                &[
+                    ("src/*", Allow),
+                    ("src/x*", Deny),
+                    ("src/x/y*", Allow),
+                    ("src/*", Allow),
+                ],
+                "src/x/y",
+                Allow,
+            ),
         ];
         for (entries, pattern, action) in table {
-            assert_eq!(judge(&Rules::written("edit", entries), "edit", pattern), action, "{entries:?} on {pattern}");
+            assert_eq!(
+                judge(&Rules::written("edit", entries), "edit", pattern),
+                action,
+                "{entries:?} on {pattern}"
+            );
         }
     }
 
     #[test]
     fn subagent_inherits_every_deny_of_its_parent() {
         let child = Rules::built_in(&[("*", "*", Allow), ("edit", "src/*", Allow)]);
-        let parent = Rules::built_in(&[("edit", "*", Deny), ("bash", "*", Allow)]).then(&Rules::read_only());
+        let parent =
+            Rules::built_in(&[("edit", "*", Deny), ("bash", "*", Allow)]).then(&Rules::read_only());
         let session = Rules::built_in(&[("webfetch", "*", Deny)]);
         let rules = derive(&child, &parent, &session);
         assert_eq!(judge(&rules, "edit", "src/a"), Deny);
         assert_eq!(judge(&rules, "webfetch", "x"), Deny);
         assert_eq!(judge(&rules, "read", "x"), Allow);
-        assert!(rules.iter().any(|rule| rule.permission == POSTURE.0 && rule.action == Deny));
+        assert!(
+            rules
+                .iter()
+                .any(|rule| rule.permission == POSTURE.0 && rule.action == Deny)
+        );
     }
 
     #[test]
     fn reading_secrets_asks_unless_a_rule_names_them() {
         let base = base(Path::new("/data"), Path::new("/tmp/s"), &["/skills"]);
-        let need = Need { floor: Some((Ask, "secret".into())), ..Need::new("read", ".env") };
+        let need = Need {
+            floor: Some((Ask, "secret".into())),
+            ..Need::new("read", ".env")
+        };
         let with = |pattern: &str| {
-            evaluate(&base.clone().then(&Rules::written("read", &[(pattern, Allow)])), &Rules::default(), &need).action
+            evaluate(
+                &base
+                    .clone()
+                    .then(&Rules::written("read", &[(pattern, Allow)])),
+                &Rules::default(),
+                &need,
+            )
+            .action
         };
         assert_eq!(with("*"), Ask);
         assert_eq!(with(".env"), Allow);

@@ -4,7 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use super::wildcard;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     Allow,
@@ -38,7 +50,9 @@ pub const POSTURE: (&str, &str) = ("posture", "read-only");
 impl Rule {
     /// Returns whether this rule affects which files a search may show.
     pub fn is_about_reading(&self) -> bool {
-        ["read", "external_directory"].iter().any(|one| wildcard::matches(&self.permission, one))
+        ["read", "external_directory"]
+            .iter()
+            .any(|one| wildcard::matches(&self.permission, one))
     }
 
     /// Returns whether this rule is strictly broader than another: it applies to everything that
@@ -49,5 +63,6 @@ impl Rule {
 }
 
 fn covers(broad: &Rule, narrow: &Rule) -> bool {
-    wildcard::covers(&broad.permission, &narrow.permission) && wildcard::covers(&broad.pattern, &narrow.pattern)
+    wildcard::covers(&broad.permission, &narrow.permission)
+        && wildcard::covers(&broad.pattern, &narrow.pattern)
 }

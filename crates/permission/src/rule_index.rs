@@ -47,16 +47,30 @@ impl PermissionIndex {
             if rule.permission.contains(['*', '?']) {
                 wild.entry(&rule.permission).or_default().push(at);
             } else {
-                index.exact.entry(rule.permission.replace('\\', "/")).or_default().push(at);
+                index
+                    .exact
+                    .entry(rule.permission.replace('\\', "/"))
+                    .or_default()
+                    .push(at);
             }
             if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
                 index.posture = Some((at as usize, rule.action == Action::Deny));
             }
         }
-        index.wild = wild.into_iter().map(|(permission, places)| (permission.into(), places)).collect();
-        let about = |permission: &str| index.about(permission).into_iter().filter_map(|at| rules.get(at as usize));
+        index.wild = wild
+            .into_iter()
+            .map(|(permission, places)| (permission.into(), places))
+            .collect();
+        let about = |permission: &str| {
+            index
+                .about(permission)
+                .into_iter()
+                .filter_map(|at| rules.get(at as usize))
+        };
         let hidden = about("bash").any(|rule| is_restriction(rule) && rule.pattern != "*")
-            || about("read").chain(about("external_directory")).any(is_restriction);
+            || about("read")
+                .chain(about("external_directory"))
+                .any(is_restriction);
         let edits = about("edit").any(is_restriction);
         index.restricts_hidden = [hidden, edits];
         index
@@ -64,7 +78,10 @@ impl PermissionIndex {
 
     fn groups(&self, permission: &str) -> impl Iterator<Item = &Vec<u32>> {
         let exact = self.exact.get(&*permission.replace('\\', "/"));
-        let wild = self.wild.iter().filter(move |(wild, _)| wildcard::matches(wild, permission));
+        let wild = self
+            .wild
+            .iter()
+            .filter(move |(wild, _)| wildcard::matches(wild, permission));
         exact.into_iter().chain(wild.map(|(_, places)| places))
     }
 
@@ -87,7 +104,10 @@ impl RuleIndex {
 
     pub(super) fn last_about(&self, rules: &[Rule], permission: &str) -> Option<usize> {
         let groups = self.permissions(rules).groups(permission);
-        groups.filter_map(|places| places.last()).max().map(|at| *at as usize)
+        groups
+            .filter_map(|places| places.last())
+            .max()
+            .map(|at| *at as usize)
     }
 
     pub(super) fn posture(&self, rules: &[Rule]) -> Option<(usize, bool)> {
@@ -105,7 +125,10 @@ impl RuleIndex {
         if let Some(table) = tables.get(permission) {
             return table.clone();
         }
-        let table = Arc::new(PatternTable::new(rules, self.permissions(rules).about(permission)));
+        let table = Arc::new(PatternTable::new(
+            rules,
+            self.permissions(rules).about(permission),
+        ));
         if tables.len() >= MAX_TABLES {
             tables.clear();
         }
@@ -141,7 +164,9 @@ impl PatternTable {
         let mut table = Self::default();
         let mut keys = Vec::new();
         for at in places {
-            let Some(rule) = rules.get(at as usize) else { continue };
+            let Some(rule) = rules.get(at as usize) else {
+                continue;
+            };
             table.all.push(at);
             if let Some(name) = denied_name(rule) {
                 table.denied_names.insert(&name, at);
@@ -150,7 +175,11 @@ impl PatternTable {
                 table.catch_all.push(at);
                 continue;
             }
-            keys.push((at, pattern_beginning(&rule.pattern), pattern_ending(&rule.pattern)));
+            keys.push((
+                at,
+                pattern_beginning(&rule.pattern),
+                pattern_ending(&rule.pattern),
+            ));
             if rule.action == Action::Allow {
                 continue;
             }
@@ -176,7 +205,8 @@ impl PatternTable {
             *counts[1].entry(ending).or_default() += 1;
         }
         for (at, beginning, ending) in &keys {
-            let is_by_beginning = ending.is_empty() || counts[0].get(&**beginning) <= counts[1].get(&**ending);
+            let is_by_beginning =
+                ending.is_empty() || counts[0].get(&**beginning) <= counts[1].get(&**ending);
             if beginning.is_empty() && ending.is_empty() {
                 self.open.push(*at);
             } else if !beginning.is_empty() && is_by_beginning {
@@ -195,7 +225,10 @@ impl PatternTable {
 
     /// Adds the rules that may match a text whose middle is unknown.
     fn find_unknown(&self, key: &TextKey, found: &mut Vec<u32>) {
-        for (keys, text) in [(&self.beginnings, &key.beginning), (&self.endings, &key.ending)] {
+        for (keys, text) in [
+            (&self.beginnings, &key.beginning),
+            (&self.endings, &key.ending),
+        ] {
             keys.find(text, found);
             keys.find_longer(text, found);
         }
@@ -226,7 +259,13 @@ pub(super) fn denied_name(rule: &Rule) -> Option<String> {
         return None;
     }
     let pattern = rule.pattern.trim_start_matches(['*', ' ']);
-    let word = pattern.split([' ', '*', '?']).next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let word = pattern
+        .split([' ', '*', '?'])
+        .next()
+        .unwrap_or_default()
+        .rsplit('/')
+        .next()
+        .unwrap_or_default();
     (!word.is_empty()).then(|| word.to_lowercase())
 }
 
@@ -234,7 +273,12 @@ pub(super) fn denied_name(rule: &Rule) -> Option<String> {
 fn pattern_beginning(pattern: &str) -> String {
     let certain = &pattern[..pattern.find(['*', '?']).unwrap_or(pattern.len())];
     // A blank before the last star may be missing.
-    certain.trim_end_matches(' ').chars().take(KEY_LETTERS).map(wildcard::fold).collect()
+    certain
+        .trim_end_matches(' ')
+        .chars()
+        .take(KEY_LETTERS)
+        .map(wildcard::fold)
+        .collect()
 }
 
 /// Returns the text with which every match of a pattern ends, reversed and folded.
@@ -242,8 +286,17 @@ fn pattern_ending(pattern: &str) -> String {
     let at = pattern.rfind(['*', '?']).map_or(0, |at| at + 1);
     let ending = &pattern[at..];
     // If `**/` matches nothing, the slash is missing too.
-    let ending = if pattern[..at].ends_with("**") { ending.trim_start_matches(['/', '\\']) } else { ending };
-    ending.chars().rev().take(KEY_LETTERS).map(wildcard::fold).collect()
+    let ending = if pattern[..at].ends_with("**") {
+        ending.trim_start_matches(['/', '\\'])
+    } else {
+        ending
+    };
+    ending
+        .chars()
+        .rev()
+        .take(KEY_LETTERS)
+        .map(wildcard::fold)
+        .collect()
 }
 
 fn lower(text: &str) -> String {
@@ -268,13 +321,25 @@ impl TextKey {
     fn around_unknown(text: &str) -> Option<Self> {
         let beginning = text.find(UNKNOWN)?;
         let ending = text.rfind(UNKNOWN)?;
-        Some(Self::between(&text[..beginning], &text[ending + UNKNOWN.len_utf8()..]))
+        Some(Self::between(
+            &text[..beginning],
+            &text[ending + UNKNOWN.len_utf8()..],
+        ))
     }
 
     fn between(beginning: &str, ending: &str) -> Self {
         Self {
-            beginning: beginning.chars().take(KEY_LETTERS).map(wildcard::fold).collect(),
-            ending: ending.chars().rev().take(KEY_LETTERS).map(wildcard::fold).collect(),
+            beginning: beginning
+                .chars()
+                .take(KEY_LETTERS)
+                .map(wildcard::fold)
+                .collect(),
+            ending: ending
+                .chars()
+                .rev()
+                .take(KEY_LETTERS)
+                .map(wildcard::fold)
+                .collect(),
         }
     }
 }
@@ -304,7 +369,10 @@ impl UnitKeys {
         texts.for_each(|text| keys.add(text));
         for word in tails {
             let known = word.find(UNKNOWN);
-            let part = known.map_or_else(|| word.rsplit('/').next().unwrap_or(word), |known| &word[..known]);
+            let part = known.map_or_else(
+                || word.rsplit('/').next().unwrap_or(word),
+                |known| &word[..known],
+            );
             keys.tails.words.insert((lower(part), known.is_none()));
         }
         // The texts that a rule without a first word would be compared with.
@@ -343,13 +411,20 @@ pub(super) type IndexedRule<'r> = (usize, &'r Rule);
 impl<'r> RulesAbout<'r> {
     pub(super) fn add(&mut self, offset: usize, rules: &'r [Rule], table: Arc<PatternTable>) {
         if !table.all.is_empty() {
-            self.pieces.push(PieceAbout { offset, rules, table });
+            self.pieces.push(PieceAbout {
+                offset,
+                rules,
+                table,
+            });
         }
     }
 
     /// Returns the last rule with the pattern `*`.
     pub(super) fn catch_all(&self) -> Option<&'r Rule> {
-        self.pieces.iter().rev().find_map(|piece| piece.rules.get(*piece.table.catch_all.last()? as usize))
+        self.pieces
+            .iter()
+            .rev()
+            .find_map(|piece| piece.rules.get(*piece.table.catch_all.last()? as usize))
     }
 
     /// Returns all rules that may match a text, in order.
@@ -375,7 +450,9 @@ impl<'r> RulesAbout<'r> {
     /// with the pattern `*`.
     pub(super) fn may_apply_once_known(&self, keys: &UnitKeys) -> Vec<IndexedRule<'r>> {
         self.collect(|table, found| {
-            keys.unknown.iter().for_each(|key| table.find_unknown(key, found));
+            keys.unknown
+                .iter()
+                .for_each(|key| table.find_unknown(key, found));
             table.find_tails(&keys.tails, found);
         })
     }
@@ -385,7 +462,10 @@ impl<'r> RulesAbout<'r> {
         let word = lower(word);
         let first = word.chars().next();
         if !is_index_disabled()
-            && !self.pieces.iter().any(|piece| first.is_some_and(|c| piece.table.letters.contains(&c)))
+            && !self
+                .pieces
+                .iter()
+                .any(|piece| first.is_some_and(|c| piece.table.letters.contains(&c)))
         {
             return Vec::new();
         }
@@ -396,25 +476,34 @@ impl<'r> RulesAbout<'r> {
 
     /// Returns the denies that begin with no word and may match a text.
     pub(super) fn wordless_denies(&self, text: &str) -> Vec<IndexedRule<'r>> {
-        if self.pieces.iter().all(|piece| piece.table.wordless.is_empty()) {
+        if self
+            .pieces
+            .iter()
+            .all(|piece| piece.table.wordless.is_empty())
+        {
             return Vec::new();
         }
         let key = TextKey::new(text);
         let mut rules = self.collect(|table, found| table.find(&key, found));
-        let is_wordless = |rule: &Rule| rule.pattern != "*" && first_word::beginning(&rule.pattern).is_empty();
+        let is_wordless =
+            |rule: &Rule| rule.pattern != "*" && first_word::beginning(&rule.pattern).is_empty();
         rules.retain(|(_, rule)| rule.action == Action::Deny && is_wordless(rule));
         rules
     }
 
     /// Returns whether a rule denies a command by its name.
     pub(super) fn denies_names(&self) -> bool {
-        self.pieces.iter().any(|piece| !piece.table.denied_names.is_empty())
+        self.pieces
+            .iter()
+            .any(|piece| !piece.table.denied_names.is_empty())
     }
 
     /// Returns whether a word is the name of a denied command.
     pub(super) fn denies_name(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
-        self.pieces.iter().any(|piece| piece.table.denied_names.has(&word))
+        self.pieces
+            .iter()
+            .any(|piece| piece.table.denied_names.has(&word))
     }
 
     /// Returns the alphabetically first name of a denied command that is a whole word in a
@@ -428,8 +517,17 @@ impl<'r> RulesAbout<'r> {
                 continue;
             }
             for piece in &self.pieces {
-                let is_whole_word = |name: &&str| !text[at + name.len()..].chars().next().is_some_and(is_word_char);
-                let names = piece.table.denied_names.beginnings_of(&text[at..]).filter(is_whole_word);
+                let is_whole_word = |name: &&str| {
+                    !text[at + name.len()..]
+                        .chars()
+                        .next()
+                        .is_some_and(is_word_char)
+                };
+                let names = piece
+                    .table
+                    .denied_names
+                    .beginnings_of(&text[at..])
+                    .filter(is_whole_word);
                 found = names.chain(found).min();
             }
         }
@@ -449,7 +547,8 @@ impl<'r> RulesAbout<'r> {
             found.sort_unstable();
             found.dedup();
             count_compared(found.len());
-            let placed = |at: &u32| Some((piece.offset + *at as usize, piece.rules.get(*at as usize)?));
+            let placed =
+                |at: &u32| Some((piece.offset + *at as usize, piece.rules.get(*at as usize)?));
             rules.extend(found.iter().filter_map(placed));
         }
         rules

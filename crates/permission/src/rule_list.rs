@@ -63,7 +63,10 @@ impl Rules {
             match self.pieces.last_mut() {
                 Some(last) if last.rules.len() + piece.rules.len() <= MIN_PIECE => {
                     let rules = last.rules.iter().chain(&piece.rules).cloned().collect();
-                    *last = Arc::new(RulePiece { rules, index: RuleIndex::default() });
+                    *last = Arc::new(RulePiece {
+                        rules,
+                        index: RuleIndex::default(),
+                    });
                 }
                 _ => self.pieces.push(piece.clone()),
             }
@@ -74,7 +77,8 @@ impl Rules {
     /// Returns whether everything is denied for a permission, so that its tools need not be shown
     /// to the model: the last rule for it has the pattern `*` and denies.
     pub fn hides(&self, permission: &str) -> bool {
-        self.last_about(permission).is_some_and(|(_, rule)| rule.pattern == "*" && rule.action == Action::Deny)
+        self.last_about(permission)
+            .is_some_and(|(_, rule)| rule.pattern == "*" && rule.action == Action::Deny)
     }
 
     /// Returns the last rule about a permission, with its position in the list.
@@ -93,9 +97,13 @@ impl Rules {
     /// Returns whether a rule is in the list, whatever its source.
     pub fn has(&self, rule: &Rule) -> bool {
         let is_same_rule = |other: &Rule| {
-            (&other.permission, &other.pattern, other.action) == (&rule.permission, &rule.pattern, rule.action)
+            (&other.permission, &other.pattern, other.action)
+                == (&rule.permission, &rule.pattern, rule.action)
         };
-        self.about(&rule.permission).fitting(&rule.pattern).into_iter().any(|(_, other)| is_same_rule(other))
+        self.about(&rule.permission)
+            .fitting(&rule.pattern)
+            .into_iter()
+            .any(|(_, other)| is_same_rule(other))
     }
 
     /// Returns the rules about a permission.
@@ -103,7 +111,11 @@ impl Rules {
         let mut about = RulesAbout::default();
         let mut offset = 0;
         for piece in &self.pieces {
-            about.add(offset, &piece.rules, piece.index.table(&piece.rules, permission));
+            about.add(
+                offset,
+                &piece.rules,
+                piece.index.table(&piece.rules, permission),
+            );
             offset += piece.rules.len();
         }
         about
@@ -125,7 +137,9 @@ impl Rules {
     /// Returns whether a rule from the settings asks about or denies something that a command line
     /// may do without showing it. With `edits`, rules about changes count as well.
     pub(super) fn restricts_hidden(&self, edits: bool) -> bool {
-        self.pieces.iter().any(|piece| piece.index.restricts_hidden(&piece.rules, edits))
+        self.pieces
+            .iter()
+            .any(|piece| piece.index.restricts_hidden(&piece.rules, edits))
     }
 }
 
@@ -153,8 +167,15 @@ impl FromIterator<Rule> for Rules {
 
 impl From<Vec<Rule>> for Rules {
     fn from(rules: Vec<Rule>) -> Self {
-        let piece = (!rules.is_empty()).then(|| Arc::new(RulePiece { rules, index: RuleIndex::default() }));
-        Self { pieces: piece.into_iter().collect() }
+        let piece = (!rules.is_empty()).then(|| {
+            Arc::new(RulePiece {
+                rules,
+                index: RuleIndex::default(),
+            })
+        });
+        Self {
+            pieces: piece.into_iter().collect(),
+        }
     }
 }
 
@@ -216,9 +237,19 @@ mod tests {
         assert_eq!(rules, numbered(0, 1_505));
         assert_eq!((rules.len(), rules.pieces.len()), (1_505, 3));
         assert!(Arc::ptr_eq(&rules.pieces[0], &long.pieces[0]));
-        assert_eq!(rules.last_about("bash").map(|(at, rule)| (at, &*rule.pattern)), Some((1_504, "1504")));
+        assert_eq!(
+            rules
+                .last_about("bash")
+                .map(|(at, rule)| (at, &*rule.pattern)),
+            Some((1_504, "1504"))
+        );
         assert_eq!(long.len(), 1_000);
-        let many_small = (0..1_000).fold(Rules::default(), |rules, at| rules.then(&numbered(at, 1)));
-        assert!(many_small == long && many_small.pieces.len() < 20, "{}", many_small.pieces.len());
+        let many_small =
+            (0..1_000).fold(Rules::default(), |rules, at| rules.then(&numbered(at, 1)));
+        assert!(
+            many_small == long && many_small.pieces.len() < 20,
+            "{}",
+            many_small.pieces.len()
+        );
     }
 }

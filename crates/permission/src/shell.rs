@@ -53,7 +53,14 @@ pub(crate) fn need_of(command: &str, line: JudgedLine) -> Need {
     if patterns.is_empty() {
         patterns.push(command.into());
     }
-    Need { permission: "bash".into(), patterns, always, once, command: Some(Arc::new(line)), ..Need::default() }
+    Need {
+        permission: "bash".into(),
+        patterns,
+        always,
+        once,
+        command: Some(Arc::new(line)),
+        ..Need::default()
+    }
 }
 
 pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
@@ -69,14 +76,19 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
     if command.len() > LONGEST {
         let unread = vec![command.to_owned()];
         let line = refuse("the command is longer than 128 KiB");
-        return JudgedLine { units: catastrophes(&unread, place), unread, ..line };
+        return JudgedLine {
+            units: catastrophes(&unread, place),
+            unread,
+            ..line
+        };
     }
     let mut line = analyze::analyze(command, place);
     let lost = catastrophes(&line.unread, place);
     line.units.extend(lost);
     let is_invisible = |c: char| base::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(is_invisible) {
-        line.opaque.get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
+        line.opaque
+            .get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
     }
     line
 }
@@ -86,19 +98,36 @@ pub fn analyse(command: &str, place: &PermissionContext) -> JudgedLine {
 fn catastrophes(texts: &[String], place: &PermissionContext) -> Vec<Unit> {
     const MAX_ANALYSED: usize = 32;
     const MAX_LENGTH: usize = 4 << 10;
-    const NAMES: [&str; 12] =
-        ["rm", "dd", "wipefs", "shred", "chmod", "chown", "chgrp", "find", "mv", "cp", "tee", "fdisk"];
+    const NAMES: [&str; 12] = [
+        "rm", "dd", "wipefs", "shred", "chmod", "chown", "chgrp", "find", "mv", "cp", "tee",
+        "fdisk",
+    ];
     let names_dangerous_program = |segment: &str| {
         segment.split_ascii_whitespace().any(|word| {
-            let name = word.rsplit('/').next().unwrap_or(word).trim_matches(['\'', '"', '\\']);
+            let name = word
+                .rsplit('/')
+                .next()
+                .unwrap_or(word)
+                .trim_matches(['\'', '"', '\\']);
             NAMES.contains(&name) || name.starts_with("mkfs")
         })
     };
-    let commands = texts.iter().flat_map(|text| super::unparsed::commands(text));
-    let candidates =
-        commands.filter(|text| text.len() <= MAX_LENGTH && text.contains(['/', '~']) && names_dangerous_program(text));
-    let units = candidates.take(MAX_ANALYSED).flat_map(|text| analyze::analyze(text, place).units);
-    units.filter(|unit| unit.floor.as_ref().is_some_and(|(minimum, _)| *minimum == Action::Deny)).collect()
+    let commands = texts
+        .iter()
+        .flat_map(|text| super::unparsed::commands(text));
+    let candidates = commands.filter(|text| {
+        text.len() <= MAX_LENGTH && text.contains(['/', '~']) && names_dangerous_program(text)
+    });
+    let units = candidates
+        .take(MAX_ANALYSED)
+        .flat_map(|text| analyze::analyze(text, place).units);
+    units
+        .filter(|unit| {
+            unit.floor
+                .as_ref()
+                .is_some_and(|(minimum, _)| *minimum == Action::Deny)
+        })
+        .collect()
 }
 
 /// Returns the patterns that "always" would grant, one for each command.
@@ -139,14 +168,21 @@ fn always(line: &JudgedLine) -> Result<Vec<String>, String> {
 fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
     can_be_granted(unit)?;
     let words: Vec<&str> = unit.normal.split(' ').collect();
-    let name = unit.program.as_deref().map(|program| program.rsplit('/').next().unwrap_or(program));
+    let name = unit
+        .program
+        .as_deref()
+        .map(|program| program.rsplit('/').next().unwrap_or(program));
     let reason = match name {
         None => "no program is named in it",
         Some(_) if let Some(place) = unit.only_destination() => return Ok(place.to_owned()),
         Some(_) if unit.network && !arity::may_go_online(&words) => "it uses the network",
-        Some(_) if arity::runs_in_container(&words) => "what it runs in a container is asked about each time",
+        Some(_) if arity::runs_in_container(&words) => {
+            "what it runs in a container is asked about each time"
+        }
         Some(_) if !unit.texts.is_empty() => "what its text does is not known",
-        Some(_) if unit.normal.contains(['*', '?', '\\']) => "in a rule, its * or ? would stand for other words too",
+        Some(_) if unit.normal.contains(['*', '?', '\\']) => {
+            "in a rule, its * or ? would stand for other words too"
+        }
         Some(name) => {
             let wide = runner_prefix(unit, next).or_else(|| prefix(unit, name, &words));
             return Ok(wide.map_or_else(|| unit.normal.clone(), |prefix| format!("{prefix} *")));
@@ -160,13 +196,21 @@ fn pattern(unit: &Unit, next: Option<&Unit>) -> Result<String, String> {
 /// # Errors
 /// The reason why the question would come again.
 fn can_be_granted(unit: &Unit) -> Result<(), String> {
-    let unknown = unit.opaque.as_ref().or(unit.catch_all_only.as_ref()).or(unit.may_be_denied.as_ref());
+    let unknown = unit
+        .opaque
+        .as_ref()
+        .or(unit.catch_all_only.as_ref())
+        .or(unit.may_be_denied.as_ref());
     if let Some(reason) = unknown.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
         return Err(reason.clone());
     }
-    let is_asked_about = |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
+    let is_asked_about =
+        |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
     match unit.touches.iter().find(is_asked_about) {
-        Some(need) => Err(format!("{} is asked about by itself", need.patterns.join(", "))),
+        Some(need) => Err(format!(
+            "{} is asked about by itself",
+            need.patterns.join(", ")
+        )),
         None => Ok(()),
     }
 }

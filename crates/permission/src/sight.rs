@@ -37,7 +37,11 @@ impl Sight {
 
     /// Returns the verdict on showing the content of a file. `path` has its symlinks resolved.
     pub fn judge(&self, path: &Path) -> Action {
-        let linked = if hardlinks::has_other_names(path) { self.linked() } else { HashSet::new() };
+        let linked = if hardlinks::has_other_names(path) {
+            self.linked()
+        } else {
+            HashSet::new()
+        };
         self.reader_with(linked).judge(path)
     }
 
@@ -47,7 +51,12 @@ impl Sight {
     }
 
     fn reader_with(&self, linked: HashSet<FileId>) -> SightReader<'_> {
-        SightReader { sight: self, folder: PathBuf::new(), plain: None, linked }
+        SightReader {
+            sight: self,
+            folder: PathBuf::new(),
+            plain: None,
+            linked,
+        }
     }
 
     fn linked(&self) -> HashSet<FileId> {
@@ -61,7 +70,11 @@ impl Sight {
 }
 
 fn rules_about_reading(rules: &Rules) -> Rules {
-    rules.iter().filter(|rule| rule.is_about_reading()).cloned().collect()
+    rules
+        .iter()
+        .filter(|rule| rule.is_about_reading())
+        .cloned()
+        .collect()
 }
 
 /// Judges files, and caches the directory of the last one.
@@ -80,8 +93,15 @@ impl SightReader<'_> {
     /// A rule that asks about every file hides none of them: the search itself has been asked
     /// about.
     pub fn judge(&mut self, path: &Path) -> Action {
-        let Policy { rules, grants, place, .. } = &self.sight.policy;
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return self.judge_fully(path) };
+        let Policy {
+            rules,
+            grants,
+            place,
+            ..
+        } = &self.sight.policy;
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return self.judge_fully(path);
+        };
         if hardlinks::is_among(&self.linked, path) {
             return self.judge_fully(path);
         }
@@ -89,7 +109,9 @@ impl SightReader<'_> {
             self.folder = folder.into();
             self.plain = PlainFolder::of(folder, place);
         }
-        let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else { return self.judge_fully(path) };
+        let Some(name) = self.plain.as_mut().and_then(|plain| plain.file(name)) else {
+            return self.judge_fully(path);
+        };
         match decide_pattern(rules, grants, "read", name) {
             (Action::Ask, Decider::Rule(Some(rule))) if rule.pattern != "*" => Action::Ask,
             (Action::Ask, _) => Action::Allow,
@@ -98,15 +120,26 @@ impl SightReader<'_> {
     }
 
     fn judge_fully(&self, path: &Path) -> Action {
-        let Policy { rules, grants, place, .. } = &self.sight.policy;
+        let Policy {
+            rules,
+            grants,
+            place,
+            ..
+        } = &self.sight.policy;
         let mut strictest = Action::Allow;
         let mut located = Located::seen(path, place);
         if located.protected.is_none() && hardlinks::is_among(&self.linked, path) {
-            located.protected = std::fs::metadata(path).ok().and_then(|file| LinkedFiles::of(place).protection(&file));
+            located.protected = std::fs::metadata(path)
+                .ok()
+                .and_then(|file| LinkedFiles::of(place).protection(&file));
         }
         for need in located.needs(Access::Read) {
             let verdict = evaluate(rules, grants, &need);
-            let is_specific = need.floor.is_some() || verdict.rule.as_ref().is_some_and(|rule| rule.pattern != "*");
+            let is_specific = need.floor.is_some()
+                || verdict
+                    .rule
+                    .as_ref()
+                    .is_some_and(|rule| rule.pattern != "*");
             match verdict.action {
                 Action::Deny => return Action::Deny,
                 Action::Ask if need.permission == "read" && is_specific => strictest = Action::Ask,
@@ -133,9 +166,13 @@ impl PlainFolder {
     /// Returns `None` if each file has to be judged fully: outside the project, in hidden
     /// directories, and in or above our own data.
     fn of(dir: &Path, place: &PermissionContext) -> Option<Self> {
-        let in_project = roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
-        let is_own = !place.data.as_os_str().is_empty() && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
-        let is_hidden = dir.iter().any(|part| part.as_encoded_bytes().starts_with(b"."));
+        let in_project =
+            roots(place).any(|root| *root == place.root) && dir.starts_with(&place.root);
+        let is_own = !place.data.as_os_str().is_empty()
+            && (below_dir(dir, &place.data) || below_dir(&place.data, dir));
+        let is_hidden = dir
+            .iter()
+            .any(|part| part.as_encoded_bytes().starts_with(b"."));
         if !in_project || is_own || is_hidden || dir.starts_with("/proc") {
             return None;
         }
@@ -143,13 +180,18 @@ impl PlainFolder {
             root if root == "." => String::new(),
             name => format!("{name}/"),
         };
-        Some(Self { directory_len: name.len(), name })
+        Some(Self {
+            directory_len: name.len(),
+            name,
+        })
     }
 
     /// Returns the path of a file relative to the project, or `None` if the file has to be judged
     /// fully.
     fn file(&mut self, name: &OsStr) -> Option<&str> {
-        let name = name.to_str().filter(|name| !name.starts_with('.') && !name.contains('\\'))?;
+        let name = name
+            .to_str()
+            .filter(|name| !name.starts_with('.') && !name.contains('\\'))?;
         if protected::secret_name(name) {
             return None;
         }
@@ -198,17 +240,25 @@ impl LeftOut {
     pub fn words(&self) -> String {
         let mut text = String::new();
         if self.asked > 0 {
-            let names: Vec<String> = self.names.iter().map(|name| text::escaped(name).to_string()).collect();
+            let names: Vec<String> = self
+                .names
+                .iter()
+                .map(|name| text::escaped(name).to_string())
+                .collect();
             let mut names = names.join(", ");
             if self.asked > self.names.len() {
                 names.push_str(&format!(" and {} more", self.asked - self.names.len()));
             }
             let files = text::count(self.asked, "file");
-            text.push_str(&format!("\n\n({files} left out, because reading needs permission: {names})"));
+            text.push_str(&format!(
+                "\n\n({files} left out, because reading needs permission: {names})"
+            ));
         }
         if self.denied > 0 {
             let files = text::count(self.denied, "file");
-            text.push_str(&format!("\n\n({files} left out, because reading is not allowed)"));
+            text.push_str(&format!(
+                "\n\n({files} left out, because reading is not allowed)"
+            ));
         }
         text
     }
@@ -227,9 +277,19 @@ mod tests {
             ..PermissionContext::default()
         };
         let own = Rules::built_in(rules);
-        let own = own.iter().map(|rule| super::super::Rule { source: "test".into(), ..rule.clone() }).collect();
+        let own = own
+            .iter()
+            .map(|rule| super::super::Rule {
+                source: "test".into(),
+                ..rule.clone()
+            })
+            .collect();
         let rules = rule::base(&place.data, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
-        Sight::new(&Policy { rules, place, ..Policy::default() })
+        Sight::new(&Policy {
+            rules,
+            place,
+            ..Policy::default()
+        })
     }
 
     #[test]
@@ -251,12 +311,20 @@ mod tests {
             (&[("*", "*", Ask)], "/ws/.env", Ask),
             (&[], "/out/a.rs", Allow),
             (&[], "/out/key.pem", Ask),
-            (&[("external_directory", "/out/private/*", Deny)], "/out/private/a", Deny),
+            (
+                &[("external_directory", "/out/private/*", Deny)],
+                "/out/private/a",
+                Deny,
+            ),
             (&[], "/data/auth.json", Deny),
             (&[], "/data/tool-output/x", Allow),
         ];
         for (rules, path, wanted) in table {
-            assert_eq!(sight(rules).judge(Path::new(path)), *wanted, "{rules:?} {path}");
+            assert_eq!(
+                sight(rules).judge(Path::new(path)),
+                *wanted,
+                "{rules:?} {path}"
+            );
         }
     }
 

@@ -27,8 +27,13 @@ impl Lab {
         let root = top.join("ws");
         let out = top.join("out");
         let home = top.join("home");
-        for folder in [root.join("src/deep"), root.join(".git/hooks"), out.clone(), home.clone(), root.join("..hidden")]
-        {
+        for folder in [
+            root.join("src/deep"),
+            root.join(".git/hooks"),
+            out.clone(),
+            home.clone(),
+            root.join("..hidden"),
+        ] {
             std::fs::create_dir_all(folder).unwrap();
         }
         for file in [
@@ -55,11 +60,17 @@ impl Lab {
             cwd: root.clone(),
             root,
             home: Some(home),
-            path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+            path: ["/usr/local/bin", "/usr/bin", "/bin"]
+                .map(PathBuf::from)
+                .to_vec(),
             data: top.join("data/adjutant"),
             ..PermissionContext::default()
         };
-        Self { _dir: dir, place, out }
+        Self {
+            _dir: dir,
+            place,
+            out,
+        }
     }
 
     /// Creates a workspace with the further files that `path_cases_more.csv` expects.

@@ -52,12 +52,15 @@ const DELEGATES: &[&str] = &[
 ];
 
 /// Delegates whose names are also English words, or options of other programs.
-const AMBIGUOUS: [&str; 9] = ["at", "batch", "screen", "service", "su", "toolbox", "ssh", "mosh", "scp"];
+const AMBIGUOUS: [&str; 9] = [
+    "at", "batch", "screen", "service", "su", "toolbox", "ssh", "mosh", "scp",
+];
 
 /// Programs that fetch from another machine, in addition to those known to use the network.
 const FETCHERS: &[&str] = &[
-    "aria2c", "aws", "az", "fetch", "ftp", "gcloud", "gh", "glab", "gsutil", "http", "https", "lftp", "lynx", "nc",
-    "ncat", "netcat", "rclone", "rsync", "s3cmd", "socat", "telnet", "w3m", "xh",
+    "aria2c", "aws", "az", "fetch", "ftp", "gcloud", "gh", "glab", "gsutil", "http", "https",
+    "lftp", "lynx", "nc", "ncat", "netcat", "rclone", "rsync", "s3cmd", "socat", "telnet", "w3m",
+    "xh",
 ];
 
 fn base(program: &str) -> &str {
@@ -71,12 +74,21 @@ pub(super) fn is_delegate(program: &str) -> bool {
 
 /// Returns the reason to ask about a line although its unknowns are confined: the text names
 /// something that the sandbox does not prevent.
-pub(super) fn unconfined_effect_in(line: &JudgedLine, guarantee: SandboxGuarantee) -> Option<String> {
-    let words = line.text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)));
+pub(super) fn unconfined_effect_in(
+    line: &JudgedLine,
+    guarantee: SandboxGuarantee,
+) -> Option<String> {
+    let words = line
+        .text
+        .split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-    let delegate = words.iter().find(|word| DELEGATES.contains(word) && !AMBIGUOUS.contains(word));
+    let delegate = words
+        .iter()
+        .find(|word| DELEGATES.contains(word) && !AMBIGUOUS.contains(word));
     if let Some(name) = delegate {
-        return Some(format!("its text names {name}, whose work is done outside the sandbox"));
+        return Some(format!(
+            "its text names {name}, whose work is done outside the sandbox"
+        ));
     }
     let fetches = line.units.iter().any(is_fetcher);
     if fetches && line.units.iter().any(is_unanalysed) {
@@ -86,7 +98,11 @@ pub(super) fn unconfined_effect_in(line: &JudgedLine, guarantee: SandboxGuarante
         SandboxGuarantee::ReadOnly { hides_secrets, .. } => !hides_secrets,
         _ => true,
     };
-    let file = if secrets_visible { shell::protected_in(&line.text, true) } else { None };
+    let file = if secrets_visible {
+        shell::protected_in(&line.text, true)
+    } else {
+        None
+    };
     let writes = matches!(guarantee, SandboxGuarantee::Workspace { .. });
     let keeps_modes = match guarantee {
         SandboxGuarantee::Workspace { keeps_modes, .. } => keeps_modes,
@@ -94,23 +110,39 @@ pub(super) fn unconfined_effect_in(line: &JudgedLine, guarantee: SandboxGuarante
     };
     match file {
         Some((path, Protected::Secret)) => {
-            return Some(format!("its text names {path}, which may hold keys or passwords"));
+            return Some(format!(
+                "its text names {path}, which may hold keys or passwords"
+            ));
         }
-        Some((path, _)) if writes => return Some(format!("its text names {path}, which decides what runs here")),
+        Some((path, _)) if writes => {
+            return Some(format!(
+                "its text names {path}, which decides what runs here"
+            ));
+        }
         _ => {}
     }
     if writes && let Some(what) = lossy_git_command(&words) {
-        return Some(format!("its text names {what}, whose effect can be undone nowhere"));
+        return Some(format!(
+            "its text names {what}, whose effect can be undone nowhere"
+        ));
     }
     if keeps_modes || !has_hidden_commands(line) {
         return None;
     }
-    let name = words.iter().find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word))?;
-    Some(format!("its text names {name}, and the sandbox does not hold modes of files outside"))
+    let name = words
+        .iter()
+        .find(|word| ["chmod", "chown", "chgrp", "touch"].contains(word))?;
+    Some(format!(
+        "its text names {name}, and the sandbox does not hold modes of files outside"
+    ))
 }
 
 fn is_fetcher(unit: &Unit) -> bool {
-    unit.network || unit.program.as_deref().is_some_and(|program| FETCHERS.contains(&base(program)))
+    unit.network
+        || unit
+            .program
+            .as_deref()
+            .is_some_and(|program| FETCHERS.contains(&base(program)))
 }
 
 fn is_unanalysed(unit: &Unit) -> bool {
@@ -128,12 +160,18 @@ fn lossy_git_command(words: &[&str]) -> Option<&'static str> {
         return None;
     }
     // In any order, because a word may be assigned to a variable before it is used.
-    let both =
-        |command: &str, options: &[&str]| words.contains(&command) && words.iter().any(|word| options.contains(word));
-    let is_forced = || words.iter().any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('f'));
+    let both = |command: &str, options: &[&str]| {
+        words.contains(&command) && words.iter().any(|word| options.contains(word))
+    };
+    let is_forced = || {
+        words
+            .iter()
+            .any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('f'))
+    };
     let discards_all = || {
         words.windows(3).any(|words| {
-            ["checkout", "restore"].contains(&words[0]) && (words[1] == "." || words[1] == "--" && words[2] == ".")
+            ["checkout", "restore"].contains(&words[0])
+                && (words[1] == "." || words[1] == "--" && words[2] == ".")
         })
     };
     if both("reset", &["--hard", "--merge", "--keep"]) {
@@ -144,15 +182,29 @@ fn lossy_git_command(words: &[&str]) -> Option<&'static str> {
         Some("git stash drop")
     } else if both("reflog", &["expire", "delete"]) {
         Some("git reflog expire")
-    } else if words.iter().any(|word| ["filter-branch", "filter-repo"].contains(word)) {
+    } else if words
+        .iter()
+        .any(|word| ["filter-branch", "filter-repo"].contains(word))
+    {
         Some("git filter-branch")
     } else if both("update-ref", &["-d", "--delete"]) {
         Some("git update-ref")
-    } else if ["checkout", "switch", "restore"].iter().any(|name| both(name, &["-f", "--force", "--discard-changes"]))
+    } else if ["checkout", "switch", "restore"]
+        .iter()
+        .any(|name| both(name, &["-f", "--force", "--discard-changes"]))
         || discards_all()
     {
         Some("git checkout")
-    } else if both("push", &["-f", "--force", "--force-with-lease", "--delete", "--mirror"]) {
+    } else if both(
+        "push",
+        &[
+            "-f",
+            "--force",
+            "--force-with-lease",
+            "--delete",
+            "--mirror",
+        ],
+    ) {
         Some("git push")
     } else {
         None

@@ -12,7 +12,9 @@ use super::{Rule, wildcard};
 /// Splits a text at characters that may end a command, without parsing quotes.
 pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
     let ends_command = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
-    text.split(ends_command).map(str::trim).filter(|command| !command.is_empty())
+    text.split(ends_command)
+        .map(str::trim)
+        .filter(|command| !command.is_empty())
 }
 
 /// Returns the first deny that matches a command in a text, with that command.
@@ -25,7 +27,8 @@ pub(super) fn denied<'r>(
     is_in_force: &dyn Fn(IndexedRule<'r>, &str) -> bool,
 ) -> Option<(&'r Rule, String)> {
     for segment in commands(text) {
-        let denies = |placed: &IndexedRule<'r>| matches(placed.1, segment) && is_in_force(*placed, segment);
+        let denies =
+            |placed: &IndexedRule<'r>| matches(placed.1, segment) && is_in_force(*placed, segment);
         if let Some((_, rule)) = rules.wordless_denies(segment).into_iter().find(denies) {
             return Some((rule, segment.to_owned()));
         }
@@ -37,19 +40,27 @@ pub(super) fn denied<'r>(
             rest = &here[word.len()..];
             let bare = bare(word);
             let base = bare.rsplit('/').next().unwrap_or(&bare);
-            let hit = rules.denies_beginning_with(base).into_iter().find_map(|placed| {
-                if !starts(base, beginning(&placed.1.pattern)) {
-                    return None;
-                }
-                let rest = self::bare(rest.trim());
-                let denies = |text: &String| matches(placed.1, text) && is_in_force(placed, text);
-                [with_rest(base, &rest), with_rest(&bare, &rest)].into_iter().find(denies).map(|text| (placed.1, text))
-            });
+            let hit = rules
+                .denies_beginning_with(base)
+                .into_iter()
+                .find_map(|placed| {
+                    if !starts(base, beginning(&placed.1.pattern)) {
+                        return None;
+                    }
+                    let rest = self::bare(rest.trim());
+                    let denies =
+                        |text: &String| matches(placed.1, text) && is_in_force(placed, text);
+                    [with_rest(base, &rest), with_rest(&bare, &rest)]
+                        .into_iter()
+                        .find(denies)
+                        .map(|text| (placed.1, text))
+                });
             if hit.is_some() {
                 return hit;
             }
             after_carrier |= carries(base);
-            let precedes_command = bare.contains('=') || bare.starts_with(['<', '>', '-']) || word == "$";
+            let precedes_command =
+                bare.contains('=') || bare.starts_with(['<', '>', '-']) || word == "$";
             if !after_carrier && !precedes_command {
                 break;
             }
@@ -65,7 +76,10 @@ fn matches(rule: &Rule, text: &str) -> bool {
 /// Removes quotes and backslashes from a text.
 pub(super) fn bare(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(['\'', '"', '\\']) {
-        text.replace("$'", "").replace("$\"", "").replace(['\'', '"', '\\'], "").into()
+        text.replace("$'", "")
+            .replace("$\"", "")
+            .replace(['\'', '"', '\\'], "")
+            .into()
     } else {
         text.into()
     }
@@ -77,7 +91,12 @@ mod tests {
     use super::denied;
 
     fn rule(pattern: &str) -> Rule {
-        Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }
+        Rule {
+            permission: "bash".into(),
+            pattern: pattern.into(),
+            action: Action::Deny,
+            source: "test".into(),
+        }
     }
 
     #[test]
@@ -103,7 +122,11 @@ mod tests {
         ];
         for (text, pattern, found) in table {
             let rules = Rules::from(vec![rule(pattern)]);
-            assert_eq!(denied(&rules.about("bash"), text, &|_, _| true).is_some(), found, "{text} against {pattern}");
+            assert_eq!(
+                denied(&rules.about("bash"), text, &|_, _| true).is_some(),
+                found,
+                "{text} against {pattern}"
+            );
         }
         let rules = Rules::from(vec![rule("rm *")]);
         assert!(denied(&rules.about("bash"), "rm x", &|_, _| false).is_none());

@@ -34,20 +34,33 @@ impl Address {
         if text.contains('\\') {
             return Err("it holds a backslash, which programs read in different ways".into());
         }
-        let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        let scheme = text
+            .split(':')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         if !matches!(scheme.as_str(), "http" | "https") {
             return Err("only http and https addresses are fetched".into());
         }
         // A URL may not have the zone of an IPv6 address, but people and attackers write it.
         let plain = without_zone(text);
-        let authority = plain
-            .split_once("://")
-            .map_or("", |(_, rest)| rest.split(['/', '?', '#', '\\']).next().unwrap_or_default());
-        if authority.rsplit('@').next().unwrap_or_default().contains('%') {
+        let authority = plain.split_once("://").map_or("", |(_, rest)| {
+            rest.split(['/', '?', '#', '\\']).next().unwrap_or_default()
+        });
+        if authority
+            .rsplit('@')
+            .next()
+            .unwrap_or_default()
+            .contains('%')
+        {
             return Err("its host is escaped".into());
         }
         let url = url::Url::parse(&plain).map_err(|_| "it is not a valid address".to_owned())?;
-        let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+        let host = url
+            .host_str()
+            .unwrap_or_default()
+            .trim_end_matches('.')
+            .to_ascii_lowercase();
         if host.is_empty() {
             return Err("it names no host".into());
         }
@@ -78,7 +91,8 @@ impl Address {
     /// Returns whether the address is longer than those that people write, over all its parts
     /// together, since data can be spread over them. Escaped letters count once.
     fn is_long(&self) -> bool {
-        let rest = decoded(self.url.path()).len() + self.url.query().map_or(0, |query| decoded(query).len());
+        let rest = decoded(self.url.path()).len()
+            + self.url.query().map_or(0, |query| decoded(query).len());
         self.host.len() > LONG_HOST || self.host.len() + rest > LONG
     }
 
@@ -93,14 +107,23 @@ impl Address {
         }
         if secrets.iter().any(|secret| names_secret(host, secret)) {
             // A DNS lookup would already reveal it.
-            return Some((Action::Deny, "its host name holds a secret of yours.".to_owned()));
+            return Some((
+                Action::Deny,
+                "its host name holds a secret of yours.".to_owned(),
+            ));
         }
         let ask = |reason: String| Some((Action::Ask, reason));
         let whole = |reason: &str| ask(format!("{reason}: {url}"));
-        let path_and_query =
-            format!("{}?{}#{}", url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default());
+        let path_and_query = format!(
+            "{}?{}#{}",
+            url.path(),
+            url.query().unwrap_or_default(),
+            url.fragment().unwrap_or_default()
+        );
         let user = format!("{}:{}", url.username(), url.password().unwrap_or_default());
-        let sends = |secret: &String| holds(&path_and_query, secret) || holds(&user, secret) || spells(host, secret);
+        let sends = |secret: &String| {
+            holds(&path_and_query, secret) || holds(&user, secret) || spells(host, secret)
+        };
         if secrets.iter().any(sends) {
             return whole("it would send a secret");
         }
@@ -121,9 +144,14 @@ const LONG_HOST: usize = 100;
 /// Returns whether a rule about fetching applies to an address. An allow is compared host by host;
 /// an ask or a deny also with the text of the address.
 pub(super) fn fits(rule: &Rule, address: &Address) -> bool {
-    let matches_text = || rule.action != Action::Allow && wildcard::matches_folded(&rule.pattern, address.url.as_str());
+    let matches_text = || {
+        rule.action != Action::Allow
+            && wildcard::matches_folded(&rule.pattern, address.url.as_str())
+    };
     wildcard::matches(&rule.permission, PERMISSION)
-        && (rule.pattern == "*" || names(&rule.pattern, &address.url, &address.host) || matches_text())
+        && (rule.pattern == "*"
+            || names(&rule.pattern, &address.url, &address.host)
+            || matches_text())
 }
 
 fn without_zone(text: &str) -> String {
@@ -143,7 +171,9 @@ fn local_host(host: &str) -> Option<&'static str> {
         return forbidden_address(address);
     }
     let local = ["localhost", "local", "internal", "home.arpa", "localdomain"];
-    let named = local.iter().any(|name| host == *name || host.ends_with(&format!(".{name}")));
+    let named = local
+        .iter()
+        .any(|name| host == *name || host.ends_with(&format!(".{name}")));
     (named || !host.contains('.')).then_some("is a name of this machine or network")
 }
 
@@ -167,7 +197,9 @@ fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
         (172, 16..=31, _) => "is on a private network",
         (100, 64..=127, _) => "is on a provider's private network",
         (169, 254, _) => "is link-local; cloud machines keep their keys there",
-        (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => "is reserved",
+        (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => {
+            "is reserved"
+        }
         // The host under a cloud's virtual machines, at a public address.
         (168, 63, 129) if d == 16 => "is a cloud machine's own host",
         (224..=255, ..) => "is not a single machine",
@@ -192,12 +224,17 @@ fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
         }
         [0x64, 0xff9b, ..] => "is translated within a network",
         // 6to4.
-        [0x2002, high, low, ..] => return forbidden_embedded(high, low).or_else(|| isatap(&segments)),
+        [0x2002, high, low, ..] => {
+            return forbidden_embedded(high, low).or_else(|| isatap(&segments));
+        }
         // Teredo: the server, and the client with inverted bits.
         [0x2001, 0, high, low, _, _, client_high, client_low] => {
-            return forbidden_embedded(high, low).or_else(|| forbidden_embedded(!client_high, !client_low));
+            return forbidden_embedded(high, low)
+                .or_else(|| forbidden_embedded(!client_high, !client_low));
         }
-        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x3ffe, ..] => "is reserved",
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x3ffe, ..] => {
+            "is reserved"
+        }
         [first, ..] if first & 0xe000 == 0x2000 => return isatap(&segments),
         [first, ..] if first & 0xfe00 == 0xfc00 => "is on a private network",
         [first, ..] if first & 0xff80 == 0xfe80 => "is link-local",
@@ -228,7 +265,9 @@ fn v4_from(high: u16, low: u16) -> Ipv4Addr {
 /// Returns whether a pattern matches an address. The pattern is a host or an address; its host is
 /// compared label by label.
 fn names(pattern: &str, url: &url::Url, host: &str) -> bool {
-    let (scheme, rest) = pattern.split_once("://").map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
+    let (scheme, rest) = pattern
+        .split_once("://")
+        .map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
     let cut = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(cut);
     let (wanted, port) = port_of(authority);
@@ -248,7 +287,9 @@ fn names(pattern: &str, url: &url::Url, host: &str) -> bool {
 /// Splits a host and its port.
 fn port_of(authority: &str) -> (&str, Option<u16>) {
     match authority.rsplit_once(':') {
-        Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
+        Some((host, port))
+            if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
             (host, port.parse().ok())
         }
         _ => (authority, None),
@@ -259,11 +300,17 @@ fn port_of(authority: &str) -> (&str, Option<u16>) {
 /// labels.
 fn labels(pattern: &str, host: &str) -> bool {
     if let Some(tail) = pattern.strip_prefix("*.") {
-        return host.strip_suffix(tail).is_some_and(|head| head.ends_with('.') && head.len() > 1);
+        return host
+            .strip_suffix(tail)
+            .is_some_and(|head| head.ends_with('.') && head.len() > 1);
     }
     let pattern: Vec<&str> = pattern.split('.').collect();
     let host: Vec<&str> = host.split('.').collect();
-    pattern.len() == host.len() && pattern.iter().zip(host).all(|(pattern, label)| wildcard::matches(pattern, label))
+    pattern.len() == host.len()
+        && pattern
+            .iter()
+            .zip(host)
+            .all(|(pattern, label)| wildcard::matches(pattern, label))
 }
 
 #[cfg(test)]
@@ -281,7 +328,10 @@ mod tests {
             action,
             source: "test".into(),
         };
-        Rules::from(vec![rule("*", Action::Ask), rule("https://docs.allowed.example/*", Action::Allow)])
+        Rules::from(vec![
+            rule("*", Action::Ask),
+            rule("https://docs.allowed.example/*", Action::Allow),
+        ])
     }
 
     fn verdict(text: &str) -> &'static str {
@@ -310,12 +360,18 @@ mod tests {
                 // Every resolved address is judged before a connection.
                 "U25" | "U26" => {
                     for address in ["127.0.0.1", "10.1.2.3", "::1", "::ffff:127.0.0.1"] {
-                        assert!(forbidden_address(address.parse().unwrap()).is_some(), "{address}");
+                        assert!(
+                            forbidden_address(address.parse().unwrap()).is_some(),
+                            "{address}"
+                        );
                     }
                     continue;
                 }
                 // Every redirect leads to an address of its own.
-                "U27" => vec!["http://169.254.169.254/", "http://169.254.169.254/latest/meta-data"],
+                "U27" => vec![
+                    "http://169.254.169.254/",
+                    "http://169.254.169.254/latest/meta-data",
+                ],
                 "U31" => vec![
                     "ftp://a.b/",
                     "gopher://a.b/",
@@ -351,7 +407,10 @@ mod tests {
             ("https://docs.allowed.example\\.evil.test/", "refuse"),
             ("https://evil.test/docs.allowed.example/", "ask"),
             ("https://docs.allowed.example/?k=sk-live-0123456789", "ask"),
-            ("https://docs.allowed.example/?k=c2stbGl2ZS0wMTIzNDU2Nzg5", "ask"),
+            (
+                "https://docs.allowed.example/?k=c2stbGl2ZS0wMTIzNDU2Nzg5",
+                "ask",
+            ),
             ("https://docs.allowed.example/?k=9876543210-evil-ks", "ask"),
             ("https://user:pw@docs.allowed.example/", "ask"),
             ("http://0x7f.1/", "deny"),
@@ -424,10 +483,19 @@ mod tests {
             ]
         };
         for segments in wrap(inside) {
-            assert!(forbidden_address(Ipv6Addr::from(segments).into()).is_some(), "{}", Ipv6Addr::from(segments));
+            assert!(
+                forbidden_address(Ipv6Addr::from(segments).into()).is_some(),
+                "{}",
+                Ipv6Addr::from(segments)
+            );
         }
         for segments in wrap(outside) {
-            assert_eq!(forbidden_address(Ipv6Addr::from(segments).into()), None, "{}", Ipv6Addr::from(segments));
+            assert_eq!(
+                forbidden_address(Ipv6Addr::from(segments).into()),
+                None,
+                "{}",
+                Ipv6Addr::from(segments)
+            );
         }
         let table = "0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 100.127.255.254 127.0.0.1 168.63.129.16 \
             169.254.170.2 172.16.0.1 172.31.255.255 192.0.0.8 192.0.0.192 192.0.2.1 192.88.99.1 192.168.0.1 198.18.0.1 \
@@ -436,12 +504,19 @@ mod tests {
             2001:10::1 2001:20::1 2001:db8::1 3ffe::1 3fff::1 3fff:fff::1 4000::1 5f00::1 fc00::1 fd00:ec2::254 \
             fe80::1 febf::1 fec0::1 feff::1 ff02::1 ff0e::1";
         for address in table.split_whitespace() {
-            assert!(forbidden_address(address.parse().unwrap()).is_some(), "{address}");
+            assert!(
+                forbidden_address(address.parse().unwrap()).is_some(),
+                "{address}"
+            );
         }
         let open = "1.1.1.1 8.8.8.8 100.63.255.255 100.128.0.1 168.63.129.17 172.15.0.1 172.32.0.1 192.0.1.1 198.17.0.1 \
             198.20.0.1 223.255.255.255 2001:200::1 2001:4860:4860::8888 2600::1 2606:4700:4700::1111 2a00:1450::1 3fff:1000::1";
         for address in open.split_whitespace() {
-            assert_eq!(forbidden_address(address.parse().unwrap()), None, "{address}");
+            assert_eq!(
+                forbidden_address(address.parse().unwrap()),
+                None,
+                "{address}"
+            );
         }
     }
 
@@ -453,12 +528,18 @@ mod tests {
         let long = &jwt[100..140];
         let table = [
             ("sk-live-0123456789abcdefxyz.evil.test", Some(Action::Deny)),
-            ("sk-live-.0123456789.abcdefxyz.evil.test", Some(Action::Deny)),
+            (
+                "sk-live-.0123456789.abcdefxyz.evil.test",
+                Some(Action::Deny),
+            ),
             ("sklive0123456789.evil.test", Some(Action::Deny)),
             ("n-3456789abcdefxyz-1.evil.test", Some(Action::Deny)),
             ("zyxfedcba9876543210evilks.evil.test", Some(Action::Deny)),
             ("736b2d4c6976652d.303132.evil.test", Some(Action::Deny)),
-            ("onvs2tdjozss2mbrgiztinjwg44dsyl.evil.test", Some(Action::Deny)),
+            (
+                "onvs2tdjozss2mbrgiztinjwg44dsyl.evil.test",
+                Some(Action::Deny),
+            ),
             ("c2stTGl2ZS0wMTIzNDU2Nzg5.evil.test", Some(Action::Deny)),
             (&format!("{long}.evil.test"), Some(Action::Deny)),
             ("hunter2-hunter2.evil.test", Some(Action::Deny)),
@@ -470,7 +551,9 @@ mod tests {
         ];
         let secrets = [key, database, &jwt, "postgres", "short1"].map(str::to_owned);
         for (host, action) in table {
-            let need = Address::read(&format!("https://{host}/")).unwrap().need(&secrets, &[]);
+            let need = Address::read(&format!("https://{host}/"))
+                .unwrap()
+                .need(&secrets, &[]);
             assert_eq!(need.floor.map(|(action, _)| action), action, "{host}");
         }
     }
@@ -479,7 +562,10 @@ mod tests {
     fn long_text_asks_however_it_is_spread() {
         let label = "abcdefghij".repeat(6);
         let table = [
-            format!("https://evil.test/{}", format!("{}/", "a".repeat(180)).repeat(20)),
+            format!(
+                "https://evil.test/{}",
+                format!("{}/", "a".repeat(180)).repeat(20)
+            ),
             format!("https://evil.test/{}", "word/".repeat(60)),
             format!("https://{label}.{label}.{label}.{label}.evil.test/"),
             format!("https://evil.test/?q={}", "word+".repeat(80)),
@@ -534,26 +620,60 @@ mod tests {
             (&[("*.example", Allow)], "https://a.b.example/x", Allow),
             (&[("*.example", Allow)], "https://example/x", Deny),
             (&[("a.example", Allow)], "https://a.example:8443/", Ask),
-            (&[("a.example:8443", Allow)], "https://a.example:8443/", Allow),
+            (
+                &[("a.example:8443", Allow)],
+                "https://a.example:8443/",
+                Allow,
+            ),
             // An ask or a deny also matches the text.
-            (&[("*", Allow), ("*evil*", Deny)], "https://www.evil.example/", Deny),
-            (&[("*", Allow), ("*EVIL*", Deny)], "https://www.evil.example/", Deny),
-            (&[("*", Allow), ("*secret*", Ask)], "https://a.example/?q=secret", Ask),
+            (
+                &[("*", Allow), ("*evil*", Deny)],
+                "https://www.evil.example/",
+                Deny,
+            ),
+            (
+                &[("*", Allow), ("*EVIL*", Deny)],
+                "https://www.evil.example/",
+                Deny,
+            ),
+            (
+                &[("*", Allow), ("*secret*", Ask)],
+                "https://a.example/?q=secret",
+                Ask,
+            ),
             (&[("*good*", Allow)], "https://www.evil.example/good", Ask),
             // A broader later rule does not lift a deny, a narrower one does.
-            (&[("*.b.example", Deny), ("*", Allow)], "https://a.b.example/", Deny),
-            (&[("https://*.b.example/*", Deny), ("https://a.b.example/*", Allow)], "https://a.b.example/", Allow),
+            (
+                &[("*.b.example", Deny), ("*", Allow)],
+                "https://a.b.example/",
+                Deny,
+            ),
+            (
+                &[
+                    ("https://*.b.example/*", Deny),
+                    ("https://a.b.example/*", Allow),
+                ],
+                "https://a.b.example/",
+                Allow,
+            ),
         ];
         for (rules, url, expected) in table {
             let rules: Rules = rules.iter().map(rule).collect();
-            let UrlVerdict::Judged(action, _) = judge_url(&rules, url, &[], &[]) else { panic!("{url}") };
+            let UrlVerdict::Judged(action, _) = judge_url(&rules, url, &[], &[]) else {
+                panic!("{url}")
+            };
             assert_eq!(action, *expected, "{rules:?} {url}");
         }
     }
 
     #[test]
     fn private_hosts_are_fetched_by_name_only() {
-        let private = ["localhost:3000".to_owned(), "*.corp.internal".into(), "[::1]".into(), "10.0.0.1".into()];
+        let private = [
+            "localhost:3000".to_owned(),
+            "*.corp.internal".into(),
+            "[::1]".into(),
+            "10.0.0.1".into(),
+        ];
         let table = [
             ("http://localhost:3000/", true),
             ("http://localhost/", false),
@@ -568,7 +688,12 @@ mod tests {
             let need = Address::read(url).unwrap().need(&[], &private);
             assert_eq!(need.floor.is_none(), open, "{url}");
             assert!(
-                open == (evaluate(&Rules::built_in(&[("*", "*", Action::Allow)]), &Rules::default(), &need).action
+                open == (evaluate(
+                    &Rules::built_in(&[("*", "*", Action::Allow)]),
+                    &Rules::default(),
+                    &need
+                )
+                .action
                     == Action::Allow)
             );
         }
@@ -576,11 +701,21 @@ mod tests {
 
     #[test]
     fn always_grants_a_single_host_and_no_secret() {
-        let granted = |url: &str| Address::read(url).unwrap().need(&["sk-live-0123456789".into()], &[]);
+        let granted = |url: &str| {
+            Address::read(url)
+                .unwrap()
+                .need(&["sk-live-0123456789".into()], &[])
+        };
         let asked = Rules::built_in(&[(PERMISSION, "*", Action::Ask)]);
         let need = granted("https://a.example:8443/x?y");
         assert_eq!(need.always, ["https://a.example:8443/*"]);
-        assert!(super::super::approve::settles(None, Approvals::Default, &asked, &Rules::default(), &need));
+        assert!(super::super::approve::settles(
+            None,
+            Approvals::Default,
+            &asked,
+            &Rules::default(),
+            &need
+        ));
         assert!(!super::super::approve::settles(
             None,
             Approvals::Default,
@@ -597,7 +732,11 @@ mod tests {
             ("https://b.example/?https://a.example/", Action::Ask),
             ("https://a.example/?q=sk-live-0123456789", Action::Ask),
         ] {
-            assert_eq!(evaluate(&asked, &grants, &granted(url)).action, action, "{url}");
+            assert_eq!(
+                evaluate(&asked, &grants, &granted(url)).action,
+                action,
+                "{url}"
+            );
         }
     }
 }

@@ -14,7 +14,11 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     any_reading(pattern, |pattern| {
         prefix_fits(pattern, text, slash)
             && last_char_fits(pattern, text, slash)
-            && run(pattern.chars().map(slash), text.chars().map(slash), fits_char)
+            && run(
+                pattern.chars().map(slash),
+                text.chars().map(slash),
+                fits_char,
+            )
     })
 }
 
@@ -31,7 +35,9 @@ pub fn matches_folded(pattern: &str, text: &str) -> bool {
 /// goes.
 fn prefix_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
     let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?'));
-    certain.zip(text.chars()).all(|(p, t)| p == t || same(p) == same(t))
+    certain
+        .zip(text.chars())
+        .all(|(p, t)| p == t || same(p) == same(t))
 }
 
 /// Returns whether the last character fits. A cheap first check: most rules are about the ends of
@@ -39,7 +45,10 @@ fn prefix_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
 fn last_char_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> bool {
     match pattern.chars().next_back() {
         Some('*' | '?') | None => true,
-        Some(last) => text.chars().next_back().is_some_and(|t| same(t) == same(last)),
+        Some(last) => text
+            .chars()
+            .next_back()
+            .is_some_and(|t| same(t) == same(last)),
     }
 }
 
@@ -48,8 +57,14 @@ fn last_char_fits(pattern: &str, text: &str, same: impl Fn(char) -> char) -> boo
 pub fn may_match(pattern: &str, text: &str) -> bool {
     // The known characters before the first wildcard and the first unknown: most texts differ in
     // them.
-    let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?')).map(fold);
-    if certain.zip(text.chars().take_while(|c| *c != UNKNOWN).map(fold)).any(|(p, t)| p != t) {
+    let certain = pattern
+        .chars()
+        .take_while(|c| !matches!(c, '*' | '?'))
+        .map(fold);
+    if certain
+        .zip(text.chars().take_while(|c| *c != UNKNOWN).map(fold))
+        .any(|(p, t)| p != t)
+    {
         return false;
     }
     let text: Vec<char> = text.chars().map(fold).collect();
@@ -62,7 +77,11 @@ pub fn may_match(pattern: &str, text: &str) -> bool {
         let mut far = spread(&mut reach, &text, 0);
         let mut next = vec![false; text.len() + 1];
         for c in pattern.chars().map(fold) {
-            let last = if c == '*' { text.len() } else { (far + 1).min(text.len()) };
+            let last = if c == '*' {
+                text.len()
+            } else {
+                (far + 1).min(text.len())
+            };
             let mut any = None;
             for at in 0..=last {
                 next[at] = if c == '*' {
@@ -110,10 +129,16 @@ pub fn covers(broad: &str, narrow: &str) -> bool {
         c => c,
     };
     let is_within = |pattern: &str, text: &str| {
-        run(pattern.chars().map(slash), text.chars().map(symbol), |p, t| (p == '?' && t != '\u{1}') || p == t)
+        run(
+            pattern.chars().map(slash),
+            text.chars().map(symbol),
+            |p, t| (p == '?' && t != '\u{1}') || p == t,
+        )
     };
     prefix_fits(broad, narrow, slash)
-        && readings(narrow).iter().all(|text| any_reading(broad, |pattern| is_within(pattern, text)))
+        && readings(narrow)
+            .iter()
+            .all(|text| any_reading(broad, |pattern| is_within(pattern, text)))
 }
 
 /// Expands the optional parts of a pattern: returns it with and without each part that also matches
@@ -138,7 +163,10 @@ pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
             all.extend(all.iter().map(shorter).collect::<Vec<_>>());
         }
     }
-    let ends = all.iter().filter_map(|text| text.strip_suffix(" *").map(|text| Cow::from(text.to_owned())));
+    let ends = all.iter().filter_map(|text| {
+        text.strip_suffix(" *")
+            .map(|text| Cow::from(text.to_owned()))
+    });
     let ends: Vec<_> = ends.collect();
     all.extend(ends);
     all
@@ -192,7 +220,9 @@ where
                 text = t;
             }
             _ => {
-                let Some((behind, taken)) = &mut star else { return false };
+                let Some((behind, taken)) = &mut star else {
+                    return false;
+                };
                 if taken.next().is_none() {
                     return false;
                 }

@@ -45,15 +45,25 @@ impl Wording {
     ///
     /// `reason` is the reason to ask if the needs do not have it.
     pub fn new(asked: &[(&Need, &Verdict)], reason: Option<&str>) -> Self {
-        let Some((need, verdict)) = asked.last() else { return Self::default() };
+        let Some((need, verdict)) = asked.last() else {
+            return Self::default();
+        };
         if let Some((_, question)) = &need.floor
             && need.permission.starts_with("plan_")
         {
-            return Self { whole: Some(question.clone()), ..Self::default() };
+            return Self {
+                whole: Some(question.clone()),
+                ..Self::default()
+            };
         }
         let rules = rules(asked);
         if need.command.is_some() {
-            return Self { verb: "run this command".into(), reasons: reasons(verdict), rules, ..Self::default() };
+            return Self {
+                verb: "run this command".into(),
+                reasons: reasons(verdict),
+                rules,
+                ..Self::default()
+            };
         }
         let (verb, object) = action_and_object(need);
         let mut which: Vec<String> = Vec::new();
@@ -67,13 +77,26 @@ impl Wording {
                 .or(verdict.reason.as_deref())
                 .filter(|stated| clause.is_none() || minimum_reason != Some(*stated));
             match (clause, stated) {
-                (_, Some(stated)) => reasons.push(Reason { part: None, because: without_period(stated) }),
-                (None, None) => reasons.push(Reason { part: None, because: because_of_rule(verdict.rule.as_ref()) }),
+                (_, Some(stated)) => reasons.push(Reason {
+                    part: None,
+                    because: without_period(stated),
+                }),
+                (None, None) => reasons.push(Reason {
+                    part: None,
+                    because: because_of_rule(verdict.rule.as_ref()),
+                }),
                 (Some(_), None) => {}
             }
         }
         reasons.dedup();
-        Self { verb, object, which, reasons, rules, ..Self::default() }
+        Self {
+            verb,
+            object,
+            which,
+            reasons,
+            rules,
+            ..Self::default()
+        }
     }
 
     /// Returns the reason to ask in a few words, without a verb if possible: "outside the project".
@@ -81,8 +104,13 @@ impl Wording {
         if self.whole.is_some() {
             return "it is for the user to decide".to_owned();
         }
-        let which = self.which.iter().map(|clause| clause.strip_prefix("is ").unwrap_or(clause).to_owned());
-        let mut all: Vec<String> = which.chain(self.reasons.iter().map(|reason| reason.because.clone())).collect();
+        let which = self
+            .which
+            .iter()
+            .map(|clause| clause.strip_prefix("is ").unwrap_or(clause).to_owned());
+        let mut all: Vec<String> = which
+            .chain(self.reasons.iter().map(|reason| reason.because.clone()))
+            .collect();
         all.dedup();
         all.join(", ")
     }
@@ -92,7 +120,10 @@ impl Wording {
 pub(super) fn used(permission: &str, path: &str) -> String {
     match permission {
         "external_directory" => {
-            let place = path.strip_suffix("/*").filter(|place| !place.is_empty()).unwrap_or(path);
+            let place = path
+                .strip_suffix("/*")
+                .filter(|place| !place.is_empty())
+                .unwrap_or(path);
             format!("it uses {place}, which is outside the project")
         }
         "read" => format!("it reads {path}"),
@@ -106,7 +137,13 @@ fn action_and_object(need: &Need) -> (String, Option<String>) {
     if let Some(file) = &need.file {
         return (file.verb.to_owned(), Some(file.name.clone()));
     }
-    let named = need.patterns.iter().filter(|pattern| *pattern != "*").cloned().collect::<Vec<_>>().join(", ");
+    let named = need
+        .patterns
+        .iter()
+        .filter(|pattern| *pattern != "*")
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
     let object = Some(named).filter(|named| !named.is_empty());
     let verb = match need.permission.as_str() {
         "webfetch" => "fetch",
@@ -127,7 +164,10 @@ fn action_and_object(need: &Need) -> (String, Option<String>) {
 /// Returns the reasons to ask about a command line: one if all parts have the same, otherwise one
 /// per part.
 fn reasons(verdict: &Verdict) -> Vec<Reason> {
-    let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
+    let asked = verdict
+        .units
+        .iter()
+        .filter(|unit| unit.action == Action::Ask);
     let part_reason = |unit: &UnitVerdict| Reason {
         part: Some(text::title(&unit.text)),
         because: because(&unit.reason, unit.rule.as_ref()),
@@ -135,12 +175,18 @@ fn reasons(verdict: &Verdict) -> Vec<Reason> {
     let parts: Vec<Reason> = asked.map(part_reason).collect();
     let whole = because(&verdict.reason, verdict.rule.as_ref());
     if parts.len() == verdict.units.len() && parts.iter().all(|part| part.because == whole) {
-        return vec![Reason { part: None, because: whole }];
+        return vec![Reason {
+            part: None,
+            because: whole,
+        }];
     }
     let mut all: Vec<Reason> = Vec::new();
     if parts.iter().all(|part| part.because != whole) {
         // The reason is about the line, not about one of its parts.
-        all.push(Reason { part: None, because: whole });
+        all.push(Reason {
+            part: None,
+            because: whole,
+        });
     }
     for part in parts {
         if !all.contains(&part) {
@@ -176,9 +222,19 @@ fn without_period(reason: &str) -> String {
 fn rules(asked: &[(&Need, &Verdict)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (need, verdict) in asked {
-        let units = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
-        let decided = if verdict.action == Action::Ask { verdict.rule.as_ref() } else { None };
-        for rule in decided.into_iter().chain(units.filter_map(|unit| unit.rule.as_ref())) {
+        let units = verdict
+            .units
+            .iter()
+            .filter(|unit| unit.action == Action::Ask);
+        let decided = if verdict.action == Action::Ask {
+            verdict.rule.as_ref()
+        } else {
+            None
+        };
+        for rule in decided
+            .into_iter()
+            .chain(units.filter_map(|unit| unit.rule.as_ref()))
+        {
             let line = match rule.source.as_str() {
                 BUILT_IN | "" => format!("{} {}", need.permission, text::escaped(&verdict.pattern)),
                 _ => shown(rule),
@@ -202,7 +258,10 @@ pub fn granting(need: &Need) -> String {
         }
     }
     if !prefixes.is_empty() {
-        others.insert(0, format!("commands that begin with {}", prefixes.join(" or ")));
+        others.insert(
+            0,
+            format!("commands that begin with {}", prefixes.join(" or ")),
+        );
     }
     others.join(", ")
 }
@@ -214,7 +273,10 @@ fn granted(need: &Need, pattern: &str) -> String {
         ("external_directory", Some(directory)) => format!("files in {directory}"),
         ("webfetch", Some(site)) => format!("fetching from {site}"),
         ("edit", _) => format!("changes to {pattern}"),
-        ("read", _) => match pattern.strip_prefix("mcp:").and_then(|rest| rest.strip_suffix(":*")) {
+        ("read", _) => match pattern
+            .strip_prefix("mcp:")
+            .and_then(|rest| rest.strip_suffix(":*"))
+        {
             Some(server) => format!("reading what {server} offers"),
             None => format!("reading {pattern}"),
         },
@@ -229,7 +291,11 @@ fn granted(need: &Need, pattern: &str) -> String {
 }
 
 fn granted_command(need: &Need, pattern: &str) -> String {
-    let reaches = |line: &JudgedLine| line.units.iter().any(|unit| unit.only_destination() == Some(pattern));
+    let reaches = |line: &JudgedLine| {
+        line.units
+            .iter()
+            .any(|unit| unit.only_destination() == Some(pattern))
+    };
     if let Some((command, place)) = pattern.rsplit_once(' ')
         && need.command.as_deref().is_some_and(reaches)
     {
@@ -243,7 +309,11 @@ fn granted_command(need: &Need, pattern: &str) -> String {
 pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Option<Value> {
     let mut permission = Map::new();
     for need in asked {
-        let patterns = if need.always.is_empty() { &need.patterns } else { &need.always };
+        let patterns = if need.always.is_empty() {
+            &need.patterns
+        } else {
+            &need.always
+        };
         let rule = |pattern: &String| Rule {
             permission: need.permission.clone(),
             pattern: pattern.clone(),
@@ -254,7 +324,9 @@ pub fn allowing(asked: &[&Need], allows: impl Fn(&Need, &[Rule]) -> bool) -> Opt
         if !allows(need, &rules) {
             return None;
         }
-        let entry = permission.entry(need.permission.clone()).or_insert_with(|| json!({}));
+        let entry = permission
+            .entry(need.permission.clone())
+            .or_insert_with(|| json!({}));
         for pattern in patterns {
             entry[pattern] = "allow".into();
         }
@@ -270,23 +342,49 @@ mod tests {
     #[test]
     fn grants_are_worded_by_permission() {
         let table: [(&str, &[&str], &str); 8] = [
-            ("bash", &["git log *", "rm a", "head *"], "commands that begin with git log or head, exactly rm a"),
+            (
+                "bash",
+                &["git log *", "rm a", "head *"],
+                "commands that begin with git log or head, exactly rm a",
+            ),
             ("edit", &["src/a.rs"], "changes to src/a.rs"),
             ("read", &["mcp:notes:*"], "reading what notes offers"),
             ("external_directory", &["/etc/*"], "files in /etc"),
-            ("webfetch", &["https://x.test/*"], "fetching from https://x.test"),
+            (
+                "webfetch",
+                &["https://x.test/*"],
+                "fetching from https://x.test",
+            ),
             ("notes_find", &["*"], "notes_find"),
             ("station", &["Bonn"], "station Bonn"),
             ("task", &["explore"], "the subagent explore"),
         ];
         for (permission, always, words) in table {
             let always = always.iter().map(|pattern| (*pattern).to_owned()).collect();
-            assert_eq!(granting(&Need { permission: permission.into(), always, ..Need::default() }), words);
+            assert_eq!(
+                granting(&Need {
+                    permission: permission.into(),
+                    always,
+                    ..Need::default()
+                }),
+                words
+            );
         }
         let destination = Some("curl https://x.test".to_owned());
-        let line = JudgedLine { units: vec![Unit { destination, ..Unit::default() }], ..JudgedLine::default() };
+        let line = JudgedLine {
+            units: vec![Unit {
+                destination,
+                ..Unit::default()
+            }],
+            ..JudgedLine::default()
+        };
         let always = vec!["curl https://x.test".to_owned()];
-        let curl = Need { permission: "bash".into(), always, command: Some(line.into()), ..Need::default() };
+        let curl = Need {
+            permission: "bash".into(),
+            always,
+            command: Some(line.into()),
+            ..Need::default()
+        };
         assert_eq!(granting(&curl), "curl to https://x.test");
     }
 }

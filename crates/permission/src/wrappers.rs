@@ -50,17 +50,24 @@ struct Project {
 
 impl Project {
     fn new() -> Self {
-        let project = Self { dir: tempfile::tempdir().unwrap() };
+        let project = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
         std::fs::create_dir_all(project.path("ws/.git/hooks")).unwrap();
         std::fs::create_dir(project.path("home")).unwrap();
         std::fs::write(project.path("ws/.env"), format!("KEY={MARK}\n")).unwrap();
         std::fs::write(project.path("ws/b.txt"), "beta\n").unwrap();
         project.reset();
         for folder in ["", "ws", "ws/.git", "ws/.git/hooks", "home"] {
-            std::fs::set_permissions(project.path(folder), PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::set_permissions(project.path(folder), PermissionsExt::from_mode(0o755))
+                .unwrap();
             if rustix::process::geteuid().is_root() {
-                std::os::unix::fs::chown(project.path(folder), Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))
-                    .unwrap();
+                std::os::unix::fs::chown(
+                    project.path(folder),
+                    Some(UNPRIVILEGED_USER),
+                    Some(UNPRIVILEGED_USER),
+                )
+                .unwrap();
             }
         }
         project
@@ -81,7 +88,10 @@ impl Project {
     ///
     /// Processes that it leaves running are killed as well; a pipe that they hold open is not
     /// waited for.
-    #[expect(clippy::disallowed_methods, reason = "the programs whose entries are tested are started as they are")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the programs whose entries are tested are started as they are"
+    )]
     fn run(&self, line: &str) -> (String, bool) {
         let printed = std::fs::File::create(self.path("printed")).unwrap();
         let mut command = Command::new("timeout");
@@ -92,7 +102,12 @@ impl Project {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", self.path("home"))
-            .envs([("LC_ALL", "C"), ("npm_config_offline", "true"), ("UV_OFFLINE", "1"), ("SHELL", "/bin/sh")])
+            .envs([
+                ("LC_ALL", "C"),
+                ("npm_config_offline", "true"),
+                ("UV_OFFLINE", "1"),
+                ("SHELL", "/bin/sh"),
+            ])
             .stdin(Stdio::null())
             .stdout(printed.try_clone().unwrap())
             .stderr(printed);
@@ -115,11 +130,16 @@ impl Project {
     fn does_harm(&self, line: &str) -> Option<bool> {
         let (printed, killed) = self.run(line);
         let shown = printed.contains(MARK);
-        let done = !self.path("ws/a.txt").exists() || self.path("ws/.git/hooks/pre-commit").exists();
+        let done =
+            !self.path("ws/a.txt").exists() || self.path("ws/.git/hooks/pre-commit").exists();
         if done {
             self.reset();
         }
-        if killed && !shown && !done { None } else { Some(shown || done) }
+        if killed && !shown && !done {
+            None
+        } else {
+            Some(shown || done)
+        }
     }
 
     fn place(&self) -> PermissionContext {
@@ -127,7 +147,9 @@ impl Project {
             cwd: self.path("ws"),
             root: self.path("ws"),
             home: Some(self.path("home")),
-            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from).to_vec(),
+            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+                .map(PathBuf::from)
+                .to_vec(),
             data: self.path("data"),
             ..PermissionContext::default()
         }
@@ -138,11 +160,19 @@ impl Project {
 fn options(help: &str) -> BTreeSet<String> {
     let is_option_char = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let mut found = BTreeSet::new();
-    for text in help.split(|c: char| !is_option_char(c)).filter(|text| text.starts_with('-')) {
+    for text in help
+        .split(|c: char| !is_option_char(c))
+        .filter(|text| text.starts_with('-'))
+    {
         match text.strip_prefix("--") {
             Some(long) if !long.is_empty() => drop(found.insert(text.to_owned())),
             Some(_) => {}
-            None => found.extend(text.chars().skip(1).filter(|c| *c != '-').map(|letter| format!("-{letter}"))),
+            None => found.extend(
+                text.chars()
+                    .skip(1)
+                    .filter(|c| *c != '-')
+                    .map(|letter| format!("-{letter}")),
+            ),
         }
     }
     found
@@ -166,9 +196,13 @@ fn installed(project: &Project) -> Vec<(&'static str, usize)> {
     let dirs = project.place().path;
     let is_installed = |name: &str| {
         let program = name.split(' ').next().unwrap_or_default();
-        dirs.iter().any(|dir| base::executable::is_executable(&dir.join(program)))
+        dirs.iter()
+            .any(|dir| base::executable::is_executable(&dir.join(program)))
     };
-    wrappers().into_iter().filter(|(name, _)| is_installed(name)).collect()
+    wrappers()
+        .into_iter()
+        .filter(|(name, _)| is_installed(name))
+        .collect()
 }
 
 /// Numbers of lines that were judged, run, and killed before they ended.
@@ -182,16 +216,30 @@ struct LineCounts {
 }
 
 /// Returns the options, each in every accepted form, with which a wrapper still runs its program.
-fn accepted(project: &Project, wrapper: &str, between: usize, options: &BTreeSet<String>) -> Vec<String> {
+fn accepted(
+    project: &Project,
+    wrapper: &str,
+    between: usize,
+    options: &BTreeSet<String>,
+) -> Vec<String> {
     let words = " 1".repeat(between);
     let begun = Instant::now();
-    let runs_command =
-        |form: &String| project.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true);
+    let runs_command = |form: &String| {
+        project.does_harm(&format!("{wrapper} {form}{words} {}", BODIES[0])) == Some(true)
+    };
     let forms = options.iter().flat_map(|option| {
         let joined = if option.starts_with("--") { "=" } else { "" };
-        [option.clone(), format!("{option} 1"), format!("{option}{joined}1")]
+        [
+            option.clone(),
+            format!("{option} 1"),
+            format!("{option}{joined}1"),
+        ]
     });
-    forms.take_while(|_| begun.elapsed() < TRYING_TIMEOUT).filter(runs_command).take(MAX_PAIRED).collect()
+    forms
+        .take_while(|_| begun.elapsed() < TRYING_TIMEOUT)
+        .filter(runs_command)
+        .take(MAX_PAIRED)
+        .collect()
 }
 
 /// Returns the beginnings of lines with two accepted options: one after the other and, if both are
@@ -224,14 +272,24 @@ fn harmful_lines(
     let place = project.place();
     let rules = bash_rules(&place, &[("*", Action::Allow), ("rm*", Action::Deny)]);
     let options = options(&project.run(&format!("{wrapper} --help")).0);
-    let mut heads: Vec<String> = options.iter().flat_map(|option| forms(wrapper, between, option)).collect();
+    let mut heads: Vec<String> = options
+        .iter()
+        .flat_map(|option| forms(wrapper, between, option))
+        .collect();
     if is_seen {
-        let paired = pairs(wrapper, between, &accepted(project, wrapper, between, &options));
+        let paired = pairs(
+            wrapper,
+            between,
+            &accepted(project, wrapper, between, &options),
+        );
         counts.pairs += paired.len();
         heads.extend(paired);
     }
     let mut found = vec![];
-    for line in heads.iter().flat_map(|head| BODIES.map(|body| format!("{head} {body}"))) {
+    for line in heads
+        .iter()
+        .flat_map(|head| BODIES.map(|body| format!("{head} {body}")))
+    {
         counts.judged += 1;
         if judge(&rules, &line, &place).action == Action::Allow {
             counts.run += 1;
@@ -249,16 +307,25 @@ fn harmful_lines(
 /// command.
 fn shows_harm(project: &Project, wrapper: &str, between: usize) -> bool {
     let words = " 1".repeat(between);
-    BODIES.iter().all(|body| project.does_harm(&format!("{wrapper}{words} {body}")) == Some(true))
+    BODIES
+        .iter()
+        .all(|body| project.does_harm(&format!("{wrapper}{words} {body}")) == Some(true))
 }
 
 /// Returns the reason why the installed programs are not started, or `None` if they are.
-#[expect(clippy::disallowed_methods, reason = "who runs the tests says whether programs are started")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "who runs the tests says whether programs are started"
+)]
 fn reason_to_skip(project: &Project) -> Option<&'static str> {
     if std::env::var_os("ADJUTANT_WRAPPERS").is_none_or(|value| value != "all") {
         return Some("ADJUTANT_WRAPPERS=all starts the programs installed here");
     }
-    let is_here = project.place().path.iter().any(|dir| base::executable::is_executable(&dir.join("timeout")));
+    let is_here = project
+        .place()
+        .path
+        .iter()
+        .any(|dir| base::executable::is_executable(&dir.join("timeout")));
     (!is_here).then_some("there is no `timeout` here, which ends those that do not end")
 }
 
@@ -283,7 +350,13 @@ fn wrappers_installed_here_have_the_options_of_their_entries() {
                     for (wrapper, between) in wrappers {
                         let is_seen = shows_harm(&project, wrapper, *between);
                         shown += usize::from(is_seen);
-                        found.extend(harmful_lines(&project, wrapper, *between, is_seen, &mut counts));
+                        found.extend(harmful_lines(
+                            &project,
+                            wrapper,
+                            *between,
+                            is_seen,
+                            &mut counts,
+                        ));
                     }
                     (found, counts, shown)
                 })
@@ -303,6 +376,9 @@ fn wrappers_installed_here_have_the_options_of_their_entries() {
          seen to work"
     );
     assert!(shown >= 4.min(count), "{shown} of {count}");
-    assert!(killed * KILLED_SHARE <= run, "{killed} of {run} lines were killed before they ended");
+    assert!(
+        killed * KILLED_SHARE <= run,
+        "{killed} of {run} lines were killed before they ended"
+    );
     assert!(found.is_empty(), "{} of {judged}:\n{found:#?}", found.len());
 }

@@ -33,8 +33,15 @@ pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> 
     if !is_picture(&file) || file.data.is_none() {
         return Ok(file);
     }
-    let name = file.name.as_deref().or(file.uri.as_deref()).map(base::text::title);
-    let named = name.map_or_else(|| "A picture".to_owned(), |name| format!("The picture {name}"));
+    let name = file
+        .name
+        .as_deref()
+        .or(file.uri.as_deref())
+        .map(base::text::title);
+    let named = name.map_or_else(
+        || "A picture".to_owned(),
+        |name| format!("The picture {name}"),
+    );
     let fitted = base::task::spawn_blocking(move || fit(file, &limits)).await;
     let fitted = fitted.unwrap_or_else(|_| Err("cannot be decoded".into()));
     fitted.map_err(|why| format!("{named} was left out: it {why}."))
@@ -49,24 +56,37 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
     if !is_picture(&file) {
         return Ok(file);
     }
-    let Some(data) = &file.data else { return Ok(file) };
-    let bytes = STANDARD.decode(data.trim_ascii()).map_err(|_| "is damaged".to_owned())?;
+    let Some(data) = &file.data else {
+        return Ok(file);
+    };
+    let bytes = STANDARD
+        .decode(data.trim_ascii())
+        .map_err(|_| "is damaged".to_owned())?;
     let Ok(format) = image::guess_format(&bytes) else {
-        return Err(format!("is not a PNG, JPEG, GIF or WebP ({}); convert it first", base::text::title(&file.mime)));
+        return Err(format!(
+            "is not a PNG, JPEG, GIF or WebP ({}); convert it first",
+            base::text::title(&file.mime)
+        ));
     };
     if !format.reading_enabled() {
-        return Err(format!("is a {format:?} picture; convert it to PNG or JPEG first"));
+        return Err(format!(
+            "is a {format:?} picture; convert it to PNG or JPEG first"
+        ));
     }
     let mime = format.to_mime_type().to_owned();
     let mut reader = ImageReader::with_format(Cursor::new(&bytes), format);
-    let (width, height) =
-        ImageReader::with_format(Cursor::new(&bytes), format).into_dimensions().map_err(|_| "is damaged".to_owned())?;
+    let (width, height) = ImageReader::with_format(Cursor::new(&bytes), format)
+        .into_dimensions()
+        .map_err(|_| "is damaged".to_owned())?;
     let large = width > limits.max_width || height > limits.max_height;
     let heavy = data.len() > limits.max_base64_bytes;
     if !large && !heavy {
         return Ok(File { mime, ..file });
     }
-    let is = format!("has {width}x{height} pixels and {} KiB in base64", data.len() >> 10);
+    let is = format!(
+        "has {width}x{height} pixels and {} KiB in base64",
+        data.len() >> 10
+    );
     let most = format!(
         "{}x{} and {} KiB are the most here",
         limits.max_width,
@@ -83,26 +103,43 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
         image::ImageError::Limits(_) => format!("{is}, which is too much to make it smaller"),
         _ => "is damaged".to_owned(),
     })?;
-    let (mime, bytes) =
-        smaller(&picture, limits).ok_or_else(|| format!("{is}; {most}, and it cannot be made to fit"))?;
-    Ok(File { mime: mime.to_owned(), data: Some(STANDARD.encode(bytes)), ..file })
+    let (mime, bytes) = smaller(&picture, limits)
+        .ok_or_else(|| format!("{is}; {most}, and it cannot be made to fit"))?;
+    Ok(File {
+        mime: mime.to_owned(),
+        data: Some(STANDARD.encode(bytes)),
+        ..file
+    })
 }
 
 /// Returns the largest version that fits: PNG if it is small enough, otherwise JPEG.
 fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static str, Vec<u8>)> {
     let width = f64::from(picture.width());
     let height = f64::from(picture.height());
-    let mut scale = (f64::from(limits.max_width) / width).min(f64::from(limits.max_height) / height).min(1.0);
+    let mut scale = (f64::from(limits.max_width) / width)
+        .min(f64::from(limits.max_height) / height)
+        .min(1.0);
     let room = limits.max_base64_bytes / 4 * 3;
     for _ in 0..MAX_REDUCTIONS {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the size it has")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 1 and the size it has"
+        )]
         let side = |length: f64| (length * scale).round().max(1.0) as u32;
         let to_width = side(width);
         let to_height = side(height);
-        let sized =
-            if scale < 1.0 { picture.resize_exact(to_width, to_height, FilterType::Lanczos3) } else { picture.clone() };
+        let sized = if scale < 1.0 {
+            picture.resize_exact(to_width, to_height, FilterType::Lanczos3)
+        } else {
+            picture.clone()
+        };
         let mut png = Vec::new();
-        if sized.write_to(&mut Cursor::new(&mut png), ImageFormat::Png).is_ok() && png.len() <= room {
+        if sized
+            .write_to(&mut Cursor::new(&mut png), ImageFormat::Png)
+            .is_ok()
+            && png.len() <= room
+        {
             return Some(("image/png", png));
         }
         // Without this, transparent pixels would become black.
@@ -140,8 +177,12 @@ fn opaque(picture: &DynamicImage) -> image::RgbImage {
 mod tests {
     use super::*;
 
-    const LIMITS: ImageSettings =
-        ImageSettings { auto_resize: true, max_width: 64, max_height: 64, max_base64_bytes: 4 << 10 };
+    const LIMITS: ImageSettings = ImageSettings {
+        auto_resize: true,
+        max_width: 64,
+        max_height: 64,
+        max_base64_bytes: 4 << 10,
+    };
 
     /// Noise, which does not compress.
     fn noise(width: u32, height: u32) -> DynamicImage {
@@ -155,8 +196,14 @@ mod tests {
 
     fn file(picture: &DynamicImage, format: ImageFormat) -> File {
         let mut bytes = Vec::new();
-        let picture = if format == ImageFormat::Jpeg { &DynamicImage::ImageRgb8(picture.to_rgb8()) } else { picture };
-        picture.write_to(&mut Cursor::new(&mut bytes), format).unwrap();
+        let picture = if format == ImageFormat::Jpeg {
+            &DynamicImage::ImageRgb8(picture.to_rgb8())
+        } else {
+            picture
+        };
+        picture
+            .write_to(&mut Cursor::new(&mut bytes), format)
+            .unwrap();
         File {
             mime: "image/anything".into(),
             name: None,
@@ -175,17 +222,43 @@ mod tests {
 
     #[test]
     fn oversized_pictures_are_made_to_fit() {
-        let flat = DynamicImage::ImageRgba8(image::RgbaImage::from_pixel(200, 100, image::Rgba([1, 2, 3, 0])));
+        let flat = DynamicImage::ImageRgba8(image::RgbaImage::from_pixel(
+            200,
+            100,
+            image::Rgba([1, 2, 3, 0]),
+        ));
         let table = [
             // An image that fits is unchanged, except for its MIME type.
-            (file(&flat.resize_exact(64, 10, FilterType::Nearest), ImageFormat::Png), "image/png", (64, 10)),
-            (file(&noise(16, 16), ImageFormat::Jpeg), "image/jpeg", (16, 16)),
-            (file(&flat.resize_exact(8, 8, FilterType::Nearest), ImageFormat::Gif), "image/gif", (8, 8)),
+            (
+                file(
+                    &flat.resize_exact(64, 10, FilterType::Nearest),
+                    ImageFormat::Png,
+                ),
+                "image/png",
+                (64, 10),
+            ),
+            (
+                file(&noise(16, 16), ImageFormat::Jpeg),
+                "image/jpeg",
+                (16, 16),
+            ),
+            (
+                file(
+                    &flat.resize_exact(8, 8, FilterType::Nearest),
+                    ImageFormat::Gif,
+                ),
+                "image/gif",
+                (8, 8),
+            ),
             // Too wide; its content is simple.
             (file(&flat, ImageFormat::Png), "image/png", (64, 32)),
             (file(&flat, ImageFormat::WebP), "image/png", (64, 32)),
             // Too heavy as a PNG, not as a JPEG.
-            (file(&noise(40, 40), ImageFormat::Png), "image/jpeg", (40, 40)),
+            (
+                file(&noise(40, 40), ImageFormat::Png),
+                "image/jpeg",
+                (40, 40),
+            ),
         ];
         for (given, mime, wanted) in table {
             let fitted = fit(given, &LIMITS).unwrap();
@@ -194,9 +267,18 @@ mod tests {
             assert!(length <= LIMITS.max_base64_bytes, "{length}");
         }
         // Too heavy in any way.
-        let fitted = fit(file(&noise(300, 100), ImageFormat::Png), &ImageSettings { max_base64_bytes: 1000, ..LIMITS });
+        let fitted = fit(
+            file(&noise(300, 100), ImageFormat::Png),
+            &ImageSettings {
+                max_base64_bytes: 1000,
+                ..LIMITS
+            },
+        );
         let (width, height, length) = size(&fitted.unwrap());
-        assert!(width < 64 && height < width && length <= 1000, "{width}x{height} {length}");
+        assert!(
+            width < 64 && height < width && length <= 1000,
+            "{width}x{height} {length}"
+        );
     }
 
     #[test]
@@ -213,17 +295,38 @@ mod tests {
             let bytes = STANDARD.decode(whole.data.as_ref().unwrap()).unwrap();
             of("image/png", &bytes[..bytes.len() / 2])
         };
-        let as_it_is = ImageSettings { auto_resize: false, ..LIMITS };
-        let tiny = ImageSettings { max_base64_bytes: 10, ..LIMITS };
+        let as_it_is = ImageSettings {
+            auto_resize: false,
+            ..LIMITS
+        };
+        let tiny = ImageSettings {
+            max_base64_bytes: 10,
+            ..LIMITS
+        };
         let table = [
-            (of("image/heic", b"\0\0\0\x18ftypheic"), &LIMITS, "is not a PNG, JPEG, GIF or WebP (image/heic)"),
+            (
+                of("image/heic", b"\0\0\0\x18ftypheic"),
+                &LIMITS,
+                "is not a PNG, JPEG, GIF or WebP (image/heic)",
+            ),
             (of("image/svg+xml", b"<svg/>"), &LIMITS, "is not a PNG"),
-            (of("image/tiff", b"II*\0........"), &LIMITS, "convert it to PNG or JPEG first"),
+            (
+                of("image/tiff", b"II*\0........"),
+                &LIMITS,
+                "convert it to PNG or JPEG first",
+            ),
             (of("image/png", b"\x89PNG\r\n\x1a\n"), &LIMITS, "is damaged"),
             (half, &LIMITS, "is damaged"),
             (whole.clone(), &as_it_is, "has 100x100 pixels and"),
             (whole, &tiny, "it cannot be made to fit"),
-            (File { data: Some("???".into()), ..of("image/png", b"") }, &LIMITS, "is damaged"),
+            (
+                File {
+                    data: Some("???".into()),
+                    ..of("image/png", b"")
+                },
+                &LIMITS,
+                "is damaged",
+            ),
         ];
         for (given, limits, why) in table {
             let said = fit(given, limits).unwrap_err();

@@ -18,7 +18,12 @@ pub fn list(settings: &Settings) -> Vec<CommandEntry> {
         ..CommandEntry::default()
     };
     let mut commands = vec![
-        built_in("init", prompts::command::INIT, "Write or improve this project's AGENTS.md", None),
+        built_in(
+            "init",
+            prompts::command::INIT,
+            "Write or improve this project's AGENTS.md",
+            None,
+        ),
         built_in(
             "review",
             prompts::command::REVIEW,
@@ -27,7 +32,12 @@ pub fn list(settings: &Settings) -> Vec<CommandEntry> {
         ),
     ];
     let mut places: HashMap<String, usize> = HashMap::new();
-    places.extend(commands.iter().enumerate().map(|(at, command)| (command.name.clone(), at)));
+    places.extend(
+        commands
+            .iter()
+            .enumerate()
+            .map(|(at, command)| (command.name.clone(), at)),
+    );
     for command in &settings.commands {
         let at = *places.entry(command.name.clone()).or_insert(commands.len());
         match commands.get_mut(at) {
@@ -74,7 +84,9 @@ impl ExpandedTemplate {
             text.push_str(self.text.get(end..insert.range.start).unwrap_or_default());
             match outputs.get(index) {
                 Some(Ok(output)) => text.push_str(output.trim_end()),
-                Some(Err(why)) => text.push_str(&format!("(`{}` was not run: {why})", insert.command)),
+                Some(Err(why)) => {
+                    text.push_str(&format!("(`{}` was not run: {why})", insert.command))
+                }
                 None => text.push_str(&format!("(`{}` was not run)", insert.command)),
             }
             end = insert.range.end;
@@ -95,14 +107,19 @@ pub fn expand(template: &str, arguments: &str) -> ExpandedTemplate {
     let mut inserts = Vec::new();
     let mut rest = template;
     while let Some(start) = rest.find("!`") {
-        let Some(length) = rest.get(start + 2..).and_then(|inner| inner.find('`')) else { break };
+        let Some(length) = rest.get(start + 2..).and_then(|inner| inner.find('`')) else {
+            break;
+        };
         let inner = rest.get(start + 2..start + 2 + length).unwrap_or_default();
         text.push_str(&fill(rest.get(..start).unwrap_or_default()));
         let begin = text.len();
         let command = fill(inner);
         text.push_str(&format!("!`{command}`"));
         if !inner.is_empty() {
-            inserts.push(ShellInsert { range: begin..text.len(), command });
+            inserts.push(ShellInsert {
+                range: begin..text.len(),
+                command,
+            });
         }
         rest = rest.get(start + 3 + length..).unwrap_or_default();
     }
@@ -120,7 +137,10 @@ pub fn words(arguments: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = arguments.trim_start();
     while let Some(first) = rest.chars().next() {
-        let image = rest.starts_with("[Image ").then(|| rest.find(']')).flatten();
+        let image = rest
+            .starts_with("[Image ")
+            .then(|| rest.find(']'))
+            .flatten();
         let closed = |quote: char| rest.get(1..).and_then(|inner| inner.find(quote));
         let (word, end) = match (first, image) {
             (_, Some(end)) => (rest.get(..=end), end + 1),
@@ -141,7 +161,9 @@ pub fn words(arguments: &str) -> Vec<&str> {
 
 /// Returns the numbers of all `$N` in a template.
 fn numbers(template: &str) -> impl Iterator<Item = usize> {
-    template.match_indices('$').filter_map(|(at, _)| number(template.get(at + 1..)?).map(|(n, _)| n))
+    template
+        .match_indices('$')
+        .filter_map(|(at, _)| number(template.get(at + 1..)?).map(|(n, _)| n))
 }
 
 /// Parses a number from 1 at the start of a text. Returns it with its length.
@@ -183,7 +205,11 @@ mod tests {
     #[test]
     fn arguments_replace_placeholders() {
         let table = [
-            ("fix $1 in $2", "bug src/a.rs now please", "fix bug in src/a.rs now please"),
+            (
+                "fix $1 in $2",
+                "bug src/a.rs now please",
+                "fix bug in src/a.rs now please",
+            ),
             ("fix $1", "two words", "fix two words"),
             ("a $2 b $1", "x", "a  b x"),
             ("all: $ARGUMENTS!", "x  'y z'", "all: x  'y z'!"),
@@ -199,16 +225,27 @@ mod tests {
             ("", "x", "\n\nx"),
         ];
         for (template, arguments, expected) in table {
-            assert_eq!(expand(template, arguments).text, expected, "{template} with {arguments}");
+            assert_eq!(
+                expand(template, arguments).text,
+                expected,
+                "{template} with {arguments}"
+            );
         }
     }
 
     #[test]
     fn only_template_has_shell_inserts() {
         let expanded = expand("log: !`git log -n $1`\nnote: $2", "3 !`rm -rf .`");
-        let commands: Vec<&str> = expanded.inserts.iter().map(|insert| insert.command.as_str()).collect();
+        let commands: Vec<&str> = expanded
+            .inserts
+            .iter()
+            .map(|insert| insert.command.as_str())
+            .collect();
         assert_eq!(commands, ["git log -n 3"]);
-        assert_eq!(expanded.filled(&[Ok("one\n".into())]), "log: one\nnote: !`rm -rf .`");
+        assert_eq!(
+            expanded.filled(&[Ok("one\n".into())]),
+            "log: one\nnote: !`rm -rf .`"
+        );
         assert_eq!(
             expanded.filled(&[Err("denied".into())]),
             "log: (`git log -n 3` was not run: denied)\nnote: !`rm -rf .`"
@@ -226,9 +263,20 @@ mod tests {
 
     #[test]
     fn settings_override_built_in_commands() {
-        let changed = CommandEntry { name: "review".into(), template: "mine".into(), ..CommandEntry::default() };
-        let new = CommandEntry { name: "ns/go".into(), template: "go".into(), ..CommandEntry::default() };
-        let settings = Settings { commands: vec![changed, new], ..Settings::default() };
+        let changed = CommandEntry {
+            name: "review".into(),
+            template: "mine".into(),
+            ..CommandEntry::default()
+        };
+        let new = CommandEntry {
+            name: "ns/go".into(),
+            template: "go".into(),
+            ..CommandEntry::default()
+        };
+        let settings = Settings {
+            commands: vec![changed, new],
+            ..Settings::default()
+        };
         let names: Vec<String> = list(&settings)
             .into_iter()
             .map(|command| format!("{}:{}", command.name, command.template.len() > 10))

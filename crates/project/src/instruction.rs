@@ -82,11 +82,21 @@ pub fn load(
     // The user's own: the first existing file.
     let mut user_paths: Vec<PathBuf> = Vec::new();
     for name in ["ADJUTANT_CONFIG_DIR", "OPENCODE_CONFIG_DIR"] {
-        user_paths.extend(environment.var(name).map(|dir| cwd.join(dir).join("AGENTS.md")));
+        user_paths.extend(
+            environment
+                .var(name)
+                .map(|dir| cwd.join(dir).join("AGENTS.md")),
+        );
     }
     if user_paths.is_empty() {
         user_paths.push(environment.dirs.config.join("AGENTS.md"));
-        user_paths.push(environment.dirs.config.with_file_name("opencode").join("AGENTS.md"));
+        user_paths.push(
+            environment
+                .dirs
+                .config
+                .with_file_name("opencode")
+                .join("AGENTS.md"),
+        );
     }
     if uses_claude && let Some(home) = &environment.home {
         user_paths.push(home.join(".claude").join("CLAUDE.md"));
@@ -101,7 +111,10 @@ pub fn load(
     if uses_project {
         for start in std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path)) {
             let up = upwards(start, worktree);
-            for name in NAMES.into_iter().filter(|name| uses_claude || *name != "CLAUDE.md") {
+            for name in NAMES
+                .into_iter()
+                .filter(|name| uses_claude || *name != "CLAUDE.md")
+            {
                 let mut any = false;
                 for dir in &up {
                     any |= reader.file(&dir.join(name), FileOwner::Inside);
@@ -126,7 +139,11 @@ pub fn load(
 pub fn kept(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
     let name = base::text::hex(&digest.as_ref()[..16]);
-    environment.dirs.cache.join("instructions").join(format!("{name}.md"))
+    environment
+        .dirs
+        .cache
+        .join("instructions")
+        .join(format!("{name}.md"))
 }
 
 /// Returns the instruction files that apply to a file: one for each directory from the file's up
@@ -150,12 +167,23 @@ pub fn beside(
     let uses_claude = uses_claude_files(environment);
     let path = normal(path);
     let roots = std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path));
-    let Some(root) = roots.filter(|root| path.starts_with(root)).max_by_key(|root| root.components().count()) else {
+    let Some(root) = roots
+        .filter(|root| path.starts_with(root))
+        .max_by_key(|root| root.components().count())
+    else {
         return reader.found;
     };
-    let Some(dir) = path.parent() else { return reader.found };
-    for dir in dir.ancestors().take_while(|dir| *dir != root && dir.starts_with(root)) {
-        for name in NAMES.into_iter().filter(|name| uses_claude || *name != "CLAUDE.md") {
+    let Some(dir) = path.parent() else {
+        return reader.found;
+    };
+    for dir in dir
+        .ancestors()
+        .take_while(|dir| *dir != root && dir.starts_with(root))
+    {
+        for name in NAMES
+            .into_iter()
+            .filter(|name| uses_claude || *name != "CLAUDE.md")
+        {
             let candidate = dir.join(name);
             if !candidate.is_file() {
                 continue;
@@ -174,7 +202,9 @@ fn uses_claude_files(environment: &Environment) -> bool {
 }
 
 fn is_on(environment: &Environment, name: &str) -> bool {
-    environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"))
+    environment
+        .setting(name)
+        .is_some_and(|value| !matches!(value, "0" | "false"))
 }
 
 /// Returns the directories from `start` up to the project's root, nearest first. A directory
@@ -184,7 +214,11 @@ fn upwards(start: &Path, worktree: &Worktree) -> Vec<PathBuf> {
     if !start.starts_with(&worktree.root) {
         return vec![start];
     }
-    start.ancestors().take_while(|dir| dir.starts_with(&worktree.root)).map(Path::to_path_buf).collect()
+    start
+        .ancestors()
+        .take_while(|dir| dir.starts_with(&worktree.root))
+        .map(Path::to_path_buf)
+        .collect()
 }
 
 /// The owner of a file, which decides the checks for it.
@@ -226,7 +260,10 @@ impl InstructionReader<'_> {
         }
         let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         if owner == FileOwner::Inside && !self.worktree.contains(&resolved) {
-            let text = format!("not read: this link leads out of the project, to {}", resolved.display());
+            let text = format!(
+                "not read: this link leads out of the project, to {}",
+                resolved.display()
+            );
             self.problem(ProblemCode::Link, path, text);
             return false;
         }
@@ -241,7 +278,12 @@ impl InstructionReader<'_> {
         }
         match read_start(path) {
             Ok((bytes, whole)) => {
-                self.add(path.display().to_string(), Some(path.to_path_buf()), &bytes, whole);
+                self.add(
+                    path.display().to_string(),
+                    Some(path.to_path_buf()),
+                    &bytes,
+                    whole,
+                );
                 true
             }
             Err(e) => {
@@ -260,16 +302,30 @@ impl InstructionReader<'_> {
             path.display().to_string()
         };
         let project = path.starts_with(&self.worktree.root);
-        let origin = ConfigOrigin { name, path: Some(path.to_path_buf()), layer: Layer::Project, project };
+        let origin = ConfigOrigin {
+            name,
+            path: Some(path.to_path_buf()),
+            layer: Layer::Project,
+            project,
+        };
         let location = SourceLocation::whole(&std::sync::Arc::new(origin));
-        self.found.problems.push(Problem::warning(code, &location, "", text));
+        self.found
+            .problems
+            .push(Problem::warning(code, &location, "", text));
     }
 
     /// Returns the reason why the model may not see a file, by its path or the target of its link.
     /// No question is asked.
     fn refusal(&self, path: &Path, resolved: &Path) -> Option<String> {
-        let action = [path, resolved].map(|path| self.search_filter.judge(path)).into_iter().max()?;
-        let name = if path == resolved { "it".to_owned() } else { self.search_filter.name(resolved) };
+        let action = [path, resolved]
+            .map(|path| self.search_filter.judge(path))
+            .into_iter()
+            .max()?;
+        let name = if path == resolved {
+            "it".to_owned()
+        } else {
+            self.search_filter.name(resolved)
+        };
         match action {
             Action::Allow => None,
             Action::Ask => Some(format!("reading {name} needs permission")),
@@ -293,18 +349,31 @@ impl InstructionReader<'_> {
         let text = String::from_utf8_lossy(bytes);
         let (mut text, removed) = visible(text.trim());
         if removed > 0 {
-            let text = format!("{} taken out", base::text::count(removed, "invisible character"));
-            self.problem(ProblemCode::HiddenCharacters, path.as_deref().unwrap_or(Path::new(&source)), text);
+            let text = format!(
+                "{} taken out",
+                base::text::count(removed, "invisible character")
+            );
+            self.problem(
+                ProblemCode::HiddenCharacters,
+                path.as_deref().unwrap_or(Path::new(&source)),
+                text,
+            );
         }
         if !whole {
             text.push_str("\n\n(The rest of this file is left out: it is too long.)");
             let most = LARGEST >> 10;
             let text = format!("this file is too long: only its first {most} KiB are used");
-            self.problem(ProblemCode::TooMuch, path.as_deref().unwrap_or(Path::new(&source)), text);
+            self.problem(
+                ProblemCode::TooMuch,
+                path.as_deref().unwrap_or(Path::new(&source)),
+                text,
+            );
         }
         if !text.is_empty() {
             self.read.extend(path.clone());
-            self.found.entries.push(InstructionText { source, path, text });
+            self.found
+                .entries
+                .push(InstructionText { source, path, text });
         }
     }
 
@@ -320,7 +389,11 @@ impl InstructionReader<'_> {
         let home = self.environment.home.as_deref();
         let (dirs, pattern, is_searched) = match (text.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => (vec![home.to_path_buf()], rest, false),
-            _ if text.starts_with('/') => (vec![PathBuf::from("/")], text.trim_start_matches('/'), false),
+            _ if text.starts_with('/') => (
+                vec![PathBuf::from("/")],
+                text.trim_start_matches('/'),
+                false,
+            ),
             _ if !project => (vec![self.environment.dirs.config.clone()], text, false),
             _ => (upwards(cwd, self.worktree), text, true),
         };
@@ -344,7 +417,12 @@ impl InstructionReader<'_> {
         }
         if !any && self.found.problems.len() == problems_before {
             let text = format!("there is no file \"{text}\"");
-            let problem = Problem::warning(ProblemCode::MissingFile, &instruction.location, "instructions", text);
+            let problem = Problem::warning(
+                ProblemCode::MissingFile,
+                &instruction.location,
+                "instructions",
+                text,
+            );
             self.found.problems.push(problem);
         }
     }
@@ -355,16 +433,38 @@ impl InstructionReader<'_> {
         let is_wild = |part: &str| part.contains(['*', '?', '[', '{']);
         if !is_wild(pattern) {
             let path = normal(&dir.join(pattern));
-            return self.found.fingerprint.look(&path).ok().flatten().map(|_| path).into_iter().collect();
+            return self
+                .found
+                .fingerprint
+                .look(&path)
+                .ok()
+                .flatten()
+                .map(|_| path)
+                .into_iter()
+                .collect();
         }
         // Walk only below the part before the first wildcard.
-        let fixed: PathBuf = pattern.split('/').take_while(|part| !is_wild(part)).collect();
+        let fixed: PathBuf = pattern
+            .split('/')
+            .take_while(|part| !is_wild(part))
+            .collect();
         let start = normal(&dir.join(&fixed));
-        let rest: Vec<&str> = pattern.split('/').skip_while(|part| !is_wild(part)).collect();
+        let rest: Vec<&str> = pattern
+            .split('/')
+            .skip_while(|part| !is_wild(part))
+            .collect();
         let depth = if rest.contains(&"**") { 12 } else { rest.len() };
-        let Ok(glob) = globset::GlobBuilder::new(&rest.join("/")).literal_separator(true).build() else {
+        let Ok(glob) = globset::GlobBuilder::new(&rest.join("/"))
+            .literal_separator(true)
+            .build()
+        else {
             let text = format!("\"{pattern}\" is not a pattern");
-            self.found.problems.push(Problem::warning(ProblemCode::WrongValue, location, "instructions", text));
+            self.found.problems.push(Problem::warning(
+                ProblemCode::WrongValue,
+                location,
+                "instructions",
+                text,
+            ));
             return Vec::new();
         };
         let glob = glob.compile_matcher();
@@ -374,23 +474,47 @@ impl InstructionReader<'_> {
         found
     }
 
-    fn walk(&mut self, root: &Path, dir: &Path, deeper: usize, glob: &globset::GlobMatcher, found: &mut Vec<PathBuf>) {
-        if !self.found.fingerprint.look(dir).ok().flatten().is_some_and(|meta| meta.is_dir()) {
+    fn walk(
+        &mut self,
+        root: &Path,
+        dir: &Path,
+        deeper: usize,
+        glob: &globset::GlobMatcher,
+        found: &mut Vec<PathBuf>,
+    ) {
+        if !self
+            .found
+            .fingerprint
+            .look(dir)
+            .ok()
+            .flatten()
+            .is_some_and(|meta| meta.is_dir())
+        {
             return;
         }
-        let Ok(list) = std::fs::read_dir(dir) else { return };
+        let Ok(list) = std::fs::read_dir(dir) else {
+            return;
+        };
         for entry in list.flatten() {
             if found.len() >= MAX_GLOB_FILES {
                 return;
             }
             let path = entry.path();
-            let Ok(kind) = entry.file_type() else { continue };
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
             if kind.is_dir() {
-                let skip = matches!(entry.file_name().to_str(), Some(".git" | "node_modules" | "target"));
+                let skip = matches!(
+                    entry.file_name().to_str(),
+                    Some(".git" | "node_modules" | "target")
+                );
                 if deeper > 1 && !skip {
                     self.walk(root, &path, deeper - 1, glob, found);
                 }
-            } else if path.strip_prefix(root).is_ok_and(|rest| glob.is_match(rest)) {
+            } else if path
+                .strip_prefix(root)
+                .is_ok_and(|rest| glob.is_match(rest))
+            {
                 found.push(path);
             }
         }
@@ -401,7 +525,9 @@ impl InstructionReader<'_> {
 fn read_start(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    base::file::open_regular(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
+    base::file::open_regular(path)?
+        .take(LARGEST as u64 + 1)
+        .read_to_end(&mut bytes)?;
     let whole = bytes.len() <= LARGEST;
     bytes.truncate(LARGEST);
     Ok((bytes, whole))
@@ -422,7 +548,10 @@ mod tests {
     impl InstructionFixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let mut place = Self { dir, vars: BTreeMap::new() };
+            let mut place = Self {
+                dir,
+                vars: BTreeMap::new(),
+            };
             for path in ["home/.config", "repo/.git", "repo/a/b"] {
                 std::fs::create_dir_all(place.path(path)).unwrap();
             }
@@ -448,14 +577,36 @@ mod tests {
         /// Loads instructions of the project's settings or the user's.
         fn load_of(&self, instructions: &[&str], project: bool) -> Instructions {
             let name = "opencode.json".into();
-            let origin = ConfigOrigin { name, path: None, layer: Layer::Project, project };
-            let location = SourceLocation { line: 1, column: 2, origin: std::sync::Arc::new(origin) };
-            let entry = |text: &&str| InstructionEntry { text: (*text).into(), project, location: location.clone() };
-            let settings = Settings { instructions: instructions.iter().map(entry).collect(), ..Settings::default() };
+            let origin = ConfigOrigin {
+                name,
+                path: None,
+                layer: Layer::Project,
+                project,
+            };
+            let location = SourceLocation {
+                line: 1,
+                column: 2,
+                origin: std::sync::Arc::new(origin),
+            };
+            let entry = |text: &&str| InstructionEntry {
+                text: (*text).into(),
+                project,
+                location: location.clone(),
+            };
+            let settings = Settings {
+                instructions: instructions.iter().map(entry).collect(),
+                ..Settings::default()
+            };
             let environment = Environment::from_vars(self.vars.clone());
             let worktree = self.worktree();
             let search_filter = self.search_filter(&environment, &worktree);
-            load(&settings, &environment, &worktree, &self.path("repo/a/b"), &search_filter)
+            load(
+                &settings,
+                &environment,
+                &worktree,
+                &self.path("repo/a/b"),
+                &search_filter,
+            )
         }
 
         /// Returns a filter that shows everything except `secret/*`.
@@ -466,9 +617,17 @@ mod tests {
                 action,
                 source: "test".to_owned(),
             };
-            let rules = Rules::from(vec![rule("*", Action::Allow), rule("secret/*", Action::Deny)]);
-            let place = permission::PermissionContext::new(environment, worktree, &self.path("repo"));
-            Sight::new(&Policy { rules, place, ..Policy::default() })
+            let rules = Rules::from(vec![
+                rule("*", Action::Allow),
+                rule("secret/*", Action::Deny),
+            ]);
+            let place =
+                permission::PermissionContext::new(environment, worktree, &self.path("repo"));
+            Sight::new(&Policy {
+                rules,
+                place,
+                ..Policy::default()
+            })
         }
 
         fn worktree(&self) -> Worktree {
@@ -476,7 +635,11 @@ mod tests {
         }
 
         fn found(&self, instructions: &[&str]) -> Vec<String> {
-            self.load(instructions).entries.into_iter().map(|entry| entry.text).collect()
+            self.load(instructions)
+                .entries
+                .into_iter()
+                .map(|entry| entry.text)
+                .collect()
         }
     }
 
@@ -511,9 +674,13 @@ mod tests {
         place.write("home/.claude/CLAUDE.md", "own claude");
         place.write("repo/CLAUDE.md", "claude");
         place.write("repo/CONTEXT.md", "context");
-        place.vars.insert("OPENCODE_DISABLE_CLAUDE_CODE".into(), "1".into());
+        place
+            .vars
+            .insert("OPENCODE_DISABLE_CLAUDE_CODE".into(), "1".into());
         assert_eq!(place.found(&[]), ["context"]);
-        place.vars.insert("OPENCODE_DISABLE_PROJECT_CONFIG".into(), "1".into());
+        place
+            .vars
+            .insert("OPENCODE_DISABLE_PROJECT_CONFIG".into(), "1".into());
         assert_eq!(place.found(&[]), Vec::<String>::new());
     }
 
@@ -529,32 +696,68 @@ mod tests {
         assert_eq!(place.found(&["docs/*.md"]), ["a", "b"]);
         assert_eq!(place.found(&["docs/**/*.md", "docs/a.md"]), ["a", "b", "c"]);
         assert_eq!(place.found(&["near.md"]), ["near"]);
-        let loaded = place.load(&["https://x.example/a.md", "nope/*.md", "https://x.example/a.md"]);
+        let loaded = place.load(&[
+            "https://x.example/a.md",
+            "nope/*.md",
+            "https://x.example/a.md",
+        ]);
         assert_eq!(loaded.addresses, ["https://x.example/a.md"]);
-        assert_eq!(problems(&loaded), ["opencode.json:1:2: instructions: there is no file \"nope/*.md\""]);
-        assert_eq!(place.found(&["~/own.md"]), ["own"], "trust has decided about those before");
+        assert_eq!(
+            problems(&loaded),
+            ["opencode.json:1:2: instructions: there is no file \"nope/*.md\""]
+        );
+        assert_eq!(
+            place.found(&["~/own.md"]),
+            ["own"],
+            "trust has decided about those before"
+        );
         std::os::unix::fs::symlink(place.path("home/own.md"), place.path("repo/link.md")).unwrap();
         let link = place.load(&["link.md"]);
-        assert!(link.entries.is_empty() && problems(&link)[0].contains("leads out of the project"), "{link:?}");
+        assert!(
+            link.entries.is_empty() && problems(&link)[0].contains("leads out of the project"),
+            "{link:?}"
+        );
     }
 
     #[test]
     fn unreadable_file_is_no_instruction() {
         let place = InstructionFixture::new();
-        for (path, text) in [("repo/.env", "KEY=1"), ("repo/secret/a.md", "hush"), ("repo/plain.md", "plain")] {
+        for (path, text) in [
+            ("repo/.env", "KEY=1"),
+            ("repo/secret/a.md", "hush"),
+            ("repo/plain.md", "plain"),
+        ] {
             place.write(path, text);
         }
-        for (to, link) in
-            [(".env", "AGENTS.md"), ("../../secret/a.md", "a/b/AGENTS.md"), ("../plain.md", "a/AGENTS.md")]
-        {
+        for (to, link) in [
+            (".env", "AGENTS.md"),
+            ("../../secret/a.md", "a/b/AGENTS.md"),
+            ("../plain.md", "a/AGENTS.md"),
+        ] {
             std::os::unix::fs::symlink(to, place.path("repo").join(link)).unwrap();
         }
         let loaded = place.load(&[".env", "secret/*.md"]);
-        assert_eq!(loaded.entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["plain"]);
+        assert_eq!(
+            loaded
+                .entries
+                .iter()
+                .map(|entry| entry.text.as_str())
+                .collect::<Vec<_>>(),
+            ["plain"]
+        );
         let notices = problems(&loaded).join("\n");
-        assert!(notices.contains("AGENTS.md: not read: reading .env needs permission"), "{notices}");
-        assert!(notices.contains("reading secret/a.md is not allowed"), "{notices}");
-        assert!(notices.contains(".env: not read: reading it needs permission"), "{notices}");
+        assert!(
+            notices.contains("AGENTS.md: not read: reading .env needs permission"),
+            "{notices}"
+        );
+        assert!(
+            notices.contains("reading secret/a.md is not allowed"),
+            "{notices}"
+        );
+        assert!(
+            notices.contains(".env: not read: reading it needs permission"),
+            "{notices}"
+        );
     }
 
     /// A file that the user names for every project may be a link in one of them.
@@ -585,14 +788,46 @@ mod tests {
         // The entry, the texts that are read if the user's settings have it, and the reported
         // problem.
         let table: [(&str, &[&str], &str); 13] = [
-            ("CONTRIBUTING.md", &[], "CONTRIBUTING.md: not read: this link leads out of the project"),
-            ("HOME.md", &[], "HOME.md: not read: this link leads out of the project"),
-            ("./a/../HOME.md", &[], "HOME.md: not read: this link leads out of the project"),
-            ("../repo/HOME.md", &[], "HOME.md: not read: this link leads out of the project"),
-            ("H*.md", &[], "HOME.md: not read: this link leads out of the project"),
-            ("docs/*", &[], "not read: this link leads out of the project"),
-            ("STYLE.md", &[], "STYLE.md: not read: reading .env needs permission"),
-            ("secret/a.md", &[], "secret/a.md: not read: reading it is not allowed"),
+            (
+                "CONTRIBUTING.md",
+                &[],
+                "CONTRIBUTING.md: not read: this link leads out of the project",
+            ),
+            (
+                "HOME.md",
+                &[],
+                "HOME.md: not read: this link leads out of the project",
+            ),
+            (
+                "./a/../HOME.md",
+                &[],
+                "HOME.md: not read: this link leads out of the project",
+            ),
+            (
+                "../repo/HOME.md",
+                &[],
+                "HOME.md: not read: this link leads out of the project",
+            ),
+            (
+                "H*.md",
+                &[],
+                "HOME.md: not read: this link leads out of the project",
+            ),
+            (
+                "docs/*",
+                &[],
+                "not read: this link leads out of the project",
+            ),
+            (
+                "STYLE.md",
+                &[],
+                "STYLE.md: not read: reading .env needs permission",
+            ),
+            (
+                "secret/a.md",
+                &[],
+                "secret/a.md: not read: reading it is not allowed",
+            ),
             ("SAME.md", &["plain"], ""),
             ("nope.md", &[], "there is no file \"nope.md\""),
             ("../../../above.md", &["above"], ""),
@@ -601,11 +836,22 @@ mod tests {
         ];
         for (entry, read, reported) in table {
             let loaded = place.load_of(&[entry], false);
-            let texts: Vec<&str> = loaded.entries.iter().map(|entry| entry.text.as_str()).collect();
+            let texts: Vec<&str> = loaded
+                .entries
+                .iter()
+                .map(|entry| entry.text.as_str())
+                .collect();
             assert_eq!(texts, read, "{entry}");
             let notices = problems(&loaded);
-            assert_eq!(notices.len(), usize::from(!reported.is_empty()), "{entry}: {notices:?}");
-            assert!(notices.iter().all(|notice| notice.contains(reported)), "{entry}: {notices:?}");
+            assert_eq!(
+                notices.len(),
+                usize::from(!reported.is_empty()),
+                "{entry}: {notices:?}"
+            );
+            assert!(
+                notices.iter().all(|notice| notice.contains(reported)),
+                "{entry}: {notices:?}"
+            );
         }
     }
 
@@ -614,12 +860,25 @@ mod tests {
     fn links_out_of_the_project_are_not_followed() {
         let place = InstructionFixture::new();
         place.write("home/secret", "key");
-        std::os::unix::fs::symlink(place.path("home/secret"), place.path("repo/AGENTS.md")).unwrap();
+        std::os::unix::fs::symlink(place.path("home/secret"), place.path("repo/AGENTS.md"))
+            .unwrap();
         place.write("repo/inside.md", "inside");
-        std::os::unix::fs::symlink(place.path("repo/inside.md"), place.path("repo/a/AGENTS.md")).unwrap();
+        std::os::unix::fs::symlink(place.path("repo/inside.md"), place.path("repo/a/AGENTS.md"))
+            .unwrap();
         let loaded = place.load(&[]);
-        assert_eq!(loaded.entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["inside"]);
-        assert!(problems(&loaded)[0].starts_with("AGENTS.md: not read: this link leads out"), "{:?}", loaded.problems);
+        assert_eq!(
+            loaded
+                .entries
+                .iter()
+                .map(|entry| entry.text.as_str())
+                .collect::<Vec<_>>(),
+            ["inside"]
+        );
+        assert!(
+            problems(&loaded)[0].starts_with("AGENTS.md: not read: this link leads out"),
+            "{:?}",
+            loaded.problems
+        );
     }
 
     #[test]
@@ -629,9 +888,17 @@ mod tests {
             ("a\u{200b}b\u{e0041}\u{e0042}", "ab", 3),
             ("x\u{202e}y\u{2066}z", "xyz", 2),
             ("\u{feff}bom", "bom", 1),
-            ("family \u{1f468}\u{200d}\u{1f469}", "family \u{1f468}\u{200d}\u{1f469}", 0),
+            (
+                "family \u{1f468}\u{200d}\u{1f469}",
+                "family \u{1f468}\u{200d}\u{1f469}",
+                0,
+            ),
             ("heart \u{2764}\u{fe0f}", "heart \u{2764}\u{fe0f}", 0),
-            ("\u{646}\u{645}\u{6cc}\u{200c}\u{62e}", "\u{646}\u{645}\u{6cc}\u{200c}\u{62e}", 0),
+            (
+                "\u{646}\u{645}\u{6cc}\u{200c}\u{62e}",
+                "\u{646}\u{645}\u{6cc}\u{200c}\u{62e}",
+                0,
+            ),
             ("a\u{200d}b", "ab", 1),
             ("é ü 漢字", "é ü 漢字", 0),
         ];
@@ -642,7 +909,10 @@ mod tests {
         place.write("repo/AGENTS.md", "be\u{e0041}\u{e0042} kind");
         let loaded = place.load(&[]);
         assert_eq!(loaded.entries[0].text, "be kind");
-        assert_eq!(problems(&loaded), ["AGENTS.md: 2 invisible characters taken out"]);
+        assert_eq!(
+            problems(&loaded),
+            ["AGENTS.md: 2 invisible characters taken out"]
+        );
     }
 
     #[test]
@@ -651,7 +921,10 @@ mod tests {
         place.write("repo/AGENTS.md", &"x".repeat(LARGEST + 10));
         let loaded = place.load(&[]);
         assert!(loaded.entries[0].text.ends_with("it is too long.)"));
-        assert_eq!(problems(&loaded), ["AGENTS.md: this file is too long: only its first 256 KiB are used"]);
+        assert_eq!(
+            problems(&loaded),
+            ["AGENTS.md: this file is too long: only its first 256 KiB are used"]
+        );
     }
 
     #[test]
@@ -669,8 +942,19 @@ mod tests {
             let known = |path: &Path| known.iter().any(|known| known == path);
             let worktree = place.worktree();
             let search_filter = place.search_filter(&environment, &worktree);
-            let found = beside(&place.path(path), &root, &environment, &worktree, &search_filter, &known);
-            found.entries.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
+            let found = beside(
+                &place.path(path),
+                &root,
+                &environment,
+                &worktree,
+                &search_filter,
+                &known,
+            );
+            found
+                .entries
+                .into_iter()
+                .map(|entry| entry.text)
+                .collect::<Vec<_>>()
         };
         assert_eq!(texts_beside("repo/a/b/x.rs", &[]), ["b", "a"]);
         assert_eq!(texts_beside("repo/a/b/x.rs", &["repo/a/AGENTS.md"]), ["b"]);

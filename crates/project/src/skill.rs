@@ -75,7 +75,12 @@ pub struct LoadedSkills {
 }
 
 /// Searches the skills of a directory. Blocks on file access.
-pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree, cwd: &Path) -> LoadedSkills {
+pub fn load(
+    settings: &Settings,
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+) -> LoadedSkills {
     let mut search = SkillSearch {
         disk: ConfigReader::new(environment, worktree),
         found: Vec::new(),
@@ -85,7 +90,11 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         end: Instant::now() + SEARCH_TIMEOUT,
         is_over_limit: false,
     };
-    let is_on = |name: &str| environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"));
+    let is_on = |name: &str| {
+        environment
+            .setting(name)
+            .is_some_and(|value| !matches!(value, "0" | "false"))
+    };
     let project = !is_on("DISABLE_PROJECT_CONFIG");
     // Downloaded skills first: a local skill of the same name replaces one of them.
     let mut missing = Vec::new();
@@ -98,17 +107,33 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
     }
     if !is_on("DISABLE_EXTERNAL_SKILLS") {
         let claude = !is_on("DISABLE_CLAUDE_CODE") && !is_on("DISABLE_CLAUDE_CODE_SKILLS");
-        let names: &[&str] = if claude { &[".claude", ".agents"] } else { &[".agents"] };
+        let names: &[&str] = if claude {
+            &[".claude", ".agents"]
+        } else {
+            &[".agents"]
+        };
         if let Some(home) = &environment.home {
-            names.iter().for_each(|name| search.folder(&home.join(name).join("skills"), Layer::Global, false));
+            names.iter().for_each(|name| {
+                search.folder(&home.join(name).join("skills"), Layer::Global, false)
+            });
         }
-        for dir in if project { down_to(&worktree.root, cwd) } else { Vec::new() } {
-            names.iter().for_each(|name| search.folder(&dir.join(name).join("skills"), Layer::Project, true));
+        for dir in if project {
+            down_to(&worktree.root, cwd)
+        } else {
+            Vec::new()
+        } {
+            names.iter().for_each(|name| {
+                search.folder(&dir.join(name).join("skills"), Layer::Project, true)
+            });
         }
     }
     for directory in &settings.directories {
         for name in ["skill", "skills"] {
-            search.folder(&directory.path.join(name), Layer::Directory, directory.project);
+            search.folder(
+                &directory.path.join(name),
+                Layer::Directory,
+                directory.project,
+            );
         }
     }
     for path in &settings.skills.paths {
@@ -122,13 +147,23 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         if !search.exists(&dir) {
             let place = SourceLocation::whole(&search.disk.origin(&dir, Layer::Project, project));
             let text = "there is no such directory; skills.paths names it";
-            search.disk.problems.push(Problem::warning(ProblemCode::MissingFile, &place, "skills.paths", text));
+            search.disk.problems.push(Problem::warning(
+                ProblemCode::MissingFile,
+                &place,
+                "skills.paths",
+                text,
+            ));
         }
         search.folder(&dir, Layer::Project, project);
     }
     let mut skills = search.found;
     skills.sort_by(|a, b| a.name.cmp(&b.name));
-    LoadedSkills { skills: Skills(skills), problems: search.disk.problems, missing, fingerprint: search.disk.seen }
+    LoadedSkills {
+        skills: Skills(skills),
+        problems: search.disk.problems,
+        missing,
+        fingerprint: search.disk.seen,
+    }
 }
 
 struct SkillSearch<'a> {
@@ -153,7 +188,14 @@ impl SkillSearch<'_> {
         self.enter(dir, layer, project, MAX_DEPTH, &mut Vec::new());
     }
 
-    fn enter(&mut self, dir: &Path, layer: Layer, project: bool, deeper: usize, above: &mut Vec<PathBuf>) {
+    fn enter(
+        &mut self,
+        dir: &Path,
+        layer: Layer,
+        project: bool,
+        deeper: usize,
+        above: &mut Vec<PathBuf>,
+    ) {
         let list = match self.disk.look(dir) {
             Ok(Some(meta)) if meta.is_dir() => std::fs::read_dir(dir),
             Ok(_) => return,
@@ -164,7 +206,12 @@ impl SkillSearch<'_> {
             Ok(list) => list,
             Err(e) => {
                 let text = format!("this directory cannot be read: {}", plain(&e));
-                return self.disk.problems.push(Problem::error(ProblemCode::Unreadable, &place, "", text));
+                return self.disk.problems.push(Problem::error(
+                    ProblemCode::Unreadable,
+                    &place,
+                    "",
+                    text,
+                ));
             }
         };
         let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
@@ -172,8 +219,14 @@ impl SkillSearch<'_> {
             return;
         }
         if project && let Some(outside) = self.disk.leads_outside(dir) {
-            let text = format!("this link leads out of the project, to {}; it is not followed", outside.display());
-            return self.disk.problems.push(Problem::error(ProblemCode::Link, &place, "", text));
+            let text = format!(
+                "this link leads out of the project, to {}; it is not followed",
+                outside.display()
+            );
+            return self
+                .disk
+                .problems
+                .push(Problem::error(ProblemCode::Link, &place, "", text));
         }
         self.directories = self.directories.saturating_sub(1);
         if self.is_over_limit {
@@ -181,8 +234,16 @@ impl SkillSearch<'_> {
         }
         if self.directories == 0 || self.bytes == 0 || Instant::now() > self.end {
             self.is_over_limit = true;
-            let text = format!("too much to look through: only {} are used", text::count(self.found.len(), "skill"));
-            return self.disk.problems.push(Problem::warning(ProblemCode::TooMuch, &place, "", text));
+            let text = format!(
+                "too much to look through: only {} are used",
+                text::count(self.found.len(), "skill")
+            );
+            return self.disk.problems.push(Problem::warning(
+                ProblemCode::TooMuch,
+                &place,
+                "",
+                text,
+            ));
         }
         let mut entries: Vec<_> = list.flatten().map(|entry| entry.file_name()).collect();
         entries.sort();
@@ -203,19 +264,36 @@ impl SkillSearch<'_> {
 
     fn read(&mut self, dir: &Path, layer: Layer, project: bool) {
         let file = dir.join(FILE);
-        if !self.read.insert(std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone())) {
+        if !self
+            .read
+            .insert(std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone()))
+        {
             return;
         }
         let origin = self.disk.origin(&file, layer, project);
-        let Some((matter, body, _)) = markdown::page(&origin, &mut self.disk) else { return };
+        let Some((matter, body, _)) = markdown::page(&origin, &mut self.disk) else {
+            return;
+        };
         let whole = SourceLocation::whole(&origin);
-        let folder = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let head = format!("begin the file with ---, name: {folder}, description: when it is of use, ---");
+        let folder = dir
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let head =
+            format!("begin the file with ---, name: {folder}, description: when it is of use, ---");
         let Some(matter) = matter else {
             let text = "this skill has no front matter, so it has no name; it is not used";
-            return self.disk.problems.push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint(head));
+            return self
+                .disk
+                .problems
+                .push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint(head));
         };
-        let text_of = |key: &str| matter.get(key).and_then(Node::as_text).map(|text| text.trim().to_owned());
+        let text_of = |key: &str| {
+            matter
+                .get(key)
+                .and_then(Node::as_text)
+                .map(|text| text.trim().to_owned())
+        };
         let place = |key: &str| matter.get(key).map_or(&whole, |node| &node.at).clone();
         let Some(name) = text_of("name").filter(|name| !name.is_empty()) else {
             let text = match matter.get("name") {
@@ -223,39 +301,67 @@ impl SkillSearch<'_> {
                 None => "this skill has no name; it is not used",
             };
             let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
-            return self.disk.problems.push(problem.hint(format!("name: {folder}")));
-        };
-        if name.chars().count() > MAX_NAME_CHARS
-            || name.chars().any(|c| text::is_hidden(c) || matches!(c, '<' | '>' | '"' | '*' | '?'))
-        {
-            let text = format!("\"{}\" cannot be the name of a skill; it is not used", text::title(&name));
-            let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
-            return self.disk.problems.push(problem.hint(format!("name: {folder}")));
-        }
-        if body.is_empty() {
-            let text = "this skill has no text; it is not used";
             return self
                 .disk
                 .problems
-                .push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint("write below the front matter"));
+                .push(problem.hint(format!("name: {folder}")));
+        };
+        if name.chars().count() > MAX_NAME_CHARS
+            || name
+                .chars()
+                .any(|c| text::is_hidden(c) || matches!(c, '<' | '>' | '"' | '*' | '?'))
+        {
+            let text = format!(
+                "\"{}\" cannot be the name of a skill; it is not used",
+                text::title(&name)
+            );
+            let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
+            return self
+                .disk
+                .problems
+                .push(problem.hint(format!("name: {folder}")));
+        }
+        if body.is_empty() {
+            let text = "this skill has no text; it is not used";
+            return self.disk.problems.push(
+                Problem::error(ProblemCode::Incomplete, &whole, "", text)
+                    .hint("write below the front matter"),
+            );
         }
         let description = text_of("description").filter(|text| !text.is_empty());
         if description.is_none() {
             let text = "this skill has no description, so no model is told of it";
-            let problem = Problem::warning(ProblemCode::NoDescription, &place("description"), "description", text);
-            self.disk.problems.push(problem.hint("description: what it does, and when it is of use"));
+            let problem = Problem::warning(
+                ProblemCode::NoDescription,
+                &place("description"),
+                "description",
+                text,
+            );
+            self.disk
+                .problems
+                .push(problem.hint("description: what it does, and when it is of use"));
         }
         if let Some(at) = self.found.iter().position(|other| other.name == name) {
             let other = self.found.remove(at);
-            let text =
-                format!("there are two skills named \"{name}\"; {} is the other, and is not used", other.origin.name);
+            let text = format!(
+                "there are two skills named \"{name}\"; {} is the other, and is not used",
+                other.origin.name
+            );
             self.disk.problems.push(
-                Problem::warning(ProblemCode::Duplicate, &place("name"), "name", text).hint("rename one of the two"),
+                Problem::warning(ProblemCode::Duplicate, &place("name"), "name", text)
+                    .hint("rename one of the two"),
             );
         }
         self.bytes = self.bytes.saturating_sub(body.len());
         let text = body.into();
-        self.found.push(Skill { name, description, dir: dir.to_path_buf(), text, project, origin });
+        self.found.push(Skill {
+            name,
+            description,
+            dir: dir.to_path_buf(),
+            text,
+            project,
+            origin,
+        });
     }
 }
 
@@ -271,15 +377,25 @@ impl Skills {
 
     /// Returns the directories of skills outside the project, which its agents may read.
     pub fn directories(&self, worktree: &Worktree) -> Vec<PathBuf> {
-        let real = |skill: &Skill| std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
-        let dirs: BTreeSet<PathBuf> = self.0.iter().filter(|skill| !skill.project).map(real).collect();
-        dirs.into_iter().filter(|dir| !worktree.contains(dir)).collect()
+        let real =
+            |skill: &Skill| std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
+        let dirs: BTreeSet<PathBuf> = self
+            .0
+            .iter()
+            .filter(|skill| !skill.project)
+            .map(real)
+            .collect();
+        dirs.into_iter()
+            .filter(|dir| !worktree.contains(dir))
+            .collect()
     }
 
     /// Returns the skills that may be loaded under some rules, with a question or without.
     pub fn allowed<'a>(&'a self, rules: &Rules) -> impl Iterator<Item = &'a Skill> + use<'a> {
         // Most rules are about other permissions, and there may be as many rules as skills.
-        let skill_rules = rules.iter().filter(|rule| wildcard::matches(&rule.permission, "skill"));
+        let skill_rules = rules
+            .iter()
+            .filter(|rule| wildcard::matches(&rule.permission, "skill"));
         let skill_rules: Rules = skill_rules.cloned().collect();
         let is_hidden = rules.hides("skill");
         let is_allowed = move |skill: &&Skill| {
@@ -293,7 +409,9 @@ impl Skills {
     pub fn block(&self, rules: &Rules) -> String {
         let mut list = String::new();
         for skill in self.allowed(rules) {
-            let Some(description) = &skill.description else { continue };
+            let Some(description) = &skill.description else {
+                continue;
+            };
             let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
             let description = text::tagged(&text::cut_chars(&description, MAX_DESCRIPTION_CHARS));
             let place = text::tagged(&skill.dir.join(FILE).display().to_string());
@@ -307,7 +425,10 @@ impl Skills {
         if list.is_empty() {
             return list;
         }
-        format!("{}\n<available_skills>\n{list}</available_skills>", prompts::SKILLS)
+        format!(
+            "{}\n<available_skills>\n{list}</available_skills>",
+            prompts::SKILLS
+        )
     }
 }
 
@@ -316,8 +437,14 @@ impl Skill {
     pub fn loaded(&self) -> String {
         let name = text::tagged(&self.name);
         let dir = self.dir.display();
-        let mut content = format!("<skill_content name=\"{name}\">\n# Skill: {}\n\n{}\n\n", self.name, self.text);
-        let _ = writeln!(content, "Base directory of this skill: {dir}\nRelative paths in it start there.");
+        let mut content = format!(
+            "<skill_content name=\"{name}\">\n# Skill: {}\n\n{}\n\n",
+            self.name, self.text
+        );
+        let _ = writeln!(
+            content,
+            "Base directory of this skill: {dir}\nRelative paths in it start there."
+        );
         let files = self.files();
         if !files.is_empty() {
             content.push_str("<skill_files>\n");
@@ -337,12 +464,18 @@ impl Skill {
         while visited < MAX_VISITED_FOLDERS && found.len() < MAX_LISTED_FILES {
             let Some(folder) = folders.pop() else { break };
             visited += 1;
-            let mut entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().collect();
+            let mut entries: Vec<_> = std::fs::read_dir(folder)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .collect();
             entries.sort_by_key(std::fs::DirEntry::file_name);
             for entry in &entries {
                 // Links are not followed, because they may lead anywhere.
                 match entry.file_type() {
-                    Ok(kind) if kind.is_file() && entry.file_name() != FILE => found.push(entry.path()),
+                    Ok(kind) if kind.is_file() && entry.file_name() != FILE => {
+                        found.push(entry.path())
+                    }
                     Ok(kind) if kind.is_dir() => folders.insert(0, entry.path()),
                     _ => {}
                 }
@@ -380,8 +513,10 @@ mod tests {
 
         fn load(&self, vars: &[(&str, &str)], paths: &[&str]) -> LoadedSkills {
             let home = self.root.join("home").display().to_string();
-            let mut vars: BTreeMap<String, String> =
-                vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let mut vars: BTreeMap<String, String> = vars
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
             vars.insert("HOME".into(), home);
             let environment = Environment::from_vars(vars);
             let cwd = self.root.join("p/app");
@@ -393,7 +528,12 @@ mod tests {
     }
 
     fn named(found: &LoadedSkills) -> String {
-        found.skills.all().map(|skill| format!("{}={}", skill.name, skill.text)).collect::<Vec<_>>().join(" ")
+        found
+            .skills
+            .all()
+            .map(|skill| format!("{}={}", skill.name, skill.text))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     fn skill(name: &str, text: &str) -> String {
@@ -404,34 +544,58 @@ mod tests {
     fn inner_skill_wins() {
         let all = [
             ("home/.claude/skills/a/SKILL.md", skill("a", "claude")),
-            ("home/.agents/skills/deep/er/b/SKILL.md", skill("b", "agents")),
-            ("home/.config/opencode/skill/c/SKILL.md", skill("c", "global")),
-            ("home/.config/adjutant/skills/d/SKILL.md", skill("d", "ours")),
+            (
+                "home/.agents/skills/deep/er/b/SKILL.md",
+                skill("b", "agents"),
+            ),
+            (
+                "home/.config/opencode/skill/c/SKILL.md",
+                skill("c", "global"),
+            ),
+            (
+                "home/.config/adjutant/skills/d/SKILL.md",
+                skill("d", "ours"),
+            ),
             ("p/.claude/skills/a/SKILL.md", skill("a", "project")),
             ("p/.opencode/skills/c/SKILL.md", skill("c", "project")),
             ("p/app/.agents/skills/e/SKILL.md", skill("e", "inner")),
             ("p/app/.opencode/skill/c/SKILL.md", skill("c", "inner")),
             ("p/more/f/SKILL.md", skill("f", "named")),
             ("p/.opencode/skills/notes.md", "no skill".into()),
-            ("p/.opencode/skills/node_modules/x/SKILL.md", skill("x", "hidden")),
+            (
+                "p/.opencode/skills/node_modules/x/SKILL.md",
+                skill("x", "hidden"),
+            ),
         ];
-        let all: Vec<(&str, &str)> = all.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let all: Vec<(&str, &str)> = all
+            .iter()
+            .map(|(path, text)| (*path, text.as_str()))
+            .collect();
         let place = SkillFixture::new(&all);
         let found = place.load(&[], &["../more"]);
-        assert_eq!(named(&found), "a=project b=agents c=inner d=ours e=inner f=named");
+        assert_eq!(
+            named(&found),
+            "a=project b=agents c=inner d=ours e=inner f=named"
+        );
         let reported: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
         assert_eq!(reported.len(), 3, "{reported:?}");
         assert!(
-            reported[0].contains("two skills named \"a\"") && reported[0].contains("~/.claude/skills/a/SKILL.md"),
+            reported[0].contains("two skills named \"a\"")
+                && reported[0].contains("~/.claude/skills/a/SKILL.md"),
             "{reported:?}"
         );
         let without = place.load(&[("OPENCODE_DISABLE_EXTERNAL_SKILLS", "1")], &[]);
         assert_eq!(named(&without), "c=inner d=ours");
         let without = place.load(&[("OPENCODE_DISABLE_CLAUDE_CODE_SKILLS", "1")], &[]);
         assert_eq!(named(&without), "b=agents c=inner d=ours e=inner");
-        let outside = found.skills.directories(&Worktree::find(&place.root.join("p"), &[], None));
+        let outside = found
+            .skills
+            .directories(&Worktree::find(&place.root.join("p"), &[], None));
         assert!(
-            outside.iter().all(|dir| dir.starts_with(place.root.join("home"))) && outside.len() == 2,
+            outside
+                .iter()
+                .all(|dir| dir.starts_with(place.root.join("home")))
+                && outside.len() == 2,
             "{outside:?}"
         );
     }
@@ -440,7 +604,10 @@ mod tests {
     fn local_skill_replaces_downloaded_one() {
         let here = skill("a", "here");
         let place = SkillFixture::new(&[("p/.opencode/skill/a/SKILL.md", &here)]);
-        let vars = BTreeMap::from([("HOME".to_owned(), place.root.join("home").display().to_string())]);
+        let vars = BTreeMap::from([(
+            "HOME".to_owned(),
+            place.root.join("home").display().to_string(),
+        )]);
         let environment = Environment::from_vars(vars);
         let cwd = place.root.join("p/app");
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
@@ -460,45 +627,94 @@ mod tests {
     #[test]
     fn invalid_skill_is_reported() {
         let table = [
-            ("just words", "SKILL.md: this skill has no front matter, so it has no name; it is not used"),
-            ("---\ndescription: x\n---\nwords", "this skill has no name; it is not used; name: it"),
-            ("---\nname: [a]\n---\nwords", "the name of a skill must be words"),
-            ("---\nname: \"a<b\"\n---\nwords", "\"a<b\" cannot be the name of a skill"),
-            ("---\nname: x\ndescription: y\n---\n", "this skill has no text"),
+            (
+                "just words",
+                "SKILL.md: this skill has no front matter, so it has no name; it is not used",
+            ),
+            (
+                "---\ndescription: x\n---\nwords",
+                "this skill has no name; it is not used; name: it",
+            ),
+            (
+                "---\nname: [a]\n---\nwords",
+                "the name of a skill must be words",
+            ),
+            (
+                "---\nname: \"a<b\"\n---\nwords",
+                "\"a<b\" cannot be the name of a skill",
+            ),
+            (
+                "---\nname: x\ndescription: y\n---\n",
+                "this skill has no text",
+            ),
             ("---\nname: x\n---\nwords", "no model is told of it"),
-            ("---\nname: x\n: :\n---\nwords", "the front matter is not valid YAML"),
-            ("---\nname: x\nwords", "the front matter begins with --- and never ends"),
-            ("---\nname: x\ndescription: y\n---\nwo\u{200b}rds", "1 invisible character is taken out"),
+            (
+                "---\nname: x\n: :\n---\nwords",
+                "the front matter is not valid YAML",
+            ),
+            (
+                "---\nname: x\nwords",
+                "the front matter begins with --- and never ends",
+            ),
+            (
+                "---\nname: x\ndescription: y\n---\nwo\u{200b}rds",
+                "1 invisible character is taken out",
+            ),
         ];
         for (text, expected) in table {
             let place = SkillFixture::new(&[("p/.opencode/skill/it/SKILL.md", text)]);
             let found = place.load(&[], &[]);
             let reported: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
-            assert!(reported.len() == 1 && reported[0].contains(expected), "{text:?}: {reported:?}");
+            assert!(
+                reported.len() == 1 && reported[0].contains(expected),
+                "{text:?}: {reported:?}"
+            );
         }
         let none = SkillFixture::new(&[]).load(&[], &["nowhere"]);
-        assert!(none.problems[0].to_string().contains("there is no such directory"), "{:?}", none.problems);
+        assert!(
+            none.problems[0]
+                .to_string()
+                .contains("there is no such directory"),
+            "{:?}",
+            none.problems
+        );
     }
 
     #[cfg(unix)]
     #[test]
     fn links_out_of_project_are_not_followed() {
         let text = skill("out", "secret");
-        let place = SkillFixture::new(&[("elsewhere/out/SKILL.md", &text), ("p/.opencode/skills/x", "")]);
+        let place = SkillFixture::new(&[
+            ("elsewhere/out/SKILL.md", &text),
+            ("p/.opencode/skills/x", ""),
+        ]);
         let skills = place.root.join("p/.opencode/skills");
         std::os::unix::fs::symlink(place.root.join("elsewhere/out"), skills.join("dir")).unwrap();
         std::fs::create_dir(skills.join("file")).unwrap();
-        std::os::unix::fs::symlink(place.root.join("elsewhere/out/SKILL.md"), skills.join("file/SKILL.md")).unwrap();
+        std::os::unix::fs::symlink(
+            place.root.join("elsewhere/out/SKILL.md"),
+            skills.join("file/SKILL.md"),
+        )
+        .unwrap();
         std::os::unix::fs::symlink(&skills, skills.join("round")).unwrap();
         let found = place.load(&[], &[]);
         assert_eq!(named(&found), "");
         assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
-        assert!(found.problems.iter().all(|problem| problem.to_string().contains("leads out of the project")));
+        assert!(
+            found
+                .problems
+                .iter()
+                .all(|problem| problem.to_string().contains("leads out of the project"))
+        );
     }
 
     #[test]
     fn only_allowed_skills_are_listed() {
-        let texts = [skill("a&b", "x"), skill("c", "y"), "---\nname: quiet\n---\nz".to_owned()];
+        let texts = [
+            skill("a&b", "x"),
+            skill("c", "y"),
+            "---\nname: quiet\n---\nz".to_owned(),
+        ];
         let place = SkillFixture::new(&[
             ("p/.opencode/skill/1/SKILL.md", &texts[0]),
             ("p/.opencode/skill/2/SKILL.md", &texts[1]),
@@ -507,12 +723,21 @@ mod tests {
         let skills = place.load(&[], &[]).skills;
         let listed = |rules: &[(&str, &str, Action)]| {
             let block = skills.block(&Rules::built_in(rules));
-            block.lines().filter_map(|line| Some(line.trim().strip_prefix("<name>")?.to_owned())).collect::<String>()
+            block
+                .lines()
+                .filter_map(|line| Some(line.trim().strip_prefix("<name>")?.to_owned()))
+                .collect::<String>()
         };
         assert_eq!(listed(&[]), "a&amp;b</name>c</name>");
         assert_eq!(listed(&[("skill", "c", Action::Deny)]), "a&amp;b</name>");
-        assert_eq!(listed(&[("skill", "*", Action::Deny), ("skill", "c", Action::Ask)]), "c</name>");
-        assert_eq!(skills.block(&Rules::built_in(&[("skill", "*", Action::Deny)])), "");
+        assert_eq!(
+            listed(&[("skill", "*", Action::Deny), ("skill", "c", Action::Ask)]),
+            "c</name>"
+        );
+        assert_eq!(
+            skills.block(&Rules::built_in(&[("skill", "*", Action::Deny)])),
+            ""
+        );
         assert_eq!(Skills::default().block(&Rules::default()), "");
     }
 
@@ -520,10 +745,17 @@ mod tests {
     #[test]
     fn skill_with_two_paths_is_read_once() {
         let text = skill("a", "x");
-        let place = SkillFixture::new(&[("p/.agents/skills/a/SKILL.md", &text), ("p/.claude/x", "")]);
-        std::os::unix::fs::symlink("../.agents/skills", place.root.join("p/.claude/skills")).unwrap();
+        let place =
+            SkillFixture::new(&[("p/.agents/skills/a/SKILL.md", &text), ("p/.claude/x", "")]);
+        std::os::unix::fs::symlink("../.agents/skills", place.root.join("p/.claude/skills"))
+            .unwrap();
         let found = place.load(&[], &[]);
-        assert_eq!((found.skills.all().count(), found.problems.len()), (1, 0), "{:?}", found.problems);
+        assert_eq!(
+            (found.skills.all().count(), found.problems.len()),
+            (1, 0),
+            "{:?}",
+            found.problems
+        );
     }
 
     #[test]
@@ -535,7 +767,12 @@ mod tests {
             std::fs::write(dir.join("SKILL.md"), skill(&format!("s{n}"), "x")).unwrap();
         }
         let found = place.load(&[], &[]);
-        assert_eq!((found.skills.all().count(), found.problems.len()), (1_400, 0), "{:?}", found.problems);
+        assert_eq!(
+            (found.skills.all().count(), found.problems.len()),
+            (1_400, 0),
+            "{:?}",
+            found.problems
+        );
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl Wire for Messages {
         };
         let mut options = match claude(&model.api_id) {
             Some((4, 6..) | (5.., _)) => entry("thinking", json!({"type": "adaptive"})),
-            _ => entry("thinking", json!({"type": "enabled", "budget_tokens": budget.max(1024)})),
+            _ => entry(
+                "thinking",
+                json!({"type": "enabled", "budget_tokens": budget.max(1024)}),
+            ),
         };
         let accepts_effort = match claude(&model.api_id) {
             Some((4, 6..) | (5.., _)) => true,
@@ -73,8 +76,10 @@ impl Wire for Messages {
 /// `anthropic/claude-opus-4.6`, `claude-3-7-sonnet` …
 pub(super) fn claude(id: &str) -> Option<(u32, u32)> {
     let (_, rest) = id.split_once("claude")?;
-    let mut numbers =
-        rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| (1..=2).contains(&digits.len())).map(str::parse);
+    let mut numbers = rest
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|digits| (1..=2).contains(&digits.len()))
+        .map(str::parse);
     let major = numbers.next()?.ok()?;
     Some((major, numbers.next().and_then(Result::ok).unwrap_or(0)))
 }

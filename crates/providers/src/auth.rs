@@ -48,7 +48,10 @@ impl Auth {
             return Self::parse(text);
         }
         let mut all = Self::default();
-        for path in Self::their_path(environment).into_iter().chain([Self::path(environment)]) {
+        for path in Self::their_path(environment)
+            .into_iter()
+            .chain([Self::path(environment)])
+        {
             let text = text_of(&path);
             all.all.extend(Self::parse(&text).all);
         }
@@ -73,7 +76,10 @@ impl Auth {
     /// Parses the text of an `auth.json`.
     pub fn parse(text: &str) -> Self {
         let map: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
-        let all = map.into_iter().map(|(id, value)| (id.trim_end_matches('/').to_owned(), value)).collect();
+        let all = map
+            .into_iter()
+            .map(|(id, value)| (id.trim_end_matches('/').to_owned(), value))
+            .collect();
         Self { all, lent: false }
     }
 
@@ -86,7 +92,11 @@ impl Auth {
             "oauth" if provider.starts_with("github-copilot") => "refresh",
             _ => return None,
         };
-        entry.get(field)?.as_str().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim()))
+        entry
+            .get(field)?
+            .as_str()
+            .filter(|key| !key.trim().is_empty())
+            .map(|key| Secret::new(key.trim()))
     }
 
     /// Returns the entry of a provider, as it is in the file.
@@ -96,13 +106,24 @@ impl Auth {
 
     /// Returns the tokens of a login that adjutant made.
     pub fn tokens(&self, provider: &str) -> Option<OauthTokens> {
-        let entry = self.all.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
-        let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let entry = self
+            .all
+            .get(provider)
+            .filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
+        let text = |name: &str| {
+            entry
+                .get(name)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+        };
         let login = serde_json::from_value(entry.get("login")?.clone()).ok()?;
         Some(OauthTokens {
             access: Secret::new(text("access")?),
             refresh: text("refresh").map(Secret::new),
-            expires: entry.get("expires").and_then(Value::as_u64).filter(|at| *at > 0),
+            expires: entry
+                .get("expires")
+                .and_then(Value::as_u64)
+                .filter(|at| *at > 0),
             login,
         })
     }
@@ -110,18 +131,31 @@ impl Auth {
     /// Returns all secret values of all entries.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let named = ["key", "token", "access", "refresh"];
-        self.all.values().flat_map(move |entry| named.into_iter().filter_map(|name| entry.get(name)?.as_str()))
+        self.all.values().flat_map(move |entry| {
+            named
+                .into_iter()
+                .filter_map(|name| entry.get(name)?.as_str())
+        })
     }
 
     /// Returns the tokens and secrets of logins at MCP servers, adjutant's and OpenCode's.
     pub fn server_secrets(environment: &Environment) -> Vec<String> {
-        let files = [Some(environment.dirs.data.clone()), Self::their_data(environment)];
+        let files = [
+            Some(environment.dirs.data.clone()),
+            Self::their_data(environment),
+        ];
         let mut found = Vec::new();
         for data in files.into_iter().flatten() {
             let text = text_of(&data.join("mcp-auth.json"));
             let all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
-            let named = [("tokens", "accessToken"), ("tokens", "refreshToken"), ("clientInfo", "clientSecret")];
-            let of = |entry: &Value| named.map(|(part, name)| entry[part][name].as_str().map(str::to_owned));
+            let named = [
+                ("tokens", "accessToken"),
+                ("tokens", "refreshToken"),
+                ("clientInfo", "clientSecret"),
+            ];
+            let of = |entry: &Value| {
+                named.map(|(part, name)| entry[part][name].as_str().map(str::to_owned))
+            };
             found.extend(all.values().flat_map(of).flatten());
         }
         found
@@ -145,7 +179,9 @@ impl Auth {
     }
 
     fn is_login(&self, provider: &str) -> bool {
-        self.entry(provider).and_then(|entry| entry.get("type")).is_some_and(|kind| kind == "oauth")
+        self.entry(provider)
+            .and_then(|entry| entry.get("type"))
+            .is_some_and(|kind| kind == "oauth")
     }
 
     /// The location of adjutant's file, for display.
@@ -161,7 +197,10 @@ impl Auth {
         let of = |auth: Self, place: &'static str| -> Vec<_> {
             // A login made by a plugin is used by that plugin.
             let is_of_plugin = |id: &String| place == Self::OURS && auth.is_login(id);
-            let usable = auth.all.keys().filter(|id| auth.has(id) || is_of_plugin(id));
+            let usable = auth
+                .all
+                .keys()
+                .filter(|id| auth.has(id) || is_of_plugin(id));
             let kind = |id: &String| match (auth.key(id), auth.tokens(id)) {
                 (Some(_), _) => "key",
                 (None, Some(_)) => "login",
@@ -174,7 +213,11 @@ impl Auth {
         }
         let read = |path: PathBuf| Self::parse(&text_of(&path));
         let mut all = of(read(Self::path(environment)), Self::OURS);
-        all.extend(Self::their_path(environment).into_iter().flat_map(|path| of(read(path), Self::THEIRS)));
+        all.extend(
+            Self::their_path(environment)
+                .into_iter()
+                .flat_map(|path| of(read(path), Self::THEIRS)),
+        );
         all
     }
 
@@ -202,7 +245,11 @@ impl Auth {
     /// As [`Auth::keep`].
     pub fn forget_all(environment: &Environment) -> io::Result<()> {
         let path = Self::path(environment);
-        if path.exists() { Self::change(&path, Map::clear) } else { Ok(()) }
+        if path.exists() {
+            Self::change(&path, Map::clear)
+        } else {
+            Ok(())
+        }
     }
 
     /// Changes a file of secrets atomically, under a lock against concurrent changes. The file is
@@ -234,7 +281,11 @@ impl Auth {
 /// Reads a file of secrets; returns an empty text if that fails. Reading a pipe would wait for its
 /// writer.
 fn text_of(path: &Path) -> String {
-    if path.is_file() { base::file::read_regular_text(path).unwrap_or_default() } else { String::new() }
+    if path.is_file() {
+        base::file::read_regular_text(path).unwrap_or_default()
+    } else {
+        String::new()
+    }
 }
 
 #[cfg(test)]
@@ -265,11 +316,17 @@ mod tests {
         Auth::keep(&path, "b", Some(&Credential::Key(Secret::new("l")))).unwrap();
         Auth::keep(&path, "a", None).unwrap();
         let auth = Auth::parse(&std::fs::read_to_string(&path).unwrap());
-        assert_eq!((auth.all.len(), auth.all["b"]["type"].as_str()), (1, Some("api")));
+        assert_eq!(
+            (auth.all.len(), auth.all["b"]["type"].as_str()),
+            (1, Some("api"))
+        );
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(
+                std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                0o600
+            );
         }
         std::fs::write(&path, "damaged").unwrap();
         assert!(Auth::keep(&path, "a", None).is_err());

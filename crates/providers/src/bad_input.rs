@@ -34,7 +34,8 @@ const ANSWER_FORMATS: &[AnswerFormat] = &[
         wire: &Chat,
         text: |text| vec![json!({"choices": [{"index": 0, "delta": {"content": text}}]})],
         call: |at, id, tool, arguments| {
-            let call = json!({"index": at, "id": id, "function": {"name": tool, "arguments": arguments}});
+            let call =
+                json!({"index": at, "id": id, "function": {"name": tool, "arguments": arguments}});
             vec![json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})]
         },
         end: |calls| {
@@ -63,7 +64,10 @@ const ANSWER_FORMATS: &[AnswerFormat] = &[
         },
         end: |calls| {
             let why = if calls { "tool_use" } else { "end_turn" };
-            vec![json!({"type": "message_delta", "delta": {"stop_reason": why}}), json!({"type": "message_stop"})]
+            vec![
+                json!({"type": "message_delta", "delta": {"stop_reason": why}}),
+                json!({"type": "message_stop"}),
+            ]
         },
         done: false,
     },
@@ -73,7 +77,10 @@ const ANSWER_FORMATS: &[AnswerFormat] = &[
         text: |text| {
             let of = |kind: &str, rest: Value| {
                 let mut event = json!({"type": kind, "output_index": 0, "content_index": 0, "item_id": "msg_1"});
-                event.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+                event
+                    .as_object_mut()
+                    .unwrap()
+                    .extend(rest.as_object().unwrap().clone());
                 event
             };
             vec![of("response.output_text.delta", json!({"delta": text}))]
@@ -91,7 +98,8 @@ const ANSWER_FORMATS: &[AnswerFormat] = &[
         text: |text| vec![json!({"candidates": [{"content": {"parts": [{"text": text}]}}]})],
         call: |_, id, tool, arguments| {
             // Here arguments are a JSON value: anything else can only be sent as a string.
-            let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
+            let arguments: Value =
+                serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
             vec![
                 json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": id, "name": tool, "args": arguments}}]}}]}),
             ]
@@ -106,8 +114,14 @@ impl AnswerFormat {
     fn bytes(&self, events: &[Value], ending: &str, between: &str) -> Vec<u8> {
         let mut out = String::new();
         for event in events {
-            let name = event.get("type").and_then(Value::as_str).map(|name| format!("event: {name}{ending}"));
-            out += &format!("{}data: {event}{ending}{ending}{between}", name.unwrap_or_default());
+            let name = event
+                .get("type")
+                .and_then(Value::as_str)
+                .map(|name| format!("event: {name}{ending}"));
+            out += &format!(
+                "{}data: {event}{ending}{ending}{between}",
+                name.unwrap_or_default()
+            );
         }
         if self.done {
             out += &format!("data: [DONE]{ending}{ending}");
@@ -117,15 +131,21 @@ impl AnswerFormat {
 
     /// Decodes bytes that arrive in packets of `size`.
     fn read(&self, bytes: &[u8], size: usize) -> Result<(Vec<Delta>, bool), Error> {
-        let mut decoder = self.wire.decoder(&Target { name: "Acme".into(), ..Target::default() });
+        let mut decoder = self.wire.decoder(&Target {
+            name: "Acme".into(),
+            ..Target::default()
+        });
         let mut parser = SseParser::default();
         let mut out = Vec::new();
         for packet in bytes.chunks(size) {
-            if parser.push::<Error>(packet, |name, data| decoder.decode(name, data, &mut out))? == Flow::Done {
+            if parser.push::<Error>(packet, |name, data| decoder.decode(name, data, &mut out))?
+                == Flow::Done
+            {
                 return Ok((out, true));
             }
         }
-        let done = parser.end::<Error>(|name, data| decoder.decode(name, data, &mut out))? == Flow::Done;
+        let done =
+            parser.end::<Error>(|name, data| decoder.decode(name, data, &mut out))? == Flow::Done;
         if !done {
             decoder.end(&mut out)?;
         }
@@ -162,7 +182,11 @@ fn answer_is_independent_of_packets_and_line_endings() {
                     }
                     for size in [1, 2, 3, 5, 1000] {
                         let read = format.lines(&bytes, size);
-                        assert_eq!(read, whole, "{} {ending:?} {between:?} by {size}, mark {mark}", format.name);
+                        assert_eq!(
+                            read, whole,
+                            "{} {ending:?} {between:?} by {size}, mark {mark}",
+                            format.name
+                        );
                     }
                 }
             }
@@ -173,10 +197,20 @@ fn answer_is_independent_of_packets_and_line_endings() {
 #[test]
 fn event_over_several_lines_is_one_event() {
     for format in ANSWER_FORMATS {
-        let events: Vec<Value> = (format.text)("words").into_iter().chain((format.end)(false)).collect();
+        let events: Vec<Value> = (format.text)("words")
+            .into_iter()
+            .chain((format.end)(false))
+            .collect();
         let plain = format.bytes(&events, "\n", "");
-        let spread = String::from_utf8(plain.clone()).unwrap().replace("data: {", "data: {\ndata: ");
-        assert_eq!(format.lines(spread.as_bytes(), 4), format.lines(&plain, 4), "{}", format.name);
+        let spread = String::from_utf8(plain.clone())
+            .unwrap()
+            .replace("data: {", "data: {\ndata: ");
+        assert_eq!(
+            format.lines(spread.as_bytes(), 4),
+            format.lines(&plain, 4),
+            "{}",
+            format.name
+        );
     }
 }
 
@@ -184,10 +218,23 @@ fn event_over_several_lines_is_one_event() {
 fn event_of_ten_megabytes_is_text() {
     let long = "x".repeat(10 << 20);
     for format in ANSWER_FORMATS {
-        let events: Vec<Value> = (format.text)(&long).into_iter().chain((format.end)(false)).collect();
-        let (deltas, _) = format.read(&format.bytes(&events, "\n", ""), 64 << 10).unwrap();
-        let length: usize =
-            deltas.iter().map(|delta| if let Delta::Text { text, .. } = delta { text.len() } else { 0 }).sum();
+        let events: Vec<Value> = (format.text)(&long)
+            .into_iter()
+            .chain((format.end)(false))
+            .collect();
+        let (deltas, _) = format
+            .read(&format.bytes(&events, "\n", ""), 64 << 10)
+            .unwrap();
+        let length: usize = deltas
+            .iter()
+            .map(|delta| {
+                if let Delta::Text { text, .. } = delta {
+                    text.len()
+                } else {
+                    0
+                }
+            })
+            .sum();
         assert_eq!(length, long.len(), "{}", format.name);
     }
 }
@@ -195,7 +242,10 @@ fn event_of_ten_megabytes_is_text() {
 #[test]
 fn events_after_the_end_are_ignored() {
     for format in ANSWER_FORMATS {
-        let mut events: Vec<Value> = (format.text)("words").into_iter().chain((format.end)(false)).collect();
+        let mut events: Vec<Value> = (format.text)("words")
+            .into_iter()
+            .chain((format.end)(false))
+            .collect();
         let before = format.lines(&format.bytes(&events, "\n", ""), 1000);
         events.extend((format.text)("more"));
         let mut after = format.bytes(&events, "\n", "");
@@ -205,7 +255,11 @@ fn events_after_the_end_are_ignored() {
             after.extend(format.bytes(&(format.text)("more"), "\n", ""));
         }
         // Gemini's streams only end with the connection: events may follow a finish reason.
-        let expected = if format.name == "gemini" { before.replace("words", "wordsmore") } else { before };
+        let expected = if format.name == "gemini" {
+            before.replace("words", "wordsmore")
+        } else {
+            before
+        };
         assert_eq!(format.lines(&after, 1000), expected, "{}", format.name);
     }
 }
@@ -220,7 +274,11 @@ fn answer_without_end_is_an_error() {
             cut.truncate(cut.len() - "data: [DONE]\n\n".len());
         }
         let error = format.read(&cut, 1000).expect_err(format.name);
-        assert!(matches!(error, Error::Garbled(_)), "{}: {error}", format.name);
+        assert!(
+            matches!(error, Error::Garbled(_)),
+            "{}: {error}",
+            format.name
+        );
     }
 }
 
@@ -228,8 +286,13 @@ fn answer_without_end_is_an_error() {
 #[test]
 fn unpaired_surrogate_is_replaced() {
     for format in ANSWER_FORMATS {
-        let events: Vec<Value> = (format.text)("words HALF").into_iter().chain((format.end)(false)).collect();
-        let bytes = String::from_utf8(format.bytes(&events, "\n", "")).unwrap().replace("HALF", "\\ud83d");
+        let events: Vec<Value> = (format.text)("words HALF")
+            .into_iter()
+            .chain((format.end)(false))
+            .collect();
+        let bytes = String::from_utf8(format.bytes(&events, "\n", ""))
+            .unwrap()
+            .replace("HALF", "\\ud83d");
         let read = format.lines(bytes.as_bytes(), 1000);
         assert!(read.contains("words \u{fffd}"), "{}: {read}", format.name);
     }
@@ -239,7 +302,14 @@ fn unpaired_surrogate_is_replaced() {
 #[test]
 fn invalid_counts_do_not_lose_the_answer() {
     for format in ANSWER_FORMATS {
-        for odd in [json!(-1), json!(1.5), json!("12"), json!(null), json!(u64::MAX), json!(1e300)] {
+        for odd in [
+            json!(-1),
+            json!(1.5),
+            json!("12"),
+            json!(null),
+            json!(u64::MAX),
+            json!(1e300),
+        ] {
             let counts = match format.name {
                 "chat" => json!({"choices": [], "usage": {
                     "prompt_tokens": odd, "completion_tokens": odd, "total_tokens": odd,
@@ -248,10 +318,12 @@ fn invalid_counts_do_not_lose_the_answer() {
                 "messages" => json!({"type": "message_start", "message": {"usage": {
                     "input_tokens": odd, "output_tokens": odd, "cache_read_input_tokens": odd,
                     "cache_creation_input_tokens": odd, "output_tokens_details": {"thinking_tokens": odd}}}}),
-                "responses" => json!({"type": "response.completed", "response": {"status": "completed", "usage": {
+                "responses" => {
+                    json!({"type": "response.completed", "response": {"status": "completed", "usage": {
                     "input_tokens": odd, "output_tokens": odd,
                     "input_tokens_details": {"cached_tokens": odd, "cache_write_tokens": odd},
-                    "output_tokens_details": {"reasoning_tokens": odd}}}}),
+                    "output_tokens_details": {"reasoning_tokens": odd}}}})
+                }
                 _ => json!({"usageMetadata": {
                     "promptTokenCount": odd, "toolUsePromptTokenCount": odd, "cachedContentTokenCount": odd,
                     "candidatesTokenCount": odd, "thoughtsTokenCount": odd}}),
@@ -259,12 +331,26 @@ fn invalid_counts_do_not_lose_the_answer() {
             let mut events = (format.text)("words");
             let ends = format.name == "responses";
             events.push(counts);
-            events.extend(if ends { Vec::new() } else { (format.end)(false) });
-            let (deltas, _) = format.read(&format.bytes(&events, "\n", ""), 1000).expect(format.name);
-            assert!(lines(&deltas).contains("words"), "{} {odd}: {deltas:?}", format.name);
+            events.extend(if ends {
+                Vec::new()
+            } else {
+                (format.end)(false)
+            });
+            let (deltas, _) = format
+                .read(&format.bytes(&events, "\n", ""), 1000)
+                .expect(format.name);
+            assert!(
+                lines(&deltas).contains("words"),
+                "{} {odd}: {deltas:?}",
+                format.name
+            );
             for delta in &deltas {
                 if let Delta::Usage(usage) = delta {
-                    assert!(usage.context() < 1 << 50, "{} {odd}: {usage:?}", format.name);
+                    assert!(
+                        usage.context() < 1 << 50,
+                        "{} {odd}: {usage:?}",
+                        format.name
+                    );
                 }
             }
         }
@@ -278,7 +364,11 @@ fn event_of_another_format_is_an_error() {
         for odd in ["{\"half\": ", "oops", "<html>", "\u{0}"] {
             let bytes = format!("data: {odd}\n\n");
             let error = format.read(bytes.as_bytes(), 1000).expect_err(format.name);
-            assert!(matches!(&error, Error::Garbled(text) if text.contains("Acme")), "{} {odd}: {error}", format.name);
+            assert!(
+                matches!(&error, Error::Garbled(text) if text.contains("Acme")),
+                "{} {odd}: {error}",
+                format.name
+            );
         }
         for odd in ["null", "[]", "7", "{}", "{\"type\":\"unheard_of\"}"] {
             let bytes = format!("data: {odd}\n\n");
@@ -300,8 +390,14 @@ fn invalid_calls_are_passed_on() {
         ("not an object", &[("c1", "read", "[1,2]")]),
         ("a text", &[("c1", "read", "\"path\"")]),
         ("no such tool", &[("c1", "no such tool", "{}")]),
-        ("one id for two calls", &[("same", "read", "{\"a\":1}"), ("same", "read", "{\"a\":2}")]),
-        ("no ids", &[("", "read", "{\"a\":1}"), ("", "read", "{\"a\":2}")]),
+        (
+            "one id for two calls",
+            &[("same", "read", "{\"a\":1}"), ("same", "read", "{\"a\":2}")],
+        ),
+        (
+            "no ids",
+            &[("", "read", "{\"a\":1}"), ("", "read", "{\"a\":2}")],
+        ),
     ];
     for format in ANSWER_FORMATS {
         for (name, calls) in rows {
@@ -311,12 +407,19 @@ fn invalid_calls_are_passed_on() {
             }
             events.extend((format.end)(true));
             let read = format.lines(&format.bytes(&events, "\n", ""), 7);
-            let blocks: Vec<&str> = read.lines().filter(|line| line.contains(" call ")).collect();
+            let blocks: Vec<&str> = read
+                .lines()
+                .filter(|line| line.contains(" call "))
+                .collect();
             assert_eq!(blocks.len(), calls.len(), "{}, {name}: {read}", format.name);
             for (block, (_, tool, arguments)) in blocks.iter().zip(*calls) {
                 let quoted = json!(arguments).to_string();
                 let arguments = block.ends_with(arguments) || block.ends_with(&quoted);
-                assert!(block.contains(tool) && arguments, "{}, {name}: {block}", format.name);
+                assert!(
+                    block.contains(tool) && arguments,
+                    "{}, {name}: {block}",
+                    format.name
+                );
             }
         }
     }

@@ -35,7 +35,11 @@ impl RequestBody {
     ///
     /// # Errors
     /// [`Error::BadRequest`] if a value cannot be encoded as JSON.
-    pub fn new(mut head: Map<String, Value>, options: &Map<String, Value>, reserved: &[&str]) -> Result<Self, Error> {
+    pub fn new(
+        mut head: Map<String, Value>,
+        options: &Map<String, Value>,
+        reserved: &[&str],
+    ) -> Result<Self, Error> {
         for (name, value) in options {
             if !reserved.contains(&name.as_str()) {
                 merge(head.entry(name.clone()).or_insert(Value::Null), value);
@@ -44,7 +48,10 @@ impl RequestBody {
         head.retain(|_, value| !value.is_null());
         let mut bytes = serde_json::to_vec(&head).map_err(unencodable)?;
         bytes.pop();
-        Ok(Self { bytes, is_empty: head.is_empty() })
+        Ok(Self {
+            bytes,
+            is_empty: head.is_empty(),
+        })
     }
 
     /// Appends a field.
@@ -81,8 +88,10 @@ impl RequestBody {
         self.name(name)?;
         self.bytes.push(b'[');
         let head = self.bytes.len();
-        let earlier =
-            request.body_cache.take(request, target).filter(|(cached, _)| cached.body.starts_with(&self.bytes));
+        let earlier = request
+            .body_cache
+            .take(request, target)
+            .filter(|(cached, _)| cached.body.starts_with(&self.bytes));
         let (mut ends, earlier) = match earlier {
             Some((mut cached, same)) => {
                 let fits = |(end, element): &(&ElementEnd, &Element<T>)| {
@@ -99,7 +108,11 @@ impl RequestBody {
             (Some(end), Some(body)) => (Some(body), end.at),
             _ => (None, head),
         };
-        let mut bytes = if earlier.is_some() { Vec::new() } else { self.with_capacity_for(request) };
+        let mut bytes = if earlier.is_some() {
+            Vec::new()
+        } else {
+            self.with_capacity_for(request)
+        };
         let before = if earlier.is_some() { begin } else { 0 };
         for (place, element) in elements.iter().enumerate().skip(ends.len()) {
             if place > 0 {
@@ -107,7 +120,10 @@ impl RequestBody {
             }
             serde_json::to_writer(&mut bytes, &element.value).map_err(unencodable)?;
             if element.settled && ends.len() == place {
-                ends.push(ElementEnd { upto: element.upto, at: before + bytes.len() });
+                ends.push(ElementEnd {
+                    upto: element.upto,
+                    at: before + bytes.len(),
+                });
             }
         }
         bytes.extend_from_slice(b"]}");
@@ -123,7 +139,11 @@ impl RequestBody {
                 whole.freeze()
             }
         };
-        request.body_cache.put(CachedBody { target: target.clone(), ends, body: body.clone() });
+        request.body_cache.put(CachedBody {
+            target: target.clone(),
+            ends,
+            body: body.clone(),
+        });
         Ok(body)
     }
 
@@ -155,7 +175,11 @@ mod tests {
     use transcript::ModelRef;
 
     fn model(name: &str) -> Arc<Model> {
-        Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: name.into(), effort: None }))
+        Arc::new(Model::unknown(ModelRef {
+            provider: "p".into(),
+            model: name.into(),
+            effort: None,
+        }))
     }
 
     #[test]
@@ -164,10 +188,20 @@ mod tests {
         let options = json!({"a": {"b": 3}, "stream": null, "messages": [], "d": 4});
         let written = |head: Value, options: Value| {
             let options = options.as_object().unwrap();
-            let body = RequestBody::new(head.as_object().unwrap().clone(), options, &["messages"]).unwrap();
-            body.finish("messages", &elements(&["x"], 0), &request(&[]), &Target::default()).unwrap()
+            let body = RequestBody::new(head.as_object().unwrap().clone(), options, &["messages"])
+                .unwrap();
+            body.finish(
+                "messages",
+                &elements(&["x"], 0),
+                &request(&[]),
+                &Target::default(),
+            )
+            .unwrap()
         };
-        assert_eq!(written(head, options), r#"{"model":"m","a":{"b":3,"c":2},"d":4,"messages":["x"]}"#);
+        assert_eq!(
+            written(head, options),
+            r#"{"model":"m","a":{"b":3,"c":2},"d":4,"messages":["x"]}"#
+        );
         assert_eq!(written(json!({}), json!({})), r#"{"messages":["x"]}"#);
     }
 
@@ -175,7 +209,10 @@ mod tests {
         Request {
             model: model("m"),
             system: vec!["s".into()],
-            messages: texts.iter().map(|text| ModelMessage::User(vec![ModelInput::Text((*text).into())])).collect(),
+            messages: texts
+                .iter()
+                .map(|text| ModelMessage::User(vec![ModelInput::Text((*text).into())]))
+                .collect(),
             tools: Vec::new(),
             must_call: false,
             params: ModelParams::default(),
@@ -206,7 +243,10 @@ mod tests {
 
     #[test]
     fn unchanged_elements_are_not_encoded_again() {
-        let target = || Target { base_url: "http://h".into(), ..Target::default() };
+        let target = || Target {
+            base_url: "http://h".into(),
+            ..Target::default()
+        };
         type Change = fn(&mut Request, &mut Target, &mut Map<String, Value>);
         let nothing: Change = |_, _, _| {};
         /// Messages before and after, the number of unsettled ones, another change; elements
@@ -224,26 +264,60 @@ mod tests {
             (&["a"], &["a", "b"], 1, nothing, 2),
             (&[], &["a"], 0, nothing, 1),
             (&["a"], &[], 0, nothing, 0),
-            (&["a"], &["a", "b"], 0, |request, _, _| request.system[0].push('!'), 2),
-            (&["a"], &["a", "b"], 0, |request, _, _| request.model = model("n"), 2),
-            (&["a"], &["a", "b"], 0, |_, target, _| target.cache_key = Some(true), 2),
-            (&["a"], &["a", "b"], 0, |_, _, head| drop(head.insert("x".into(), json!(1))), 2),
+            (
+                &["a"],
+                &["a", "b"],
+                0,
+                |request, _, _| request.system[0].push('!'),
+                2,
+            ),
+            (
+                &["a"],
+                &["a", "b"],
+                0,
+                |request, _, _| request.model = model("n"),
+                2,
+            ),
+            (
+                &["a"],
+                &["a", "b"],
+                0,
+                |_, target, _| target.cache_key = Some(true),
+                2,
+            ),
+            (
+                &["a"],
+                &["a", "b"],
+                0,
+                |_, _, head| drop(head.insert("x".into(), json!(1))),
+                2,
+            ),
         ];
         for (n, (before, after, unsettled, change, written)) in table.iter().enumerate() {
             let count = Cell::new(0);
-            let write = |texts: &[&str], request: &Request, target: &Target, head: &Map<String, Value>| {
-                count.set(0);
-                let counted =
-                    |e: Element<_>| Element { upto: e.upto, settled: e.settled, value: Counted(e.value, &count) };
-                let elements: Vec<_> = elements(texts, *unsettled).into_iter().map(counted).collect();
-                RequestBody::new(head.clone(), &Map::new(), &[])
-                    .unwrap()
-                    .finish("m", &elements, request, target)
-                    .unwrap()
-            };
+            let write =
+                |texts: &[&str], request: &Request, target: &Target, head: &Map<String, Value>| {
+                    count.set(0);
+                    let counted = |e: Element<_>| Element {
+                        upto: e.upto,
+                        settled: e.settled,
+                        value: Counted(e.value, &count),
+                    };
+                    let elements: Vec<_> = elements(texts, *unsettled)
+                        .into_iter()
+                        .map(counted)
+                        .collect();
+                    RequestBody::new(head.clone(), &Map::new(), &[])
+                        .unwrap()
+                        .finish("m", &elements, request, target)
+                        .unwrap()
+                };
             let first = request(before);
             drop(write(before, &first, &target(), &Map::new()));
-            let mut next = Request { body_cache: BodyCache::after(first), ..request(after) };
+            let mut next = Request {
+                body_cache: BodyCache::after(first),
+                ..request(after)
+            };
             let mut changed_target = target();
             let mut head = Map::new();
             change(&mut next, &mut changed_target, &mut head);
@@ -252,7 +326,11 @@ mod tests {
             // A repeated request only encodes the unsettled elements, and has the same bytes.
             assert_eq!(write(after, &next, &changed_target, &head), body, "row {n}");
             assert_eq!(count.get(), (*unsettled).min(after.len()), "row {n}");
-            assert_eq!(write(after, &next.clone(), &changed_target, &head), body, "row {n}");
+            assert_eq!(
+                write(after, &next.clone(), &changed_target, &head),
+                body,
+                "row {n}"
+            );
             assert_eq!(count.get(), after.len(), "row {n}");
         }
     }
@@ -262,10 +340,14 @@ mod tests {
         let first = request(&["a"]);
         let write = |texts: &[&str], request: &Request| {
             let body = RequestBody::new(Map::new(), &Map::new(), &[]).unwrap();
-            body.finish("m", &elements(texts, 0), request, &Target::default()).unwrap()
+            body.finish("m", &elements(texts, 0), request, &Target::default())
+                .unwrap()
         };
         let sent = write(&["a"], &first);
-        let next = Request { body_cache: BodyCache::after(first), ..request(&["a", "b"]) };
+        let next = Request {
+            body_cache: BodyCache::after(first),
+            ..request(&["a", "b"])
+        };
         assert_eq!(write(&["a", "b"], &next), r#"{"m":["a","b"]}"#);
         assert_eq!(sent, r#"{"m":["a"]}"#);
     }

@@ -44,7 +44,8 @@ pub struct Catalog {
 impl Catalog {
     /// Returns the bundled snapshot.
     pub fn bundled() -> Self {
-        let providers = serde_json::from_str(include_str!("catalog/providers.json")).unwrap_or_default();
+        let providers =
+            serde_json::from_str(include_str!("catalog/providers.json")).unwrap_or_default();
         Self::of(providers, Cow::Borrowed(MODELS))
     }
 
@@ -60,20 +61,36 @@ impl Catalog {
     /// Returns the newest catalogue on this machine: the `api.json` named by
     /// `OPENCODE_MODELS_PATH`, otherwise the one that [`refresh`] stored, otherwise the snapshot.
     pub fn load(environment: &Environment) -> Self {
-        let own = environment.setting("MODELS_PATH").and_then(|path| std::fs::read_to_string(path).ok());
+        let own = environment
+            .setting("MODELS_PATH")
+            .and_then(|path| std::fs::read_to_string(path).ok());
         if let Some(catalog) = own.and_then(|api| Self::parse(&api).ok()) {
             return catalog;
         }
         let [providers, models] = stored_paths(environment);
         let read = || Some((std::fs::read(providers).ok()?, std::fs::read(models).ok()?));
-        let stored = read()
-            .and_then(|(providers, models)| Some(Self::of(serde_json::from_slice(&providers).ok()?, models.into())));
-        stored.filter(|stored| !stored.providers.is_empty()).unwrap_or_else(Self::bundled)
+        let stored = read().and_then(|(providers, models)| {
+            Some(Self::of(
+                serde_json::from_slice(&providers).ok()?,
+                models.into(),
+            ))
+        });
+        stored
+            .filter(|stored| !stored.providers.is_empty())
+            .unwrap_or_else(Self::bundled)
     }
 
     fn of(providers: Vec<KnownProvider>, packed: Cow<'static, [u8]>) -> Self {
-        let ids = providers.iter().map(|p| (p.id.clone(), p.env.clone())).collect();
-        Self { providers, ids, packed, lines: OnceLock::new() }
+        let ids = providers
+            .iter()
+            .map(|p| (p.id.clone(), p.env.clone()))
+            .collect();
+        Self {
+            providers,
+            ids,
+            packed,
+            lines: OnceLock::new(),
+        }
     }
 
     /// Returns the providers, with the variables that may hold their keys.
@@ -83,14 +100,22 @@ impl Catalog {
 
     /// Returns the display name of a provider, or its id if it is unknown.
     pub fn name<'a>(&'a self, id: &'a str) -> &'a str {
-        self.providers.iter().find(|provider| provider.id == id).map_or(id, |provider| &provider.name)
+        self.providers
+            .iter()
+            .find(|provider| provider.id == id)
+            .map_or(id, |provider| &provider.name)
     }
 
     /// Returns the settings of a provider.
     pub fn find(&self, id: &str) -> Option<ProviderEntry> {
         let provider = self.providers.iter().find(|provider| provider.id == id)?;
-        let line = self.lines().lines().find_map(|line| line.split_once('\t').filter(|(name, _)| *name == id));
-        let rows: Vec<Row> = line.and_then(|(_, rows)| serde_json::from_str(rows).ok()).unwrap_or_default();
+        let line = self
+            .lines()
+            .lines()
+            .find_map(|line| line.split_once('\t').filter(|(name, _)| *name == id));
+        let rows: Vec<Row> = line
+            .and_then(|(_, rows)| serde_json::from_str(rows).ok())
+            .unwrap_or_default();
         Some(ProviderEntry {
             id: provider.id.clone(),
             name: Some(provider.name.clone()),
@@ -112,16 +137,26 @@ impl Catalog {
         let end = memmem::Finder::new(&end);
         let named = |text: &str| {
             let before = |at: usize| at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
-            end.find_iter(text.as_bytes()).any(|at| matches!(before(at), Some(b'"' | b'/')))
+            end.find_iter(text.as_bytes())
+                .any(|at| matches!(before(at), Some(b'"' | b'/')))
         };
         let mut yes = 0;
         let mut no = 0;
-        for (_, rows) in self.lines().lines().filter(|line| named(line)).filter_map(|line| line.split_once('\t')) {
+        for (_, rows) in self
+            .lines()
+            .lines()
+            .filter(|line| named(line))
+            .filter_map(|line| line.split_once('\t'))
+        {
             let rows: Vec<&RawValue> = serde_json::from_str(rows).unwrap_or_default();
             let meant = rows.into_iter().map(RawValue::get).filter(|row| named(row));
             for row in meant.filter_map(|row| serde_json::from_str::<Row>(row).ok()) {
                 if row.i.rsplit('/').next() == Some(name) {
-                    *if row.f.contains('i') { &mut yes } else { &mut no } += 1;
+                    *if row.f.contains('i') {
+                        &mut yes
+                    } else {
+                        &mut no
+                    } += 1;
                 }
             }
         }
@@ -130,13 +165,20 @@ impl Catalog {
 
     fn lines(&self) -> &str {
         // If the stored data is damaged, the snapshot is used.
-        self.lines.get_or_init(|| unpack(&self.packed).or_else(|| unpack(MODELS)).unwrap_or_default())
+        self.lines.get_or_init(|| {
+            unpack(&self.packed)
+                .or_else(|| unpack(MODELS))
+                .unwrap_or_default()
+        })
     }
 }
 
 fn unpack(packed: &[u8]) -> Option<String> {
     let mut text = String::new();
-    GzDecoder::new(packed).take(MAX_CATALOG_BYTES as u64).read_to_string(&mut text).ok()?;
+    GzDecoder::new(packed)
+        .take(MAX_CATALOG_BYTES as u64)
+        .read_to_string(&mut text)
+        .ok()?;
     (!text.is_empty()).then_some(text)
 }
 
@@ -163,7 +205,9 @@ struct FetchState {
 /// (`ADJUTANT_DISABLE_MODELS_FETCH`) or provides a catalogue.
 pub fn is_due(environment: &Environment) -> bool {
     const DAY: u64 = 24 * 60 * 60 * 1000;
-    let is_disabled = environment.setting("DISABLE_MODELS_FETCH").is_some_and(|v| !matches!(v, "0" | "false"));
+    let is_disabled = environment
+        .setting("DISABLE_MODELS_FETCH")
+        .is_some_and(|v| !matches!(v, "0" | "false"));
     if is_disabled || environment.setting("MODELS_PATH").is_some() {
         return false;
     }
@@ -177,12 +221,19 @@ pub fn is_due(environment: &Environment) -> bool {
 /// # Errors
 /// [`Error::Network`] and others if it cannot be fetched, [`Error::Garbled`] if it is no catalogue
 /// or cannot be stored.
-pub async fn refresh(client: &HttpClient, environment: &Environment) -> Result<CatalogRefresh, Error> {
+pub async fn refresh(
+    client: &HttpClient,
+    environment: &Environment,
+) -> Result<CatalogRefresh, Error> {
     const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
     let mut state = fetch_state(environment);
     let origin = origin(environment);
     let is_stored = stored_paths(environment).iter().all(|path| path.exists());
-    let known_etag = if is_stored && state.origin == origin { std::mem::take(&mut state.etag) } else { String::new() };
+    let known_etag = if is_stored && state.origin == origin {
+        std::mem::take(&mut state.etag)
+    } else {
+        String::new()
+    };
     let mut headers = Vec::new();
     if !known_etag.is_empty() {
         headers.push(("if-none-match".to_owned(), known_etag.clone()));
@@ -191,17 +242,26 @@ pub async fn refresh(client: &HttpClient, environment: &Environment) -> Result<C
     let fetch = client.fetch("The model catalogue", &url, &headers, MAX_CATALOG_BYTES);
     let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     let (body, etag) = fetched.map_err(|_| Error::Stalled(FETCH_TIMEOUT))??;
-    let state = FetchState { origin, etag: etag.unwrap_or(known_etag), at: environment.now().0 };
+    let state = FetchState {
+        origin,
+        etag: etag.unwrap_or(known_etag),
+        at: environment.now().0,
+    };
     let environment = environment.clone();
     // Compression takes a good part of a second.
-    let stored = base::task::spawn_blocking(move || store(&environment, body.as_deref(), &state)).await;
+    let stored =
+        base::task::spawn_blocking(move || store(&environment, body.as_deref(), &state)).await;
     stored
         .map_err(io::Error::other)
         .and_then(|stored| stored)
         .map_err(|e| Error::Garbled(format!("The model catalogue could not be kept: {e}.")))
 }
 
-fn store(environment: &Environment, api: Option<&[u8]>, state: &FetchState) -> io::Result<CatalogRefresh> {
+fn store(
+    environment: &Environment,
+    api: Option<&[u8]>,
+    state: &FetchState,
+) -> io::Result<CatalogRefresh> {
     let dir = &environment.dirs.cache;
     private_dir(dir)?;
     let refreshed = match api {
@@ -214,7 +274,11 @@ fn store(environment: &Environment, api: Option<&[u8]>, state: &FetchState) -> i
             CatalogRefresh::Newer(count)
         }
     };
-    write_file(dir, &fetch_state_path(environment), &serde_json::to_vec(state)?)?;
+    write_file(
+        dir,
+        &fetch_state_path(environment),
+        &serde_json::to_vec(state)?,
+    )?;
     Ok(refreshed)
 }
 
@@ -226,7 +290,11 @@ fn write_file(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn origin(environment: &Environment) -> String {
-    environment.setting("MODELS_URL").unwrap_or("https://models.dev").trim_end_matches('/').to_owned()
+    environment
+        .setting("MODELS_URL")
+        .unwrap_or("https://models.dev")
+        .trim_end_matches('/')
+        .to_owned()
 }
 
 fn fetch_state_path(environment: &Environment) -> PathBuf {
@@ -249,14 +317,24 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     let mut count = 0;
     for (id, provider) in all {
-        let rows: Vec<Row> = provider.models.into_values().filter_map(ApiModel::row).collect();
+        let rows: Vec<Row> = provider
+            .models
+            .into_values()
+            .filter_map(ApiModel::row)
+            .collect();
         if rows.is_empty() {
             continue;
         }
         count += rows.len();
         writeln!(gz, "{id}\t{}", serde_json::to_string(&rows)?)?;
         let name = provider.name.unwrap_or_else(|| id.clone());
-        providers.push(KnownProvider { id, name, env: provider.env, npm: provider.npm, api: provider.api });
+        providers.push(KnownProvider {
+            id,
+            name,
+            env: provider.env,
+            npm: provider.npm,
+            api: provider.api,
+        });
     }
     if providers.is_empty() {
         return Err(io::Error::other("there are no models in it"));
@@ -265,7 +343,11 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
     index.extend_from_slice(b"[\n");
     for (at, provider) in providers.iter().enumerate() {
         serde_json::to_writer(&mut index, provider)?;
-        index.extend_from_slice(if at + 1 == providers.len() { b"\n" } else { b",\n" });
+        index.extend_from_slice(if at + 1 == providers.len() {
+            b"\n"
+        } else {
+            b",\n"
+        });
     }
     index.extend_from_slice(b"]\n");
     Ok((index, gz.finish()?, count))
@@ -325,7 +407,10 @@ impl Row {
     fn settings(self) -> ModelEntry {
         let can = |letter: char| self.f.contains(letter);
         let kinds = [('i', "image"), ('p', "pdf")];
-        let modalities = kinds.iter().filter(|(letter, _)| can(*letter)).map(|(_, kind)| (*kind).to_owned());
+        let modalities = kinds
+            .iter()
+            .filter(|(letter, _)| can(*letter))
+            .map(|(_, kind)| (*kind).to_owned());
         let limit = |at: usize| self.l.get(at).copied().filter(|n| *n > 0);
         let longer = || self.x.iter().map(|(size, p)| (*size, rates(p))).collect();
         ModelEntry {
@@ -335,11 +420,18 @@ impl Row {
             reasoning: Some(can('r')),
             temperature: Some(can('t')),
             tool_call: Some(can('c')),
-            modalities: Some(std::iter::once("text".to_owned()).chain(modalities).collect()),
+            modalities: Some(
+                std::iter::once("text".to_owned())
+                    .chain(modalities)
+                    .collect(),
+            ),
             context: limit(0),
             output: limit(1),
             input: limit(2),
-            price: self.p.as_ref().map(|p| Price { base: rates(p), longer: longer() }),
+            price: self.p.as_ref().map(|p| Price {
+                base: rates(p),
+                longer: longer(),
+            }),
             efforts: self.e.clone(),
             interleaved: self.r.clone(),
             status: self.s.clone(),
@@ -450,10 +542,18 @@ impl Cost {
     }
 
     fn longer(&self) -> Vec<(u64, Vec<f64>)> {
-        let mut longer: Vec<_> =
-            self.tiers.iter().filter(|t| t.tier.size > 0).map(|t| (t.tier.size, t.cost.row())).collect();
+        let mut longer: Vec<_> = self
+            .tiers
+            .iter()
+            .filter(|t| t.tier.size > 0)
+            .map(|t| (t.tier.size, t.cost.row()))
+            .collect();
         if longer.is_empty() {
-            longer.extend(self.context_over_200k.iter().map(|cost| (200_000, cost.row())));
+            longer.extend(
+                self.context_over_200k
+                    .iter()
+                    .map(|cost| (200_000, cost.row())),
+            );
         }
         longer.sort_by_key(|(size, _)| *size);
         longer
@@ -469,7 +569,8 @@ struct ModelOverride {
 
 impl ApiModel {
     fn row(self) -> Option<Row> {
-        let outputs_text = self.modalities.output.is_empty() || has_kind(&self.modalities.output, "text");
+        let outputs_text =
+            self.modalities.output.is_empty() || has_kind(&self.modalities.output, "text");
         if !outputs_text || self.status.as_deref() == Some("deprecated") {
             return None;
         }
@@ -485,7 +586,11 @@ impl ApiModel {
         l.truncate(if self.limit.input > 0 { 3 } else { 2 });
         let p = self.cost.as_ref().map(Cost::row);
         let x = self.cost.iter().flat_map(Cost::longer).collect();
-        let e = if self.reasoning { self.reasoning_options.as_deref().map(efforts) } else { None };
+        let e = if self.reasoning {
+            self.reasoning_options.as_deref().map(efforts)
+        } else {
+            None
+        };
         let interleaved = self.interleaved.and_then(|value| match value {
             Value::String(field) => Some(field),
             Value::Object(map) => map.get("field").and_then(Value::as_str).map(str::to_owned),
@@ -495,7 +600,11 @@ impl ApiModel {
         Some(Row {
             n: self.name.filter(|name| *name != self.id),
             d: self.release_date,
-            f: flags.into_iter().filter(|(_, can)| *can).map(|(letter, _)| letter).collect(),
+            f: flags
+                .into_iter()
+                .filter(|(_, can)| *can)
+                .map(|(letter, _)| letter)
+                .collect(),
             l,
             p,
             x,
@@ -515,9 +624,17 @@ fn has_kind(list: &[String], kind: &str) -> bool {
 
 /// Returns the efforts of a model: by name, otherwise by its thinking budget.
 fn efforts(options: &[Value]) -> Vec<String> {
-    let of = |kind: &str| options.iter().find(|option| option.get("type").and_then(Value::as_str) == Some(kind));
+    let of = |kind: &str| {
+        options
+            .iter()
+            .find(|option| option.get("type").and_then(Value::as_str) == Some(kind))
+    };
     if let Some(values) = of("effort").and_then(|effort| effort.get("values")?.as_array()) {
-        let name = |value: &Value| value.as_str().map_or_else(|| "none".to_owned(), str::to_owned);
+        let name = |value: &Value| {
+            value
+                .as_str()
+                .map_or_else(|| "none".to_owned(), str::to_owned)
+        };
         return values.iter().map(name).collect();
     }
     match of("budget_tokens") {
@@ -541,19 +658,33 @@ mod tests {
         let anthropic = catalog.find("anthropic").unwrap();
         assert_eq!(
             (anthropic.npm.as_deref(), anthropic.env.as_slice()),
-            (Some("@ai-sdk/anthropic"), &["ANTHROPIC_API_KEY".to_owned()][..])
+            (
+                Some("@ai-sdk/anthropic"),
+                &["ANTHROPIC_API_KEY".to_owned()][..]
+            )
         );
-        let sonnet = anthropic.models.iter().find(|m| m.key == "claude-sonnet-4-5").unwrap();
+        let sonnet = anthropic
+            .models
+            .iter()
+            .find(|m| m.key == "claude-sonnet-4-5")
+            .unwrap();
         assert_eq!(
             (sonnet.context, sonnet.output, sonnet.reasoning),
             (Some(200_000).max(sonnet.context), Some(64_000), Some(true))
         );
         assert_eq!(
-            sonnet.price.as_ref().map(|p| (p.base.input, p.base.output, p.base.cache_read)),
+            sonnet
+                .price
+                .as_ref()
+                .map(|p| (p.base.input, p.base.output, p.base.cache_read)),
             Some((3.0, 15.0, 0.3))
         );
         assert!(catalog.find("no-such-provider").is_none());
-        assert!(include_bytes!("catalog/models.gz").len() + include_str!("catalog/providers.json").len() < 300 << 10);
+        assert!(
+            include_bytes!("catalog/models.gz").len()
+                + include_str!("catalog/providers.json").len()
+                < 300 << 10
+        );
     }
 
     #[test]
@@ -566,23 +697,49 @@ mod tests {
             "old": {"id": "old", "status": "deprecated"}, "pic": {"id": "pic", "modalities": {"output": ["image"]}}}},
             "empty": {"id": "empty", "models": {}}}"#;
         let catalog = Catalog::parse(api).unwrap();
-        assert_eq!(catalog.ids(), [("acme".to_owned(), vec!["ACME_KEY".to_owned()])]);
+        assert_eq!(
+            catalog.ids(),
+            [("acme".to_owned(), vec!["ACME_KEY".to_owned()])]
+        );
         let acme = catalog.find("acme").unwrap();
-        let [b, m] = acme.models.as_slice() else { panic!() };
+        let [b, m] = acme.models.as_slice() else {
+            panic!()
+        };
         assert_eq!(
             (m.name.as_deref(), m.context, m.output, m.temperature),
             (Some("M"), Some(100), Some(10), Some(false))
         );
-        assert_eq!(m.modalities.as_deref(), Some(&["text".to_owned(), "image".to_owned()][..]));
+        assert_eq!(
+            m.modalities.as_deref(),
+            Some(&["text".to_owned(), "image".to_owned()][..])
+        );
         let price = m.price.as_ref().unwrap();
-        assert_eq!(*price.at(99), Rates { input: 1.0, output: 2.0, cache_read: 1.0, cache_write: 1.0 });
+        assert_eq!(
+            *price.at(99),
+            Rates {
+                input: 1.0,
+                output: 2.0,
+                cache_read: 1.0,
+                cache_write: 1.0
+            }
+        );
         assert_eq!((price.at(100).input, price.at(100).output), (3.0, 4.0));
-        assert_eq!(m.efforts.as_deref(), Some(&["none".to_owned(), "low".to_owned()][..]));
+        assert_eq!(
+            m.efforts.as_deref(),
+            Some(&["none".to_owned(), "low".to_owned()][..])
+        );
         assert_eq!(
             (m.interleaved.as_deref(), m.npm.as_deref()),
             (Some("reasoning_content"), Some("@ai-sdk/anthropic"))
         );
-        assert_eq!((b.context, b.price.as_ref(), b.efforts.as_ref().map(Vec::len)), (None, None, Some(2)));
+        assert_eq!(
+            (
+                b.context,
+                b.price.as_ref(),
+                b.efforts.as_ref().map(Vec::len)
+            ),
+            (None, None, Some(2))
+        );
         for none in ["{}", "[]", "<html>"] {
             assert!(Catalog::parse(none).is_err(), "{none}");
         }
@@ -591,15 +748,25 @@ mod tests {
     #[test]
     fn damaged_copy_is_ignored() {
         let home = tempfile::tempdir().unwrap();
-        let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
+        let environment =
+            Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         std::fs::create_dir_all(&environment.dirs.cache).unwrap();
         let [providers, models] = stored_paths(&environment);
         let list = include_str!("catalog/providers.json");
-        for (list, packed) in [("[]", MODELS), ("{", MODELS), (list, b"not packed"), (list, &MODELS[..1_000])] {
+        for (list, packed) in [
+            ("[]", MODELS),
+            ("{", MODELS),
+            (list, b"not packed"),
+            (list, &MODELS[..1_000]),
+        ] {
             std::fs::write(&providers, list).unwrap();
             std::fs::write(&models, packed).unwrap();
             let found = Catalog::load(&environment).find("openai");
-            assert!(found.is_some_and(|provider| !provider.models.is_empty()), "{} bytes", packed.len());
+            assert!(
+                found.is_some_and(|provider| !provider.models.is_empty()),
+                "{} bytes",
+                packed.len()
+            );
         }
     }
 
@@ -607,7 +774,12 @@ mod tests {
     /// variable it does nothing.
     #[test]
     fn snapshot_can_be_generated() {
-        let Some(path) = Environment::read().var("ADJUTANT_API_JSON").map(PathBuf::from) else { return };
+        let Some(path) = Environment::read()
+            .var("ADJUTANT_API_JSON")
+            .map(PathBuf::from)
+        else {
+            return;
+        };
         let (index, packed, count) = pack(&std::fs::read_to_string(path).unwrap()).unwrap();
         let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src/catalog"));
         println!("{count} models in {} + {} bytes", index.len(), packed.len());

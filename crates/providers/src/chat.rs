@@ -33,7 +33,16 @@ impl Wire for Chat {
     fn efforts(&self, model: &Model) -> Vec<String> {
         let id = model.api_id.to_lowercase();
         // For these models the effort cannot be chosen.
-        let fixed = ["deepseek-chat", "deepseek-reasoner", "deepseek-r1", "minimax", "glm", "kimi", "qwen", "sonar"];
+        let fixed = [
+            "deepseek-chat",
+            "deepseek-reasoner",
+            "deepseek-r1",
+            "minimax",
+            "glm",
+            "kimi",
+            "qwen",
+            "sonar",
+        ];
         if fixed.iter().any(|name| id.contains(name)) {
             return Vec::new();
         }

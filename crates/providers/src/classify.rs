@@ -22,32 +22,53 @@ pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Times
     let error = ErrorBody::read(body);
     let wait = wait(headers, &error.body, now);
     let reason = error.reason(body);
-    let phrase = reqwest::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
+    let phrase = reqwest::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|s| s.canonical_reason());
     let head = match phrase {
         Some(phrase) => format!("{who} answered {status} {phrase}"),
         None => format!("{who} answered {status}"),
     };
-    let mut message = if reason.is_empty() { format!("{head}.") } else { format!("{head}: {}", sentence(&reason)) };
+    let mut message = if reason.is_empty() {
+        format!("{head}.")
+    } else {
+        format!("{head}: {}", sentence(&reason))
+    };
     if error.is_html {
         message = match status {
-            401 | 403 => format!("{head} with a web page: a gateway or proxy in between blocked the request."),
+            401 | 403 => format!(
+                "{head} with a web page: a gateway or proxy in between blocked the request."
+            ),
             _ => format!("{head} with a web page instead of an answer: {reason}"),
         };
     }
     if (300..400).contains(&status) {
-        let target = headers.get("location").and_then(|v| v.to_str().ok()).unwrap_or("another address");
-        let message = format!("{head}: it sends us to {target}. If that is right, set the provider's baseURL to it.");
+        let target = headers
+            .get("location")
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or("another address");
+        let message = format!(
+            "{head}: it sends us to {target}. If that is right, set the provider's baseURL to it."
+        );
         return Error::BadRequest(message);
     }
     if let Some(requested) = wait.filter(|wait| *wait > MIN_REPORTED_WAIT) {
         message = format!("{message} It asks to wait {}.", format_wait(requested));
     }
-    kind(&ErrorHints { status: Some(status), wait, ..error.hints(&reason) }).error(message, wait)
+    kind(&ErrorHints {
+        status: Some(status),
+        wait,
+        ..error.hints(&reason)
+    })
+    .error(message, wait)
 }
 
 /// Classifies an error object inside an answer.
 pub fn event(who: &str, error: &Value) -> Error {
-    let parsed = ErrorBody { body: error.clone(), is_html: false };
+    let parsed = ErrorBody {
+        body: error.clone(),
+        is_html: false,
+    };
     let reason = parsed.reason("");
     let hints = parsed.hints(&reason);
     let message = match (&reason, hints.codes.first()) {
@@ -56,9 +77,18 @@ pub fn event(who: &str, error: &Value) -> Error {
         _ => format!("{who} broke off without a reason."),
     };
     // A number in the `code` of an event is the HTTP status that the error would have had.
-    let status = hints.codes.iter().find_map(|code| code.parse().ok()).filter(|n| (400..600).contains(n));
+    let status = hints
+        .codes
+        .iter()
+        .find_map(|code| code.parse().ok())
+        .filter(|n| (400..600).contains(n));
     let wait = wait(&HeaderMap::new(), error, Timestamp::default());
-    kind(&ErrorHints { status, wait, ..hints }).error(message, wait)
+    kind(&ErrorHints {
+        status,
+        wait,
+        ..hints
+    })
+    .error(message, wait)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,12 +175,22 @@ const OVERFLOW: &[&str] = &[
 /// Whether a text reports that the request has too many tokens: it must name the input, its size,
 /// and that it is too large. Messages about the length of the answer or of a field do not match.
 fn is_too_long(text: &str) -> bool {
-    let tokens: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let tokens: Vec<&str> = text
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
     let has_word = |any: &[&str]| tokens.iter().any(|token| any.contains(token));
     let contains = |any: &[&str]| any.iter().any(|part| text.contains(part));
-    let input = has_word(&["prompt", "prompts", "input", "inputs", "context", "conversation", "sequence"])
-        || contains(&["model length", "model's length", "total number of tokens"]);
-    let size = has_word(&["token", "tokens", "context", "window"]) || (has_word(&["prompt"]) && has_word(&["length"]));
+    let input = has_word(&[
+        "prompt",
+        "prompts",
+        "input",
+        "inputs",
+        "context",
+        "conversation",
+        "sequence",
+    ]) || contains(&["model length", "model's length", "total number of tokens"]);
+    let size = has_word(&["token", "tokens", "context", "window"])
+        || (has_word(&["prompt"]) && has_word(&["length"]));
     let too_much = contains(&[
         "exceed",
         "longer than",
@@ -260,19 +300,27 @@ const PICTURE: &[&str] = &[
 
 fn kind(hints: &ErrorHints) -> ErrorKind {
     let may_concern_content = !matches!(hints.status, Some(401 | 403 | 408 | 429));
-    if may_concern_content && hints.contains(PICTURE) { ErrorKind::Picture } else { kind_without_pictures(hints) }
+    if may_concern_content && hints.contains(PICTURE) {
+        ErrorKind::Picture
+    } else {
+        kind_without_pictures(hints)
+    }
 }
 
 fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
     let status = hints.status.unwrap_or(0);
-    let rate = hints.has_code(&["rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"])
-        || hints.contains(&[
-            "rate limit",
-            "rate_limit",
-            "too many requests",
-            "requests per minute",
-            "tokens per minute",
-        ]);
+    let rate = hints.has_code(&[
+        "rate_limit_exceeded",
+        "rate_limit_error",
+        "too_many_requests",
+        "throttlingexception",
+    ]) || hints.contains(&[
+        "rate limit",
+        "rate_limit",
+        "too many requests",
+        "requests per minute",
+        "tokens per minute",
+    ]);
     let overflow_code = hints.has_code(&[
         "context_length_exceeded",
         "model_context_window_exceeded",
@@ -281,7 +329,10 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
     ]);
     if overflow_code
         || status == 413
-        || (status != 429 && !rate && status < 500 && (hints.contains(OVERFLOW) || is_too_long(&hints.text)))
+        || (status != 429
+            && !rate
+            && status < 500
+            && (hints.contains(OVERFLOW) || is_too_long(&hints.text)))
     {
         return ErrorKind::Overflow;
     }
@@ -299,7 +350,9 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
     if quota && !(status == 429 && hints.wait.is_some()) {
         return ErrorKind::Quota;
     }
-    if hints.contains(FILTERED) || hints.has_code(&["content_filter", "content_policy_violation", "refusal"]) {
+    if hints.contains(FILTERED)
+        || hints.has_code(&["content_filter", "content_policy_violation", "refusal"])
+    {
         return ErrorKind::Filtered;
     }
     match status {
@@ -347,9 +400,17 @@ fn kind_without_pictures(hints: &ErrorHints) -> ErrorKind {
             "not_found_error",
             "model_not_found",
         ]);
-        return if bad && !busy { ErrorKind::BadRequest } else { ErrorKind::Overloaded };
+        return if bad && !busy {
+            ErrorKind::BadRequest
+        } else {
+            ErrorKind::Overloaded
+        };
     }
-    if busy || hints.contains(BUSY) && status != 404 { ErrorKind::Overloaded } else { ErrorKind::BadRequest }
+    if busy || hints.contains(BUSY) && status != 404 {
+        ErrorKind::Overloaded
+    } else {
+        ErrorKind::BadRequest
+    }
 }
 
 struct ErrorBody {
@@ -360,13 +421,20 @@ struct ErrorBody {
 impl ErrorBody {
     fn read(body: &str) -> Self {
         let is_html = body.trim_start().starts_with('<');
-        let parsed = if is_html { Value::Null } else { serde_json::from_str(body).unwrap_or(Value::Null) };
+        let parsed = if is_html {
+            Value::Null
+        } else {
+            serde_json::from_str(body).unwrap_or(Value::Null)
+        };
         // Gemini wraps its errors in a list.
         let parsed = match parsed {
             Value::Array(mut list) if !list.is_empty() => list.swap_remove(0),
             other => other,
         };
-        Self { body: parsed, is_html }
+        Self {
+            body: parsed,
+            is_html,
+        }
     }
 
     /// Returns the object that contains the message.
@@ -380,16 +448,31 @@ impl ErrorBody {
     fn reason(&self, raw: &str) -> String {
         let inner = self.inner();
         // OpenRouter puts the error of the upstream provider into `metadata.raw`.
-        let upstream = inner.pointer("/metadata/raw").and_then(Value::as_str).map(|raw| {
-            let reason = Self::read(raw).reason(raw);
-            if reason.is_empty() { raw.to_owned() } else { reason }
-        });
-        let direct = ["message", "msg", "detail", "error_description", "error", "reason", "errorMessage"]
-            .iter()
-            .find_map(|key| inner.get(key).and_then(text_of))
-            .or_else(|| inner.pointer("/errors/0/message").and_then(text_of))
-            .or_else(|| inner.pointer("/detail/0/msg").and_then(text_of))
-            .or_else(|| inner.as_str().map(str::to_owned));
+        let upstream = inner
+            .pointer("/metadata/raw")
+            .and_then(Value::as_str)
+            .map(|raw| {
+                let reason = Self::read(raw).reason(raw);
+                if reason.is_empty() {
+                    raw.to_owned()
+                } else {
+                    reason
+                }
+            });
+        let direct = [
+            "message",
+            "msg",
+            "detail",
+            "error_description",
+            "error",
+            "reason",
+            "errorMessage",
+        ]
+        .iter()
+        .find_map(|key| inner.get(key).and_then(text_of))
+        .or_else(|| inner.pointer("/errors/0/message").and_then(text_of))
+        .or_else(|| inner.pointer("/detail/0/msg").and_then(text_of))
+        .or_else(|| inner.as_str().map(str::to_owned));
         let text = match (direct, upstream) {
             (Some(direct), Some(upstream)) => format!("{direct} ({upstream})"),
             (Some(reason), None) | (None, Some(reason)) => reason,
@@ -414,7 +497,12 @@ impl ErrorBody {
             .filter(|code| code != "error")
             .collect::<Vec<_>>();
         let text = format!("{} {}", reason.to_lowercase(), codes.join(" "));
-        ErrorHints { status: None, codes, text, wait: None }
+        ErrorHints {
+            status: None,
+            codes,
+            text,
+            wait: None,
+        }
     }
 }
 
@@ -429,18 +517,29 @@ fn text_of(value: &Value) -> Option<String> {
 /// Returns the wait that the provider requests: `retry-after-ms`, `retry-after` in seconds or as a
 /// date, Gemini's `retryDelay`. `None` for a time in the past and for invalid values.
 fn wait(headers: &HeaderMap, body: &Value, now: Timestamp) -> Option<Duration> {
-    let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim);
+    let header = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|v| v.to_str().ok())
+            .map(str::trim)
+    };
     let found = header("retry-after-ms")
         .and_then(finite_number)
         .map(|ms| ms / 1000.0)
         .or_else(|| header("retry-after").and_then(finite_number))
         .or_else(|| {
             let date = header("retry-after")?;
-            let at = jiff::fmt::rfc2822::parse(date).ok()?.timestamp().as_millisecond();
+            let at = jiff::fmt::rfc2822::parse(date)
+                .ok()?
+                .timestamp()
+                .as_millisecond();
             Some((at as f64 - now.0 as f64) / 1000.0)
         })
         .or_else(|| {
-            let details = body.pointer("/error/details").or_else(|| body.get("details"))?.as_array()?;
+            let details = body
+                .pointer("/error/details")
+                .or_else(|| body.get("details"))?
+                .as_array()?;
             let delay = details.iter().find_map(|d| d.get("retryDelay"))?.as_str()?;
             finite_number(delay.strip_suffix('s')?)
         })?;
@@ -461,7 +560,11 @@ fn format_wait(wait: Duration) -> String {
 }
 
 fn sentence(text: &str) -> String {
-    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
+    if text.ends_with(['.', '!', '?']) {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
 }
 
 fn shortened(text: &str, max_chars: usize) -> String {

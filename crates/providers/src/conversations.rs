@@ -9,22 +9,31 @@ use serde_json::{Map, Value, json};
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
-use super::request::{Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
+use super::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::Wire;
 use super::{Delta, Model, Request};
 use transcript::ModelRef;
 
-const WIRES: &[(&str, &dyn Wire)] =
-    &[("chat", &Chat), ("messages", &Messages), ("responses", &Responses), ("gemini", &Gemini)];
+const WIRES: &[(&str, &dyn Wire)] = &[
+    ("chat", &Chat),
+    ("messages", &Messages),
+    ("responses", &Responses),
+    ("gemini", &Gemini),
+];
 
 fn user(text: &str) -> ModelMessage {
     ModelMessage::User(vec![ModelInput::Text(text.into())])
 }
 
 fn assistant(text: &str) -> ModelMessage {
-    ModelMessage::Assistant(vec![ModelOutput::Text { text: text.into(), provider: Map::new() }])
+    ModelMessage::Assistant(vec![ModelOutput::Text {
+        text: text.into(),
+        provider: Map::new(),
+    }])
 }
 
 fn calls(ids: &[(&str, Option<&str>)]) -> ModelMessage {
@@ -45,13 +54,21 @@ fn results(ids: &[(&str, Option<&str>)]) -> ModelMessage {
         name: "read".into(),
         text: format!("result of {id}").into(),
         failed: false,
-        attachments: vec![Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None }],
+        attachments: vec![Attachment {
+            mime: "image/png".into(),
+            data: "AAAA".into(),
+            name: None,
+        }],
     };
     ModelMessage::Results(ids.iter().map(result).collect())
 }
 
 fn file(mime: &str) -> ModelInput {
-    ModelInput::File(Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("a file".into()) })
+    ModelInput::File(Attachment {
+        mime: mime.into(),
+        data: "AAAA".into(),
+        name: Some("a file".into()),
+    })
 }
 
 fn failed(id: &str, wire: Option<&str>) -> CallResult {
@@ -79,7 +96,11 @@ fn long() -> Vec<ModelMessage> {
 type Row = (&'static str, Vec<ModelMessage>);
 
 fn conversations() -> Vec<Row> {
-    let doubled = [("call_a", Some("same")), ("call_b", Some("same")), ("call_c", None)];
+    let doubled = [
+        ("call_a", Some("same")),
+        ("call_b", Some("same")),
+        ("call_c", None),
+    ];
     let odd = [("call_ä/…", Some("fc:1.2|x")), ("call_z", Some(""))];
     vec![
         ("nothing", vec![]),
@@ -87,8 +108,14 @@ fn conversations() -> Vec<Row> {
         ("blank words", vec![user(" "), assistant(" "), user("")]),
         ("the user twice", vec![user("a"), user("b")]),
         ("the model first", vec![assistant("a"), user("b")]),
-        ("calls with one id", vec![user("a"), calls(&doubled), results(&doubled), user("b")]),
-        ("ids nobody takes", vec![user("a"), calls(&odd), results(&odd)]),
+        (
+            "calls with one id",
+            vec![user("a"), calls(&doubled), results(&doubled), user("b")],
+        ),
+        (
+            "ids nobody takes",
+            vec![user("a"), calls(&odd), results(&odd)],
+        ),
         (
             "the same id in two answers",
             vec![
@@ -104,15 +131,25 @@ fn conversations() -> Vec<Row> {
             vec![
                 user("a"),
                 ModelMessage::Assistant(vec![
-                    ModelOutput::Reasoning { text: "hm".into(), provider: Map::new() },
-                    ModelOutput::Text { text: "b".into(), provider: Map::new() },
+                    ModelOutput::Reasoning {
+                        text: "hm".into(),
+                        provider: Map::new(),
+                    },
+                    ModelOutput::Text {
+                        text: "b".into(),
+                        provider: Map::new(),
+                    },
                 ]),
                 user("c"),
             ],
         ),
         (
             "images and PDF from the user",
-            vec![ModelMessage::User(vec![ModelInput::Text("look".into()), file("image/png"), file("application/pdf")])],
+            vec![ModelMessage::User(vec![
+                ModelInput::Text("look".into()),
+                file("image/png"),
+                file("application/pdf"),
+            ])],
         ),
         (
             "calls that were interrupted or failed",
@@ -128,7 +165,10 @@ fn conversations() -> Vec<Row> {
             vec![
                 user("a"),
                 ModelMessage::Assistant(vec![
-                    ModelOutput::Text { text: "I look.".into(), provider: Map::new() },
+                    ModelOutput::Text {
+                        text: "I look.".into(),
+                        provider: Map::new(),
+                    },
                     ModelOutput::Call {
                         id: "call_w".into(),
                         provider_id: Some("w".into()),
@@ -181,14 +221,25 @@ fn conversations() -> Vec<Row> {
 }
 
 fn request(messages: Vec<ModelMessage>, tools: bool) -> Request {
-    let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let id = ModelRef {
+        provider: "p".into(),
+        model: "m".into(),
+        effort: None,
+    };
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
     Request {
-        model: Arc::new(Model { reasoning: true, ..Model::unknown(id) }),
+        model: Arc::new(Model {
+            reasoning: true,
+            ..Model::unknown(id)
+        }),
         system: vec!["s".into()],
         messages,
         tools: if tools {
-            vec![ToolSpec { name: "read".into(), description: "d".into(), schema: schema.into() }]
+            vec![ToolSpec {
+                name: "read".into(),
+                description: "d".into(),
+                schema: schema.into(),
+            }]
         } else {
             Vec::new()
         },
@@ -217,7 +268,10 @@ fn collect<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
 
 #[test]
 fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
-    let target = Target { base_url: "http://h".into(), ..Target::default() };
+    let target = Target {
+        base_url: "http://h".into(),
+        ..Target::default()
+    };
     for (name, wire) in WIRES {
         for (case, messages) in conversations() {
             for tools in [true, false] {
@@ -225,7 +279,8 @@ fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
                 let encode = || wire.encode(&asked, &target, &Knobs::default()).unwrap();
                 let body = encode().body;
                 assert_eq!(body, encode().body, "{name}: {case}");
-                let sent: Value = serde_json::from_slice(&body).unwrap_or_else(|e| panic!("{name}: {case}: {e}"));
+                let sent: Value =
+                    serde_json::from_slice(&body).unwrap_or_else(|e| panic!("{name}: {case}: {e}"));
                 let of = |key: &str| {
                     let mut found = Vec::new();
                     collect(&sent, key, &mut found);
@@ -234,8 +289,13 @@ fn every_format_encodes_every_conversation_and_pairs_calls_with_results() {
                 };
                 let (made, answered): (Vec<&str>, Vec<&str>) = match *name {
                     "chat" => {
-                        let made = sent["messages"].as_array().unwrap().iter().flat_map(|m| m["tool_calls"].as_array());
-                        let mut made: Vec<&str> = made.flatten().filter_map(|c| c["id"].as_str()).collect();
+                        let made = sent["messages"]
+                            .as_array()
+                            .unwrap()
+                            .iter()
+                            .flat_map(|m| m["tool_calls"].as_array());
+                        let mut made: Vec<&str> =
+                            made.flatten().filter_map(|c| c["id"].as_str()).collect();
                         made.sort_unstable();
                         (made, of("tool_call_id"))
                     }
@@ -265,7 +325,9 @@ fn with_new_ids(messages: &[ModelMessage], number: usize) -> Vec<ModelMessage> {
     for message in &mut messages {
         match message {
             ModelMessage::User(_) => {}
-            ModelMessage::Results(results) => results.iter_mut().for_each(|result| own(&mut result.id)),
+            ModelMessage::Results(results) => {
+                results.iter_mut().for_each(|result| own(&mut result.id))
+            }
             ModelMessage::Assistant(outputs) => outputs.iter_mut().for_each(|output| {
                 if let ModelOutput::Call { id, .. } = output {
                     own(id);
@@ -281,10 +343,16 @@ fn with_new_ids(messages: &[ModelMessage], number: usize) -> Vec<ModelMessage> {
 #[test]
 fn cached_body_changes_no_byte() {
     let mut random = fastrand::Rng::with_seed(7);
-    let all: Vec<Vec<ModelMessage>> = conversations().into_iter().map(|(_, messages)| messages).collect();
+    let all: Vec<Vec<ModelMessage>> = conversations()
+        .into_iter()
+        .map(|(_, messages)| messages)
+        .collect();
     for (name, wire) in WIRES {
         for model in ["m", "claude-sonnet-4-5", "gemini-3-pro", "mistral-large"] {
-            let target = Target { base_url: "http://h".into(), ..Target::default() };
+            let target = Target {
+                base_url: "http://h".into(),
+                ..Target::default()
+            };
             let mut messages = Vec::new();
             let mut before: Option<Request> = None;
             for step in 0..60 {
@@ -299,10 +367,17 @@ fn cached_body_changes_no_byte() {
                     }
                     _ => messages.extend(with_new_ids(&all[random.usize(..all.len())], step)),
                 }
-                let id = ModelRef { provider: "p".into(), model: model.into(), effort: None };
-                let mut asked =
-                    Request { model: Arc::new(Model::unknown(id)), ..request(messages.clone(), random.u8(..9) > 0) };
-                let encode = |asked: &Request| wire.encode(asked, &target, &Knobs::default()).unwrap().body;
+                let id = ModelRef {
+                    provider: "p".into(),
+                    model: model.into(),
+                    effort: None,
+                };
+                let mut asked = Request {
+                    model: Arc::new(Model::unknown(id)),
+                    ..request(messages.clone(), random.u8(..9) > 0)
+                };
+                let encode =
+                    |asked: &Request| wire.encode(asked, &target, &Knobs::default()).unwrap().body;
                 let alone = encode(&asked);
                 asked.body_cache = before.take().map(BodyCache::after).unwrap_or_default();
                 assert_eq!(encode(&asked), alone, "{name}, {model}, step {step}");
@@ -319,12 +394,20 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
     let mut order = Vec::new();
     for delta in deltas {
         let (index, new) = match delta {
-            Delta::Text { index, .. } => {
-                (*index, Some(ModelOutput::Text { text: String::new(), provider: Map::new() }))
-            }
-            Delta::Reasoning { index, .. } => {
-                (*index, Some(ModelOutput::Reasoning { text: String::new(), provider: Map::new() }))
-            }
+            Delta::Text { index, .. } => (
+                *index,
+                Some(ModelOutput::Text {
+                    text: String::new(),
+                    provider: Map::new(),
+                }),
+            ),
+            Delta::Reasoning { index, .. } => (
+                *index,
+                Some(ModelOutput::Reasoning {
+                    text: String::new(),
+                    provider: Map::new(),
+                }),
+            ),
             Delta::Call { index, id, name } => {
                 let call = ModelOutput::Call {
                     id: format!("call_{index}").into(),
@@ -345,8 +428,12 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
         block.0 = block.0.take().or(new);
         match (delta, &mut block.0) {
             (Delta::Text { text: more, .. }, Some(ModelOutput::Text { text, .. }))
-            | (Delta::Reasoning { text: more, .. }, Some(ModelOutput::Reasoning { text, .. })) => text.push_str(more),
-            (Delta::Arguments { json, .. }, _) => arguments.entry(index).or_default().push_str(json),
+            | (Delta::Reasoning { text: more, .. }, Some(ModelOutput::Reasoning { text, .. })) => {
+                text.push_str(more)
+            }
+            (Delta::Arguments { json, .. }, _) => {
+                arguments.entry(index).or_default().push_str(json)
+            }
             (Delta::Provider { data, .. }, _) => block.1.extend(data.clone()),
             _ => {}
         }
@@ -354,10 +441,19 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
     let whole = |index: usize| {
         let (mut output, data) = blocks.get(&index).cloned()?;
         match output.as_mut()? {
-            ModelOutput::Text { provider, .. } | ModelOutput::Reasoning { provider, .. } => *provider = data,
-            ModelOutput::Call { provider, arguments: to, .. } => {
+            ModelOutput::Text { provider, .. } | ModelOutput::Reasoning { provider, .. } => {
+                *provider = data
+            }
+            ModelOutput::Call {
+                provider,
+                arguments: to,
+                ..
+            } => {
                 *provider = data;
-                *to = Arc::new(serde_json::from_str(arguments.get(&index).map_or("{}", String::as_str)).unwrap());
+                *to = Arc::new(
+                    serde_json::from_str(arguments.get(&index).map_or("{}", String::as_str))
+                        .unwrap(),
+                );
             }
         }
         output
@@ -368,7 +464,8 @@ fn outputs(deltas: &[Delta]) -> Vec<ModelOutput> {
 /// Returns answers, and for each the text that the next request must contain, byte for byte.
 fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
     let start = |i: u32, block: Value| json!({"type": "content_block_start", "index": i, "content_block": block});
-    let more = |i: u32, delta: Value| json!({"type": "content_block_delta", "index": i, "delta": delta});
+    let more =
+        |i: u32, delta: Value| json!({"type": "content_block_delta", "index": i, "delta": delta});
     let stop = |i: u32| json!({"type": "content_block_stop", "index": i});
     let chat = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]});
     let part = |part: Value| json!({"candidates": [{"content": {"parts": [part]}}]});
@@ -385,14 +482,26 @@ fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
                 stop(1),
                 start(2, json!({"type": "redacted_thinking", "data": "ENC"})),
                 stop(2),
-                start(3, json!({"type": "tool_use", "id": "t1", "name": "n", "input": {}})),
-                more(3, json!({"type": "input_json_delta", "partial_json": "{\"z\":1,\"a\":2}"})),
+                start(
+                    3,
+                    json!({"type": "tool_use", "id": "t1", "name": "n", "input": {}}),
+                ),
+                more(
+                    3,
+                    json!({"type": "input_json_delta", "partial_json": "{\"z\":1,\"a\":2}"}),
+                ),
                 stop(3),
-                start(4, json!({"type": "thinking", "thinking": "c", "signature": "S2"})),
+                start(
+                    4,
+                    json!({"type": "thinking", "thinking": "c", "signature": "S2"}),
+                ),
                 stop(4),
                 start(5, json!({"type": "unheard_of", "z": 1, "a": [2]})),
                 stop(5),
-                start(6, json!({"type": "tool_use", "id": "t2", "name": "n", "input": {}})),
+                start(
+                    6,
+                    json!({"type": "tool_use", "id": "t2", "name": "n", "input": {}}),
+                ),
                 stop(6),
                 json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
             ],
@@ -403,8 +512,14 @@ fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
         (
             &Responses,
             vec![
-                done(0, json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ENC"})),
-                done(1, json!({"type": "message", "content": [{"type": "output_text", "text": "b"}]})),
+                done(
+                    0,
+                    json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ENC"}),
+                ),
+                done(
+                    1,
+                    json!({"type": "message", "content": [{"type": "output_text", "text": "b"}]}),
+                ),
                 done(
                     2,
                     json!({"type": "function_call", "call_id": "c1", "name": "n", "arguments": "{\"z\":1,\"a\":2}"}),
@@ -435,7 +550,9 @@ fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
             &Gemini,
             vec![
                 part(json!({"text": "b", "thoughtSignature": "S1"})),
-                part(json!({"functionCall": {"name": "n", "args": {"z": 1, "a": 2}}, "thoughtSignature": "S2"})),
+                part(
+                    json!({"functionCall": {"name": "n", "args": {"z": 1, "a": 2}}, "thoughtSignature": "S2"}),
+                ),
                 part(json!({"executableCode": {"code": "1"}})),
                 part(json!({"text": "", "thoughtSignature": "S3"})),
                 json!({"candidates": [{"finishReason": "STOP"}]}),
@@ -449,7 +566,11 @@ fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
 
 #[test]
 fn provider_data_is_sent_back_in_order_and_unchanged() {
-    let target = Target { base_url: "http://h".into(), cache_key: Some(false), ..Target::default() };
+    let target = Target {
+        base_url: "http://h".into(),
+        cache_key: Some(false),
+        ..Target::default()
+    };
     for (wire, events, expected) in answers() {
         let mut decoder = wire.decoder(&target);
         let mut deltas = Vec::new();
@@ -457,8 +578,15 @@ fn provider_data_is_sent_back_in_order_and_unchanged() {
             decoder.decode("", &event.to_string(), &mut deltas).unwrap();
         }
         decoder.end(&mut deltas).unwrap();
-        let messages = vec![user("a"), ModelMessage::Assistant(outputs(&deltas)), user("go on")];
-        let body = wire.encode(&request(messages, true), &target, &Knobs::default()).unwrap().body;
+        let messages = vec![
+            user("a"),
+            ModelMessage::Assistant(outputs(&deltas)),
+            user("go on"),
+        ];
+        let body = wire
+            .encode(&request(messages, true), &target, &Knobs::default())
+            .unwrap()
+            .body;
         let body = std::str::from_utf8(&body).unwrap();
         for part in expected {
             assert!(body.contains(part), "{part}\nis not in\n{body}");
@@ -470,7 +598,16 @@ fn provider_data_is_sent_back_in_order_and_unchanged() {
 /// and never panics.
 #[test]
 fn decoders_survive_malformed_events() {
-    let odd = [json!(null), json!(-1), json!(1e300), json!("x"), json!([]), json!({}), json!([[{}]]), json!(true)];
+    let odd = [
+        json!(null),
+        json!(-1),
+        json!(1e300),
+        json!("x"),
+        json!([]),
+        json!({}),
+        json!([[{}]]),
+        json!(true),
+    ];
     let mut random = fastrand::Rng::with_seed(7);
     for (_, events, _) in answers() {
         for (_, wire) in WIRES {
@@ -485,7 +622,12 @@ fn decoders_survive_malformed_events() {
                     let mut text = event.to_string();
                     if random.u8(..4) == 0 {
                         let cut = random.usize(..=text.len());
-                        text.truncate((0..=cut).rev().find(|at| text.is_char_boundary(*at)).unwrap());
+                        text.truncate(
+                            (0..=cut)
+                                .rev()
+                                .find(|at| text.is_char_boundary(*at))
+                                .unwrap(),
+                        );
                     }
                     if decoder.decode("", &text, &mut out).is_err() {
                         break;

@@ -115,16 +115,33 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
     let mut out = String::new();
     for index in order {
         let block = &blocks[&index];
-        let _ = writeln!(out, "{index} {} {}", block.kind, block.words.replace('\n', "\\n"));
+        let _ = writeln!(
+            out,
+            "{index} {} {}",
+            block.kind,
+            block.words.replace('\n', "\\n")
+        );
         if !block.provider.is_empty() {
-            let _ = writeln!(out, "{index} provider {}", Value::Object(block.provider.clone()));
+            let _ = writeln!(
+                out,
+                "{index} provider {}",
+                Value::Object(block.provider.clone())
+            );
         }
     }
     for page in found {
-        let _ = writeln!(out, "found {} <{}> {:?} {:?}", page.title, page.url, page.date, page.extract);
+        let _ = writeln!(
+            out,
+            "found {} <{}> {:?} {:?}",
+            page.title, page.url, page.date, page.extract
+        );
     }
     if let Some(u) = usage {
-        let _ = writeln!(out, "usage {} {} {} {} {}", u.input, u.output, u.reasoning, u.cache_read, u.cache_write);
+        let _ = writeln!(
+            out,
+            "usage {} {} {} {} {}",
+            u.input, u.output, u.reasoning, u.cache_read, u.cache_write
+        );
     }
     if let Some(finish) = finish {
         let _ = writeln!(out, "finish {finish:?}");

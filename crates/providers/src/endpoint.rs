@@ -45,13 +45,23 @@ impl Endpoint {
             merge(&mut options, &Value::Object(over.clone()));
         }
         if let Some(effort) = &model.id.effort {
-            let variant = self.variants.iter().find(|(name, _)| name == effort).map(|(_, options)| options.clone());
-            let effort_options = variant.unwrap_or_else(|| self.wire.effort(model, &self.target, effort));
+            let variant = self
+                .variants
+                .iter()
+                .find(|(name, _)| name == effort)
+                .map(|(_, options)| options.clone());
+            let effort_options =
+                variant.unwrap_or_else(|| self.wire.effort(model, &self.target, effort));
             merge(&mut options, &Value::Object(effort_options));
         }
         // If the limit is unknown, some servers refuse a request for a large answer.
-        let is_safe = |limit: &u64| *limit > 0 && (model.output.is_some() || *limit < Model::OUTPUT_LIMIT);
-        let temperature = if model.temperature { params.temperature.or(recommended.temperature) } else { None };
+        let is_safe =
+            |limit: &u64| *limit > 0 && (model.output.is_some() || *limit < Model::OUTPUT_LIMIT);
+        let temperature = if model.temperature {
+            params.temperature.or(recommended.temperature)
+        } else {
+            None
+        };
         Knobs {
             temperature,
             top_p: params.top_p.or(recommended.top_p),
@@ -72,7 +82,9 @@ impl Endpoint {
         match (self.target.provider.as_str(), self.wire.name()) {
             ("anthropic", "messages") => super::anthropic::searches(id).then_some(self.wire),
             ("openai", "responses") => super::responses::searches(id).then_some(self.wire),
-            ("google" | "google-vertex", "gemini") => super::gemini::searches(id).then_some(self.wire),
+            ("google" | "google-vertex", "gemini") => {
+                super::gemini::searches(id).then_some(self.wire)
+            }
             // xAI searches in this wire format only.
             ("xai", _) => Some(&Responses),
             _ => None,
@@ -80,20 +92,49 @@ impl Endpoint {
     }
 
     fn ask_at(&self, target: &Target, request: &Request, secret: Option<Secret>) -> AnswerStream {
-        let search_wire = if request.params.search { self.search_wire(&request.model) } else { None };
+        let search_wire = if request.params.search {
+            self.search_wire(&request.model)
+        } else {
+            None
+        };
         let wire = search_wire.unwrap_or(self.wire);
         match wire.encode(request, target, &self.knobs(request)) {
             Err(e) => refuse(e),
             Ok(mut call) => {
-                let has_header = |name: &str| call.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
-                let more: Vec<_> =
-                    request.params.headers.iter().filter(|(name, _)| !has_header(name)).cloned().collect();
+                let has_header = |name: &str| {
+                    call.headers
+                        .iter()
+                        .any(|(own, _)| own.eq_ignore_ascii_case(name))
+                };
+                let more: Vec<_> = request
+                    .params
+                    .headers
+                    .iter()
+                    .filter(|(name, _)| !has_header(name))
+                    .cloned()
+                    .collect();
                 call.headers.extend(more);
                 let decoder = wire.decoder(target);
-                let recording = self.client.record(wire.name(), &target.name, &request.model, &call, secret.as_ref());
-                let answer = self.client.ask(target.name.as_str().into(), call, decoder, self.limits, recording);
+                let recording = self.client.record(
+                    wire.name(),
+                    &target.name,
+                    &request.model,
+                    &call,
+                    secret.as_ref(),
+                );
+                let answer = self.client.ask(
+                    target.name.as_str().into(),
+                    call,
+                    decoder,
+                    self.limits,
+                    recording,
+                );
                 let requested = request.model.id.to_string();
-                with_suggestions(without_key(answer, secret), requested, Arc::clone(&self.siblings))
+                with_suggestions(
+                    without_key(answer, secret),
+                    requested,
+                    Arc::clone(&self.siblings),
+                )
             }
         }
     }
@@ -125,7 +166,10 @@ impl Provider for Arc<Endpoint> {
             match token {
                 Err(e) => refuse(e),
                 Ok(token) => {
-                    let target = Target { key: Some(token.clone()), ..endpoint.target.clone() };
+                    let target = Target {
+                        key: Some(token.clone()),
+                        ..endpoint.target.clone()
+                    };
                     endpoint.ask_at(&target, &request, Some(token))
                 }
             }
@@ -136,23 +180,44 @@ impl Provider for Arc<Endpoint> {
 
 /// Redacts the key in errors, because some providers repeat it in their messages.
 fn without_key(answer: AnswerStream, key: Option<Secret>) -> AnswerStream {
-    let Some(key) = key.filter(|key| key.expose().len() >= 6) else { return answer };
-    Box::pin(answer.map(move |item| item.map_err(|e| e.reworded(|text| text.replace(key.expose(), "[key]")))))
+    let Some(key) = key.filter(|key| key.expose().len() >= 6) else {
+        return answer;
+    };
+    Box::pin(
+        answer.map(move |item| {
+            item.map_err(|e| e.reworded(|text| text.replace(key.expose(), "[key]")))
+        }),
+    )
 }
 
 /// Adds a suggestion to errors about a missing model, whose name is usually misspelt or has a
 /// successor.
-fn with_suggestions(answer: AnswerStream, requested: String, siblings: Arc<[String]>) -> AnswerStream {
+fn with_suggestions(
+    answer: AnswerStream,
+    requested: String,
+    siblings: Arc<[String]>,
+) -> AnswerStream {
     let is_missing = |text: &str| {
         let text = text.to_lowercase();
-        let phrases =
-            ["not found", "does not exist", "not exist", "unknown", "no such", "404", "not supported", "invalid model"];
+        let phrases = [
+            "not found",
+            "does not exist",
+            "not exist",
+            "unknown",
+            "no such",
+            "404",
+            "not supported",
+            "invalid model",
+        ];
         text.contains("model") && phrases.iter().any(|phrase| text.contains(phrase))
     };
     Box::pin(answer.map(move |item| {
         item.map_err(|e| match e {
             Error::BadRequest(text) if is_missing(&text) => {
-                let others = siblings.iter().map(String::as_str).filter(|name| *name != requested);
+                let others = siblings
+                    .iter()
+                    .map(String::as_str)
+                    .filter(|name| *name != requested);
                 match base::text::nearest(&requested, others) {
                     Some(near) => Error::BadRequest(format!("{text} Did you mean {near}?")),
                     None => Error::BadRequest(text),

@@ -129,7 +129,11 @@ pub struct RequestTimeouts {
 
 impl Default for RequestTimeouts {
     fn default() -> Self {
-        Self { first: Some(Duration::from_secs(300)), idle: Some(Duration::from_secs(90)), total: None }
+        Self {
+            first: Some(Duration::from_secs(300)),
+            idle: Some(Duration::from_secs(90)),
+            total: None,
+        }
     }
 }
 
@@ -158,20 +162,32 @@ pub struct Rates {
 impl Rates {
     /// Creates rates. Missing cache rates default to the input rate.
     pub fn new(input: f64, output: f64, cache_read: Option<f64>, cache_write: Option<f64>) -> Self {
-        Self { input, output, cache_read: cache_read.unwrap_or(input), cache_write: cache_write.unwrap_or(input) }
+        Self {
+            input,
+            output,
+            cache_read: cache_read.unwrap_or(input),
+            cache_write: cache_write.unwrap_or(input),
+        }
     }
 }
 
 impl Price {
     /// Returns the rates of a request with this many input tokens, cached or not.
     pub fn at(&self, input: u64) -> &Rates {
-        self.longer.iter().rev().find(|(more, _)| input > *more).map_or(&self.base, |(_, rates)| rates)
+        self.longer
+            .iter()
+            .rev()
+            .find(|(more, _)| input > *more)
+            .map_or(&self.base, |(_, rates)| rates)
     }
 }
 
 impl From<Rates> for Price {
     fn from(base: Rates) -> Self {
-        Self { base, longer: Vec::new() }
+        Self {
+            base,
+            longer: Vec::new(),
+        }
     }
 }
 
@@ -221,7 +237,11 @@ impl ProviderEntry {
                 Some(at) => self.models[at].overlay(model),
                 None => {
                     // An alias of a known model inherits that model's settings.
-                    let alias = model.id.as_deref().and_then(known).map(|at| self.models[at].clone());
+                    let alias = model
+                        .id
+                        .as_deref()
+                        .and_then(known)
+                        .map(|at| self.models[at].clone());
                     let mut new = alias.unwrap_or_default();
                     new.key.clone_from(&model.key);
                     new.overlay(model);
@@ -285,7 +305,10 @@ mod tests {
     #[test]
     fn long_requests_have_their_own_rates() {
         let rates = |input: f64| Rates::new(input, 0.0, None, None);
-        let price = Price { base: rates(1.0), longer: vec![(100, rates(2.0)), (200, rates(3.0))] };
+        let price = Price {
+            base: rates(1.0),
+            longer: vec![(100, rates(2.0)), (200, rates(3.0))],
+        };
         for (input, expected) in [(0, 1.0), (100, 1.0), (101, 2.0), (200, 2.0), (1000, 3.0)] {
             assert_eq!(price.at(input).input, expected, "{input}");
         }
@@ -293,17 +316,33 @@ mod tests {
 
     #[test]
     fn configuration_overrides_the_catalogue() {
-        let known =
-            ModelEntry { key: "big".into(), context: Some(1000), options: option("a"), ..ModelEntry::default() };
+        let known = ModelEntry {
+            key: "big".into(),
+            context: Some(1000),
+            options: option("a"),
+            ..ModelEntry::default()
+        };
         let base = ProviderEntry {
             id: "acme".into(),
             name: Some("Acme".into()),
             models: vec![known],
             ..ProviderEntry::default()
         };
-        let changed = ModelEntry { key: "big".into(), output: Some(10), options: option("b"), ..ModelEntry::default() };
-        let alias = ModelEntry { key: "mine".into(), id: Some("big".into()), ..ModelEntry::default() };
-        let new = ModelEntry { key: "new".into(), ..ModelEntry::default() };
+        let changed = ModelEntry {
+            key: "big".into(),
+            output: Some(10),
+            options: option("b"),
+            ..ModelEntry::default()
+        };
+        let alias = ModelEntry {
+            key: "mine".into(),
+            id: Some("big".into()),
+            ..ModelEntry::default()
+        };
+        let new = ModelEntry {
+            key: "new".into(),
+            ..ModelEntry::default()
+        };
         let over = ProviderEntry {
             id: "acme".into(),
             base_url: Some("http://h".into()),
@@ -311,12 +350,22 @@ mod tests {
             ..ProviderEntry::default()
         };
         let both = base.overlaid_with(&over);
-        assert_eq!((both.name.as_deref(), both.base_url.as_deref()), (Some("Acme"), Some("http://h")));
-        let facts: Vec<_> =
-            both.models.iter().map(|m| (m.key.as_str(), m.context, m.output, m.options.len())).collect();
+        assert_eq!(
+            (both.name.as_deref(), both.base_url.as_deref()),
+            (Some("Acme"), Some("http://h"))
+        );
+        let facts: Vec<_> = both
+            .models
+            .iter()
+            .map(|m| (m.key.as_str(), m.context, m.output, m.options.len()))
+            .collect();
         assert_eq!(
             facts,
-            [("big", Some(1000), Some(10), 2), ("mine", Some(1000), Some(10), 2), ("new", None, None, 0)]
+            [
+                ("big", Some(1000), Some(10), 2),
+                ("mine", Some(1000), Some(10), 2),
+                ("new", None, None, 0)
+            ]
         );
     }
 }

@@ -66,7 +66,11 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::RateLimited { .. } | Self::Overloaded { .. } | Self::Network(_) | Self::Stalled(_) | Self::Garbled(_)
+            Self::RateLimited { .. }
+                | Self::Overloaded { .. }
+                | Self::Network(_)
+                | Self::Stalled(_)
+                | Self::Garbled(_)
         )
     }
 
@@ -74,8 +78,14 @@ impl Error {
     #[must_use]
     pub fn reworded(self, word: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::RateLimited { message, after } => Self::RateLimited { message: word(message), after },
-            Self::Overloaded { message, after } => Self::Overloaded { message: word(message), after },
+            Self::RateLimited { message, after } => Self::RateLimited {
+                message: word(message),
+                after,
+            },
+            Self::Overloaded { message, after } => Self::Overloaded {
+                message: word(message),
+                after,
+            },
             Self::ContextOverflow(m) => Self::ContextOverflow(word(m)),
             Self::Picture(m) => Self::Picture(word(m)),
             Self::Auth(m) => Self::Auth(word(m)),
@@ -102,28 +112,42 @@ impl Error {
     /// Returns the failure as it is shown to the user and stored in the history.
     pub fn fault(&self) -> Fault {
         let (kind, advice) = match self {
-            Self::Auth(_) => {
-                (FaultKind::Auth, "Check the provider's key in its environment variable or the configuration.")
-            }
+            Self::Auth(_) => (
+                FaultKind::Auth,
+                "Check the provider's key in its environment variable or the configuration.",
+            ),
             Self::Keyless(_) => (FaultKind::Auth, ""),
-            Self::ContextOverflow(_) => {
-                (FaultKind::ContextOverflow, "Start a new session, or choose a model with a larger context.")
-            }
+            Self::ContextOverflow(_) => (
+                FaultKind::ContextOverflow,
+                "Start a new session, or choose a model with a larger context.",
+            ),
             Self::Picture(_) => (FaultKind::Picture, "Choose a model that sees pictures."),
-            Self::Quota(_) => {
-                (FaultKind::Provider, "Check the account's plan and billing at the provider, or choose another model.")
-            }
-            Self::RateLimited { after: Some(after), .. } if *after > Duration::from_secs(60) => {
-                (FaultKind::Provider, "Send the prompt again when that time is over, or choose another model.")
-            }
-            Self::RateLimited { .. } => {
-                (FaultKind::Provider, "Wait a moment and send the prompt again, or choose another model.")
-            }
-            Self::Overloaded { .. } | Self::Stalled(_) | Self::TooMuch(_) => {
-                (FaultKind::Provider, "Send the prompt again, or choose another model.")
-            }
-            Self::BadRequest(_) => (FaultKind::Provider, "Check the model's name and options in the configuration."),
-            Self::Filtered(_) => (FaultKind::Provider, "Rephrase the prompt, or choose another model."),
+            Self::Quota(_) => (
+                FaultKind::Provider,
+                "Check the account's plan and billing at the provider, or choose another model.",
+            ),
+            Self::RateLimited {
+                after: Some(after), ..
+            } if *after > Duration::from_secs(60) => (
+                FaultKind::Provider,
+                "Send the prompt again when that time is over, or choose another model.",
+            ),
+            Self::RateLimited { .. } => (
+                FaultKind::Provider,
+                "Wait a moment and send the prompt again, or choose another model.",
+            ),
+            Self::Overloaded { .. } | Self::Stalled(_) | Self::TooMuch(_) => (
+                FaultKind::Provider,
+                "Send the prompt again, or choose another model.",
+            ),
+            Self::BadRequest(_) => (
+                FaultKind::Provider,
+                "Check the model's name and options in the configuration.",
+            ),
+            Self::Filtered(_) => (
+                FaultKind::Provider,
+                "Rephrase the prompt, or choose another model.",
+            ),
             Self::Untrusted(_) => (
                 FaultKind::Provider,
                 "Check the provider's address and the clock; for a certificate of your own authority set SSL_CERT_FILE or NODE_EXTRA_CA_CERTS.",
@@ -132,9 +156,10 @@ impl Error {
                 FaultKind::Provider,
                 "Check the connection, the provider's address and the proxy settings (HTTPS_PROXY, NO_PROXY).",
             ),
-            Self::Garbled(_) => {
-                (FaultKind::Provider, "Check that the provider's address is a model API, then send the prompt again.")
-            }
+            Self::Garbled(_) => (
+                FaultKind::Provider,
+                "Check that the provider's address is a model API, then send the prompt again.",
+            ),
         };
         Fault {
             kind,
@@ -161,8 +186,20 @@ mod tests {
     fn only_transient_errors_are_retried() {
         let text = || "x".to_owned();
         let cases = [
-            (Error::RateLimited { message: text(), after: None }, true),
-            (Error::Overloaded { message: text(), after: None }, true),
+            (
+                Error::RateLimited {
+                    message: text(),
+                    after: None,
+                },
+                true,
+            ),
+            (
+                Error::Overloaded {
+                    message: text(),
+                    after: None,
+                },
+                true,
+            ),
             (Error::Network(text()), true),
             (Error::Stalled(Duration::from_secs(90)), true),
             (Error::Garbled(text()), true),
@@ -177,7 +214,10 @@ mod tests {
         for (error, transient) in cases {
             assert_eq!(error.is_transient(), transient, "{error:?}");
             let fault = error.fault();
-            assert!(!fault.message.is_empty() && fault.advice.is_some(), "{error:?}");
+            assert!(
+                !fault.message.is_empty() && fault.advice.is_some(),
+                "{error:?}"
+            );
         }
         // The message itself contains the remedy.
         assert_eq!(Error::Keyless(text()).fault().advice, None);

@@ -17,7 +17,11 @@ pub struct Sampling {
 
 impl Sampling {
     fn of(temperature: Option<f64>, top_p: Option<f64>, top_k: Option<u64>) -> Self {
-        Self { temperature, top_p, top_k }
+        Self {
+            temperature,
+            top_p,
+            top_k,
+        }
     }
 }
 
@@ -38,7 +42,11 @@ pub fn sampling(api_id: &str) -> Sampling {
     } else if has(&["kimi-k2.5", "kimi-k2p5", "kimi-k2-5"]) {
         Sampling::of(Some(1.0), Some(0.95), None)
     } else if has(&["kimi-k2"]) {
-        Sampling::of(Some(if has(&["thinking", "k2."]) { 1.0 } else { 0.6 }), None, None)
+        Sampling::of(
+            Some(if has(&["thinking", "k2."]) { 1.0 } else { 0.6 }),
+            None,
+            None,
+        )
     } else if has(&["deepseek-v4-flash"]) {
         Sampling::of(None, Some(0.95), None)
     } else {
@@ -50,11 +58,16 @@ pub fn sampling(api_id: &str) -> Sampling {
 pub fn options(model: &Model, target: &Target) -> Map<String, Value> {
     let id = model.api_id.to_lowercase();
     match target.provider.as_str() {
-        "zai" | "zai-coding-plan" | "zhipuai" | "zhipuai-coding-plan" if model.reasoning => {
-            entry("thinking", json!({"type": "enabled", "clear_thinking": false}))
+        "zai" | "zai-coding-plan" | "zhipuai" | "zhipuai-coding-plan" if model.reasoning => entry(
+            "thinking",
+            json!({"type": "enabled", "clear_thinking": false}),
+        ),
+        "alibaba-cn" if model.reasoning && !id.contains("kimi-k2-thinking") => {
+            entry("enable_thinking", true)
         }
-        "alibaba-cn" if model.reasoning && !id.contains("kimi-k2-thinking") => entry("enable_thinking", true),
-        "baseten" if model.reasoning => entry("chat_template_args", json!({"enable_thinking": true})),
+        "baseten" if model.reasoning => {
+            entry("chat_template_args", json!({"enable_thinking": true}))
+        }
         "openrouter" => entry("usage", json!({"include": true})),
         _ => Map::new(),
     }
@@ -79,7 +92,15 @@ mod tests {
             ("kimi-k2.5", Some(1.0), Some(0.95), None),
         ];
         for (id, temperature, top_p, top_k) in cases {
-            assert_eq!(sampling(id), Sampling { temperature, top_p, top_k }, "{id}");
+            assert_eq!(
+                sampling(id),
+                Sampling {
+                    temperature,
+                    top_p,
+                    top_k
+                },
+                "{id}"
+            );
         }
     }
 }

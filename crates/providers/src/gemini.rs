@@ -42,7 +42,11 @@ impl Wire for Gemini {
         let config = if generation(&model.api_id) >= Some(3) {
             json!({"includeThoughts": true, "thinkingLevel": effort})
         } else {
-            let max_budget = if model.api_id.contains("pro") { 32_768 } else { 24_576 };
+            let max_budget = if model.api_id.contains("pro") {
+                32_768
+            } else {
+                24_576
+            };
             let budget = match effort {
                 "none" => 0,
                 "minimal" | "low" => 2_048,
@@ -59,12 +63,17 @@ impl Wire for Gemini {
 /// Returns the generation of a Gemini model from its id: 2 for `gemini-2.5-pro`.
 fn generation(id: &str) -> Option<u32> {
     let (_, rest) = id.split_once("gemini-")?;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// Whether Google can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
-    generation(id).is_some_and(|generation| generation >= 2) && !id.contains("image") && !id.contains("tts")
+    generation(id).is_some_and(|generation| generation >= 2)
+        && !id.contains("image")
+        && !id.contains("tts")
 }
 
 #[cfg(test)]

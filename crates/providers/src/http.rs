@@ -37,7 +37,11 @@ pub struct HttpClient {
 impl HttpClient {
     /// Creates a client that takes proxies and certificates from the environment.
     pub fn new(environment: &Environment) -> Self {
-        Self { environment: environment.clone(), outside: OnceLock::new(), loopback: OnceLock::new() }
+        Self {
+            environment: environment.clone(),
+            outside: OnceLock::new(),
+            loopback: OnceLock::new(),
+        }
     }
 
     /// Posts a call and decodes the answer. `who` is the provider's display name; `tape` records
@@ -53,10 +57,14 @@ impl HttpClient {
         let client = Arc::clone(self);
         let begin = async move {
             let deadline = limits.total.map(|total| Instant::now() + total);
-            let response = client.post(&who, call, limits.first, tape.as_deref()).await?;
+            let response = client
+                .post(&who, call, limits.first, tape.as_deref())
+                .await?;
             let body = response.bytes_stream();
             let name = Arc::clone(&who);
-            let mut bytes = body.map(move |item| item.map_err(|e| broken(&name, &e))).boxed();
+            let mut bytes = body
+                .map(move |item| item.map_err(|e| broken(&name, &e)))
+                .boxed();
             if let Some(tape) = tape {
                 bytes = recorded(bytes, tape);
             }
@@ -81,7 +89,13 @@ impl HttpClient {
     ///
     /// # Errors
     /// As [`HttpClient::ask`].
-    pub async fn get(&self, who: &str, url: &str, headers: &[(String, String)], limit: usize) -> Result<Bytes, Error> {
+    pub async fn get(
+        &self,
+        who: &str,
+        url: &str,
+        headers: &[(String, String)],
+        limit: usize,
+    ) -> Result<Bytes, Error> {
         let (body, _) = self.fetch(who, url, headers, limit).await?;
         Ok(body.unwrap_or_default())
     }
@@ -102,7 +116,10 @@ impl HttpClient {
         let response = request.send().await.map_err(|e| broken(who, &e))?;
         let status = response.status();
         let reply_headers = response.headers().clone();
-        let etag = reply_headers.get("etag").and_then(|etag| etag.to_str().ok()).map(str::to_owned);
+        let etag = reply_headers
+            .get("etag")
+            .and_then(|etag| etag.to_str().ok())
+            .map(str::to_owned);
         if status == reqwest::StatusCode::NOT_MODIFIED {
             return Ok((None, etag));
         }
@@ -111,7 +128,13 @@ impl HttpClient {
             return Ok((Some(body), etag));
         }
         let text = String::from_utf8_lossy(&body);
-        Err(classify::reply(who, status.as_u16(), &reply_headers, &text, self.environment.now()))
+        Err(classify::reply(
+            who,
+            status.as_u16(),
+            &reply_headers,
+            &text,
+            self.environment.now(),
+        ))
     }
 
     /// Sends a small request and returns the response, whatever its status, with its body truncated
@@ -129,8 +152,15 @@ impl HttpClient {
         limit: usize,
     ) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
         const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
-        let sent = self.client_for(url)?.request(method.clone(), url).headers(headers).body(body).send();
-        let response = within(Some(EXCHANGE_TIMEOUT), sent).await?.map_err(|e| broken(who, &e))?;
+        let sent = self
+            .client_for(url)?
+            .request(method.clone(), url)
+            .headers(headers)
+            .body(body)
+            .send();
+        let response = within(Some(EXCHANGE_TIMEOUT), sent)
+            .await?
+            .map_err(|e| broken(who, &e))?;
         let status = response.status();
         let headers = response.headers().clone();
         let body = within(Some(EXCHANGE_TIMEOUT), read_body(who, response, limit)).await??;
@@ -159,9 +189,18 @@ impl HttpClient {
     ) -> Result<reqwest::Response, Error> {
         let mut headers = header_map(&call.headers)?;
         headers.insert("content-type", HeaderValue::from_static("application/json"));
-        headers.entry("accept").or_insert(HeaderValue::from_static("text/event-stream, application/json"));
-        let sent = self.client_for(&call.url)?.post(&call.url).headers(headers).body(call.body).send();
-        let response = within(first, sent).await.and_then(|sent| sent.map_err(|e| broken(who, &e)));
+        headers.entry("accept").or_insert(HeaderValue::from_static(
+            "text/event-stream, application/json",
+        ));
+        let sent = self
+            .client_for(&call.url)?
+            .post(&call.url)
+            .headers(headers)
+            .body(call.body)
+            .send();
+        let response = within(first, sent)
+            .await
+            .and_then(|sent| sent.map_err(|e| broken(who, &e)));
         let response = response.inspect_err(|e| {
             if let Some(tape) = tape {
                 tape.broke(e);
@@ -183,19 +222,30 @@ impl HttpClient {
             tape.ended();
         }
         let body = String::from_utf8_lossy(&body);
-        Err(classify::reply(who, status.as_u16(), &headers, &body, self.environment.now()))
+        Err(classify::reply(
+            who,
+            status.as_u16(),
+            &headers,
+            &body,
+            self.environment.now(),
+        ))
     }
 
     fn client_for(&self, url: &str) -> Result<&reqwest::Client, Error> {
-        let parsed = reqwest::Url::parse(url)
-            .map_err(|e| Error::BadRequest(format!("\"{}\" is not an address: {e}.", address(url))))?;
+        let parsed = reqwest::Url::parse(url).map_err(|e| {
+            Error::BadRequest(format!("\"{}\" is not an address: {e}.", address(url)))
+        })?;
         // A server on this machine needs neither proxy nor certificates.
         let client = if parsed.scheme() == "http" && is_loopback(&parsed) {
-            self.loopback.get_or_init(|| build(reqwest::Client::builder().no_proxy().tls_certs_only([])))
+            self.loopback
+                .get_or_init(|| build(reqwest::Client::builder().no_proxy().tls_certs_only([])))
         } else {
-            self.outside.get_or_init(|| build(builder(&self.environment)?))
+            self.outside
+                .get_or_init(|| build(builder(&self.environment)?))
         };
-        client.as_ref().map_err(|e| Error::Network(format!("No connection can be made from here: {e}.")))
+        client
+            .as_ref()
+            .map_err(|e| Error::Network(format!("No connection can be made from here: {e}.")))
     }
 }
 
@@ -227,16 +277,25 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
 /// Follows a redirect only within an origin, because keys may be in any header, and only if it
 /// preserves the method.
 fn redirect(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
-    let is_same_origin = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
+    let is_same_origin = attempt
+        .previous()
+        .last()
+        .is_some_and(|from| from.origin() == attempt.url().origin());
     let preserves_method = matches!(attempt.status().as_u16(), 307 | 308);
-    if is_same_origin && preserves_method && attempt.previous().len() <= 5 { attempt.follow() } else { attempt.stop() }
+    if is_same_origin && preserves_method && attempt.previous().len() <= 5 {
+        attempt.follow()
+    } else {
+        attempt.stop()
+    }
 }
 
 fn with_extra_certificates(environment: &Environment) -> Result<reqwest::ClientBuilder, String> {
     // `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the system's store and are read with it;
     // `NODE_EXTRA_CA_CERTS`, which users of OpenCode set, adds to it.
     let builder = reqwest::Client::builder();
-    let Some(path) = environment.var("NODE_EXTRA_CA_CERTS").map(PathBuf::from) else { return Ok(builder) };
+    let Some(path) = environment.var("NODE_EXTRA_CA_CERTS").map(PathBuf::from) else {
+        return Ok(builder);
+    };
     let wrong = |e: String| format!("NODE_EXTRA_CA_CERTS names {}: {e}", path.display());
     let pem = std::fs::read(&path).map_err(|e| wrong(e.to_string()))?;
     let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|e| wrong(chain(&e)))?;
@@ -270,12 +329,18 @@ pub fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
 
 async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Error> {
     match limit {
-        Some(limit) => timeout(limit, work).await.map_err(|_| Error::Stalled(limit)),
+        Some(limit) => timeout(limit, work)
+            .await
+            .map_err(|_| Error::Stalled(limit)),
         None => Ok(work.await),
     }
 }
 
-async fn read_body(who: &str, mut response: reqwest::Response, limit: usize) -> Result<Bytes, Error> {
+async fn read_body(
+    who: &str,
+    mut response: reqwest::Response,
+    limit: usize,
+) -> Result<Bytes, Error> {
     let mut body = Vec::new();
     while let Some(bytes) = response.chunk().await.map_err(|e| broken(who, &e))? {
         let remaining = limit - body.len();
@@ -291,12 +356,21 @@ async fn read_body(who: &str, mut response: reqwest::Response, limit: usize) -> 
 fn broken(who: &str, e: &reqwest::Error) -> Error {
     let cause = chain(e);
     let lower = cause.to_lowercase();
-    if lower.contains("certificate") || lower.contains("unknownissuer") || lower.contains("handshake") {
+    if lower.contains("certificate")
+        || lower.contains("unknownissuer")
+        || lower.contains("handshake")
+    {
         return Error::Untrusted(format!("{who} could not prove who it is: {cause}."));
     }
-    let host = e.url().and_then(|url| url.host_str()).map(|host| format!(" ({host})")).unwrap_or_default();
+    let host = e
+        .url()
+        .and_then(|url| url.host_str())
+        .map(|host| format!(" ({host})"))
+        .unwrap_or_default();
     // The name inside a sentence.
-    let it = who.strip_prefix("The ").map_or_else(|| who.to_owned(), |name| format!("the {name}"));
+    let it = who
+        .strip_prefix("The ")
+        .map_or_else(|| who.to_owned(), |name| format!("the {name}"));
     let what = if lower.contains("proxy") || lower.contains("tunnel") {
         format!("The proxy on the way to {it}{host} did not let us through")
     } else if lower.contains("dns") || lower.contains("lookup address") {
@@ -319,7 +393,13 @@ pub fn chain(e: &reqwest::Error) -> String {
     while let Some(cause) = next {
         let text = cause.to_string();
         // The names of network layers do not help a user, as long as the layer below has a reason.
-        let layers = ["client error", "error trying to connect", "tcp connect error", "dns error", "error resolving"];
+        let layers = [
+            "client error",
+            "error trying to connect",
+            "tcp connect error",
+            "dns error",
+            "error resolving",
+        ];
         let deeper = cause.source();
         if deeper.is_some() && layers.iter().any(|start| text.starts_with(start)) {
             next = deeper;
@@ -331,13 +411,22 @@ pub fn chain(e: &reqwest::Error) -> String {
         next = cause.source();
     }
     if causes.is_empty() {
-        causes.push(if e.is_timeout() { "timed out".to_owned() } else { "no reason was given".to_owned() });
+        causes.push(if e.is_timeout() {
+            "timed out".to_owned()
+        } else {
+            "no reason was given".to_owned()
+        });
     }
     causes.join(": ")
 }
 
 /// Decodes recorded bytes as if they came from a connection.
-pub fn read(who: Arc<str>, bytes: BytesStream, decoder: Box<dyn Decoder>, limits: RequestTimeouts) -> AnswerStream {
+pub fn read(
+    who: Arc<str>,
+    bytes: BytesStream,
+    decoder: Box<dyn Decoder>,
+    limits: RequestTimeouts,
+) -> AnswerStream {
     stream::answer(async move { Ok(ResponseStream::new(who, bytes, decoder, limits, None)) })
 }
 

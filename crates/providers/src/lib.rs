@@ -103,17 +103,25 @@ pub struct ImageSupport {
 impl ImageSupport {
     /// Defers the answer to `look`, which runs at most once and may read files.
     pub fn looked_up(look: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { known: OnceLock::new(), look: Some(Arc::new(look)) }
+        Self {
+            known: OnceLock::new(),
+            look: Some(Arc::new(look)),
+        }
     }
 
     pub fn get(&self) -> bool {
-        *self.known.get_or_init(|| self.look.as_ref().is_some_and(|look| look()))
+        *self
+            .known
+            .get_or_init(|| self.look.as_ref().is_some_and(|look| look()))
     }
 }
 
 impl From<bool> for ImageSupport {
     fn from(known: bool) -> Self {
-        Self { known: known.into(), look: None }
+        Self {
+            known: known.into(),
+            look: None,
+        }
     }
 }
 
@@ -125,7 +133,9 @@ impl PartialEq for ImageSupport {
 
 impl fmt::Debug for ImageSupport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ImageSupport").field(&self.known.get()).finish()
+        f.debug_tuple("ImageSupport")
+            .field(&self.known.get())
+            .finish()
     }
 }
 
@@ -161,12 +171,16 @@ impl Model {
     /// the conversation needs the rest.
     pub fn max_output(&self) -> u64 {
         let output = self.output.filter(|n| *n > 0).unwrap_or(Self::OUTPUT_LIMIT);
-        output.min(Self::OUTPUT_LIMIT).min((self.window() / 4).max(1))
+        output
+            .min(Self::OUTPUT_LIMIT)
+            .min((self.window() / 4).max(1))
     }
 
     /// Returns the context window in tokens, or [`Self::ASSUMED_CONTEXT`] if it is unknown.
     pub fn window(&self) -> u64 {
-        self.context.filter(|n| *n > 0).unwrap_or(Self::ASSUMED_CONTEXT)
+        self.context
+            .filter(|n| *n > 0)
+            .unwrap_or(Self::ASSUMED_CONTEXT)
     }
 
     /// Returns the number of tokens that a conversation may take before it must be compacted: the
@@ -184,8 +198,15 @@ impl Model {
 
 /// Whether the address is a loopback address.
 pub fn is_loopback(url: &reqwest::Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let host = url
+        .host_str()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -198,19 +219,40 @@ mod tests {
         let table = [
             ((Some(200_000), None, Some(64_000), None), (32_000, 168_000)),
             ((Some(200_000), None, Some(8_000), None), (8_000, 192_000)),
-            ((Some(400_000), Some(272_000), Some(128_000), None), (32_000, 252_000)),
-            ((Some(400_000), Some(272_000), Some(128_000), Some(1_000)), (32_000, 271_000)),
-            ((Some(128_000), None, Some(4_000), Some(30_000)), (4_000, 98_000)),
+            (
+                (Some(400_000), Some(272_000), Some(128_000), None),
+                (32_000, 252_000),
+            ),
+            (
+                (Some(400_000), Some(272_000), Some(128_000), Some(1_000)),
+                (32_000, 271_000),
+            ),
+            (
+                (Some(128_000), None, Some(4_000), Some(30_000)),
+                (4_000, 98_000),
+            ),
             ((Some(8_192), None, Some(8_192), None), (2_048, 6_144)),
             ((Some(8_192), None, None, Some(20_000)), (2_048, 4_096)),
             ((None, None, None, None), (32_000, 96_000)),
             ((Some(0), Some(0), Some(0), None), (32_000, 96_000)),
         ];
         for ((context, input, output, reserved), expected) in table {
-            let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-            let model = Model { context, input, output, ..Model::unknown(id) };
+            let id = ModelRef {
+                provider: "p".into(),
+                model: "m".into(),
+                effort: None,
+            };
+            let model = Model {
+                context,
+                input,
+                output,
+                ..Model::unknown(id)
+            };
             let found = (model.max_output(), model.usable(reserved));
-            assert_eq!(found, expected, "{context:?} {input:?} {output:?} {reserved:?}");
+            assert_eq!(
+                found, expected,
+                "{context:?} {input:?} {output:?} {reserved:?}"
+            );
         }
     }
 }

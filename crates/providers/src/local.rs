@@ -34,10 +34,26 @@ pub const NONE: &str = "none";
 
 /// The known servers, at their usual ports.
 const SERVERS: &[Local] = &[
-    Local { id: "ollama", name: "Ollama", port: 11434 },
-    Local { id: "lmstudio", name: "LM Studio", port: 1234 },
-    Local { id: "llama.cpp", name: "llama.cpp", port: 8080 },
-    Local { id: "vllm", name: "vLLM", port: 8000 },
+    Local {
+        id: "ollama",
+        name: "Ollama",
+        port: 11434,
+    },
+    Local {
+        id: "lmstudio",
+        name: "LM Studio",
+        port: 1234,
+    },
+    Local {
+        id: "llama.cpp",
+        name: "llama.cpp",
+        port: 8080,
+    },
+    Local {
+        id: "vllm",
+        name: "vLLM",
+        port: 8000,
+    },
 ];
 
 /// Whether a provider of this name is one of the known local servers.
@@ -51,7 +67,9 @@ pub fn is_known(id: &str) -> bool {
 /// # Errors
 /// A sentence for the user if the variable is invalid.
 pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
-    let Some(list) = environment.var(VARIABLE) else { return Ok(SERVERS.to_vec()) };
+    let Some(list) = environment.var(VARIABLE) else {
+        return Ok(SERVERS.to_vec());
+    };
     if list.trim() == NONE {
         return Ok(Vec::new());
     }
@@ -60,18 +78,32 @@ pub fn servers(environment: &Environment) -> Result<Vec<Local>, String> {
 
 /// Parses `NAME=PORT`; a name alone means its usual port.
 fn server(entry: &str) -> Result<Local, String> {
-    let (name, port) = entry.split_once('=').map_or((entry, None), |(name, port)| (name, Some(port)));
-    let usual = SERVERS.iter().find(|server| server.id == name).ok_or_else(|| {
-        let names: Vec<&str> = SERVERS.iter().map(|server| server.id).collect();
-        format!("{VARIABLE}: there is no server \"{name}\"; write {NONE}, or some of {}", names.join(", "))
-    })?;
+    let (name, port) = entry
+        .split_once('=')
+        .map_or((entry, None), |(name, port)| (name, Some(port)));
+    let usual = SERVERS
+        .iter()
+        .find(|server| server.id == name)
+        .ok_or_else(|| {
+            let names: Vec<&str> = SERVERS.iter().map(|server| server.id).collect();
+            format!(
+                "{VARIABLE}: there is no server \"{name}\"; write {NONE}, or some of {}",
+                names.join(", ")
+            )
+        })?;
     let port = match port {
         None => usual.port,
         Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-            format!("{VARIABLE}: \"{port}\" is no port of {name}; write {name}={}, for example", usual.port)
+            format!(
+                "{VARIABLE}: \"{port}\" is no port of {name}; write {name}={}, for example",
+                usual.port
+            )
         })?,
     };
-    Ok(Local { port, ..usual.clone() })
+    Ok(Local {
+        port,
+        ..usual.clone()
+    })
 }
 
 /// Requests the models of each server. Servers that do not answer in time, or not with a list of
@@ -81,7 +113,10 @@ pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<ProviderEntry> 
     let requests = servers.iter().map(|server| async move {
         let base_url = format!("http://127.0.0.1:{}/v1", server.port);
         let url = format!("{base_url}/models");
-        let body = timeout_at(end, client.get(server.name, &url, &[], 1 << 20)).await.ok()?.ok()?;
+        let body = timeout_at(end, client.get(server.name, &url, &[], 1 << 20))
+            .await
+            .ok()?
+            .ok()?;
         let models = models(&body);
         (!models.is_empty()).then(|| ProviderEntry {
             id: server.id.into(),
@@ -97,16 +132,35 @@ pub async fn find(client: &HttpClient, servers: &[Local]) -> Vec<ProviderEntry> 
 /// Returns the models of an OpenAI-like list that can hold a conversation.
 fn models(body: &[u8]) -> Vec<ModelEntry> {
     let list: Value = serde_json::from_slice(body).unwrap_or_default();
-    let entries = list.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let entries = list
+        .get("data")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let model = |entry: &Value| {
         let key = entry.get("id")?.as_str().filter(|id| !id.is_empty())?;
         let lower = key.to_lowercase();
-        if ["embed", "rerank", "whisper"].iter().any(|kind| lower.contains(kind)) {
+        if ["embed", "rerank", "whisper"]
+            .iter()
+            .any(|kind| lower.contains(kind))
+        {
             return None;
         }
-        let context = ["/max_model_len", "/meta/n_ctx", "/max_context_length", "/context_length"];
-        let context = context.iter().find_map(|path| entry.pointer(path)).and_then(Value::as_u64);
-        Some(ModelEntry { key: key.into(), context, ..ModelEntry::default() })
+        let context = [
+            "/max_model_len",
+            "/meta/n_ctx",
+            "/max_context_length",
+            "/context_length",
+        ];
+        let context = context
+            .iter()
+            .find_map(|path| entry.pointer(path))
+            .and_then(Value::as_u64);
+        Some(ModelEntry {
+            key: key.into(),
+            context,
+            ..ModelEntry::default()
+        })
     };
     entries.iter().filter_map(model).collect()
 }
@@ -128,7 +182,10 @@ mod tests {
             let _ = socket.read(&mut [0; 1024]).await;
             match answer {
                 Some(body) => {
-                    let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                    let text = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
                     let _ = socket.write_all(text.as_bytes()).await;
                 }
                 None => std::future::pending().await,
@@ -142,20 +199,39 @@ mod tests {
         let of = |value: &str| {
             let vars = BTreeMap::from([(VARIABLE.to_owned(), value.to_owned())]);
             let found = servers(&Environment::from_vars(vars))?;
-            Ok::<_, String>(found.iter().map(|server| (server.id, server.port)).collect::<Vec<_>>())
+            Ok::<_, String>(
+                found
+                    .iter()
+                    .map(|server| (server.id, server.port))
+                    .collect::<Vec<_>>(),
+            )
         };
-        let usual = [("ollama", 11434), ("lmstudio", 1234), ("llama.cpp", 8080), ("vllm", 8000)];
+        let usual = [
+            ("ollama", 11434),
+            ("lmstudio", 1234),
+            ("llama.cpp", 8080),
+            ("vllm", 8000),
+        ];
         assert_eq!(of("").unwrap(), usual);
         assert_eq!(of("none").unwrap(), []);
-        assert_eq!(of("vllm=8001, ollama").unwrap(), [("vllm", 8001), ("ollama", 11434)]);
+        assert_eq!(
+            of("vllm=8001, ollama").unwrap(),
+            [("vllm", 8001), ("ollama", 11434)]
+        );
         for (value, why) in [
-            ("olama=1", "there is no server \"olama\"; write none, or some of ollama, lmstudio, llama.cpp, vllm"),
+            (
+                "olama=1",
+                "there is no server \"olama\"; write none, or some of ollama, lmstudio, llama.cpp, vllm",
+            ),
             ("ollama=0", "\"0\" is no port of ollama; write ollama=11434"),
             ("vllm=10.0.0.1:80", "is no port of vllm"),
             ("ollama,", "there is no server \"\""),
         ] {
             let error = of(value).unwrap_err();
-            assert!(error.starts_with("ADJUTANT_LOCAL_SERVERS: ") && error.contains(why), "{value}: {error}");
+            assert!(
+                error.starts_with("ADJUTANT_LOCAL_SERVERS: ") && error.contains(why),
+                "{value}: {error}"
+            );
         }
     }
 
@@ -163,18 +239,41 @@ mod tests {
     async fn slow_servers_are_not_waited_for() {
         let list = r#"{"object":"list","data":[{"id":"qwen:7b"},{"id":"nomic-embed-text"},{"id":"","x":1},{"id":"b","max_model_len":4096}]}"#;
         let servers = [
-            Local { id: "a", name: "A", port: server(Some(list)).await },
-            Local { id: "b", name: "B", port: server(None).await },
-            Local { id: "c", name: "C", port: server(Some("<html>")).await },
-            Local { id: "d", name: "D", port: 1 },
+            Local {
+                id: "a",
+                name: "A",
+                port: server(Some(list)).await,
+            },
+            Local {
+                id: "b",
+                name: "B",
+                port: server(None).await,
+            },
+            Local {
+                id: "c",
+                name: "C",
+                port: server(Some("<html>")).await,
+            },
+            Local {
+                id: "d",
+                name: "D",
+                port: 1,
+            },
         ];
         let client = HttpClient::new(&Environment::from_vars(BTreeMap::new()));
         let begun = Instant::now();
         let found = find(&client, &servers).await;
         assert!(begun.elapsed() < MOMENT * 5, "{:?}", begun.elapsed());
         assert_eq!(found.len(), 1);
-        let models: Vec<_> = found[0].models.iter().map(|m| (m.key.as_str(), m.context)).collect();
+        let models: Vec<_> = found[0]
+            .models
+            .iter()
+            .map(|m| (m.key.as_str(), m.context))
+            .collect();
         assert_eq!(models, [("qwen:7b", None), ("b", Some(4096))]);
-        assert_eq!(found[0].base_url.as_deref(), Some(format!("http://127.0.0.1:{}/v1", servers[0].port).as_str()));
+        assert_eq!(
+            found[0].base_url.as_deref(),
+            Some(format!("http://127.0.0.1:{}/v1", servers[0].port).as_str())
+        );
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use oauth2::basic::{BasicClient, BasicTokenResponse};
 use oauth2::{
-    AuthUrl, AuthorizationCode, ClientId, CsrfToken, DeviceAuthorizationUrl, HttpRequest, HttpResponse,
-    PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken, RequestTokenError, Scope,
-    StandardDeviceAuthorizationResponse, TokenResponse, TokenUrl,
+    AuthUrl, AuthorizationCode, ClientId, CsrfToken, DeviceAuthorizationUrl, HttpRequest,
+    HttpResponse, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken,
+    RequestTokenError, Scope, StandardDeviceAuthorizationResponse, TokenResponse, TokenUrl,
 };
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -57,11 +57,20 @@ impl Service {
     pub fn of(settings: &ProviderEntry) -> Option<Self> {
         let provider = settings.id.clone();
         if let Some(login) = &settings.login {
-            return Some(Self { provider, kind: ServiceKind::Standard(login.clone()) });
+            return Some(Self {
+                provider,
+                kind: ServiceKind::Standard(login.clone()),
+            });
         }
         if settings.id == "openrouter" {
-            let base = settings.base_url.as_deref().unwrap_or_default().trim_end_matches('/');
-            let origin = base.strip_suffix("/api/v1").unwrap_or("https://openrouter.ai");
+            let base = settings
+                .base_url
+                .as_deref()
+                .unwrap_or_default()
+                .trim_end_matches('/');
+            let origin = base
+                .strip_suffix("/api/v1")
+                .unwrap_or("https://openrouter.ai");
             let kind = ServiceKind::Key {
                 authorize: format!("{origin}/auth"),
                 exchange: format!("{origin}/api/v1/auth/keys"),
@@ -91,15 +100,21 @@ impl Service {
         environment: &Environment,
         show: impl Fn(LoginStep),
     ) -> Result<Credential, Error> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(no_loopback_port)?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .map_err(no_loopback_port)?;
         let port = listener.local_addr().map_err(no_loopback_port)?.port();
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let state = CsrfToken::new_random();
         match &self.kind {
-            ServiceKind::Key { authorize, exchange } => {
+            ServiceKind::Key {
+                authorize,
+                exchange,
+            } => {
                 // This flow has no `state` parameter, so the path of the redirect contains it.
                 let redirect = format!("http://localhost:{port}/{}", state.secret());
-                let mut url = reqwest::Url::parse(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?;
+                let mut url =
+                    reqwest::Url::parse(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?;
                 url.query_pairs_mut()
                     .append_pair("callback_url", &redirect)
                     .append_pair("code_challenge", challenge.as_str())
@@ -107,15 +122,23 @@ impl Service {
                 show(LoginStep::Open(url.into()));
                 let path = format!("/{}", state.secret());
                 let code = code(&come_back(&self.provider, &listener, &path, None).await?);
-                self.exchange_for_key(client, exchange, &code, &verifier).await
+                self.exchange_for_key(client, exchange, &code, &verifier)
+                    .await
             }
             ServiceKind::Standard(login) => {
                 let redirect = format!("http://127.0.0.1:{port}/callback");
                 let authorize = login.authorize_url.clone().unwrap_or_default();
                 let oauth = BasicClient::new(ClientId::new(login.client_id.clone()))
-                    .set_auth_uri(AuthUrl::new(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?)
-                    .set_token_uri(TokenUrl::new(login.token_url.clone()).map_err(|e| self.wrong("tokenUrl", &e))?)
-                    .set_redirect_uri(RedirectUrl::new(redirect).map_err(|e| self.wrong("redirect", &e))?);
+                    .set_auth_uri(
+                        AuthUrl::new(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?,
+                    )
+                    .set_token_uri(
+                        TokenUrl::new(login.token_url.clone())
+                            .map_err(|e| self.wrong("tokenUrl", &e))?,
+                    )
+                    .set_redirect_uri(
+                        RedirectUrl::new(redirect).map_err(|e| self.wrong("redirect", &e))?,
+                    );
                 let expected = state.secret().clone();
                 let (url, _) = oauth
                     .authorize_url(|| state.clone())
@@ -123,7 +146,9 @@ impl Service {
                     .set_pkce_challenge(challenge)
                     .url();
                 show(LoginStep::Open(url.into()));
-                let code = code(&come_back(&self.provider, &listener, "/callback", Some(&expected)).await?);
+                let code = code(
+                    &come_back(&self.provider, &listener, "/callback", Some(&expected)).await?,
+                );
                 let send = sender(client, &self.provider);
                 let answer = oauth
                     .exchange_code(AuthorizationCode::new(code))
@@ -131,7 +156,12 @@ impl Service {
                     .request_async(&send)
                     .await;
                 let answer = answer.map_err(|e| refused(&self.provider, e))?;
-                Ok(Credential::Tokens(tokens(&answer, login, None, environment)))
+                Ok(Credential::Tokens(tokens(
+                    &answer,
+                    login,
+                    None,
+                    environment,
+                )))
             }
         }
     }
@@ -152,22 +182,35 @@ impl Service {
         };
         let device = login.device_url.clone().unwrap_or_default();
         let oauth = BasicClient::new(ClientId::new(login.client_id.clone()))
-            .set_token_uri(TokenUrl::new(login.token_url.clone()).map_err(|e| self.wrong("tokenUrl", &e))?)
+            .set_token_uri(
+                TokenUrl::new(login.token_url.clone()).map_err(|e| self.wrong("tokenUrl", &e))?,
+            )
             .set_device_authorization_url(
                 DeviceAuthorizationUrl::new(device).map_err(|e| self.wrong("deviceUrl", &e))?,
             );
         let send = sender(client, &self.provider);
-        let request = oauth.exchange_device_code().add_scopes(login.scopes.iter().cloned().map(Scope::new));
-        let details: StandardDeviceAuthorizationResponse =
-            request.request_async(&send).await.map_err(|e| refused(&self.provider, e))?;
+        let request = oauth
+            .exchange_device_code()
+            .add_scopes(login.scopes.iter().cloned().map(Scope::new));
+        let details: StandardDeviceAuthorizationResponse = request
+            .request_async(&send)
+            .await
+            .map_err(|e| refused(&self.provider, e))?;
         show(LoginStep::Type {
             address: details.verification_uri().to_string(),
             code: details.user_code().secret().clone(),
         });
         let request = oauth.exchange_device_access_token(&details);
-        let answer = request.request_async(&send, tokio::time::sleep, Some(LOGIN_TIMEOUT)).await;
+        let answer = request
+            .request_async(&send, tokio::time::sleep, Some(LOGIN_TIMEOUT))
+            .await;
         let answer = answer.map_err(|e| refused(&self.provider, e))?;
-        Ok(Credential::Tokens(tokens(&answer, login, None, environment)))
+        Ok(Credential::Tokens(tokens(
+            &answer,
+            login,
+            None,
+            environment,
+        )))
     }
 
     /// Exchanges a code for a permanent key.
@@ -182,36 +225,63 @@ impl Service {
         let request = oauth2::http::Request::post(exchange)
             .header("content-type", "application/json")
             .body(body.to_string().into_bytes());
-        let answer = client.send(&self.provider, request.map_err(|e| self.wrong("address", &e))?).await?;
+        let answer = client
+            .send(
+                &self.provider,
+                request.map_err(|e| self.wrong("address", &e))?,
+            )
+            .await?;
         let status = answer.status();
         let reply: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-        let key = if status.is_success() { reply.get("key").and_then(|key| key.as_str()) } else { None };
+        let key = if status.is_success() {
+            reply.get("key").and_then(|key| key.as_str())
+        } else {
+            None
+        };
         match key {
             Some(key) => Ok(Credential::Key(Secret::new(key))),
-            None => Err(Error::Auth(format!("{} answered {status} instead of giving a key.", self.provider))),
+            None => Err(Error::Auth(format!(
+                "{} answered {status} instead of giving a key.",
+                self.provider
+            ))),
         }
     }
 
     fn wrong(&self, what: &str, e: &dyn std::fmt::Display) -> Error {
-        Error::BadRequest(format!("The login of {} is not set up: {what}: {e}.", self.provider))
+        Error::BadRequest(format!(
+            "The login of {} is not set up: {what}: {e}.",
+            self.provider
+        ))
     }
 }
 
-fn refused<T>(provider: &str, e: RequestTokenError<Error, oauth2::StandardErrorResponse<T>>) -> Error
+fn refused<T>(
+    provider: &str,
+    e: RequestTokenError<Error, oauth2::StandardErrorResponse<T>>,
+) -> Error
 where
     T: oauth2::ErrorResponseType + std::fmt::Display,
 {
     match e {
         RequestTokenError::Request(e) => e,
         RequestTokenError::ServerResponse(reply) => {
-            let reason = reply.error_description().map_or_else(|| reply.error().to_string(), ToOwned::to_owned);
-            Error::Auth(format!("{provider} refused the login: {}.", reason.trim_end_matches('.')))
+            let reason = reply
+                .error_description()
+                .map_or_else(|| reply.error().to_string(), ToOwned::to_owned);
+            Error::Auth(format!(
+                "{provider} refused the login: {}.",
+                reason.trim_end_matches('.')
+            ))
         }
         RequestTokenError::Parse(_, body) => {
             let excerpt = super::classify::excerpt(&body);
-            Error::Garbled(format!("{provider} answered the login with something else: {excerpt}."))
+            Error::Garbled(format!(
+                "{provider} answered the login with something else: {excerpt}."
+            ))
         }
-        RequestTokenError::Other(why) => Error::Garbled(format!("{provider} could not log us in: {why}.")),
+        RequestTokenError::Other(why) => {
+            Error::Garbled(format!("{provider} could not log us in: {why}."))
+        }
     }
 }
 
@@ -234,14 +304,18 @@ pub async fn come_back(
         loop {
             let (socket, _) = listener.accept().await.map_err(no_loopback_port)?;
             // Browsers also request icons, and open connections that they never use.
-            let visit = tokio::time::timeout(Duration::from_secs(10), visit(socket, path, state)).await;
+            let visit =
+                tokio::time::timeout(Duration::from_secs(10), visit(socket, path, state)).await;
             if let Ok(Some(outcome)) = visit {
-                return outcome.map_err(|why| Error::Auth(format!("{who} refused the login: {why}.")));
+                return outcome
+                    .map_err(|why| Error::Auth(format!("{who} refused the login: {why}.")));
             }
         }
     };
     let late = |_| Error::Auth("Nobody came back from the browser within ten minutes.".into());
-    tokio::time::timeout(LOGIN_TIMEOUT, visits).await.map_err(late)?
+    tokio::time::timeout(LOGIN_TIMEOUT, visits)
+        .await
+        .map_err(late)?
 }
 
 fn code(redirect: &reqwest::Url) -> String {
@@ -249,12 +323,18 @@ fn code(redirect: &reqwest::Url) -> String {
 }
 
 fn query_value(url: &reqwest::Url, name: &str) -> Option<String> {
-    url.query_pairs().find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+    url.query_pairs()
+        .find(|(known, _)| known == name)
+        .map(|(_, value)| value.into_owned())
 }
 
 /// Serves one request of the browser. Returns the URL with the code, or the refusal; `None` if the
 /// request is not the expected redirect.
-async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Result<reqwest::Url, String>> {
+async fn visit(
+    socket: TcpStream,
+    path: &str,
+    state: Option<&str>,
+) -> Option<Result<reqwest::Url, String>> {
     let mut socket = BufReader::new(socket);
     let mut line = String::new();
     socket.read_line(&mut line).await.ok()?;
@@ -268,7 +348,10 @@ async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Res
         socket.read_line(&mut header).await.ok()?;
     }
     let requested = line.split(' ').nth(1)?;
-    let url = reqwest::Url::parse("http://localhost").ok()?.join(requested).ok()?;
+    let url = reqwest::Url::parse("http://localhost")
+        .ok()?
+        .join(requested)
+        .ok()?;
     let error = query_value(&url, "error_description").or_else(|| query_value(&url, "error"));
     let outcome = match (query_value(&url, "code"), error) {
         _ if url.path() != path => None,
@@ -292,12 +375,22 @@ async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Res
     outcome
 }
 
-fn tokens(answer: &BasicTokenResponse, login: &Login, old: Option<&Secret>, environment: &Environment) -> OauthTokens {
-    let expiry = |lasts: Duration| environment.now().0 + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2);
+fn tokens(
+    answer: &BasicTokenResponse,
+    login: &Login,
+    old: Option<&Secret>,
+    environment: &Environment,
+) -> OauthTokens {
+    let expiry = |lasts: Duration| {
+        environment.now().0 + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2)
+    };
     OauthTokens {
         access: Secret::new(answer.access_token().secret()),
         // Without a new refresh token, the old one remains valid.
-        refresh: answer.refresh_token().map(|token| Secret::new(token.secret())).or_else(|| old.cloned()),
+        refresh: answer
+            .refresh_token()
+            .map(|token| Secret::new(token.secret()))
+            .or_else(|| old.cloned()),
         expires: answer.expires_in().map(expiry),
         login: login.clone(),
     }
@@ -314,9 +407,20 @@ pub struct TokenRefresher {
 }
 
 impl TokenRefresher {
-    pub fn new(provider: &str, tokens: OauthTokens, client: Arc<HttpClient>, environment: &Environment) -> Self {
+    pub fn new(
+        provider: &str,
+        tokens: OauthTokens,
+        client: Arc<HttpClient>,
+        environment: &Environment,
+    ) -> Self {
         let path = Auth::path(environment);
-        Self { provider: provider.into(), client, environment: environment.clone(), path, tokens: Mutex::new(tokens) }
+        Self {
+            provider: provider.into(),
+            client,
+            environment: environment.clone(),
+            path,
+            tokens: Mutex::new(tokens),
+        }
     }
 
     /// Returns a valid token.
@@ -336,19 +440,31 @@ impl TokenRefresher {
             return Err(self.log_in("the login has expired"));
         };
         let token_url = TokenUrl::new(known.login.token_url.clone());
-        let token_url = token_url.map_err(|e| Error::BadRequest(format!("The login of {}: {e}.", self.provider)))?;
-        let oauth = BasicClient::new(ClientId::new(known.login.client_id.clone())).set_token_uri(token_url);
+        let token_url = token_url
+            .map_err(|e| Error::BadRequest(format!("The login of {}: {e}.", self.provider)))?;
+        let oauth =
+            BasicClient::new(ClientId::new(known.login.client_id.clone())).set_token_uri(token_url);
         let refresh = RefreshToken::new(refresh.expose().to_owned());
         let send = sender(&self.client, &self.provider);
-        match oauth.exchange_refresh_token(&refresh).request_async(&send).await {
+        match oauth
+            .exchange_refresh_token(&refresh)
+            .request_async(&send)
+            .await
+        {
             Ok(answer) => {
-                let fresh = tokens(&answer, &known.login, known.refresh.as_ref(), &self.environment);
+                let fresh = tokens(
+                    &answer,
+                    &known.login,
+                    known.refresh.as_ref(),
+                    &self.environment,
+                );
                 *locked(&self.tokens) = fresh.clone();
                 let access = fresh.access.clone();
                 let path = self.path.clone();
                 let provider = self.provider.clone();
-                let stored =
-                    base::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh))));
+                let stored = base::task::spawn_blocking(move || {
+                    Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh)))
+                });
                 if let Ok(Err(e)) = stored.await {
                     tracing::warn!("the new login of {} could not be kept: {e}", self.provider);
                 }
@@ -367,19 +483,26 @@ impl TokenRefresher {
     }
 
     fn is_valid(&self, tokens: &OauthTokens) -> bool {
-        tokens.expires.is_none_or(|expires| expires > self.environment.now().0 + EXPIRY_MARGIN_MS)
+        tokens
+            .expires
+            .is_none_or(|expires| expires > self.environment.now().0 + EXPIRY_MARGIN_MS)
     }
 
     /// Returns the token in the file if it is valid.
     fn stored_token(&self) -> Option<Secret> {
         let text = base::file::read_regular_text(&self.path).unwrap_or_default();
-        let newer = Auth::parse(&text).tokens(&self.provider).filter(|tokens| self.is_valid(tokens))?;
+        let newer = Auth::parse(&text)
+            .tokens(&self.provider)
+            .filter(|tokens| self.is_valid(tokens))?;
         *locked(&self.tokens) = newer.clone();
         Some(newer.access)
     }
 
     fn log_in(&self, why: &str) -> Error {
-        Error::Keyless(format!("{why}; run `adjutant auth login {}`.", self.provider))
+        Error::Keyless(format!(
+            "{why}; run `adjutant auth login {}`.",
+            self.provider
+        ))
     }
 }
 
@@ -405,7 +528,14 @@ impl HttpClient {
         const MAX_REPLY_BYTES: usize = 1 << 20;
         let (parts, body) = request.into_parts();
         let url = parts.uri.to_string();
-        let exchange = self.exchange(who, &parts.method, &url, parts.headers, body, MAX_REPLY_BYTES);
+        let exchange = self.exchange(
+            who,
+            &parts.method,
+            &url,
+            parts.headers,
+            body,
+            MAX_REPLY_BYTES,
+        );
         let (status, headers, body) = exchange.await?;
         let mut response = HttpResponse::new(body.into());
         *response.status_mut() = status;

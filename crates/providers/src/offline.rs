@@ -44,15 +44,34 @@ impl Provider for Offline {
 /// Returns the answer to a request: a pure function.
 pub fn think(request: &Request) -> Vec<Delta> {
     let turn = OfflineTurn::of(request);
-    deltas(&answer(&turn, request).map_or_else(|step| *step, |text| OfflineStep { text, calls: Vec::new() }), request)
+    deltas(
+        &answer(&turn, request).map_or_else(
+            |step| *step,
+            |text| OfflineStep {
+                text,
+                calls: Vec::new(),
+            },
+        ),
+        request,
+    )
 }
 
 fn answer(turn: &OfflineTurn, request: &Request) -> OrStep<String> {
-    let head: String = request.system.concat().to_lowercase().chars().take(200).collect();
+    let head: String = request
+        .system
+        .concat()
+        .to_lowercase()
+        .chars()
+        .take(200)
+        .collect();
     if request.tools.is_empty() && head.contains("summar") {
         // The user's messages in a transcript, in which each entry begins with its role.
-        let messages = turn.prompt.split("\n[").filter_map(|entry| entry.trim_start_matches('[').strip_prefix("user]"));
-        let list = messages.map(|text| format!("- {}\n", cut_chars(&text.trim().replace('\n', " "), 300)));
+        let messages = turn
+            .prompt
+            .split("\n[")
+            .filter_map(|entry| entry.trim_start_matches('[').strip_prefix("user]"));
+        let list =
+            messages.map(|text| format!("- {}\n", cut_chars(&text.trim().replace('\n', " "), 300)));
         return Ok(format!("## Objective\n\n{}", list.collect::<String>()));
     }
     let tokens = order::tokens(&turn.prompt);
@@ -66,16 +85,42 @@ fn answer(turn: &OfflineTurn, request: &Request) -> OrStep<String> {
 /// counts.
 fn deltas(step: &OfflineStep, request: &Request) -> Vec<Delta> {
     let pieces = step.text.split_inclusive(char::is_whitespace);
-    let mut deltas: Vec<Delta> = pieces.map(|text| Delta::Text { index: 0, text: text.to_owned() }).collect();
+    let mut deltas: Vec<Delta> = pieces
+        .map(|text| Delta::Text {
+            index: 0,
+            text: text.to_owned(),
+        })
+        .collect();
     for (index, (name, arguments)) in (1..).zip(&step.calls) {
-        deltas.push(Delta::Call { index, id: None, name: (*name).to_owned() });
-        deltas.push(Delta::Arguments { index, json: arguments.to_string() });
+        deltas.push(Delta::Call {
+            index,
+            id: None,
+            name: (*name).to_owned(),
+        });
+        deltas.push(Delta::Arguments {
+            index,
+            json: arguments.to_string(),
+        });
     }
     // An estimate, as elsewhere: four bytes per token.
     let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
-    let system = request.system.iter().chain(request.tools.iter().map(|tool| &tool.description)).map(String::len);
-    let input = system.chain(request.messages.iter().map(ModelMessage::length)).sum();
-    deltas.push(Delta::Usage(Usage { input: tokens(input), output: tokens(step.text.len()), ..Usage::default() }));
-    deltas.push(Delta::Finish(if step.calls.is_empty() { Finish::Stop } else { Finish::ToolCalls }));
+    let system = request
+        .system
+        .iter()
+        .chain(request.tools.iter().map(|tool| &tool.description))
+        .map(String::len);
+    let input = system
+        .chain(request.messages.iter().map(ModelMessage::length))
+        .sum();
+    deltas.push(Delta::Usage(Usage {
+        input: tokens(input),
+        output: tokens(step.text.len()),
+        ..Usage::default()
+    }));
+    deltas.push(Delta::Finish(if step.calls.is_empty() {
+        Finish::Stop
+    } else {
+        Finish::ToolCalls
+    }));
     deltas
 }

@@ -36,16 +36,28 @@ pub struct WireAddress {
 /// SDK packages and providers that need a login or a protocol that is not supported, with the
 /// reason for the user.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("@ai-sdk/google-vertex/anthropic", "Claude on Vertex is not supported; use the provider anthropic or openrouter"),
+    (
+        "@ai-sdk/google-vertex/anthropic",
+        "Claude on Vertex is not supported; use the provider anthropic or openrouter",
+    ),
     ("gitlab-ai-provider", "GitLab's login is not supported"),
-    ("@jerome-benoit/sap-ai-provider", "SAP's login is not supported"),
+    (
+        "@jerome-benoit/sap-ai-provider",
+        "SAP's login is not supported",
+    ),
     ("watsonx-ai-provider", "watsonx's login is not supported"),
-    ("@qvac/ai-sdk-provider", "it runs inside a JavaScript process"),
+    (
+        "@qvac/ai-sdk-provider",
+        "it runs inside a JavaScript process",
+    ),
 ];
 
 fn unsupported(id: &str, npm: Option<&str>) -> Option<&'static str> {
     let matches = |name: &str| npm.is_some_and(|npm| npm.starts_with(name)) || id.starts_with(name);
-    UNSUPPORTED.iter().find(|(name, _)| matches(name)).map(|(_, why)| *why)
+    UNSUPPORTED
+        .iter()
+        .find(|(name, _)| matches(name))
+        .map(|(_, why)| *why)
 }
 
 /// Whether a provider that is only known from the catalogue can be used with just a key.
@@ -69,26 +81,50 @@ pub fn address(
     if base_url.is_none()
         && let Some(why) = unsupported(id, npm)
     {
-        return Err(Error::BadRequest(format!("The provider \"{id}\" cannot be asked: {why}.")));
+        return Err(Error::BadRequest(format!(
+            "The provider \"{id}\" cannot be asked: {why}."
+        )));
     }
     let at = |usual: &str| base_url.map_or_else(|| usual.to_owned(), str::to_owned);
     let variable = |name: &str| environment.var(name).map(rooted);
-    let own =
-        |usual: &str, name: &str| base_url.map(str::to_owned).or_else(|| variable(name)).unwrap_or(usual.to_owned());
+    let own = |usual: &str, name: &str| {
+        base_url
+            .map(str::to_owned)
+            .or_else(|| variable(name))
+            .unwrap_or(usual.to_owned())
+    };
     let (wire, base): (&'static dyn Wire, Option<String>) = match npm.unwrap_or_default() {
-        "@ai-sdk/anthropic" => (&Messages, Some(own("https://api.anthropic.com/v1", "ANTHROPIC_BASE_URL"))),
-        "@ai-sdk/openai" => (&Responses, Some(own("https://api.openai.com/v1", "OPENAI_BASE_URL"))),
-        "@ai-sdk/google" => (&Gemini, Some(at("https://generativelanguage.googleapis.com/v1beta"))),
-        "@ai-sdk/google-vertex" => {
-            (&Gemini, Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)))
-        }
+        "@ai-sdk/anthropic" => (
+            &Messages,
+            Some(own("https://api.anthropic.com/v1", "ANTHROPIC_BASE_URL")),
+        ),
+        "@ai-sdk/openai" => (
+            &Responses,
+            Some(own("https://api.openai.com/v1", "OPENAI_BASE_URL")),
+        ),
+        "@ai-sdk/google" => (
+            &Gemini,
+            Some(at("https://generativelanguage.googleapis.com/v1beta")),
+        ),
+        "@ai-sdk/google-vertex" => (
+            &Gemini,
+            Some(base_url.map_or_else(|| vertex(settings, environment), str::to_owned)),
+        ),
         "@ai-sdk/azure" => {
-            let chat = settings.options.get("useCompletionUrls").and_then(Value::as_bool) == Some(true);
-            (if chat { CHAT } else { &Responses }, Some(azure(base_url, settings, environment)?))
+            let chat = settings
+                .options
+                .get("useCompletionUrls")
+                .and_then(Value::as_bool)
+                == Some(true);
+            (
+                if chat { CHAT } else { &Responses },
+                Some(azure(base_url, settings, environment)?),
+            )
         }
-        "@ai-sdk/amazon-bedrock" => {
-            (CHAT, Some(base_url.map_or_else(|| bedrock(settings, environment), str::to_owned)))
-        }
+        "@ai-sdk/amazon-bedrock" => (
+            CHAT,
+            Some(base_url.map_or_else(|| bedrock(settings, environment), str::to_owned)),
+        ),
         "@ai-sdk/groq" => (CHAT, Some(at("https://api.groq.com/openai/v1"))),
         "@ai-sdk/mistral" => (CHAT, Some(at("https://api.mistral.ai/v1"))),
         "@ai-sdk/xai" => (CHAT, Some(at("https://api.x.ai/v1"))),
@@ -100,51 +136,90 @@ pub fn address(
         "@ai-sdk/cohere" => (CHAT, Some(at("https://api.cohere.ai/compatibility/v1"))),
         "@ai-sdk/vercel" => (CHAT, Some(at("https://api.v0.dev/v1"))),
         "@ai-sdk/gateway" => (CHAT, Some(at("https://ai-gateway.vercel.sh/v1"))),
-        "@ai-sdk/alibaba" => (CHAT, Some(at("https://dashscope-intl.aliyuncs.com/compatible-mode/v1"))),
+        "@ai-sdk/alibaba" => (
+            CHAT,
+            Some(at("https://dashscope-intl.aliyuncs.com/compatible-mode/v1")),
+        ),
         "@openrouter/ai-sdk-provider" => (CHAT, Some(at("https://openrouter.ai/api/v1"))),
         "venice-ai-sdk-provider" => (CHAT, Some(at("https://api.venice.ai/api/v1"))),
         _ => (CHAT, base_url.map(str::to_owned)),
     };
     let Some(base) = base else {
-        let text =
-            format!("The provider \"{id}\" has no address. Set provider.{id}.options.baseURL in the configuration.");
+        let text = format!(
+            "The provider \"{id}\" has no address. Set provider.{id}.options.baseURL in the configuration."
+        );
         return Err(Error::BadRequest(text));
     };
-    if npm == Some("@ai-sdk/amazon-bedrock") && base_url.is_none() && model.api_id.contains("anthropic.") {
+    if npm == Some("@ai-sdk/amazon-bedrock")
+        && base_url.is_none()
+        && model.api_id.contains("anthropic.")
+    {
         let text = "Claude on Bedrock is not supported: it answers in AWS's own event streams. Use the provider anthropic or openrouter.";
         return Err(Error::BadRequest(text.into()));
     }
-    Ok(WireAddress { wire, base_url: filled(&base, id, environment)? })
+    Ok(WireAddress {
+        wire,
+        base_url: filled(&base, id, environment)?,
+    })
 }
 
 /// Returns the address of a provider's requests; `None` if it is unknown.
 pub fn usual_address(settings: &ProviderEntry, environment: &Environment) -> Option<String> {
-    let model = Model::unknown(ModelRef { provider: settings.id.clone(), model: String::new(), effort: None });
-    let address = address(settings.npm.as_deref(), settings.base_url.as_deref(), settings, &model, environment);
+    let model = Model::unknown(ModelRef {
+        provider: settings.id.clone(),
+        model: String::new(),
+        effort: None,
+    });
+    let address = address(
+        settings.npm.as_deref(),
+        settings.base_url.as_deref(),
+        settings,
+        &model,
+        environment,
+    );
     address.ok().map(|address| address.base_url)
 }
 
 /// Completes an address from a variable, which may lack the version.
 fn rooted(base: &str) -> String {
     let base = base.trim_end_matches('/');
-    let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
-    if has_path { base.to_owned() } else { format!("{base}/v1") }
+    let has_path = base
+        .split_once("://")
+        .is_some_and(|(_, rest)| rest.contains('/'));
+    if has_path {
+        base.to_owned()
+    } else {
+        format!("{base}/v1")
+    }
 }
 
 fn option<'a>(settings: &'a ProviderEntry, name: &str) -> Option<&'a str> {
-    settings.options.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    settings
+        .options
+        .get(name)
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
 }
 
 fn first<'a>(environment: &'a Environment, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| environment.var(name))
 }
 
-fn azure(base_url: Option<&str>, settings: &ProviderEntry, environment: &Environment) -> Result<String, Error> {
+fn azure(
+    base_url: Option<&str>,
+    settings: &ProviderEntry,
+    environment: &Environment,
+) -> Result<String, Error> {
     if let Some(base) = base_url {
         let base = base.trim_end_matches('/');
-        return Ok(if base.ends_with("/v1") || base.contains('?') { base.to_owned() } else { format!("{base}/v1") });
+        return Ok(if base.ends_with("/v1") || base.contains('?') {
+            base.to_owned()
+        } else {
+            format!("{base}/v1")
+        });
     }
-    let resource = option(settings, "resourceName").or_else(|| environment.var("AZURE_RESOURCE_NAME"));
+    let resource =
+        option(settings, "resourceName").or_else(|| environment.var("AZURE_RESOURCE_NAME"));
     match resource {
         Some(name) => Ok(format!("https://{name}.openai.azure.com/openai/v1")),
         None => Err(Error::Keyless(format!(
@@ -156,19 +231,41 @@ fn azure(base_url: Option<&str>, settings: &ProviderEntry, environment: &Environ
 
 /// Returns Bedrock's OpenAI-compatible address, which takes its API keys.
 fn bedrock(settings: &ProviderEntry, environment: &Environment) -> String {
-    let region = option(settings, "region").or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
-    format!("https://bedrock-runtime.{}.amazonaws.com/openai/v1", region.unwrap_or("us-east-1"))
+    let region = option(settings, "region")
+        .or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
+    format!(
+        "https://bedrock-runtime.{}.amazonaws.com/openai/v1",
+        region.unwrap_or("us-east-1")
+    )
 }
 
-fn vertex_project<'a>(settings: &'a ProviderEntry, environment: &'a Environment) -> Option<&'a str> {
-    let names = ["GOOGLE_VERTEX_PROJECT", "GOOGLE_CLOUD_PROJECT", "GCP_PROJECT", "GCLOUD_PROJECT"];
+fn vertex_project<'a>(
+    settings: &'a ProviderEntry,
+    environment: &'a Environment,
+) -> Option<&'a str> {
+    let names = [
+        "GOOGLE_VERTEX_PROJECT",
+        "GOOGLE_CLOUD_PROJECT",
+        "GCP_PROJECT",
+        "GCLOUD_PROJECT",
+    ];
     option(settings, "project").or_else(|| first(environment, &names))
 }
 
 fn vertex(settings: &ProviderEntry, environment: &Environment) -> String {
-    let names = ["GOOGLE_VERTEX_LOCATION", "GOOGLE_CLOUD_LOCATION", "VERTEX_LOCATION"];
-    let location = option(settings, "location").or_else(|| first(environment, &names)).unwrap_or("us-central1");
-    let host = if location == "global" { String::new() } else { format!("{location}-") };
+    let names = [
+        "GOOGLE_VERTEX_LOCATION",
+        "GOOGLE_CLOUD_LOCATION",
+        "VERTEX_LOCATION",
+    ];
+    let location = option(settings, "location")
+        .or_else(|| first(environment, &names))
+        .unwrap_or("us-central1");
+    let host = if location == "global" {
+        String::new()
+    } else {
+        format!("{location}-")
+    };
     match vertex_project(settings, environment) {
         Some(project) => format!(
             "https://{host}aiplatform.googleapis.com/v1/projects/{project}/locations/{location}/publishers/google"
@@ -183,9 +280,13 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
     let mut out = String::new();
     let mut rest = base;
     while let Some((before, after)) = rest.split_once("${") {
-        let Some((name, behind)) = after.split_once('}') else { break };
+        let Some((name, behind)) = after.split_once('}') else {
+            break;
+        };
         let Some(value) = environment.var(name) else {
-            let text = format!("The address of the provider \"{id}\" needs the variable {name}, which is not set.");
+            let text = format!(
+                "The address of the provider \"{id}\" needs the variable {name}, which is not set."
+            );
             return Err(Error::Keyless(text));
         };
         out.push_str(before);
@@ -197,7 +298,10 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
 
 /// Returns name and value of the first set variable that holds a key. Names of locations, files and
 /// parts of a signature are skipped.
-pub fn key_variable<'a>(names: &'a [String], environment: &'a Environment) -> Option<(&'a str, &'a str)> {
+pub fn key_variable<'a>(
+    names: &'a [String],
+    environment: &'a Environment,
+) -> Option<(&'a str, &'a str)> {
     const PLACES: &[&str] = &[
         "_HOST",
         "_URL",
@@ -216,17 +320,29 @@ pub fn key_variable<'a>(names: &'a [String], environment: &'a Environment) -> Op
     // Parts of a signature, and files.
     const OTHERS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
     let is_key = |name: &&String| !PLACES.iter().chain(OTHERS).any(|end| name.ends_with(end));
-    names.iter().filter(is_key).find_map(|name| Some((name.as_str(), environment.var(name)?)))
+    names
+        .iter()
+        .filter(is_key)
+        .find_map(|name| Some((name.as_str(), environment.var(name)?)))
 }
 
 /// Returns name and value of the variable with the token of a Vertex account; the catalogue does
 /// not list these variables.
-pub fn token<'a>(npm: Option<&str>, environment: &'a Environment) -> Option<(&'static str, &'a str)> {
-    let names = ["GOOGLE_VERTEX_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_VERTEX_API_KEY"];
+pub fn token<'a>(
+    npm: Option<&str>,
+    environment: &'a Environment,
+) -> Option<(&'static str, &'a str)> {
+    let names = [
+        "GOOGLE_VERTEX_ACCESS_TOKEN",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN",
+        "GOOGLE_VERTEX_API_KEY",
+    ];
     if npm != Some("@ai-sdk/google-vertex") {
         return None;
     }
-    names.into_iter().find_map(|name| Some((name, environment.var(name)?)))
+    names
+        .into_iter()
+        .find_map(|name| Some((name, environment.var(name)?)))
 }
 
 /// The headers in which providers expect a key.
@@ -243,12 +359,18 @@ fn key_header(npm: Option<&str>, token: bool) -> Option<(&'static str, &'static 
 }
 
 /// Returns the error for a provider that needs a key and has none.
-pub fn needs_key(npm: Option<&str>, settings: &ProviderEntry, key: Option<&Secret>, name: &str) -> Option<Error> {
+pub fn needs_key(
+    npm: Option<&str>,
+    settings: &ProviderEntry,
+    key: Option<&Secret>,
+    name: &str,
+) -> Option<Error> {
     // A server on this machine is used without a key, unless it has a login.
     let local = settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local);
     let own = settings.headers.iter().any(|(name, _)| {
         let name = name.to_lowercase();
-        KEY_HEADERS.contains(&name.as_str()) || key_header(npm, false).is_some_and(|(header, _)| header == name)
+        KEY_HEADERS.contains(&name.as_str())
+            || key_header(npm, false).is_some_and(|(header, _)| header == name)
     });
     if key.is_some() || own || local || settings.env.is_empty() {
         return None;
@@ -272,7 +394,10 @@ pub fn missing_key(id: &str, name: &str, env: &[String]) -> String {
 }
 
 fn keyless(id: &str, names: &[&str], name: &str) -> String {
-    format!("There is no key for {name}. Set {}, or run `adjutant auth login {id}`.", names.join(" or "))
+    format!(
+        "There is no key for {name}. Set {}, or run `adjutant auth login {id}`.",
+        names.join(" or ")
+    )
 }
 
 fn is_local(base: &str) -> bool {
@@ -282,19 +407,32 @@ fn is_local(base: &str) -> bool {
 /// Returns the headers that a provider itself requires.
 pub fn headers(settings: &ProviderEntry) -> Vec<(String, String)> {
     match settings.id.as_str() {
-        id if id.starts_with("github-copilot") => vec![("openai-intent".into(), "conversation-edits".into())],
-        "openrouter" | "vercel" | "zenmux" | "kilo" | "llmgateway" => vec![("x-title".into(), "adjutant".into())],
+        id if id.starts_with("github-copilot") => {
+            vec![("openai-intent".into(), "conversation-edits".into())]
+        }
+        "openrouter" | "vercel" | "zenmux" | "kilo" | "llmgateway" => {
+            vec![("x-title".into(), "adjutant".into())]
+        }
         _ => Vec::new(),
     }
 }
 
 /// Moves the key to the header that the provider expects, if the wire format uses another one.
-pub fn sign(npm: Option<&str>, settings: &ProviderEntry, environment: &Environment, target: &mut Target) {
+pub fn sign(
+    npm: Option<&str>,
+    settings: &ProviderEntry,
+    environment: &Environment,
+    target: &mut Target,
+) {
     let token = vertex_project(settings, environment).is_some();
-    let Some((header, before)) = key_header(npm, token) else { return };
+    let Some((header, before)) = key_header(npm, token) else {
+        return;
+    };
     // In `target.key` as well it would be sent twice. `Endpoint::secret` still has it for redaction.
     if let Some(key) = target.key.take() {
-        target.headers.push((header.to_owned(), format!("{before}{}", key.expose())));
+        target
+            .headers
+            .push((header.to_owned(), format!("{before}{}", key.expose())));
     }
 }
 
@@ -312,7 +450,9 @@ pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
     ];
     options
         .iter()
-        .filter(|(name, _)| !LOCATION_OPTIONS.contains(&name.as_str()) && !CLIENT_OPTIONS.contains(&name.as_str()))
+        .filter(|(name, _)| {
+            !LOCATION_OPTIONS.contains(&name.as_str()) && !CLIENT_OPTIONS.contains(&name.as_str())
+        })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }
@@ -324,12 +464,30 @@ mod tests {
     use transcript::ModelRef;
 
     fn environment(vars: &[(&str, &str)]) -> Environment {
-        Environment::from_vars(vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect())
+        Environment::from_vars(
+            vars.iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect(),
+        )
     }
 
-    fn at(npm: &str, base: Option<&str>, options: Map<String, Value>, vars: &[(&str, &str)], model: &str) -> String {
-        let settings = ProviderEntry { id: "p".into(), options, ..Default::default() };
-        let model = Model::unknown(ModelRef { provider: "p".into(), model: model.into(), effort: None });
+    fn at(
+        npm: &str,
+        base: Option<&str>,
+        options: Map<String, Value>,
+        vars: &[(&str, &str)],
+        model: &str,
+    ) -> String {
+        let settings = ProviderEntry {
+            id: "p".into(),
+            options,
+            ..Default::default()
+        };
+        let model = Model::unknown(ModelRef {
+            provider: "p".into(),
+            model: model.into(),
+            effort: None,
+        });
         match address(Some(npm), base, &settings, &model, &environment(vars)) {
             Ok(address) => address.base_url,
             Err(e) => format!("error: {e}"),
@@ -339,57 +497,128 @@ mod tests {
     #[test]
     fn addresses_follow_settings_and_environment() {
         let none = Map::new;
-        assert_eq!(at("@ai-sdk/anthropic", None, none(), &[], "m"), "https://api.anthropic.com/v1");
+        assert_eq!(
+            at("@ai-sdk/anthropic", None, none(), &[], "m"),
+            "https://api.anthropic.com/v1"
+        );
         let proxy = [("ANTHROPIC_BASE_URL", "http://proxy:1/")];
-        assert_eq!(at("@ai-sdk/anthropic", None, none(), &proxy, "m"), "http://proxy:1/v1");
-        assert_eq!(at("@ai-sdk/anthropic", Some("http://mine/x"), none(), &proxy, "m"), "http://mine/x");
+        assert_eq!(
+            at("@ai-sdk/anthropic", None, none(), &proxy, "m"),
+            "http://proxy:1/v1"
+        );
+        assert_eq!(
+            at(
+                "@ai-sdk/anthropic",
+                Some("http://mine/x"),
+                none(),
+                &proxy,
+                "m"
+            ),
+            "http://mine/x"
+        );
         assert_eq!(
             at("@ai-sdk/azure", None, entry("resourceName", "r"), &[], "m"),
             "https://r.openai.azure.com/openai/v1"
         );
-        assert_eq!(at("@ai-sdk/azure", Some("https://x/openai"), none(), &[], "m"), "https://x/openai/v1");
+        assert_eq!(
+            at("@ai-sdk/azure", Some("https://x/openai"), none(), &[], "m"),
+            "https://x/openai/v1"
+        );
         assert!(at("@ai-sdk/azure", None, none(), &[], "m").contains("AZURE_RESOURCE_NAME"));
         let region = [("AWS_REGION", "eu-west-1")];
         let expected = "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1";
-        assert_eq!(at("@ai-sdk/amazon-bedrock", None, none(), &region, "openai.gpt-oss-120b-1:0"), expected);
-        assert!(
-            at("@ai-sdk/amazon-bedrock", None, none(), &region, "us.anthropic.claude-x")
-                .starts_with("error: Claude on Bedrock")
+        assert_eq!(
+            at(
+                "@ai-sdk/amazon-bedrock",
+                None,
+                none(),
+                &region,
+                "openai.gpt-oss-120b-1:0"
+            ),
+            expected
         );
-        let account = [("GOOGLE_VERTEX_PROJECT", "mine"), ("GOOGLE_VERTEX_LOCATION", "global")];
-        let expected = "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/publishers/google";
-        assert_eq!(at("@ai-sdk/google-vertex", None, none(), &account, "m"), expected);
+        assert!(
+            at(
+                "@ai-sdk/amazon-bedrock",
+                None,
+                none(),
+                &region,
+                "us.anthropic.claude-x"
+            )
+            .starts_with("error: Claude on Bedrock")
+        );
+        let account = [
+            ("GOOGLE_VERTEX_PROJECT", "mine"),
+            ("GOOGLE_VERTEX_LOCATION", "global"),
+        ];
+        let expected =
+            "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/publishers/google";
+        assert_eq!(
+            at("@ai-sdk/google-vertex", None, none(), &account, "m"),
+            expected
+        );
         assert_eq!(
             at("@ai-sdk/google-vertex", None, none(), &[], "m"),
             "https://aiplatform.googleapis.com/v1/publishers/google"
         );
         assert_eq!(
-            at("@ai-sdk/openai-compatible", Some("http://${H}/v1"), none(), &[("H", "h:1")], "m"),
+            at(
+                "@ai-sdk/openai-compatible",
+                Some("http://${H}/v1"),
+                none(),
+                &[("H", "h:1")],
+                "m"
+            ),
             "http://h:1/v1"
         );
         assert!(
-            at("gitlab-ai-provider", None, none(), &[], "m").starts_with("error: The provider \"p\" cannot be asked")
+            at("gitlab-ai-provider", None, none(), &[], "m")
+                .starts_with("error: The provider \"p\" cannot be asked")
         );
         assert!(at("who-knows", None, none(), &[], "m").contains("has no address"));
     }
 
     #[test]
     fn variables_of_locations_are_no_keys() {
-        let names: Vec<String> =
-            ["DATABRICKS_HOST", "AWS_REGION", "AWS_ACCESS_KEY_ID", "X_TOKEN"].map(str::to_owned).to_vec();
-        let vars = [("DATABRICKS_HOST", "h"), ("AWS_REGION", "r"), ("AWS_ACCESS_KEY_ID", "i")];
+        let names: Vec<String> = [
+            "DATABRICKS_HOST",
+            "AWS_REGION",
+            "AWS_ACCESS_KEY_ID",
+            "X_TOKEN",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let vars = [
+            ("DATABRICKS_HOST", "h"),
+            ("AWS_REGION", "r"),
+            ("AWS_ACCESS_KEY_ID", "i"),
+        ];
         assert_eq!(key_variable(&names, &environment(&vars)), None);
-        assert_eq!(key_variable(&names, &environment(&[vars[0], ("X_TOKEN", "t")])), Some(("X_TOKEN", "t")));
+        assert_eq!(
+            key_variable(&names, &environment(&[vars[0], ("X_TOKEN", "t")])),
+            Some(("X_TOKEN", "t"))
+        );
     }
 
     #[test]
     fn key_is_sent_in_the_expected_header() {
         let signed = |npm: &str, vars: &[(&str, &str)]| {
-            let mut target = Target { key: Some(Secret::new("k")), ..Target::default() };
-            sign(Some(npm), &ProviderEntry::default(), &environment(vars), &mut target);
+            let mut target = Target {
+                key: Some(Secret::new("k")),
+                ..Target::default()
+            };
+            sign(
+                Some(npm),
+                &ProviderEntry::default(),
+                &environment(vars),
+                &mut target,
+            );
             (target.key.is_some(), target.headers)
         };
-        assert_eq!(signed("@ai-sdk/azure", &[]), (false, vec![("api-key".into(), "k".into())]));
+        assert_eq!(
+            signed("@ai-sdk/azure", &[]),
+            (false, vec![("api-key".into(), "k".into())])
+        );
         let account = [("GOOGLE_CLOUD_PROJECT", "p")];
         assert_eq!(
             signed("@ai-sdk/google-vertex", &account),

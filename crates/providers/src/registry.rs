@@ -132,7 +132,10 @@ impl Registry {
     /// Builds a registry. Connects to nothing.
     pub fn new(sources: Sources<'_>) -> Self {
         let allowed = |id: &str| {
-            !sources.disabled.iter().any(|d| d == id) && sources.enabled.is_none_or(|only| only.iter().any(|e| e == id))
+            !sources.disabled.iter().any(|d| d == id)
+                && sources
+                    .enabled
+                    .is_none_or(|only| only.iter().any(|e| e == id))
         };
         let make = EntryFactory {
             environment: sources.environment.clone(),
@@ -153,9 +156,14 @@ impl Registry {
         };
         for settings in &sources.configured {
             if allowed(&settings.id) {
-                let known = sources.catalog.find(settings.known_as.as_ref().unwrap_or(&settings.id));
+                let known = sources
+                    .catalog
+                    .find(settings.known_as.as_ref().unwrap_or(&settings.id));
                 let is_known = known.is_some();
-                let base = ProviderEntry { id: settings.id.clone(), ..known.unwrap_or_default() };
+                let base = ProviderEntry {
+                    id: settings.id.clone(),
+                    ..known.unwrap_or_default()
+                };
                 registry.configured.push(settings.id.clone());
                 registry.add(base.overlaid_with(settings), is_known);
             }
@@ -164,9 +172,13 @@ impl Registry {
             if !allowed(id) || registry.configured.contains(id) {
                 continue;
             }
-            let has_key = sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
+            let has_key =
+                sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
             if !has_key {
-                registry.keyless.insert(id.to_owned(), platform::missing_key(id, sources.catalog.name(id), env));
+                registry.keyless.insert(
+                    id.to_owned(),
+                    platform::missing_key(id, sources.catalog.name(id), env),
+                );
                 if sources.auth.lends(id) {
                     registry.lent.extend(sources.catalog.find(id));
                 }
@@ -184,37 +196,62 @@ impl Registry {
                 registry.add(settings, false);
             }
         }
-        let id = ModelRef { provider: Self::OFFLINE.into(), model: Self::OFFLINE.into(), effort: None };
+        let id = ModelRef {
+            provider: Self::OFFLINE.into(),
+            model: Self::OFFLINE.into(),
+            effort: None,
+        };
         let mut model = Model::unknown(id.clone());
         model.name = "Offline".into();
         model.provider_name = "adjutant".into();
-        let entry =
-            Entry { model: Arc::new(model), provider: sources.offline, released: String::new(), is_usable: true };
+        let entry = Entry {
+            model: Arc::new(model),
+            provider: sources.offline,
+            released: String::new(),
+            is_usable: true,
+        };
         registry.entries.insert((id.provider, id.model), entry);
         registry
     }
 
     fn add(&mut self, settings: ProviderEntry, known: bool) {
-        let experimental = self.make.environment.setting("ENABLE_EXPERIMENTAL_MODELS").is_some();
-        let names: Arc<[String]> =
-            settings.models.iter().map(|model| format!("{}/{}", settings.id, model.key)).collect();
+        let experimental = self
+            .make
+            .environment
+            .setting("ENABLE_EXPERIMENTAL_MODELS")
+            .is_some();
+        let names: Arc<[String]> = settings
+            .models
+            .iter()
+            .map(|model| format!("{}/{}", settings.id, model.key))
+            .collect();
         for model in &settings.models {
             let hidden = match model.status.as_deref() {
                 Some("deprecated") => true,
                 Some("alpha") => !experimental,
                 _ => false,
             };
-            let listed = settings.whitelist.as_ref().is_none_or(|list| list.contains(&model.key));
+            let listed = settings
+                .whitelist
+                .as_ref()
+                .is_none_or(|list| list.contains(&model.key));
             if hidden || !listed || settings.blacklist.contains(&model.key) {
                 continue;
             }
             let entry = self.make.entry(&settings, model, &names);
-            self.entries.insert((settings.id.clone(), model.key.clone()), entry);
+            self.entries
+                .insert((settings.id.clone(), model.key.clone()), entry);
         }
         let open = settings.models.is_empty();
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
         let (_, access) = self.make.access(&settings, settings.npm.as_deref());
-        self.facts.push(ProviderSummary { id: settings.id.clone(), name, access, open, known });
+        self.facts.push(ProviderSummary {
+            id: settings.id.clone(),
+            name,
+            access,
+            open,
+            known,
+        });
         if open {
             self.open.insert(settings.id.clone(), settings);
         }
@@ -228,12 +265,16 @@ impl Registry {
     pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
         if wanted.provider == ModelRef::REPLAY {
             let mut replays = locked(&self.replays);
-            let replay =
-                replays.entry(wanted.model.clone()).or_insert_with(|| ReplayProvider::new(Path::new(&wanted.model)));
+            let replay = replays
+                .entry(wanted.model.clone())
+                .or_insert_with(|| ReplayProvider::new(Path::new(&wanted.model)));
             return Ok((Arc::new(replay.model(wanted)), Arc::new(Arc::clone(replay))));
         }
         let created;
-        let entry = match self.entries.get(&(wanted.provider.clone(), wanted.model.clone())) {
+        let entry = match self
+            .entries
+            .get(&(wanted.provider.clone(), wanted.model.clone()))
+        {
             Some(entry) => entry,
             None => {
                 created = self.create(wanted).ok_or_else(|| NotFound {
@@ -244,7 +285,10 @@ impl Registry {
                 &created
             }
         };
-        let effort = wanted.effort.clone().filter(|effort| entry.model.efforts.contains(effort));
+        let effort = wanted
+            .effort
+            .clone()
+            .filter(|effort| entry.model.efforts.contains(effort));
         let model = match effort {
             None => Arc::clone(&entry.model),
             Some(_) => {
@@ -259,7 +303,10 @@ impl Registry {
     /// Creates the entry of a model that is not listed, if its name is accepted.
     fn create(&self, wanted: &ModelRef) -> Option<Entry> {
         if let Some(settings) = self.open.get(&wanted.provider) {
-            let model = ModelEntry { key: wanted.model.clone(), ..Default::default() };
+            let model = ModelEntry {
+                key: wanted.model.clone(),
+                ..Default::default()
+            };
             return Some(self.make.entry(settings, &model, &Arc::default()));
         }
         self.zen_model(wanted).or_else(|| self.lent_model(wanted))
@@ -272,7 +319,10 @@ impl Registry {
             return None;
         }
         let zen = self.make.catalog.find(OPENCODE)?;
-        let model = zen.models.iter().find(|model| model.key == wanted.model && is_free(model))?;
+        let model = zen
+            .models
+            .iter()
+            .find(|model| model.key == wanted.model && is_free(model))?;
         Some(self.make.entry(&zen, model, &Arc::default()))
     }
 
@@ -295,14 +345,19 @@ impl Registry {
     /// Whether a request for this model has a provider.
     pub fn has(&self, model: &ModelRef) -> bool {
         model.provider == ModelRef::REPLAY
-            || self.entries.contains_key(&(model.provider.clone(), model.model.clone()))
+            || self
+                .entries
+                .contains_key(&(model.provider.clone(), model.model.clone()))
             || self.open.contains_key(&model.provider)
     }
 
     /// Returns all models, by provider and name; the offline model last.
     pub fn models(&self) -> Vec<Arc<Model>> {
-        let (last, mut models): (Vec<_>, Vec<_>) =
-            self.entries.values().map(|entry| Arc::clone(&entry.model)).partition(|m| m.id.provider == Self::OFFLINE);
+        let (last, mut models): (Vec<_>, Vec<_>) = self
+            .entries
+            .values()
+            .map(|entry| Arc::clone(&entry.model))
+            .partition(|m| m.id.provider == Self::OFFLINE);
         models.extend(last);
         models
     }
@@ -323,22 +378,42 @@ impl Registry {
         const BEST: &[&str] = &["gpt-5", "claude-sonnet-4", "big-pickle", "gemini-3-pro"];
         // OpenCode takes the last name of the best family, which may be its weakest or most
         // expensive model.
-        const VARIANTS: &[&str] = &["nano", "mini", "lite", "chat", "image", "audio", "realtime", "research", "search"];
+        const VARIANTS: &[&str] = &[
+            "nano", "mini", "lite", "chat", "image", "audio", "realtime", "research", "search",
+        ];
         let is_plain = |id: &str| {
             let is_expensive = id.contains("gpt") && id.contains("-pro");
-            !is_expensive && !VARIANTS.iter().any(|word| id.replace("gemini", "").contains(word))
+            !is_expensive
+                && !VARIANTS
+                    .iter()
+                    .any(|word| id.replace("gemini", "").contains(word))
         };
         let rank = |entry: &&Entry| {
             let id = entry.model.id.model.clone();
             let is_offline = entry.model.id.provider == Self::OFFLINE;
             let is_configured = self.configured.contains(&entry.model.id.provider);
-            let best = BEST.iter().rposition(|name| id.contains(name)).map_or(0, |at| at + 1);
+            let best = BEST
+                .iter()
+                .rposition(|name| id.contains(name))
+                .map_or(0, |at| at + 1);
             let is_latest = id.contains("latest");
             let is_plain = is_plain(&id);
-            (!is_offline, entry.is_usable, is_configured, entry.model.tools, best, is_plain, is_latest, id)
+            (
+                !is_offline,
+                entry.is_usable,
+                is_configured,
+                entry.model.tools,
+                best,
+                is_plain,
+                is_latest,
+                id,
+            )
         };
         let best = self.entries.values().max_by_key(rank);
-        best.map_or_else(|| Arc::new(Model::unknown(offline_ref())), |entry| Arc::clone(&entry.model))
+        best.map_or_else(
+            || Arc::new(Model::unknown(offline_ref())),
+            |entry| Arc::clone(&entry.model),
+        )
     }
 
     /// Returns a small model of the same provider, for titles: the newest of the families known to
@@ -348,9 +423,14 @@ impl Registry {
             return None;
         }
         let families: [&[&str]; 3] = [&["gemini", "flash"], &["gpt", "nano"], &["claude", "haiku"]];
-        let mine = || self.entries.iter().filter(|((provider, _), _)| *provider == main.provider);
+        let mine = || {
+            self.entries
+                .iter()
+                .filter(|((provider, _), _)| *provider == main.provider)
+        };
         families.iter().find_map(|words| {
-            let of_family = mine().filter(|((_, key), _)| words.iter().all(|word| key.contains(word)));
+            let of_family =
+                mine().filter(|((_, key), _)| words.iter().all(|word| key.contains(word)));
             of_family
                 .max_by_key(|((_, key), entry)| (entry.released.clone(), key.clone()))
                 .map(|(_, e)| e.model.id.clone())
@@ -359,7 +439,9 @@ impl Registry {
 
     fn nearest(&self, wanted: &str) -> Vec<String> {
         let lower = wanted.to_lowercase();
-        let short = lower.split_once('/').map_or(lower.as_str(), |(_, model)| model);
+        let short = lower
+            .split_once('/')
+            .map_or(lower.as_str(), |(_, model)| model);
         let mut scored: Vec<(usize, String)> = self
             .entries
             .values()
@@ -367,7 +449,8 @@ impl Registry {
                 let name = entry.model.id.to_string();
                 let key = entry.model.id.model.to_lowercase();
                 let is_part = key.contains(short) || short.contains(key.as_str());
-                let distance = levenshtein(&lower, &name.to_lowercase()).min(levenshtein(short, &key) + 1);
+                let distance =
+                    levenshtein(&lower, &name.to_lowercase()).min(levenshtein(short, &key) + 1);
                 (if is_part { distance.min(2) } else { distance }, name)
             })
             .filter(|(distance, _)| *distance <= (short.len() / 2).max(2))
@@ -384,11 +467,18 @@ const OPENCODE: &str = "opencode";
 const PUBLIC_KEY: &str = "public";
 
 fn is_free(model: &ModelEntry) -> bool {
-    model.price.as_ref().is_some_and(|price| price.base.input == 0.0 && price.base.output == 0.0)
+    model
+        .price
+        .as_ref()
+        .is_some_and(|price| price.base.input == 0.0 && price.base.output == 0.0)
 }
 
 fn offline_ref() -> ModelRef {
-    ModelRef { provider: Registry::OFFLINE.into(), model: Registry::OFFLINE.into(), effort: None }
+    ModelRef {
+        provider: Registry::OFFLINE.into(),
+        model: Registry::OFFLINE.into(),
+        effort: None,
+    }
 }
 
 impl EntryFactory {
@@ -403,14 +493,22 @@ impl EntryFactory {
             let (name, token) = platform::token(npm, &self.environment)?;
             Some((Secret::new(token), KeySource::Variable(name.to_owned())))
         };
-        let configured = settings.api_key.clone().map(|key| (key, KeySource::Configured));
+        let configured = settings
+            .api_key
+            .clone()
+            .map(|key| (key, KeySource::Configured));
         match configured.or_else(stored).or_else(variable).or_else(token) {
             Some((key, access)) => (Some(key), access),
             None if self.auth.tokens(&settings.id).is_some() => (None, KeySource::Kept),
             None => {
                 let name = settings.name.as_deref().unwrap_or(&settings.id);
                 let missing = platform::needs_key(npm, settings, None, name);
-                (None, missing.map_or(KeySource::Free, |error| KeySource::Missing(error.to_string())))
+                (
+                    None,
+                    missing.map_or(KeySource::Free, |error| {
+                        KeySource::Missing(error.to_string())
+                    }),
+                )
             }
         }
     }
@@ -438,11 +536,24 @@ impl EntryFactory {
     }
 
     fn entry(&self, settings: &ProviderEntry, model: &ModelEntry, names: &Arc<[String]>) -> Entry {
-        let id = ModelRef { provider: settings.id.clone(), model: model.key.clone(), effort: None };
+        let id = ModelRef {
+            provider: settings.id.clone(),
+            model: model.key.clone(),
+            effort: None,
+        };
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
-        let npm = model.npm.as_ref().or(settings.npm.as_ref()).map(String::as_str);
+        let npm = model
+            .npm
+            .as_ref()
+            .or(settings.npm.as_ref())
+            .map(String::as_str);
         let (key, access) = self.access_to(model, settings, npm);
-        let takes = |kind: &str| model.modalities.as_ref().map(|list| list.iter().any(|m| m == kind));
+        let takes = |kind: &str| {
+            model
+                .modalities
+                .as_ref()
+                .map(|list| list.iter().any(|m| m == kind))
+        };
         let mut facts = Model {
             name: model.name.clone().unwrap_or_else(|| model.key.clone()),
             provider_name: name.clone(),
@@ -451,7 +562,9 @@ impl EntryFactory {
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
             price: model.price.clone(),
-            images: takes("image").or(model.attachment).map_or_else(|| self.images_by_name(model), ImageSupport::from),
+            images: takes("image")
+                .or(model.attachment)
+                .map_or_else(|| self.images_by_name(model), ImageSupport::from),
             pdf: takes("pdf").unwrap_or(false),
             tools: model.tool_call.unwrap_or(true),
             reasoning: model.reasoning.unwrap_or(false),
@@ -459,7 +572,11 @@ impl EntryFactory {
             efforts: Vec::new(),
             ..Model::unknown(id)
         };
-        let base = model.api.as_ref().or(settings.base_url.as_ref()).map(String::as_str);
+        let base = model
+            .api
+            .as_ref()
+            .or(settings.base_url.as_ref())
+            .map(String::as_str);
         let address = platform::address(npm, base, settings, &facts, &self.environment);
         let (wire, base_url, unusable) = match address {
             Ok(address) => (address.wire, address.base_url, None),
@@ -480,16 +597,31 @@ impl EntryFactory {
             cache_key: settings.cache_key,
             reasoning_field: model.interleaved.clone(),
         };
-        target.headers.extend(settings.headers.iter().chain(&model.headers).cloned());
+        target
+            .headers
+            .extend(settings.headers.iter().chain(&model.headers).cloned());
         let needs_login = access == KeySource::Kept && target.key.is_none();
-        let tokens = if needs_login { self.auth.tokens(&settings.id) } else { None };
-        let login =
-            tokens.map(|tokens| TokenRefresher::new(&settings.id, tokens, Arc::clone(&self.client), &self.environment));
+        let tokens = if needs_login {
+            self.auth.tokens(&settings.id)
+        } else {
+            None
+        };
+        let login = tokens.map(|tokens| {
+            TokenRefresher::new(
+                &settings.id,
+                tokens,
+                Arc::clone(&self.client),
+                &self.environment,
+            )
+        });
         let secret = target.key.clone();
         platform::sign(npm, settings, &self.environment, &mut target);
 
-        let variants: Vec<(String, Map<_, _>)> =
-            model.variants.iter().filter_map(|(name, options)| Some((name.clone(), options.clone()?))).collect();
+        let variants: Vec<(String, Map<_, _>)> = model
+            .variants
+            .iter()
+            .filter_map(|(name, options)| Some((name.clone(), options.clone()?)))
+            .collect();
         // The other wire formats cannot carry audio.
         facts.audio = takes("audio").unwrap_or(false) && ["chat", "gemini"].contains(&wire.name());
         facts.efforts = efforts(&facts, model, wire);
@@ -509,7 +641,12 @@ impl EntryFactory {
             unusable,
         };
         let released = model.released.clone().unwrap_or_default();
-        Entry { model: Arc::new(facts), provider: Arc::new(Arc::new(endpoint)), released, is_usable }
+        Entry {
+            model: Arc::new(facts),
+            provider: Arc::new(Arc::new(endpoint)),
+            released,
+            is_usable,
+        }
     }
 }
 
@@ -520,9 +657,18 @@ fn efforts(facts: &Model, model: &ModelEntry, wire: &dyn Wire) -> Vec<String> {
     if facts.reasoning {
         all = model.efforts.clone().unwrap_or_else(|| wire.efforts(facts));
     }
-    let is_removed = |effort: &String| model.variants.iter().any(|(name, options)| name == effort && options.is_none());
+    let is_removed = |effort: &String| {
+        model
+            .variants
+            .iter()
+            .any(|(name, options)| name == effort && options.is_none())
+    };
     all.retain(|effort| !is_removed(effort));
-    for (name, _) in model.variants.iter().filter(|(_, options)| options.is_some()) {
+    for (name, _) in model
+        .variants
+        .iter()
+        .filter(|(_, options)| options.is_some())
+    {
         if !all.contains(name) {
             all.push(name.clone());
         }

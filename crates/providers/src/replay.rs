@@ -36,12 +36,18 @@ struct Exchange {
 impl ReplayProvider {
     /// Creates a provider that replays the recordings in a directory.
     pub fn new(dir: &Path) -> Arc<Self> {
-        Arc::new(Self { dir: dir.into(), left: Mutex::new(None) })
+        Arc::new(Self {
+            dir: dir.into(),
+            left: Mutex::new(None),
+        })
     }
 
     pub fn model(&self, id: &ModelRef) -> Model {
         let first = self.with(|left| left.front().map(|exchange| exchange.asked.model.clone()));
-        first.flatten().map_or_else(|| Model::unknown(id.clone()), |facts| facts.model(id.clone()))
+        first.flatten().map_or_else(
+            || Model::unknown(id.clone()),
+            |facts| facts.model(id.clone()),
+        )
     }
 
     /// Calls `work` with the remaining exchanges; returns `None` if they cannot be read.
@@ -56,17 +62,28 @@ impl ReplayProvider {
     fn next(&self, request: &Request) -> Result<Exchange, Error> {
         let missing = |what: &str| {
             let dir = self.dir.display();
-            Error::BadRequest(format!("{what} in {dir}. ADJUTANT_RECORD=dir writes what `replay:dir` plays."))
+            Error::BadRequest(format!(
+                "{what} in {dir}. ADJUTANT_RECORD=dir writes what `replay:dir` plays."
+            ))
         };
         let found = self.with(|left| {
             let same = |exchange: &Exchange| {
                 let wire = platform::wire(&exchange.asked.wire)?;
                 let model = Arc::new(exchange.asked.model.clone().model(request.model.id.clone()));
-                let request = Request { model, ..request.clone() };
-                let call = wire.encode(&request, &Target::default(), &Knobs::default()).ok()?;
-                (conversation(&call.body)? == conversation(exchange.asked.body.get().as_bytes())?).then_some(())
+                let request = Request {
+                    model,
+                    ..request.clone()
+                };
+                let call = wire
+                    .encode(&request, &Target::default(), &Knobs::default())
+                    .ok()?;
+                (conversation(&call.body)? == conversation(exchange.asked.body.get().as_bytes())?)
+                    .then_some(())
             };
-            let at = left.iter().position(|exchange| same(exchange).is_some()).unwrap_or(0);
+            let at = left
+                .iter()
+                .position(|exchange| same(exchange).is_some())
+                .unwrap_or(0);
             left.remove(at)
         });
         match found {
@@ -80,18 +97,31 @@ impl ReplayProvider {
 /// Returns the part of a body that distinguishes one request from another.
 fn conversation(body: &[u8]) -> Option<serde_json::Value> {
     let mut body: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).ok()?;
-    ["messages", "input", "contents"].iter().find_map(|name| body.remove(*name))
+    ["messages", "input", "contents"]
+        .iter()
+        .find_map(|name| body.remove(*name))
 }
 
 fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "jsonl")
+    });
     paths.sort();
     let exchange = |path: &PathBuf| {
         let text = std::fs::read_to_string(path).ok()?;
-        let mut lines = text.lines().map_while(|line| serde_json::from_str(line).ok());
+        let mut lines = text
+            .lines()
+            .map_while(|line| serde_json::from_str(line).ok());
         match lines.next()? {
-            RecordLine::Asked(asked) => Some(Exchange { asked, lines: lines.collect() }),
+            RecordLine::Asked(asked) => Some(Exchange {
+                asked,
+                lines: lines.collect(),
+            }),
             _ => None,
         }
     };
@@ -112,7 +142,10 @@ impl Exchange {
         let fail = |e: Error| -> AnswerStream { Box::pin(futures_util::stream::iter([Err(e)])) };
         let name = self.asked.provider;
         let Some(wire) = platform::wire(&self.asked.wire) else {
-            return fail(Error::BadRequest(format!("The wire \"{}\" is not supported.", self.asked.wire)));
+            return fail(Error::BadRequest(format!(
+                "The wire \"{}\" is not supported.",
+                self.asked.wire
+            )));
         };
         let mut status = None;
         let mut headers = HeaderMap::new();
@@ -120,10 +153,16 @@ impl Exchange {
         for line in self.lines {
             match line {
                 RecordLine::Asked(_) | RecordLine::End => {}
-                RecordLine::Came { status: code, headers: named } => {
+                RecordLine::Came {
+                    status: code,
+                    headers: named,
+                } => {
                     status = Some(code);
                     let named = named.iter().filter_map(|(name, value)| {
-                        Some((name.parse::<HeaderName>().ok()?, value.parse::<HeaderValue>().ok()?))
+                        Some((
+                            name.parse::<HeaderName>().ok()?,
+                            value.parse::<HeaderValue>().ok()?,
+                        ))
                     });
                     headers = named.collect();
                 }
@@ -143,13 +182,27 @@ impl Exchange {
                 _ => Error::Network(format!("{name} was not reached when this was recorded.")),
             }),
             Some(200..=299) => {
-                let target = Target { name: name.clone(), ..Target::default() };
+                let target = Target {
+                    name: name.clone(),
+                    ..Target::default()
+                };
                 let bytes = futures_util::stream::iter(pieces).boxed();
-                http::read(name.into(), bytes, wire.decoder(&target), RequestTimeouts::default())
+                http::read(
+                    name.into(),
+                    bytes,
+                    wire.decoder(&target),
+                    RequestTimeouts::default(),
+                )
             }
             Some(code) => {
                 let body: Vec<u8> = pieces.into_iter().flatten().flatten().collect();
-                fail(classify::reply(&name, code, &headers, &String::from_utf8_lossy(&body), Timestamp::default()))
+                fail(classify::reply(
+                    &name,
+                    code,
+                    &headers,
+                    &String::from_utf8_lossy(&body),
+                    Timestamp::default(),
+                ))
             }
         }
     }

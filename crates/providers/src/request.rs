@@ -125,10 +125,18 @@ impl ModelMessage {
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Results(results), Self::Results(others)) => {
-                results.len() == others.len() && results.iter().zip(others).all(|(one, other)| one.same(other))
+                results.len() == others.len()
+                    && results
+                        .iter()
+                        .zip(others)
+                        .all(|(one, other)| one.same(other))
             }
             (Self::User(inputs), Self::User(others)) => {
-                inputs.len() == others.len() && inputs.iter().zip(others).all(|(one, other)| one.same(other))
+                inputs.len() == others.len()
+                    && inputs
+                        .iter()
+                        .zip(others)
+                        .all(|(one, other)| one.same(other))
             }
             _ => self == other,
         }
@@ -163,10 +171,23 @@ impl ModelInput {
 
 impl CallResult {
     fn same(&self, other: &Self) -> bool {
-        let Self { id, provider_id, name, text, failed, attachments } = self;
+        let Self {
+            id,
+            provider_id,
+            name,
+            text,
+            failed,
+            attachments,
+        } = self;
         (Arc::ptr_eq(text, &other.text) || *text == other.text)
             && (id, provider_id, name, failed, attachments)
-                == (&other.id, &other.provider_id, &other.name, &other.failed, &other.attachments)
+                == (
+                    &other.id,
+                    &other.provider_id,
+                    &other.name,
+                    &other.failed,
+                    &other.attachments,
+                )
     }
 }
 

@@ -59,7 +59,10 @@ impl Wire for Responses {
 /// Returns the version of a GPT model from its id: `gpt-5`, `gpt-5.1-codex`, `openai/gpt-5.2`.
 fn gpt(id: &str) -> Option<(u32, u32)> {
     let (_, rest) = id.split_once("gpt-")?;
-    let version: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    let version: String = rest
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '.')
+        .collect();
     let (major, minor) = version.split_once('.').unwrap_or((&version, "0"));
     Some((major.parse().ok()?, minor.parse().unwrap_or(0)))
 }
@@ -67,8 +70,12 @@ fn gpt(id: &str) -> Option<(u32, u32)> {
 /// Whether OpenAI can search the web for this model.
 pub(super) fn searches(id: &str) -> bool {
     let is_reasoning_model = ["o3", "o4"].iter().any(|family| id.starts_with(family));
-    (is_reasoning_model || gpt(id).is_some_and(|version| version >= (4, 1)) || id.contains("gpt-4o"))
-        && !["nano", "audio", "realtime", "codex-mini"].iter().any(|kind| id.contains(kind))
+    (is_reasoning_model
+        || gpt(id).is_some_and(|version| version >= (4, 1))
+        || id.contains("gpt-4o"))
+        && !["nano", "audio", "realtime", "codex-mini"]
+            .iter()
+            .any(|kind| id.contains(kind))
 }
 
 #[cfg(test)]

@@ -20,37 +20,65 @@ pub struct ScriptedAnswer {
 impl ScriptedAnswer {
     pub fn text(text: &str) -> Self {
         Self::from_iter([
-            Delta::Text { index: 0, text: text.into() },
-            Delta::Usage(Usage { input: 10, output: 5, ..Usage::default() }),
+            Delta::Text {
+                index: 0,
+                text: text.into(),
+            },
+            Delta::Usage(Usage {
+                input: 10,
+                output: 5,
+                ..Usage::default()
+            }),
             Delta::Finish(Finish::Stop),
         ])
     }
 
     /// Creates an answer with calls of tools with these arguments. The ids are `wire-0`, `wire-1` …
     pub fn calls(calls: &[(&str, serde_json::Value)]) -> Self {
-        let named = calls.iter().enumerate().flat_map(|(index, (name, arguments))| {
-            [
-                Delta::Call { index, id: Some(format!("wire-{index}")), name: (*name).into() },
-                Delta::Arguments { index, json: arguments.to_string() },
-            ]
+        let named = calls
+            .iter()
+            .enumerate()
+            .flat_map(|(index, (name, arguments))| {
+                [
+                    Delta::Call {
+                        index,
+                        id: Some(format!("wire-{index}")),
+                        name: (*name).into(),
+                    },
+                    Delta::Arguments {
+                        index,
+                        json: arguments.to_string(),
+                    },
+                ]
+            });
+        let usage = Delta::Usage(Usage {
+            input: 10,
+            output: 5,
+            ..Usage::default()
         });
-        let usage = Delta::Usage(Usage { input: 10, output: 5, ..Usage::default() });
         Self::from_iter(named.chain([usage, Delta::Finish(Finish::ToolCalls)]))
     }
 
     /// Creates an answer that fails before any content.
     pub fn fails(error: Error) -> Self {
-        Self { pieces: vec![Err(error)], hangs: false }
+        Self {
+            pieces: vec![Err(error)],
+            hangs: false,
+        }
     }
 
     pub fn silence() -> Self {
-        Self { pieces: Vec::new(), hangs: true }
+        Self {
+            pieces: Vec::new(),
+            hangs: true,
+        }
     }
 
     /// Replaces the end by a failure.
     #[must_use]
     pub fn then_fails(mut self, error: Error) -> Self {
-        self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
+        self.pieces
+            .retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
         self.pieces.push(Err(error));
         self
     }
@@ -58,15 +86,20 @@ impl ScriptedAnswer {
     /// Inserts a delta before the end.
     #[must_use]
     pub fn then(mut self, delta: Delta) -> Self {
-        let end = self.pieces.iter().position(|piece| matches!(piece, Ok(Delta::Finish(_))));
-        self.pieces.insert(end.unwrap_or(self.pieces.len()), Ok(delta));
+        let end = self
+            .pieces
+            .iter()
+            .position(|piece| matches!(piece, Ok(Delta::Finish(_))));
+        self.pieces
+            .insert(end.unwrap_or(self.pieces.len()), Ok(delta));
         self
     }
 
     /// Replaces the finish reason.
     #[must_use]
     pub fn then_ends(mut self, finish: Finish) -> Self {
-        self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
+        self.pieces
+            .retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
         self.pieces.push(Ok(Delta::Finish(finish)));
         self
     }
@@ -74,7 +107,8 @@ impl ScriptedAnswer {
     /// Replaces the end by silence.
     #[must_use]
     pub fn then_hangs(mut self) -> Self {
-        self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
+        self.pieces
+            .retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
         self.hangs = true;
         self
     }
@@ -82,7 +116,10 @@ impl ScriptedAnswer {
 
 impl FromIterator<Delta> for ScriptedAnswer {
     fn from_iter<I: IntoIterator<Item = Delta>>(deltas: I) -> Self {
-        Self { pieces: deltas.into_iter().map(Ok).collect(), hangs: false }
+        Self {
+            pieces: deltas.into_iter().map(Ok).collect(),
+            hangs: false,
+        }
     }
 }
 
@@ -105,13 +142,24 @@ impl Scripted {
     /// Creates a provider with these answers, in order.
     pub fn new(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
-        Arc::new(Self { state: Mutex::new(State { scripts, ..State::default() }) })
+        Arc::new(Self {
+            state: Mutex::new(State {
+                scripts,
+                ..State::default()
+            }),
+        })
     }
 
     /// Creates a provider with these answers, which yields to other tasks between the deltas.
     pub fn paced(scripts: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
-        Arc::new(Self { state: Mutex::new(State { scripts, paced: true, ..State::default() }) })
+        Arc::new(Self {
+            state: Mutex::new(State {
+                scripts,
+                paced: true,
+                ..State::default()
+            }),
+        })
     }
 
     /// Returns the requests so far.
@@ -137,7 +185,8 @@ impl Provider for Scripted {
         state.follows.push(request.body_cache.follows());
         // A copy, because the caller takes the request back.
         state.asked.push(Arc::new(Request::clone(&request)));
-        let unscripted = || ScriptedAnswer::fails(Error::BadRequest("the script has no more answers".into()));
+        let unscripted =
+            || ScriptedAnswer::fails(Error::BadRequest("the script has no more answers".into()));
         let script = state.scripts.pop_front().unwrap_or_else(unscripted);
         let pieces = futures_util::stream::iter(script.pieces);
         if state.paced {
@@ -145,9 +194,17 @@ impl Provider for Scripted {
                 tokio::task::yield_now().await;
                 piece
             });
-            return if script.hangs { Box::pin(paced.chain(futures_util::stream::pending())) } else { Box::pin(paced) };
+            return if script.hangs {
+                Box::pin(paced.chain(futures_util::stream::pending()))
+            } else {
+                Box::pin(paced)
+            };
         }
-        if script.hangs { Box::pin(pieces.chain(futures_util::stream::pending())) } else { Box::pin(pieces) }
+        if script.hangs {
+            Box::pin(pieces.chain(futures_util::stream::pending()))
+        } else {
+            Box::pin(pieces)
+        }
     }
 }
 
@@ -158,11 +215,17 @@ mod tests {
     use transcript::ModelRef;
 
     fn request() -> Arc<Request> {
-        let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        let id = ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
         Arc::new(Request {
             model: Arc::new(Model::unknown(id)),
             system: Vec::new(),
-            messages: vec![request::ModelMessage::User(vec![request::ModelInput::Text("hi".into())])],
+            messages: vec![request::ModelMessage::User(vec![
+                request::ModelInput::Text("hi".into()),
+            ])],
             tools: Vec::new(),
             must_call: false,
             params: request::ModelParams::default(),
@@ -182,7 +245,10 @@ mod tests {
         let second: Vec<_> = scripted.ask(request()).collect().await;
         assert_eq!(second.last(), Some(&Err(Error::Network("gone".into()))));
         assert_eq!(scripted.left(), 0);
-        assert!(matches!(scripted.ask(request()).next().await, Some(Err(Error::BadRequest(_)))));
+        assert!(matches!(
+            scripted.ask(request()).next().await,
+            Some(Err(Error::BadRequest(_)))
+        ));
         assert_eq!(scripted.asked().len(), 3);
     }
 }

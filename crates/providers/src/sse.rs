@@ -87,7 +87,10 @@ impl SseParser {
     ///
     /// # Errors
     /// As [`SseParser::push`].
-    pub fn end<E: From<BadEvent>>(&mut self, mut sink: impl FnMut(&str, &str) -> Result<Flow, E>) -> Result<Flow, E> {
+    pub fn end<E: From<BadEvent>>(
+        &mut self,
+        mut sink: impl FnMut(&str, &str) -> Result<Flow, E>,
+    ) -> Result<Flow, E> {
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() && self.line(&line, &mut sink)? == Flow::Done {
             return Ok(Flow::Done);
@@ -134,7 +137,10 @@ impl SseParser {
         Ok(Flow::More)
     }
 
-    fn dispatch<E: From<BadEvent>>(&mut self, sink: &mut impl FnMut(&str, &str) -> Result<Flow, E>) -> Result<Flow, E> {
+    fn dispatch<E: From<BadEvent>>(
+        &mut self,
+        sink: &mut impl FnMut(&str, &str) -> Result<Flow, E>,
+    ) -> Result<Flow, E> {
         let flow = if self.has_data {
             let name = std::str::from_utf8(&self.name).map_err(|_| BadEvent::NotText)?;
             let data = std::str::from_utf8(&self.data).map_err(|_| BadEvent::NotText)?;
@@ -160,7 +166,10 @@ pub fn whole(data: &str) -> Cow<'_, str> {
     let mut at = 0;
     while let Some(next) = memchr(b'\\', &bytes[at..]) {
         at += next;
-        at += match (is_high_surrogate(&bytes, at), is_high_surrogate(&bytes, at + 6)) {
+        at += match (
+            is_high_surrogate(&bytes, at),
+            is_high_surrogate(&bytes, at + 6),
+        ) {
             (Some(true), Some(false)) => 12,
             (Some(_), _) => {
                 bytes[at..at + 6].copy_from_slice(REPLACEMENT);
@@ -218,7 +227,11 @@ mod tests {
         let mut seen = Vec::new();
         let mut sink = |name: &str, data: &str| {
             seen.push(format!("{name}|{data}"));
-            Ok(if data == "[DONE]" { Flow::Done } else { Flow::More })
+            Ok(if data == "[DONE]" {
+                Flow::Done
+            } else {
+                Flow::More
+            })
         };
         for piece in pieces {
             if parser.push::<BadEvent>(piece, &mut sink)? == Flow::Done {
@@ -236,14 +249,20 @@ mod tests {
             ("data:a\n\ndata:  b\n\n", &["|a", "| b"]),
             ("event: x\ndata: a\n\ndata: b\n\n", &["x|a", "|b"]),
             ("data: a\ndata: b\ndata\n\n", &["|a\nb\n"]),
-            (": comment\n\n:\n\ndata: a\n: between\nid: 7\nretry: 9\nunknown: z\n\n", &["|a"]),
+            (
+                ": comment\n\n:\n\ndata: a\n: between\nid: 7\nretry: 9\nunknown: z\n\n",
+                &["|a"],
+            ),
             ("event: only a name\n\ndata: a\n\n", &["|a"]),
             ("data: äöü 漢字 🦀\n\n", &["|äöü 漢字 🦀"]),
             ("\u{feff}data: a\n\n", &["|a"]),
             ("data: left open", &["|left open"]),
             ("data: left open\n", &["|left open"]),
             ("database: no\n\n", &[]),
-            ("data: a\n\ndata: [DONE]\n\ndata: after\n\n", &["|a", "|[DONE]"]),
+            (
+                "data: a\n\ndata: [DONE]\n\ndata: after\n\n",
+                &["|a", "|[DONE]"],
+            ),
             ("\n\n\ndata: a\n\n\n\n", &["|a"]),
         ];
         for (text, expected) in cases {
@@ -251,7 +270,11 @@ mod tests {
                 let bytes = text.replace('\n', ending).into_bytes();
                 for size in 1..=bytes.len() {
                     let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
-                    assert_eq!(events(&pieces).unwrap(), *expected, "{text:?} with {ending:?} by {size}");
+                    assert_eq!(
+                        events(&pieces).unwrap(),
+                        *expected,
+                        "{text:?} with {ending:?} by {size}"
+                    );
                 }
             }
         }
@@ -270,7 +293,8 @@ mod tests {
         let pieces: Vec<&[u8]> = ten.chunks(9973).collect();
         assert_eq!(events(&pieces).unwrap()[0].len(), (10 << 20) + 1);
         assert_eq!(events(&[&large(17)]), Err(BadEvent::TooLong));
-        let many = b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n".repeat(300_000);
+        let many =
+            b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n".repeat(300_000);
         assert_eq!(events(&[&many]), Err(BadEvent::TooLong));
     }
 }

@@ -90,7 +90,14 @@ pub(super) struct RecordedModel {
 
 impl RecordedModel {
     fn of(model: &Model) -> Self {
-        let rates = |rates: Rates| [rates.input, rates.output, rates.cache_read, rates.cache_write];
+        let rates = |rates: Rates| {
+            [
+                rates.input,
+                rates.output,
+                rates.cache_read,
+                rates.cache_write,
+            ]
+        };
         Self {
             id: model.id.to_string(),
             name: model.name.clone(),
@@ -109,7 +116,9 @@ impl RecordedModel {
     }
 
     pub(super) fn model(self, id: ModelRef) -> Model {
-        let rates = |[input, output, read, write]: [f64; 4]| Rates::new(input, output, Some(read), Some(write)).into();
+        let rates = |[input, output, read, write]: [f64; 4]| {
+            Rates::new(input, output, Some(read), Some(write)).into()
+        };
         Model {
             name: self.name,
             provider_name: "Replay".into(),
@@ -150,10 +159,19 @@ impl Tape {
         let dir = PathBuf::from(environment.var("ADJUTANT_RECORD")?);
         match Self::open(&dir) {
             Ok(file) => {
-                let tape = Self { file: Mutex::new(file), key: key.cloned() };
+                let tape = Self {
+                    file: Mutex::new(file),
+                    key: key.cloned(),
+                };
                 let body = String::from_utf8_lossy(&call.body).into_owned();
-                let body = RawValue::from_string(tape.clean(&body)).or_else(|_| RawValue::from_string("null".into()));
-                let headers = call.headers.iter().filter(|(name, _)| is_harmless(name)).cloned().collect();
+                let body = RawValue::from_string(tape.clean(&body))
+                    .or_else(|_| RawValue::from_string("null".into()));
+                let headers = call
+                    .headers
+                    .iter()
+                    .filter(|(name, _)| is_harmless(name))
+                    .cloned()
+                    .collect();
                 tape.write(&RecordLine::Asked(Box::new(RecordedRequest {
                     adjutant: env!("CARGO_PKG_VERSION").into(),
                     wire: wire.into(),
@@ -166,7 +184,10 @@ impl Tape {
                 Some(Arc::new(tape))
             }
             Err(e) => {
-                tracing::error!("ADJUTANT_RECORD names {}, where nothing can be written: {e}", dir.display());
+                tracing::error!(
+                    "ADJUTANT_RECORD names {}, where nothing can be written: {e}",
+                    dir.display()
+                );
                 None
             }
         }
@@ -190,9 +211,13 @@ impl Tape {
     }
 
     pub fn came(&self, status: u16, headers: &HeaderMap) {
-        let recorded = headers.iter().filter(|(name, _)| is_harmless(name.as_str()));
+        let recorded = headers
+            .iter()
+            .filter(|(name, _)| is_harmless(name.as_str()));
         let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        let headers = recorded.map(|(name, value)| (name.to_string(), text(value))).collect();
+        let headers = recorded
+            .map(|(name, value)| (name.to_string(), text(value)))
+            .collect();
         self.write(&RecordLine::Came { status, headers });
     }
 
@@ -213,7 +238,12 @@ impl Tape {
     }
 
     fn clean(&self, text: &str) -> String {
-        match self.key.as_ref().map(Secret::expose).filter(|key| key.len() >= 6) {
+        match self
+            .key
+            .as_ref()
+            .map(Secret::expose)
+            .filter(|key| key.len() >= 6)
+        {
             Some(key) => text.replace(key, "[key]"),
             None => text.to_owned(),
         }
@@ -221,7 +251,9 @@ impl Tape {
 
     fn write(&self, line: &RecordLine) {
         let mut file = locked(&self.file);
-        let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| writeln!(file, "{text}"));
+        let written = serde_json::to_string(line)
+            .map_err(io::Error::other)
+            .and_then(|text| writeln!(file, "{text}"));
         if let Err(e) = written {
             tracing::error!("a recording cannot be written: {e}");
         }
@@ -229,5 +261,7 @@ impl Tape {
 }
 
 fn is_harmless(name: &str) -> bool {
-    HARMLESS.iter().any(|known| name.eq_ignore_ascii_case(known))
+    HARMLESS
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
 }

@@ -62,11 +62,18 @@ mod tests {
         let cases = [
             ("https://a/v1", "/x", "https://a/v1/x"),
             ("https://a/v1/", "/x", "https://a/v1/x"),
-            ("https://a/openai?api-version=1", "/x", "https://a/openai/x?api-version=1"),
+            (
+                "https://a/openai?api-version=1",
+                "/x",
+                "https://a/openai/x?api-version=1",
+            ),
             ("https://a/?k=1", "/x?alt=sse", "https://a/x?alt=sse&k=1"),
         ];
         for (base, path, expected) in cases {
-            let target = Target { base_url: base.into(), ..Target::default() };
+            let target = Target {
+                base_url: base.into(),
+                ..Target::default()
+            };
             assert_eq!(target.url(path), expected);
         }
     }

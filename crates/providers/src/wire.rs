@@ -82,11 +82,23 @@ impl<'a> CallNames<'a> {
         let mut names: HashMap<&str, Cow<'_, str>> = HashMap::new();
         let mut used = HashSet::new();
         for message in &request.messages {
-            let ModelMessage::Assistant(outputs) = message else { continue };
+            let ModelMessage::Assistant(outputs) = message else {
+                continue;
+            };
             for output in outputs {
-                let ModelOutput::Call { id, provider_id, .. } = output else { continue };
-                let wanted = provider_id.as_deref().filter(|id| !id.is_empty()).map(&tidy);
-                let name = wanted.filter(|name| !used.contains(name)).unwrap_or_else(|| tidy(id));
+                let ModelOutput::Call {
+                    id, provider_id, ..
+                } = output
+                else {
+                    continue;
+                };
+                let wanted = provider_id
+                    .as_deref()
+                    .filter(|id| !id.is_empty())
+                    .map(&tidy);
+                let name = wanted
+                    .filter(|name| !used.contains(name))
+                    .unwrap_or_else(|| tidy(id));
                 used.insert(name.clone());
                 names.insert(id, name);
             }
@@ -103,7 +115,9 @@ impl<'a> CallNames<'a> {
 /// Whether the conversation contains calls.
 pub fn has_calls(request: &Request) -> bool {
     request.messages.iter().any(|message| match message {
-        ModelMessage::Assistant(outputs) => outputs.iter().any(|output| matches!(output, ModelOutput::Call { .. })),
+        ModelMessage::Assistant(outputs) => outputs
+            .iter()
+            .any(|output| matches!(output, ModelOutput::Call { .. })),
         ModelMessage::Results(_) => true,
         ModelMessage::User(_) => false,
     })
@@ -125,7 +139,9 @@ pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Att
         return Err(prompts::wire::EMPTY.replace("{name}", name));
     }
     if !can {
-        let text = prompts::wire::UNREADABLE.replace("{name}", name).replace("{kind}", kind);
+        let text = prompts::wire::UNREADABLE
+            .replace("{name}", name)
+            .replace("{kind}", kind);
         return Err(text);
     }
     Ok(attachment)
@@ -133,8 +149,17 @@ pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Att
 
 /// Renames options to the provider's names. OpenCode's configuration has them in camel case.
 pub fn renamed(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<String, Value> {
-    let name = |name: &str| names.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours).to_owned();
-    options.iter().map(|(key, value)| (name(key), value.clone())).collect()
+    let name = |name: &str| {
+        names
+            .iter()
+            .find(|(theirs, _)| *theirs == name)
+            .map_or(name, |(_, ours)| ours)
+            .to_owned()
+    };
+    options
+        .iter()
+        .map(|(key, value)| (name(key), value.clone()))
+        .collect()
 }
 
 /// Reads a count of tokens. Some servers send fractions, strings or negative numbers, and an
@@ -143,7 +168,9 @@ pub fn renamed(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<Stri
 pub fn tokens(value: &Value) -> Option<u64> {
     /// Far beyond any context window, and low enough to sum the counts of a conversation.
     const MAX_COUNT: u64 = 1 << 40;
-    let whole = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
+    let whole = value
+        .as_u64()
+        .or_else(|| value.as_str()?.trim().parse().ok());
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -165,7 +192,11 @@ pub fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Err
 ///
 /// # Errors
 /// [`Error::Garbled`] if there is no finish reason.
-pub fn finished(over: &mut bool, finish: Option<Finish>, who: &str) -> Result<Option<Finish>, Error> {
+pub fn finished(
+    over: &mut bool,
+    finish: Option<Finish>,
+    who: &str,
+) -> Result<Option<Finish>, Error> {
     if *over {
         return Ok(None);
     }

@@ -69,8 +69,13 @@ impl Admission {
         let tokens = Tokens::new(&settings.tokens, settings.token_file.as_deref())?;
         let loopback = listen.ip().is_loopback();
         let proxy = settings.proxy.as_ref().map(proxy).transpose()?;
-        let certified = settings.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
-        let named = proxy.as_ref().is_some_and(|proxy| proxy.user_header.is_some());
+        let certified = settings
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.clients.is_some());
+        let named = proxy
+            .as_ref()
+            .is_some_and(|proxy| proxy.user_header.is_some());
         if !loopback {
             if settings.tls.is_none() && proxy.is_none() {
                 return Err(format!(
@@ -83,14 +88,33 @@ impl Admission {
                 ));
             }
         }
-        let roots = settings.roots.as_deref().map(real).transpose().map_err(|why| format!("serve.roots {why}"))?;
+        let roots = settings
+            .roots
+            .as_deref()
+            .map(real)
+            .transpose()
+            .map_err(|why| format!("serve.roots {why}"))?;
         let own = settings.tokens.iter().any(|token| token.roots.is_some());
         // If other machines can connect, only configured directories are served.
-        let roots = if loopback || roots.is_some() { roots } else { Some(Arc::from([])) };
-        if roots.as_deref().is_some_and(<[PathBuf]>::is_empty) && !own && settings.token_file.is_none() {
+        let roots = if loopback || roots.is_some() {
+            roots
+        } else {
+            Some(Arc::from([]))
+        };
+        if roots.as_deref().is_some_and(<[PathBuf]>::is_empty)
+            && !own
+            && settings.token_file.is_none()
+        {
             return Err("serve.roots says which directories may be opened, and it is empty".into());
         }
-        Ok(Self { loopback, origins: settings.origins.clone(), tokens, proxy, roots, certified })
+        Ok(Self {
+            loopback,
+            origins: settings.origins.clone(),
+            tokens,
+            proxy,
+            roots,
+            certified,
+        })
     }
 
     /// Whether all clients on this machine may connect.
@@ -104,22 +128,39 @@ impl Admission {
     /// # Errors
     /// [`Denied`].
     pub fn check_origin(&self, head: &Parts, caller: &Caller) -> Result<(), Denied> {
-        let denied = |why: &str| Err(Denied { status: StatusCode::FORBIDDEN, why: why.to_owned() });
+        let denied = |why: &str| {
+            Err(Denied {
+                status: StatusCode::FORBIDDEN,
+                why: why.to_owned(),
+            })
+        };
         if self.loopback && !self.is_proxy(caller) && !names_loopback(head) {
-            return denied("this server is for this machine only: connect to it as localhost or 127.0.0.1");
+            return denied(
+                "this server is for this machine only: connect to it as localhost or 127.0.0.1",
+            );
         }
-        let Some(origin) = head.headers.get(ORIGIN) else { return Ok(()) };
+        let Some(origin) = head.headers.get(ORIGIN) else {
+            return Ok(());
+        };
         let origin = origin.to_str().unwrap_or_default();
-        if self.origins.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
+        if self
+            .origins
+            .iter()
+            .any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin))
+        {
             return Ok(());
         }
         let shown = base::text::title(origin);
-        denied(&format!("pages of {shown} may not connect; serve.origins says which may"))
+        denied(&format!(
+            "pages of {shown} may not connect; serve.origins says which may"
+        ))
     }
 
     fn is_proxy(&self, caller: &Caller) -> bool {
         let from = caller.address.ip().to_canonical();
-        self.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&from))
+        self.proxy
+            .as_ref()
+            .is_some_and(|proxy| proxy.addresses.contains(&from))
     }
 
     /// Checks a client's credentials, and returns its identity.
@@ -128,11 +169,19 @@ impl Admission {
     /// [`Denied`].
     pub fn admit(&self, head: &Parts, caller: &Caller) -> Result<Identity, Denied> {
         self.check_origin(head, caller)?;
-        let denied = |status, why: &str| Err(Denied { status, why: why.to_owned() });
+        let denied = |status, why: &str| {
+            Err(Denied {
+                status,
+                why: why.to_owned(),
+            })
+        };
         let from = caller.address.ip().to_canonical();
         let by_proxy = self.is_proxy(caller);
         if self.proxy.is_some() && !by_proxy && !from.is_loopback() {
-            return denied(StatusCode::FORBIDDEN, "only the proxy of serve.proxy.addresses may connect");
+            return denied(
+                StatusCode::FORBIDDEN,
+                "only the proxy of serve.proxy.addresses may connect",
+            );
         }
         if let Some(header) = self.named()
             && by_proxy
@@ -140,18 +189,28 @@ impl Admission {
             let name = head.headers.get(header).and_then(|name| name.to_str().ok());
             return match name.filter(|name| is_user(name)) {
                 Some(name) => Ok(self.identity(name, Some(name.to_owned()))),
-                None => denied(StatusCode::UNAUTHORIZED, "the proxy has not said in its header who connects"),
+                None => denied(
+                    StatusCode::UNAUTHORIZED,
+                    "the proxy has not said in its header who connects",
+                ),
             };
         }
         self.by_credential(head, caller)
     }
 
     fn by_credential(&self, head: &Parts, caller: &Caller) -> Result<Identity, Denied> {
-        let unauthorized = |why: &str| Err(Denied { status: StatusCode::UNAUTHORIZED, why: why.to_owned() });
+        let unauthorized = |why: &str| {
+            Err(Denied {
+                status: StatusCode::UNAUTHORIZED,
+                why: why.to_owned(),
+            })
+        };
         let presented = bearer(&head.headers);
         let token = match (presented, &caller.certificate) {
             (Some(presented), _) => match self.tokens.find(presented) {
-                None => return unauthorized("this token is not known here; it may have been replaced"),
+                None => {
+                    return unauthorized("this token is not known here; it may have been replaced");
+                }
                 token => token,
             },
             (None, Some(certificate)) => self.tokens.find_hash(certificate),
@@ -160,17 +219,27 @@ impl Admission {
         match token {
             Some(token) => {
                 let roots = token.roots.or_else(|| self.roots.clone());
-                Ok(Identity { name: token.name, user: token.user, roots })
+                Ok(Identity {
+                    name: token.name,
+                    user: token.user,
+                    roots,
+                })
             }
             // The certificate was checked during the TLS handshake.
-            None if self.certified && caller.certificate.is_some() => Ok(self.identity("a certificate", None)),
+            None if self.certified && caller.certificate.is_some() => {
+                Ok(self.identity("a certificate", None))
+            }
             None if self.is_open() => Ok(self.identity("somebody on this machine", None)),
             None => unauthorized("a token is needed: send it as \"Authorization: Bearer TOKEN\""),
         }
     }
 
     fn identity(&self, name: &str, user: Option<String>) -> Identity {
-        Identity { name: name.to_owned(), user, roots: self.roots.clone() }
+        Identity {
+            name: name.to_owned(),
+            user,
+            roots: self.roots.clone(),
+        }
     }
 
     fn named(&self) -> Option<&str> {
@@ -179,13 +248,24 @@ impl Admission {
 }
 
 fn proxy(settings: &TrustedProxy) -> Result<Proxy, String> {
-    let address =
-        |text: &String| text.parse().map_err(|_| format!("serve.proxy.addresses: \"{text}\" is not an address"));
-    let addresses: Vec<IpAddr> = settings.addresses.iter().map(address).collect::<Result<_, _>>()?;
+    let address = |text: &String| {
+        text.parse()
+            .map_err(|_| format!("serve.proxy.addresses: \"{text}\" is not an address"))
+    };
+    let addresses: Vec<IpAddr> = settings
+        .addresses
+        .iter()
+        .map(address)
+        .collect::<Result<_, _>>()?;
     if addresses.is_empty() {
-        return Err("serve.proxy.addresses says where the proxy connects from, and it is empty".into());
+        return Err(
+            "serve.proxy.addresses says where the proxy connects from, and it is empty".into(),
+        );
     }
-    Ok(Proxy { addresses, user_header: settings.user_header.clone() })
+    Ok(Proxy {
+        addresses,
+        user_header: settings.user_header.clone(),
+    })
 }
 
 /// Returns the bearer token of a request.
@@ -196,16 +276,24 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Whether a request names this machine by a name that cannot be assigned to another one.
 fn names_loopback(head: &Parts) -> bool {
-    let authority = head.uri.authority().map(|authority| authority.as_str().to_owned());
+    let authority = head
+        .uri
+        .authority()
+        .map(|authority| authority.as_str().to_owned());
     let host = authority.or_else(|| head.headers.get(HOST)?.to_str().ok().map(str::to_owned));
     let Some(host) = host else { return false };
-    let host = host.rsplit_once('@').map_or(host.as_str(), |(_, host)| host);
+    let host = host
+        .rsplit_once('@')
+        .map_or(host.as_str(), |(_, host)| host);
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
     let name = name.trim_end_matches('.');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -217,7 +305,11 @@ mod tests {
     use config::settings::{TlsFiles, TokenEntry};
 
     fn caller(address: &str) -> Caller {
-        Caller { address: format!("{address}:9").parse().unwrap(), certificate: None, place: None }
+        Caller {
+            address: format!("{address}:9").parse().unwrap(),
+            certificate: None,
+            place: None,
+        }
     }
 
     fn head(headers: &[(&str, &str)]) -> Parts {
@@ -246,9 +338,15 @@ mod tests {
             (vec![("host", "localhost@evil.example")], false),
             (vec![("host", "10.0.0.1")], false),
             (vec![], false),
-            (vec![("host", "localhost"), ("origin", "http://localhost:4200")], false),
+            (
+                vec![("host", "localhost"), ("origin", "http://localhost:4200")],
+                false,
+            ),
             (vec![("host", "localhost"), ("origin", "null")], false),
-            (vec![("host", "localhost"), ("origin", "https://evil.example")], false),
+            (
+                vec![("host", "localhost"), ("origin", "https://evil.example")],
+                false,
+            ),
         ];
         for (headers, allowed) in table {
             let admitted = on_loopback().admit(&head(&headers), &caller("127.0.0.1"));
@@ -258,11 +356,24 @@ mod tests {
 
     #[test]
     fn allowed_origin_may_connect() {
-        let settings = ServeSettings { origins: vec!["https://ide.example/".into()], ..ServeSettings::default() };
+        let settings = ServeSettings {
+            origins: vec!["https://ide.example/".into()],
+            ..ServeSettings::default()
+        };
         let admission = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
-        let from = |origin| admission.admit(&head(&[("host", "localhost"), ("origin", origin)]), &caller("127.0.0.1"));
+        let from = |origin| {
+            admission.admit(
+                &head(&[("host", "localhost"), ("origin", origin)]),
+                &caller("127.0.0.1"),
+            )
+        };
         assert!(from("https://ide.example").is_ok());
-        assert!(from("https://ide.example.evil").unwrap_err().why.contains("serve.origins"));
+        assert!(
+            from("https://ide.example.evil")
+                .unwrap_err()
+                .why
+                .contains("serve.origins")
+        );
     }
 
     #[test]
@@ -270,18 +381,59 @@ mod tests {
         let everywhere: SocketAddr = "0.0.0.0:1".parse().unwrap();
         let (_, line) = tokens::make("a", None).unwrap();
         let sha256 = line.split("sha256:").last().unwrap().to_owned();
-        let token = TokenEntry { name: "a".into(), sha256, ..TokenEntry::default() };
+        let token = TokenEntry {
+            name: "a".into(),
+            sha256,
+            ..TokenEntry::default()
+        };
         let tls = Some(TlsFiles::default());
-        let proxy = Some(TrustedProxy { addresses: vec!["10.0.0.1".into()], user_header: None });
+        let proxy = Some(TrustedProxy {
+            addresses: vec!["10.0.0.1".into()],
+            user_header: None,
+        });
         let roots = Some(vec![PathBuf::from("/")]);
         let base = ServeSettings::default;
         let refused = [
             (base(), "certificate"),
-            (ServeSettings { tokens: vec![token.clone()], roots: roots.clone(), ..base() }, "certificate"),
-            (ServeSettings { tls: tls.clone(), roots: roots.clone(), ..base() }, "who may connect"),
-            (ServeSettings { proxy: proxy.clone(), roots: roots.clone(), ..base() }, "who may connect"),
-            (ServeSettings { proxy: Some(TrustedProxy::default()), ..base() }, "it is empty"),
-            (ServeSettings { tls: tls.clone(), tokens: vec![token.clone()], ..base() }, "serve.roots"),
+            (
+                ServeSettings {
+                    tokens: vec![token.clone()],
+                    roots: roots.clone(),
+                    ..base()
+                },
+                "certificate",
+            ),
+            (
+                ServeSettings {
+                    tls: tls.clone(),
+                    roots: roots.clone(),
+                    ..base()
+                },
+                "who may connect",
+            ),
+            (
+                ServeSettings {
+                    proxy: proxy.clone(),
+                    roots: roots.clone(),
+                    ..base()
+                },
+                "who may connect",
+            ),
+            (
+                ServeSettings {
+                    proxy: Some(TrustedProxy::default()),
+                    ..base()
+                },
+                "it is empty",
+            ),
+            (
+                ServeSettings {
+                    tls: tls.clone(),
+                    tokens: vec![token.clone()],
+                    ..base()
+                },
+                "serve.roots",
+            ),
             (
                 ServeSettings {
                     tls: tls.clone(),
@@ -293,45 +445,106 @@ mod tests {
             ),
         ];
         for (settings, why) in refused {
-            let found = Admission::new(&settings, everywhere).err().unwrap_or_default();
+            let found = Admission::new(&settings, everywhere)
+                .err()
+                .unwrap_or_default();
             assert!(found.contains(why), "{settings:?}: {found}");
         }
         for settings in [
-            ServeSettings { tls, tokens: vec![token.clone()], roots: roots.clone(), ..base() },
-            ServeSettings { proxy, tokens: vec![token], roots, ..base() },
+            ServeSettings {
+                tls,
+                tokens: vec![token.clone()],
+                roots: roots.clone(),
+                ..base()
+            },
+            ServeSettings {
+                proxy,
+                tokens: vec![token],
+                roots,
+                ..base()
+            },
         ] {
-            assert!(Admission::new(&settings, everywhere).is_ok(), "{settings:?}");
+            assert!(
+                Admission::new(&settings, everywhere).is_ok(),
+                "{settings:?}"
+            );
         }
     }
 
     #[test]
     fn user_name_is_taken_from_proxy_header() {
-        let proxy = TrustedProxy { addresses: vec!["10.0.0.1".into()], user_header: Some("x-user".into()) };
-        let settings = ServeSettings { proxy: Some(proxy), roots: Some(vec!["/".into()]), ..ServeSettings::default() };
+        let proxy = TrustedProxy {
+            addresses: vec!["10.0.0.1".into()],
+            user_header: Some("x-user".into()),
+        };
+        let settings = ServeSettings {
+            proxy: Some(proxy),
+            roots: Some(vec!["/".into()]),
+            ..ServeSettings::default()
+        };
         let admission = Admission::new(&settings, "0.0.0.0:1".parse().unwrap()).unwrap();
-        let admitted = |headers: &[(&str, &str)], from: &str| admission.admit(&head(headers), &caller(from));
+        let admitted =
+            |headers: &[(&str, &str)], from: &str| admission.admit(&head(headers), &caller(from));
         let ada = admitted(&[("x-user", "ada")], "10.0.0.1").unwrap();
         assert_eq!(ada.user.as_deref(), Some("ada"));
-        assert_eq!(admitted(&[], "10.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
-        assert_eq!(admitted(&[("x-user", "../ada")], "10.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            admitted(&[], "10.0.0.1").unwrap_err().status,
+            StatusCode::UNAUTHORIZED
+        );
+        assert_eq!(
+            admitted(&[("x-user", "../ada")], "10.0.0.1")
+                .unwrap_err()
+                .status,
+            StatusCode::UNAUTHORIZED
+        );
         // Other clients cannot set the user name.
-        assert_eq!(admitted(&[("x-user", "ada")], "10.0.0.2").unwrap_err().status, StatusCode::FORBIDDEN);
-        assert_eq!(admitted(&[("x-user", "ada")], "127.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            admitted(&[("x-user", "ada")], "10.0.0.2")
+                .unwrap_err()
+                .status,
+            StatusCode::FORBIDDEN
+        );
+        assert_eq!(
+            admitted(&[("x-user", "ada")], "127.0.0.1")
+                .unwrap_err()
+                .status,
+            StatusCode::UNAUTHORIZED
+        );
     }
 
     #[test]
     fn token_is_required_if_one_is_configured() {
         let (presented, line) = tokens::make("a", None).unwrap();
         let sha256 = line.split("sha256:").last().unwrap().to_owned();
-        let entry = TokenEntry { name: "a".into(), sha256, user: Some("ada".into()), roots: None };
-        let settings = ServeSettings { tokens: vec![entry], ..ServeSettings::default() };
+        let entry = TokenEntry {
+            name: "a".into(),
+            sha256,
+            user: Some("ada".into()),
+            roots: None,
+        };
+        let settings = ServeSettings {
+            tokens: vec![entry],
+            ..ServeSettings::default()
+        };
         let admission = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
         let with = |value: &str| {
-            admission.admit(&head(&[("host", "localhost"), ("authorization", value)]), &caller("127.0.0.1"))
+            admission.admit(
+                &head(&[("host", "localhost"), ("authorization", value)]),
+                &caller("127.0.0.1"),
+            )
         };
-        assert_eq!(with(&format!("Bearer {presented}")).unwrap().user.as_deref(), Some("ada"));
+        assert_eq!(
+            with(&format!("Bearer {presented}"))
+                .unwrap()
+                .user
+                .as_deref(),
+            Some("ada")
+        );
         assert_eq!(with(&format!("bearer  {presented}")).unwrap().name, "a");
-        assert_eq!(with(&format!("Basic {presented}")).unwrap_err().status, StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            with(&format!("Basic {presented}")).unwrap_err().status,
+            StatusCode::UNAUTHORIZED
+        );
         assert!(with("Bearer x").unwrap_err().why.contains("not known"));
         let none = admission.admit(&head(&[("host", "localhost")]), &caller("127.0.0.1"));
         assert!(none.unwrap_err().why.contains("Authorization"));

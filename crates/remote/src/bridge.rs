@@ -118,7 +118,18 @@ impl Bridge {
         let conversation = CarriedConversation::new(format!("{:032x}", fastrand::u128(..)));
         let tally = MessageTally::counting();
         let waiting = WaitingLines::default();
-        Self { client, url, token, id: None, resumes: false, opened: false, short: 0, tally, waiting, conversation }
+        Self {
+            client,
+            url,
+            token,
+            id: None,
+            resumes: false,
+            opened: false,
+            short: 0,
+            tally,
+            waiting,
+            conversation,
+        }
     }
 
     /// Carries messages until the client's input ends. `tell` receives progress messages for the
@@ -142,7 +153,9 @@ impl Bridge {
                 SocketEnd::Closed(_, true) if moves => true,
                 SocketEnd::Closed(why, _) => return Err(BridgeError::Ended(why)),
                 SocketEnd::Broken if !self.resumes => {
-                    return Err(BridgeError::Lost("this server does not let connections be resumed".into()));
+                    return Err(BridgeError::Lost(
+                        "this server does not let connections be resumed".into(),
+                    ));
                 }
                 SocketEnd::Broken => false,
             };
@@ -183,7 +196,11 @@ impl Bridge {
         outbox: &Outbox,
         tell: &impl Fn(&str),
     ) -> Result<Halves<Upgraded>, BridgeError> {
-        self.short = if carried.elapsed() < MIN_LIFETIME { self.short + 1 } else { 0 };
+        self.short = if carried.elapsed() < MIN_LIFETIME {
+            self.short + 1
+        } else {
+            0
+        };
         // Limits the rate of attempts at a server that ends every connection.
         tokio::time::sleep(pause_after_short(self.short)).await;
         let began = Instant::now();
@@ -209,9 +226,15 @@ impl Bridge {
 
     /// Introduces the client to a server, loads its sessions there, and sends its unanswered
     /// requests again.
-    async fn settle(&mut self, socket: &mut Halves<Upgraded>, outbox: &Outbox) -> Result<(), Broken> {
+    async fn settle(
+        &mut self,
+        socket: &mut Halves<Upgraded>,
+        outbox: &Outbox,
+    ) -> Result<(), Broken> {
         let initialize = self.conversation.introduction();
-        self.ask(socket, initialize, None, outbox).await?.map_err(|_| Broken)?;
+        self.ask(socket, initialize, None, outbox)
+            .await?
+            .map_err(|_| Broken)?;
         // Sessions with an unanswered prompt come first: when the lost server has released them, it
         // has released the others too.
         let mut sessions = self.conversation.sessions();
@@ -221,7 +244,10 @@ impl Bridge {
             loop {
                 let load = self.conversation.load(&session);
                 let mut replay = Vec::new();
-                let lines = match self.ask(socket, load, Some((&session, &mut replay)), outbox).await? {
+                let lines = match self
+                    .ask(socket, load, Some((&session, &mut replay)), outbox)
+                    .await?
+                {
                     Ok(()) => match self.choose(socket, &session, outbox).await? {
                         Ok(()) => self.conversation.missed(replay),
                         // In another mode the agent might do more than the user wants.
@@ -229,16 +255,23 @@ impl Bridge {
                     },
                     // A second request takes the session over from another connection, which is
                     // right only for a turn of this client.
-                    Err(e) if e.code != code::INTERNAL || !self.conversation.is_waiting(&session) => {
+                    Err(e)
+                        if e.code != code::INTERNAL || !self.conversation.is_waiting(&session) =>
+                    {
                         self.conversation.give_up(&session, &e.message)
                     }
-                    Err(e) if began.elapsed() > OPEN_TIMEOUT => self.conversation.give_up(&session, &e.message),
+                    Err(e) if began.elapsed() > OPEN_TIMEOUT => {
+                        self.conversation.give_up(&session, &e.message)
+                    }
                     Err(_) => {
                         tokio::time::sleep(OPEN_RETRY_INTERVAL).await;
                         continue;
                     }
                 };
-                for line in lines.into_iter().filter_map(|line| self.conversation.on_server_line(line)) {
+                for line in lines
+                    .into_iter()
+                    .filter_map(|line| self.conversation.on_server_line(line))
+                {
                     outbox.send(line.into()).await;
                 }
                 break;
@@ -281,7 +314,9 @@ impl Bridge {
         self.send(socket, request).await?;
         let mut silent = Instant::now() + OPEN_TIMEOUT;
         loop {
-            let message = tokio::time::timeout_at(silent, socket.1.next()).await.map_err(|_| Broken)?;
+            let message = tokio::time::timeout_at(silent, socket.1.next())
+                .await
+                .map_err(|_| Broken)?;
             let text = match message {
                 Some(Ok(Message::Text(text))) => Bytes::from(text),
                 Some(Ok(Message::Ping(payload))) => {
@@ -293,13 +328,22 @@ impl Bridge {
             };
             silent = Instant::now() + OPEN_TIMEOUT;
             if self.tally.hear(text.len()) {
-                socket.0.send(Message::Ping(self.tally.ping())).await.map_err(|_| Broken)?;
+                socket
+                    .0
+                    .send(Message::Ping(self.tally.ping()))
+                    .await
+                    .map_err(|_| Broken)?;
             }
             match std::str::from_utf8(&text).ok().map(rpc::read) {
-                Some(Ok(RpcMessage::Response { id: answered, outcome })) if answered == id => {
+                Some(Ok(RpcMessage::Response {
+                    id: answered,
+                    outcome,
+                })) if answered == id => {
                     return Ok(outcome.map(drop));
                 }
-                Some(Ok(RpcMessage::Notification { method, params })) if method == "session/update" => {
+                Some(Ok(RpcMessage::Notification { method, params }))
+                    if method == "session/update" =>
+                {
                     if let Some((session, replay)) = &mut replay
                         && self.conversation.is_replay(params, session)
                     {
@@ -317,12 +361,17 @@ impl Bridge {
 
     async fn send(&mut self, socket: &mut Halves<Upgraded>, line: Bytes) -> Result<(), Broken> {
         self.tally.sent(&line);
-        websocket::send_one(&mut socket.0, line).await.map_err(|_| Broken)
+        websocket::send_one(&mut socket.0, line)
+            .await
+            .map_err(|_| Broken)
     }
 
     /// Opens a socket, with as many attempts as allowed. Returns it with the messages to be sent
     /// again.
-    async fn open(&mut self, tell: impl Fn(&str)) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
+    async fn open(
+        &mut self,
+        tell: impl Fn(&str),
+    ) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
         let began = Instant::now();
         let mut tries = 0;
         let mut unknown = 0;
@@ -338,12 +387,22 @@ impl Bridge {
                 Ok(Err(e)) => return Err(e),
                 Err(_) => "it does not answer".to_owned(),
             };
-            let over = if self.opened { began.elapsed() > RECONNECT_TIMEOUT } else { tries >= MAX_FIRST_ATTEMPTS };
+            let over = if self.opened {
+                began.elapsed() > RECONNECT_TIMEOUT
+            } else {
+                tries >= MAX_FIRST_ATTEMPTS
+            };
             if over {
-                return Err(BridgeError::Unreachable { url: self.url.clone(), why });
+                return Err(BridgeError::Unreachable {
+                    url: self.url.clone(),
+                    why,
+                });
             }
             if tries == 1 {
-                tell(&format!("{} does not answer ({why}); trying again", self.url));
+                tell(&format!(
+                    "{} does not answer ({why}); trying again",
+                    self.url
+                ));
             }
             tokio::time::sleep(pause_after(tries)).await; // the pause between two tries
         }
@@ -352,8 +411,13 @@ impl Bridge {
     async fn once(&mut self) -> Result<(Halves<Upgraded>, Vec<Bytes>), BridgeError> {
         let mut key = [0; 16];
         let url = self.url.clone();
-        let refused = |why: String| BridgeError::Refused { url: url.clone(), why };
-        SystemRandom::new().fill(&mut key).map_err(|_| refused("there are no random numbers here".into()))?;
+        let refused = |why: String| BridgeError::Refused {
+            url: url.clone(),
+            why,
+        };
+        SystemRandom::new()
+            .fill(&mut key)
+            .map_err(|_| refused("there are no random numbers here".into()))?;
         let key = BASE64.encode(key);
         let mut request = self
             .client
@@ -369,7 +433,10 @@ impl Bridge {
         if let Some(id) = &self.id {
             request = request.header(CONNECTION_ID, id);
         }
-        let unreachable = |why: String| BridgeError::Unreachable { url: url.clone(), why };
+        let unreachable = |why: String| BridgeError::Unreachable {
+            url: url.clone(),
+            why,
+        };
         let response = request.send().await.map_err(|e| unreachable(reason(&e)))?;
         let status = response.status();
         if status != StatusCode::SWITCHING_PROTOCOLS {
@@ -389,27 +456,39 @@ impl Bridge {
             return Err(refused("what answers does not speak WebSocket".into()));
         }
         let again = self.agreed(response.headers())?;
-        let io = response.upgrade().await.map_err(|e| unreachable(reason(&e)))?;
+        let io = response
+            .upgrade()
+            .await
+            .map_err(|e| unreachable(reason(&e)))?;
         Ok((websocket::opened(io, LINE_CAP).await, again))
     }
 
     /// Reads the server's headers about the connection. Returns the messages that it has not
     /// received.
     fn agreed(&mut self, headers: &HeaderMap) -> Result<Vec<Bytes>, BridgeError> {
-        let received = headers.get(RECEIVED).and_then(|count| count.to_str().ok()?.parse::<u64>().ok());
+        let received = headers
+            .get(RECEIVED)
+            .and_then(|count| count.to_str().ok()?.parse::<u64>().ok());
         if self.id.is_none() {
             self.id = headers.get(CONNECTION_ID).cloned();
             self.resumes = received.is_some() && self.id.is_some();
             self.tally.counts = self.resumes;
             self.opened = true;
         }
-        let lost = || BridgeError::Lost("the server has received other messages than were sent".into());
-        self.tally.missing(received.unwrap_or_default()).ok_or_else(lost)
+        let lost =
+            || BridgeError::Lost("the server has received other messages than were sent".into());
+        self.tally
+            .missing(received.unwrap_or_default())
+            .ok_or_else(lost)
     }
 
     /// Records a line of the client. Returns the line to be sent, if any.
     fn noted(&mut self, line: Bytes) -> Option<Bytes> {
-        if self.resumes { self.conversation.on_client_line(line) } else { Some(line) }
+        if self.resumes {
+            self.conversation.on_client_line(line)
+        } else {
+            Some(line)
+        }
     }
 
     async fn carry(
@@ -495,7 +574,9 @@ impl Bridge {
         sink: &mut S,
         line: Option<Bytes>,
     ) -> Result<(), WebSocketError> {
-        let Some(text) = line.and_then(|line| self.noted(line)) else { return Ok(()) };
+        let Some(text) = line.and_then(|line| self.noted(line)) else {
+            return Ok(());
+        };
         self.tally.sent(&text);
         websocket::send_one(sink, text).await
     }
@@ -506,7 +587,11 @@ impl Bridge {
             Message::Text(text) => {
                 let line = Bytes::from(text);
                 let bytes = line.len();
-                let line = if self.resumes { self.conversation.on_server_line(line) } else { Some(line) };
+                let line = if self.resumes {
+                    self.conversation.on_server_line(line)
+                } else {
+                    Some(line)
+                };
                 if let Some(line) = line {
                     outbox.send(line.into()).await;
                 }
@@ -520,13 +605,21 @@ impl Bridge {
                 self.tally.pinged(&payload);
                 None
             }
-            Message::Close(frame) if frame.as_ref().is_some_and(|frame| frame.code == CloseCode::Again) => {
+            Message::Close(frame)
+                if frame
+                    .as_ref()
+                    .is_some_and(|frame| frame.code == CloseCode::Again) =>
+            {
                 Some(Heard::Again)
             }
             Message::Close(frame) => {
-                let stops = frame.as_ref().is_some_and(|frame| frame.code == CloseCode::Restart);
+                let stops = frame
+                    .as_ref()
+                    .is_some_and(|frame| frame.code == CloseCode::Restart);
                 let why = frame.filter(|frame| !frame.reason.is_empty());
-                let why = why.map(|frame| format!(": {}", base::text::title(&frame.reason))).unwrap_or_default();
+                let why = why
+                    .map(|frame| format!(": {}", base::text::title(&frame.reason)))
+                    .unwrap_or_default();
                 Some(Heard::Closed(why, stops))
             }
             _ => None,
@@ -537,7 +630,9 @@ impl Bridge {
 /// Whether a line is sent before those that wait: a cancellation is, unless its target is among
 /// them.
 fn overtakes(line: &[u8], waiting: &VecDeque<Bytes>) -> bool {
-    let Some(shape) = Shape::of(line) else { return false };
+    let Some(shape) = Shape::of(line) else {
+        return false;
+    };
     let mut others = waiting.iter().filter_map(|line| Shape::of(line));
     match shape.method.as_deref() {
         Some("session/cancel") => {
@@ -546,7 +641,8 @@ fn overtakes(line: &[u8], waiting: &VecDeque<Bytes>) -> bool {
         }
         Some("$/cancel_request") => {
             let cancelled = shape.cancelled();
-            cancelled.is_some() && others.all(|other| other.id.map(RawValue::get) != cancelled.as_deref())
+            cancelled.is_some()
+                && others.all(|other| other.id.map(RawValue::get) != cancelled.as_deref())
         }
         _ => false,
     }
@@ -577,10 +673,14 @@ fn message(line: Line) -> Result<Bytes, Vec<u8>> {
         Line::Bad(bad) => bad,
     };
     match rpc::read_bad(&bad) {
-        Ok(RpcMessage::Response { id, outcome: Err(error) }) => {
-            Ok(rpc::failure(&Id::parse(id).unwrap_or_else(Id::null), &error).into())
-        }
-        Ok(_) => Err(rpc::failure(&Id::null(), &RpcError::invalid_request(bad.to_string()))),
+        Ok(RpcMessage::Response {
+            id,
+            outcome: Err(error),
+        }) => Ok(rpc::failure(&Id::parse(id).unwrap_or_else(Id::null), &error).into()),
+        Ok(_) => Err(rpc::failure(
+            &Id::null(),
+            &RpcError::invalid_request(bad.to_string()),
+        )),
         Err(invalid) => Err(rpc::failure(&invalid.id, &invalid.error)),
     }
 }
@@ -615,7 +715,11 @@ mod tests {
     #[test]
     fn pause_is_below_one_second_when_server_is_back() {
         let pauses: Vec<Duration> = (1..1000).map(pause_after).collect();
-        assert!(pauses[0] < Duration::from_millis(300) && pauses.is_sorted(), "{:?}", &pauses[..8]);
+        assert!(
+            pauses[0] < Duration::from_millis(300) && pauses.is_sorted(),
+            "{:?}",
+            &pauses[..8]
+        );
         let longest = pauses.last().copied().unwrap_or_default();
         assert!(longest < Duration::from_secs(1), "{longest:?}");
     }
@@ -637,16 +741,38 @@ mod tests {
             line(r#"{"id":"x","method":"session/list","params":{}}"#),
         ]);
         for (cancel, goes_first) in [
-            (r#"{"method":"session/cancel","params":{"sessionId":"a"}}"#, false),
-            (r#"{"method":"session/cancel","params":{"sessionId":"b"}}"#, true),
+            (
+                r#"{"method":"session/cancel","params":{"sessionId":"a"}}"#,
+                false,
+            ),
+            (
+                r#"{"method":"session/cancel","params":{"sessionId":"b"}}"#,
+                true,
+            ),
             (r#"{"method":"session/cancel","params":{}}"#, false),
-            (r#"{"method":"$/cancel_request","params":{"requestId":2}}"#, false),
-            (r#"{"method":"$/cancel_request","params":{"requestId":"x"}}"#, false),
-            (r#"{"method":"$/cancel_request","params":{"requestId":1}}"#, true),
-            (r#"{"id":3,"method":"session/prompt","params":{"sessionId":"b","prompt":[]}}"#, false),
+            (
+                r#"{"method":"$/cancel_request","params":{"requestId":2}}"#,
+                false,
+            ),
+            (
+                r#"{"method":"$/cancel_request","params":{"requestId":"x"}}"#,
+                false,
+            ),
+            (
+                r#"{"method":"$/cancel_request","params":{"requestId":1}}"#,
+                true,
+            ),
+            (
+                r#"{"id":3,"method":"session/prompt","params":{"sessionId":"b","prompt":[]}}"#,
+                false,
+            ),
             ("not a message", false),
         ] {
-            assert_eq!(overtakes(cancel.as_bytes(), &waiting), goes_first, "{cancel}");
+            assert_eq!(
+                overtakes(cancel.as_bytes(), &waiting),
+                goes_first,
+                "{cancel}"
+            );
         }
     }
 }

@@ -31,7 +31,11 @@ impl MessageBudget {
 
     /// Begins a message.
     pub fn begin(&self) -> UnfinishedMessage {
-        UnfinishedMessage { budget: self.clone(), bytes: AtomicUsize::new(0), is_discarded: AtomicBool::new(false) }
+        UnfinishedMessage {
+            budget: self.clone(),
+            bytes: AtomicUsize::new(0),
+            is_discarded: AtomicBool::new(false),
+        }
     }
 }
 
@@ -53,7 +57,9 @@ impl UnfinishedMessage {
         let fits = |count: &AtomicUsize, messages: usize| {
             let most = message.saturating_mul(messages);
             let grown = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= most);
-            count.try_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
+            count
+                .try_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+                .is_ok()
         };
         if !fits(user, MAX_USER_MESSAGES) {
             return false;
@@ -100,17 +106,34 @@ impl<T> MeteredIo<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for MeteredIo<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
         let is_within_budget = self.unfinished.grow(buf.filled().len() - before);
-        let full = || std::io::Error::new(std::io::ErrorKind::OutOfMemory, "too much has come of unfinished messages");
-        Poll::Ready(if is_within_budget { Ok(()) } else { Err(full()) })
+        let full = || {
+            std::io::Error::new(
+                std::io::ErrorKind::OutOfMemory,
+                "too much has come of unfinished messages",
+            )
+        };
+        Poll::Ready(if is_within_budget {
+            Ok(())
+        } else {
+            Err(full())
+        })
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for MeteredIo<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
@@ -132,7 +155,9 @@ mod tests {
     #[test]
     fn unfinished_messages_stay_within_budget() {
         let all = Arc::<AtomicUsize>::default();
-        let users: Vec<_> = (0..5).map(|_| MessageBudget::new(Arc::default(), all.clone(), 10)).collect();
+        let users: Vec<_> = (0..5)
+            .map(|_| MessageBudget::new(Arc::default(), all.clone(), 10))
+            .collect();
         let one = users[0].begin();
         let two = users[0].begin();
         assert!(one.grow(10) && two.grow(10) && !two.grow(1));

@@ -130,15 +130,24 @@ struct ShownUpdate {
 impl ShownUpdate {
     fn read(params: &str) -> Option<(String, Self)> {
         let update: Update<'_> = serde_json::from_str(params).ok()?;
-        Some((update.session_id, serde_json::from_str(update.update.get()).ok()?))
+        Some((
+            update.session_id,
+            serde_json::from_str(update.update.get()).ok()?,
+        ))
     }
 
     fn is_text(&self) -> bool {
-        matches!(&*self.session_update, "agent_message_chunk" | "agent_thought_chunk")
+        matches!(
+            &*self.session_update,
+            "agent_message_chunk" | "agent_thought_chunk"
+        )
     }
 
     fn text(&self) -> &str {
-        self.content.as_ref().and_then(|content| content["text"].as_str()).unwrap_or_default()
+        self.content
+            .as_ref()
+            .and_then(|content| content["text"].as_str())
+            .unwrap_or_default()
     }
 
     fn has_ended(&self) -> bool {
@@ -171,12 +180,20 @@ impl CarriedConversation {
 
     /// Records a line of the client. Returns the line to be sent to the server, if any.
     pub(super) fn on_client_line(&mut self, line: Bytes) -> Option<Bytes> {
-        let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
+        let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else {
+            return Some(line);
+        };
         match message {
             RpcMessage::Request { id, method, params } => {
                 let (about, keyed) = self.about(&method, params, &line);
                 let line = keyed.unwrap_or_else(|| line.clone());
-                self.unanswered.push(ClientRequest { id, line: line.clone(), handed_over: false, asked: 1, about });
+                self.unanswered.push(ClientRequest {
+                    id,
+                    line: line.clone(),
+                    handed_over: false,
+                    asked: 1,
+                    about,
+                });
                 Some(line)
             }
             RpcMessage::Notification { method, params } => {
@@ -202,12 +219,19 @@ impl CarriedConversation {
                 RequestKind::Initialize
             }
             "session/new" | "session/load" | "session/resume" | "session/fork" => {
-                RequestKind::Opening { place: members(), new: method == "session/new" }
+                RequestKind::Opening {
+                    place: members(),
+                    new: method == "session/new",
+                }
             }
             "session/set_mode" | "session/set_config_option" => {
                 let choice = members();
                 match session(&choice) {
-                    Some(session) => RequestKind::Choosing { session, method: method.to_owned(), choice },
+                    Some(session) => RequestKind::Choosing {
+                        session,
+                        method: method.to_owned(),
+                        choice,
+                    },
                     None => RequestKind::Anything,
                 }
             }
@@ -221,7 +245,14 @@ impl CarriedConversation {
                     self.prompts += 1;
                     let key = format!("{}-{}", self.name, self.prompts);
                     let is_builtin = is_builtin(params);
-                    return (RequestKind::Prompt { session, cancelled: false, is_builtin }, with_key(line, &key));
+                    return (
+                        RequestKind::Prompt {
+                            session,
+                            cancelled: false,
+                            is_builtin,
+                        },
+                        with_key(line, &key),
+                    );
                 }
                 None => RequestKind::Anything,
             },
@@ -237,7 +268,11 @@ impl CarriedConversation {
         let session = session(&params);
         let id = params.get("requestId").map(|id| id.get());
         for request in &mut self.unanswered {
-            if let RequestKind::Prompt { session: of, cancelled, .. } = &mut request.about
+            if let RequestKind::Prompt {
+                session: of,
+                cancelled,
+                ..
+            } = &mut request.about
                 && (Some(&*of) == session.as_ref() || Some(request.id.as_str()) == id)
             {
                 *cancelled = true;
@@ -247,15 +282,19 @@ impl CarriedConversation {
 
     /// Records a line of the server. Returns the line to be sent to the client, if any.
     pub(super) fn on_server_line(&mut self, line: Bytes) -> Option<Bytes> {
-        let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else { return Some(line) };
+        let Some(Ok(message)) = std::str::from_utf8(&line).ok().map(rpc::read) else {
+            return Some(line);
+        };
         match message {
             RpcMessage::Response { id, outcome } => {
-                let at = self.unanswered.iter().position(|request| request.id.as_str() == id);
+                let at = self
+                    .unanswered
+                    .iter()
+                    .position(|request| request.id.as_str() == id);
                 let Some(at) = at else { return Some(line) };
                 let handed_over = match &outcome {
-                    Ok(result) => {
-                        serde_json::from_str(result).is_ok_and(|result: Value| is_handed_over(&result["_meta"]))
-                    }
+                    Ok(result) => serde_json::from_str(result)
+                        .is_ok_and(|result: Value| is_handed_over(&result["_meta"])),
                     Err(error) => error.data.as_ref().is_some_and(is_handed_over),
                 };
                 if handed_over && matches!(self.unanswered[at].about, RequestKind::Prompt { .. }) {
@@ -273,12 +312,18 @@ impl CarriedConversation {
             }
             RpcMessage::Request { id, .. } => {
                 let shown = self.shown_id(id.as_str());
-                let renamed = if shown == id.as_str() { Some(line.clone()) } else { with_id(&line, &shown) };
+                let renamed = if shown == id.as_str() {
+                    Some(line.clone())
+                } else {
+                    with_id(&line, &shown)
+                };
                 self.questions.insert(shown, id.as_str().to_owned());
                 renamed
             }
             RpcMessage::Notification { method, params } if method == CANCEL_REQUEST => {
-                let request = serde_json::from_str::<Members>(params).ok().and_then(|mut all| all.remove("requestId"));
+                let request = serde_json::from_str::<Members>(params)
+                    .ok()
+                    .and_then(|mut all| all.remove("requestId"));
                 let shown = request.map(|id| self.shown_id(id.get()))?;
                 self.questions.remove(&shown);
                 Some(cancelled(&shown))
@@ -297,10 +342,16 @@ impl CarriedConversation {
         if !self.agreed {
             return Some(line);
         }
-        let Some((session, update)) = ShownUpdate::read(params) else { return Some(line) };
+        let Some((session, update)) = ShownUpdate::read(params) else {
+            return Some(line);
+        };
         let id = match &update.message_id {
             // The message with the reason of an interruption follows the answer.
-            Some(id) if update.session_update == "agent_message_chunk" && !id.ends_with("-fault") => id,
+            Some(id)
+                if update.session_update == "agent_message_chunk" && !id.ends_with("-fault") =>
+            {
+                id
+            }
             Some(_) if update.is_text() => return Some(line),
             _ => {
                 if update.tool_call_id.is_some() || update.session_update == "user_message_chunk" {
@@ -310,13 +361,19 @@ impl CarriedConversation {
                 return Some(line);
             }
         };
-        let piece = self.repeated.get_mut(&session).map(|answer| answer.hear(id, update.text()));
+        let piece = self
+            .repeated
+            .get_mut(&session)
+            .map(|answer| answer.hear(id, update.text()));
         let (id, text, line) = match piece {
             None | Some(RepeatedPiece::Pass) => (id.clone(), update.text().to_owned(), Some(line)),
             Some(RepeatedPiece::Seen) => return None,
             Some(RepeatedPiece::Instead(id, text)) => {
                 let content = json!({ "type": "text", "text": text });
-                let line = with_update(&line, &[("messageId", id.clone().into()), ("content", content)]);
+                let line = with_update(
+                    &line,
+                    &[("messageId", id.clone().into()), ("content", content)],
+                );
                 (id, text, line)
             }
         };
@@ -327,7 +384,11 @@ impl CarriedConversation {
 
     /// Returns the id by which the client knows a request of the server.
     fn shown_id(&self, theirs: &str) -> String {
-        if self.servers == 0 { theirs.to_owned() } else { json!(format!("{}:{theirs}", self.servers)).to_string() }
+        if self.servers == 0 {
+            theirs.to_owned()
+        } else {
+            json!(format!("{}:{theirs}", self.servers)).to_string()
+        }
     }
 
     fn answered(&mut self, about: RequestKind, result: Option<&str>) {
@@ -338,19 +399,36 @@ impl CarriedConversation {
                 self.agreed = serde_json::from_str(result).is_ok_and(version);
             }
             RequestKind::Opening { mut place, new } => {
-                let fresh = serde_json::from_str::<Members>(result).ok().and_then(|mut all| all.remove("sessionId"));
+                let fresh = serde_json::from_str::<Members>(result)
+                    .ok()
+                    .and_then(|mut all| all.remove("sessionId"));
                 if let Some(fresh) = fresh {
                     place.insert("sessionId".into(), fresh);
                 }
                 if let Some(id) = session(&place) {
-                    self.sessions.insert(id, OpenSession { place, fresh: new.then(Vec::new) });
+                    self.sessions.insert(
+                        id,
+                        OpenSession {
+                            place,
+                            fresh: new.then(Vec::new),
+                        },
+                    );
                 }
             }
-            RequestKind::Choosing { session, method, choice } => {
-                let fresh = self.sessions.get_mut(&session).and_then(|session| session.fresh.as_mut());
+            RequestKind::Choosing {
+                session,
+                method,
+                choice,
+            } => {
+                let fresh = self
+                    .sessions
+                    .get_mut(&session)
+                    .and_then(|session| session.fresh.as_mut());
                 // The last choice replaces earlier ones.
                 if let Some(fresh) = fresh {
-                    fresh.retain(|(other, before)| *other != method || option(before) != option(&choice));
+                    fresh.retain(|(other, before)| {
+                        *other != method || option(before) != option(&choice)
+                    });
                     fresh.push((method, choice));
                 }
             }
@@ -363,7 +441,9 @@ impl CarriedConversation {
         if !self.agreed {
             return;
         }
-        let Some((session, update)) = ShownUpdate::read(params) else { return };
+        let Some((session, update)) = ShownUpdate::read(params) else {
+            return;
+        };
         if update.tool_call_id.is_none() && !update.is_text() {
             return;
         }
@@ -376,8 +456,15 @@ impl CarriedConversation {
             let ended = matches!(shown.get(id), Some(Shown::Call(true))) || update.has_ended();
             shown.insert(id.clone(), Shown::Call(ended));
         } else if let Some(id) = &update.message_id {
-            let before = if let Some(Shown::Text(before)) = shown.get(id) { *before } else { 0 };
-            shown.insert(id.clone(), Shown::Text(before + update.text().chars().count()));
+            let before = if let Some(Shown::Text(before)) = shown.get(id) {
+                *before
+            } else {
+                0
+            };
+            shown.insert(
+                id.clone(),
+                Shown::Text(before + update.text().chars().count()),
+            );
         }
     }
 
@@ -390,8 +477,11 @@ impl CarriedConversation {
 
     /// Whether the server has handed over all running prompts of this client.
     pub(super) fn is_sent_away(&self) -> bool {
-        let mut prompts =
-            self.unanswered.iter().filter(|request| matches!(request.about, RequestKind::Prompt { .. })).peekable();
+        let mut prompts = self
+            .unanswered
+            .iter()
+            .filter(|request| matches!(request.about, RequestKind::Prompt { .. }))
+            .peekable();
         prompts.peek().is_some() && prompts.all(|request| request.handed_over)
     }
 
@@ -399,7 +489,10 @@ impl CarriedConversation {
     /// client, because no server will receive the answers.
     pub(super) fn leave(&mut self) -> Vec<Bytes> {
         self.servers += 1;
-        std::mem::take(&mut self.questions).into_keys().map(|id| cancelled(&id)).collect()
+        std::mem::take(&mut self.questions)
+            .into_keys()
+            .map(|id| cancelled(&id))
+            .collect()
     }
 
     /// Creates a request of the bridge itself: its id, and its line.
@@ -434,8 +527,15 @@ impl CarriedConversation {
     /// Creates the requests that repeat the choices in a session that is not stored: their ids, and
     /// their lines.
     pub(super) fn choices(&mut self, session: &str) -> Vec<(String, Bytes)> {
-        let fresh = self.sessions.get(session).and_then(|open| open.fresh.clone()).unwrap_or_default();
-        fresh.into_iter().map(|(method, choice)| self.request(&method, &choice)).collect()
+        let fresh = self
+            .sessions
+            .get(session)
+            .and_then(|open| open.fresh.clone())
+            .unwrap_or_default();
+        fresh
+            .into_iter()
+            .map(|(method, choice)| self.request(&method, &choice))
+            .collect()
     }
 
     /// Whether an update may be part of the history of a session that is being loaded, or of its
@@ -447,8 +547,7 @@ impl CarriedConversation {
 
     /// Whether a prompt of a session is unanswered.
     pub(super) fn is_waiting(&self, id: &str) -> bool {
-        let about =
-            |request: &ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
+        let about = |request: &ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
         self.unanswered.iter().any(about)
     }
 
@@ -463,25 +562,39 @@ impl CarriedConversation {
                 Some(Ok(RpcMessage::Notification { params, .. })) => ShownUpdate::read(params),
                 _ => None,
             };
-            let Some((session, update)) = update else { continue };
-            let Some(shown) = self.shown.get(&session).filter(|shown| !shown.is_empty()) else { continue };
+            let Some((session, update)) = update else {
+                continue;
+            };
+            let Some(shown) = self.shown.get(&session).filter(|shown| !shown.is_empty()) else {
+                continue;
+            };
             if update.session_update == "user_message_chunk" {
                 missed.retain(|(of, _)| *of != session);
                 continue;
             }
-            let message_id = if update.is_text() { update.message_id.as_ref() } else { None };
+            let message_id = if update.is_text() {
+                update.message_id.as_ref()
+            } else {
+                None
+            };
             let id = message_id.or(update.tool_call_id.as_ref());
             let line = match id.and_then(|id| Some((id, shown.get(id)?))) {
                 None => Some(line),
                 Some((_, Shown::Call(true))) => None,
-                Some((_, Shown::Call(false))) => with_update(&line, &[("sessionUpdate", "tool_call_update".into())]),
+                Some((_, Shown::Call(false))) => {
+                    with_update(&line, &[("sessionUpdate", "tool_call_update".into())])
+                }
                 Some((id, Shown::Text(seen))) => {
                     let text = update.text();
                     let passed = counts.entry((session.clone(), id.clone())).or_default();
                     let rest: String = text.chars().skip(seen.saturating_sub(*passed)).collect();
                     *passed += text.chars().count();
                     let content = json!({ "type": "text", "text": rest });
-                    if rest.is_empty() { None } else { with_update(&line, &[("content", content)]) }
+                    if rest.is_empty() {
+                        None
+                    } else {
+                        with_update(&line, &[("content", content)])
+                    }
                 }
             };
             missed.extend(line.map(|line| (session, line)));
@@ -493,8 +606,13 @@ impl CarriedConversation {
     pub(super) fn give_up(&mut self, id: &str, why: &str) -> Vec<Bytes> {
         self.forget(id);
         let is_lost = |request: &mut ClientRequest| matches!(&request.about, RequestKind::Prompt { session, .. } if session == id);
-        let error = RpcError::internal(format!("the server was lost, and session {id} cannot be opened: {why}"));
-        self.unanswered.extract_if(.., is_lost).map(|request| rpc::failure(&request.id, &error).into()).collect()
+        let error = RpcError::internal(format!(
+            "the server was lost, and session {id} cannot be opened: {why}"
+        ));
+        self.unanswered
+            .extract_if(.., is_lost)
+            .map(|request| rpc::failure(&request.id, &error).into())
+            .collect()
     }
 
     /// Returns the lines to be sent again to the server, and the responses to the client for
@@ -503,7 +621,11 @@ impl CarriedConversation {
     pub(super) fn again(&mut self) -> (Vec<Bytes>, Vec<Bytes>) {
         let mut sent = Vec::new();
         let settled = |request: &mut ClientRequest| match &request.about {
-            RequestKind::Prompt { cancelled, is_builtin, .. } => {
+            RequestKind::Prompt {
+                cancelled,
+                is_builtin,
+                ..
+            } => {
                 *cancelled || (*is_builtin && !request.handed_over) || request.asked >= MAX_SERVERS
             }
             _ => false,
@@ -531,7 +653,8 @@ impl CarriedConversation {
             if let RequestKind::Prompt { session, .. } = &request.about
                 && let Some(last) = self.last.get(session)
             {
-                self.repeated.insert(session.clone(), RepeatedAnswer::new(last.clone()));
+                self.repeated
+                    .insert(session.clone(), RepeatedAnswer::new(last.clone()));
             }
             sent.push(request.line.clone());
         }
@@ -542,7 +665,9 @@ impl CarriedConversation {
 /// Whether a prompt is a built-in command.
 fn is_builtin(params: &str) -> bool {
     let params: Value = serde_json::from_str(params).unwrap_or_default();
-    let word = params["prompt"][0]["text"].as_str().and_then(|text| command::typed(text.trim()));
+    let word = params["prompt"][0]["text"]
+        .as_str()
+        .and_then(|text| command::typed(text.trim()));
     word.is_some_and(|(name, _)| BuiltinName::ALL.iter().any(|(_, known, ..)| *known == name))
 }
 
@@ -561,7 +686,8 @@ fn is_handed_over(meta: &Value) -> bool {
 }
 
 fn cancelled(request: &str) -> Bytes {
-    format!(r#"{{"jsonrpc":"2.0","method":"{CANCEL_REQUEST}","params":{{"requestId":{request}}}}}"#).into()
+    format!(r#"{{"jsonrpc":"2.0","method":"{CANCEL_REQUEST}","params":{{"requestId":{request}}}}}"#)
+        .into()
 }
 
 #[cfg(test)]
@@ -577,7 +703,9 @@ mod tests {
     }
 
     fn update(update: &Value) -> Bytes {
-        line(&json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "s", "update": update } }))
+        line(
+            &json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "s", "update": update } }),
+        )
     }
 
     fn words(id: &str, words: &str) -> Bytes {
@@ -601,12 +729,21 @@ mod tests {
             assert_eq!(talk.on_client_line(line(message)), Some(line(message)));
         }
         assert!(!talk.can_move());
-        talk.on_server_line(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }))).unwrap();
-        talk.on_server_line(line(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }))).unwrap();
+        talk.on_server_line(line(
+            &json!({ "jsonrpc": "2.0", "id": 0, "result": { "protocolVersion": 1 } }),
+        ))
+        .unwrap();
+        talk.on_server_line(line(
+            &json!({ "jsonrpc": "2.0", "id": 1, "result": { "sessionId": "s" } }),
+        ))
+        .unwrap();
         let prompt = json!({ "jsonrpc": "2.0", "id": 2, "method": "session/prompt",
             "params": { "sessionId": "s", "prompt": [], "_meta": { "theirs": 1.0 } } });
         let sent = text(&talk.on_client_line(line(&prompt)).unwrap());
-        assert_eq!(sent["params"]["_meta"], json!({ "theirs": 1.0, "adjutant": { "idempotencyKey": "n-1" } }));
+        assert_eq!(
+            sent["params"]["_meta"],
+            json!({ "theirs": 1.0, "adjutant": { "idempotencyKey": "n-1" } })
+        );
         talk
     }
 
@@ -616,22 +753,38 @@ mod tests {
         talk.on_server_line(words("p", "Once up")).unwrap();
         talk.leave();
         // The store has more of the answer than was shown.
-        for line in talk.missed(vec![words("p", "Once upon"), words("p-fault", "(interrupted)")]) {
+        for line in talk.missed(vec![
+            words("p", "Once upon"),
+            words("p-fault", "(interrupted)"),
+        ]) {
             talk.on_server_line(line).unwrap();
         }
         talk.again();
         assert_eq!(talk.on_server_line(words("q", "Once ")), None);
-        let shown = text(&talk.on_server_line(words("q", "upon a time")).unwrap())["params"]["update"].clone();
-        assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(" a time")));
+        let shown =
+            text(&talk.on_server_line(words("q", "upon a time")).unwrap())["params"]["update"]
+                .clone();
+        assert_eq!(
+            (&shown["messageId"], &shown["content"]["text"]),
+            (&json!("p"), &json!(" a time"))
+        );
         // The answer is repeated again, and another one follows.
         talk.leave();
         talk.again();
         assert_eq!(talk.on_server_line(words("r", "Once upon a time")), None);
-        let shown = text(&talk.on_server_line(words("r", ", long ago")).unwrap())["params"]["update"].clone();
-        assert_eq!((&shown["messageId"], &shown["content"]["text"]), (&json!("p"), &json!(", long ago")));
+        let shown =
+            text(&talk.on_server_line(words("r", ", long ago")).unwrap())["params"]["update"]
+                .clone();
+        assert_eq!(
+            (&shown["messageId"], &shown["content"]["text"]),
+            (&json!("p"), &json!(", long ago"))
+        );
         let call = call("tool_call", "c", "pending");
         assert_eq!(talk.on_server_line(call.clone()), Some(call));
-        assert_eq!(talk.on_server_line(words("s", "Once upon")), Some(words("s", "Once upon")));
+        assert_eq!(
+            talk.on_server_line(words("s", "Once upon")),
+            Some(words("s", "Once upon"))
+        );
     }
 
     #[test]
@@ -642,23 +795,43 @@ mod tests {
         assert_eq!(talk.on_server_line(line(&question)), Some(line(&question)));
         assert!(talk.can_move());
         let cancellations = talk.leave();
-        assert_eq!(cancellations.iter().map(text).collect::<Vec<_>>()[0]["params"], json!({ "requestId": 0 }));
+        assert_eq!(
+            cancellations.iter().map(text).collect::<Vec<_>>()[0]["params"],
+            json!({ "requestId": 0 })
+        );
         // A late answer to the old question is dropped.
-        assert_eq!(talk.on_client_line(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))), None);
+        assert_eq!(
+            talk.on_client_line(line(&json!({ "jsonrpc": "2.0", "id": 0, "result": {} }))),
+            None
+        );
         let (id, hello) = talk.introduction();
-        assert_eq!((id, text(&hello)["params"]["protocolVersion"].clone()), ("\"n/1\"".to_owned(), json!(1)));
+        assert_eq!(
+            (id, text(&hello)["params"]["protocolVersion"].clone()),
+            ("\"n/1\"".to_owned(), json!(1))
+        );
         assert_eq!(talk.sessions(), ["s"]);
         let (_, load) = talk.load("s");
-        assert_eq!(text(&load)["params"], json!({ "sessionId": "s", "cwd": "/w", "mcpServers": [] }));
+        assert_eq!(
+            text(&load)["params"],
+            json!({ "sessionId": "s", "cwd": "/w", "mcpServers": [] })
+        );
         let (again, responses) = talk.again();
         assert_eq!((again.len(), responses.len()), (1, 0));
-        assert_eq!(text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"], "n-1");
+        assert_eq!(
+            text(&again[0])["params"]["_meta"]["adjutant"]["idempotencyKey"],
+            "n-1"
+        );
         // The next server's questions get ids of their own, which are mapped back in the answers.
         let asked = talk.on_server_line(line(&question)).unwrap();
         assert_eq!(text(&asked)["id"], "1:0");
-        let answer = talk.on_client_line(line(&json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }))).unwrap();
+        let answer = talk
+            .on_client_line(line(
+                &json!({ "jsonrpc": "2.0", "id": "1:0", "result": {} }),
+            ))
+            .unwrap();
         assert_eq!(text(&answer)["id"], 0);
-        let done = line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
+        let done =
+            line(&json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "end_turn" } }));
         assert_eq!(talk.on_server_line(done.clone()), Some(done));
         assert_eq!(talk.again().0, Vec::<Bytes>::new());
     }
@@ -674,8 +847,11 @@ mod tests {
         ] {
             talk.on_server_line(seen).unwrap();
         }
-        let mine =
-            || update(&json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": "Hi" } }));
+        let mine = || {
+            update(
+                &json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": "Hi" } }),
+            )
+        };
         let replay = vec![
             mine(),
             words("old", "Before."),
@@ -686,12 +862,18 @@ mod tests {
             call("tool_call", "e", "completed"),
             words("b", "Bye."),
         ];
-        let missed: Vec<Value> =
-            talk.missed(replay).iter().map(|line| text(line)["params"]["update"].clone()).collect();
+        let missed: Vec<Value> = talk
+            .missed(replay)
+            .iter()
+            .map(|line| text(line)["params"]["update"].clone())
+            .collect();
         let seen: Vec<(&str, &str)> = missed
             .iter()
             .map(|update| {
-                let id = update["toolCallId"].as_str().or(update["content"]["text"].as_str()).unwrap();
+                let id = update["toolCallId"]
+                    .as_str()
+                    .or(update["content"]["text"].as_str())
+                    .unwrap();
                 (update["sessionUpdate"].as_str().unwrap(), id)
             })
             .collect();
@@ -702,7 +884,10 @@ mod tests {
             ("agent_message_chunk", "Bye."),
         ];
         assert_eq!(seen, wanted);
-        assert_eq!(begun().missed(vec![mine(), words("old", "Before.")]), Vec::<Bytes>::new());
+        assert_eq!(
+            begun().missed(vec![mine(), words("old", "Before.")]),
+            Vec::<Bytes>::new()
+        );
     }
 
     #[test]
@@ -729,7 +914,10 @@ mod tests {
         assert_eq!(text(&again[0])["method"], "session/cancel");
         assert_eq!(
             (again.len(), text(&responses[0])),
-            (1, json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "cancelled" } }))
+            (
+                1,
+                json!({ "jsonrpc": "2.0", "id": 2, "result": { "stopReason": "cancelled" } })
+            )
         );
         // It is unknown whether a built-in command was carried out.
         let mut talk = begun();
@@ -737,9 +925,20 @@ mod tests {
             { "sessionId": "s", "prompt": [{ "type": "text", "text": "/undo" }] } });
         talk.on_client_line(line(&undo)).unwrap();
         let (again, responses) = talk.again();
-        assert_eq!((again.len(), text(&responses[0])["id"].clone()), (1, json!(3)));
-        assert!(text(&responses[0])["error"].to_string().contains("before you send it again"), "{responses:?}");
+        assert_eq!(
+            (again.len(), text(&responses[0])["id"].clone()),
+            (1, json!(3))
+        );
+        assert!(
+            text(&responses[0])["error"]
+                .to_string()
+                .contains("before you send it again"),
+            "{responses:?}"
+        );
         let lost = begun().give_up("s", "it is gone");
-        assert!(text(&lost[0])["error"].to_string().contains("it is gone"), "{lost:?}");
+        assert!(
+            text(&lost[0])["error"].to_string().contains("it is gone"),
+            "{lost:?}"
+        );
     }
 }

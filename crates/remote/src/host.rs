@@ -141,7 +141,13 @@ impl Host {
                 roots: identity.roots.clone(),
                 liveness: liveness.clone(),
             });
-            Server::of_remote(user.sessions.clone(), peer.clone(), ended.clone(), view, remote)
+            Server::of_remote(
+                user.sessions.clone(),
+                peer.clone(),
+                ended.clone(),
+                view,
+                remote,
+            )
         };
         let first = server(v1::view);
         let second = self.draft.then(|| server(v2::view));
@@ -158,13 +164,25 @@ impl Host {
         let id = self.environment.fresh("con_");
         tracing::info!("{} has opened connection {id}", identity.name);
         let budget = self.budget(identity);
-        Ok(Connection { id, lines, outgoing, liveness, budget, ended, draining: self.draining.clone() })
+        Ok(Connection {
+            id,
+            lines,
+            outgoing,
+            liveness,
+            budget,
+            ended,
+            draining: self.draining.clone(),
+        })
     }
 
     /// Returns the budget for a user's incomplete messages.
     pub fn budget(&self, identity: &Identity) -> MessageBudget {
         let user = self.user(identity.user.as_deref()).unfinished.clone();
-        MessageBudget::new(user, self.unfinished.clone(), self.settings.limits.message_bytes)
+        MessageBudget::new(
+            user,
+            self.unfinished.clone(),
+            self.settings.limits.message_bytes,
+        )
     }
 
     /// Returns a place for a socket, or `None` if the maximum is reached.
@@ -176,7 +194,10 @@ impl Host {
     /// Counts a refused socket, and returns the message for its client.
     pub fn full(&self) -> String {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        format!("this server has {} connections, and no more are allowed", self.max_sockets)
+        format!(
+            "this server has {} connections, and no more are allowed",
+            self.max_sockets
+        )
     }
 
     fn user(&self, name: Option<&str>) -> Arc<ServedUser> {
@@ -196,11 +217,24 @@ impl Host {
             // The only place that sets it.
             sessions.served.set(served).ok();
             let most = &self.settings.limits;
-            let limits =
-                UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
+            let limits = UserLimits {
+                sessions: most.sessions,
+                user_sessions: most.user_sessions,
+                user_turns: most.user_turns,
+            };
             let tasks = (sessions.tasks.clone(), self.ended.clone());
-            let hosted = Hosted::new((self.settings.grace, limits), self.meters.clone(), self.draining.clone(), tasks);
-            Arc::new(ServedUser { sessions, hosted, connections: Arc::default(), unfinished: Arc::default() })
+            let hosted = Hosted::new(
+                (self.settings.grace, limits),
+                self.meters.clone(),
+                self.draining.clone(),
+                tasks,
+            );
+            Arc::new(ServedUser {
+                sessions,
+                hosted,
+                connections: Arc::default(),
+                unfinished: Arc::default(),
+            })
         });
         user.clone()
     }
@@ -208,8 +242,15 @@ impl Host {
     /// Returns whether a user may change the account. A client without a user name is the owner of
     /// the account.
     fn account(&self, user: Option<&str>) -> AccountAccess {
-        let Some(user) = user else { return AccountAccess::Allowed };
-        if self.settings.account_users.iter().any(|allowed| allowed == "*" || allowed == user) {
+        let Some(user) = user else {
+            return AccountAccess::Allowed;
+        };
+        if self
+            .settings
+            .account_users
+            .iter()
+            .any(|allowed| allowed == "*" || allowed == user)
+        {
             AccountAccess::Allowed
         } else {
             AccountAccess::Denied { user: user.into() }
@@ -262,7 +303,10 @@ impl Host {
         const GRACE: Duration = Duration::from_secs(5);
         self.ended.cancel();
         self.tasks.close();
-        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(GRACE, self.tasks.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("a connection did not end in time; leaving it");
         }
         for user in self.users() {
@@ -274,7 +318,11 @@ impl Host {
     pub fn metrics(&self) -> String {
         let mut out = String::new();
         let mut gauge = |name: &str, kind: &str, help: &str, value: usize| {
-            write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n").ok();
+            write!(
+                out,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
+            )
+            .ok();
         };
         let users = self.users();
         let (sessions, waiting) = users.iter().fold((0, 0), |(all, away), user| {
@@ -282,17 +330,57 @@ impl Host {
             (all + open, away + waits)
         });
         let now = self.connections.load(Ordering::Relaxed);
-        gauge("adjutant_connections", "gauge", "Connections that are open.", now);
+        gauge(
+            "adjutant_connections",
+            "gauge",
+            "Connections that are open.",
+            now,
+        );
         let opened = self.opened.load(Ordering::Relaxed);
         let sockets = self.sockets.load(Ordering::Relaxed);
-        gauge("adjutant_sockets", "gauge", "Sockets that are open, whatever is said over them.", sockets);
-        gauge("adjutant_connections_total", "counter", "Connections that were opened.", opened);
+        gauge(
+            "adjutant_sockets",
+            "gauge",
+            "Sockets that are open, whatever is said over them.",
+            sockets,
+        );
+        gauge(
+            "adjutant_connections_total",
+            "counter",
+            "Connections that were opened.",
+            opened,
+        );
         let refused = self.refused.load(Ordering::Relaxed);
-        gauge("adjutant_connections_refused_total", "counter", "Connections beyond a limit.", refused);
-        gauge("adjutant_sessions", "gauge", "Sessions that are open.", sessions);
-        gauge("adjutant_sessions_waiting", "gauge", "Open sessions whose editor is away.", waiting);
-        gauge("adjutant_turns", "gauge", "Prompts that are worked on or wait.", self.turns());
-        gauge("adjutant_users", "gauge", "Users who have connected.", users.len());
+        gauge(
+            "adjutant_connections_refused_total",
+            "counter",
+            "Connections beyond a limit.",
+            refused,
+        );
+        gauge(
+            "adjutant_sessions",
+            "gauge",
+            "Sessions that are open.",
+            sessions,
+        );
+        gauge(
+            "adjutant_sessions_waiting",
+            "gauge",
+            "Open sessions whose editor is away.",
+            waiting,
+        );
+        gauge(
+            "adjutant_turns",
+            "gauge",
+            "Prompts that are worked on or wait.",
+            self.turns(),
+        );
+        gauge(
+            "adjutant_users",
+            "gauge",
+            "Users who have connected.",
+            users.len(),
+        );
         gauge(
             "adjutant_draining",
             "gauge",
@@ -300,8 +388,17 @@ impl Host {
             usize::from(self.draining.is_cancelled()),
         );
         for number in store_numbers(&users) {
-            let StoreNumber { name, kind, help, value } = number;
-            write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n").ok();
+            let StoreNumber {
+                name,
+                kind,
+                help,
+                value,
+            } = number;
+            write!(
+                out,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
+            )
+            .ok();
         }
         self.meters.write(&mut out);
         out
@@ -316,7 +413,9 @@ impl Host {
             return Err("about to stop".into());
         }
         match &self.environment.temporary {
-            Some(why) => Err(format!("sessions are kept in a temporary directory only: {why}")),
+            Some(why) => Err(format!(
+                "sessions are kept in a temporary directory only: {why}"
+            )),
             None => Ok(()),
         }
     }
@@ -326,7 +425,9 @@ impl Host {
 /// this process may open. Turns need the other half.
 fn max_sockets(wanted: usize) -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let half = files.and_then(|files| usize::try_from(files / 2).ok()).unwrap_or(usize::MAX);
+    let half = files
+        .and_then(|files| usize::try_from(files / 2).ok())
+        .unwrap_or(usize::MAX);
     if half < wanted {
         tracing::warn!(
             "serve.limits.connections is {wanted}, and {half} are served: this process may open twice as many files (ulimit -n, LimitNOFILE)"

@@ -55,7 +55,12 @@ pub enum InFlightEnd<'a> {
 
 /// Serves one connection until its input ends, its output breaks, or `ended` is cancelled. Then
 /// cancels `ended`, gives requests in flight a grace period, and writes the remaining output.
-pub async fn serve(table: &impl Routes, lines: mpsc::Receiver<Line>, peer: &Peer, ended: &CancellationToken) {
+pub async fn serve(
+    table: &impl Routes,
+    lines: mpsc::Receiver<Line>,
+    peer: &Peer,
+    ended: &CancellationToken,
+) {
     serve_until(table, lines, peer, ended, InFlightEnd::Land).await;
 }
 
@@ -85,7 +90,10 @@ pub async fn serve_until(
             () = ended.cancelled() => {}
         }
     }
-    tracing::debug!("the connection ends with {} requests in flight", flight.tasks.len());
+    tracing::debug!(
+        "the connection ends with {} requests in flight",
+        flight.tasks.len()
+    );
     ended.cancel();
     peer.close();
     if matches!(then, InFlightEnd::GoOn(process) if !process.is_cancelled()) {
@@ -126,16 +134,20 @@ fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
     match read {
         Err(invalid) => outbox.push(&rpc::failure(&invalid.id, &invalid.error)),
         Ok(RpcMessage::Response { id, outcome }) => peer.settle(id, outcome),
-        Ok(RpcMessage::Notification { method, params }) if method == acp::CANCEL_REQUEST => flight.cancel(params),
+        Ok(RpcMessage::Notification { method, params }) if method == acp::CANCEL_REQUEST => {
+            flight.cancel(params)
+        }
         Ok(RpcMessage::Notification { method, params }) => table.note(&method, params),
         Ok(RpcMessage::Request { id, method, params }) => {
             if flight.live.contains_key(&id) {
-                let error = Error::invalid_request("a request with this id is still being answered");
+                let error =
+                    Error::invalid_request("a request with this id is still being answered");
                 return outbox.push(&rpc::failure(&id, &error));
             }
             if flight.live.len() >= MAX_IN_FLIGHT {
-                let error =
-                    Error::invalid_request(format!("{MAX_IN_FLIGHT} requests are being answered; wait for some"));
+                let error = Error::invalid_request(format!(
+                    "{MAX_IN_FLIGHT} requests are being answered; wait for some"
+                ));
                 return outbox.push(&rpc::failure(&id, &error));
             }
             let cx = Cx::default();
@@ -188,7 +200,11 @@ impl InFlight {
     }
 
     /// Removes an answered request, and answers one whose handler panicked.
-    fn landed(&mut self, done: Result<(tokio::task::Id, Option<BoxFuture<()>>), JoinError>, outbox: &Outbox) {
+    fn landed(
+        &mut self,
+        done: Result<(tokio::task::Id, Option<BoxFuture<()>>), JoinError>,
+        outbox: &Outbox,
+    ) {
         let (task, panicked) = match done {
             Ok((task, after)) => {
                 self.follow(after);

@@ -48,31 +48,51 @@ pub fn tls(files: &TlsFiles) -> Result<TlsAcceptor, String> {
         .map_err(|e| format!("serve.tls.key: {} holds no key: {e}", files.key.display()))?;
     let chain = certificates("certificate", &files.certificate)?;
     let config = rustls::ServerConfig::builder_with_provider(provider.clone());
-    let config = config.with_safe_default_protocol_versions().map_err(|e| format!("TLS cannot be set up: {e}"))?;
+    let config = config
+        .with_safe_default_protocol_versions()
+        .map_err(|e| format!("TLS cannot be set up: {e}"))?;
     let config = match &files.clients {
         None => config.with_no_client_auth(),
         Some(path) => {
             let mut roots = rustls::RootCertStore::empty();
             for authority in certificates("clients", path)? {
-                roots.add(authority).map_err(|e| format!("serve.tls.clients: {}: {e}", path.display()))?;
+                roots
+                    .add(authority)
+                    .map_err(|e| format!("serve.tls.clients: {}: {e}", path.display()))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier = verifier.build().map_err(|e| format!("serve.tls.clients: {}: {e}", path.display()))?;
+            let verifier = verifier
+                .build()
+                .map_err(|e| format!("serve.tls.clients: {}: {e}", path.display()))?;
             config.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = config
-        .with_single_cert(chain, key)
-        .map_err(|e| format!("serve.tls: {} and its key do not fit: {e}", files.certificate.display()))?;
+    let mut config = config.with_single_cert(chain, key).map_err(|e| {
+        format!(
+            "serve.tls: {} and its key do not fit: {e}",
+            files.certificate.display()
+        )
+    })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |e: &dyn std::fmt::Display| format!("serve.tls.{key}: {} holds no certificate: {e}", path.display());
+    let wrong = |e: &dyn std::fmt::Display| {
+        format!(
+            "serve.tls.{key}: {} holds no certificate: {e}",
+            path.display()
+        )
+    };
     let found = CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))?;
-    let found = found.collect::<Result<Vec<_>, _>>().map_err(|e| wrong(&e))?;
-    if found.is_empty() { Err(wrong(&"it is empty")) } else { Ok(found) }
+    let found = found
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| wrong(&e))?;
+    if found.is_empty() {
+        Err(wrong(&"it is empty"))
+    } else {
+        Ok(found)
+    }
 }
 
 /// Serves connections until the host ends.
@@ -95,14 +115,22 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
         // Deltas are small, and must not wait for more data (Nagle's algorithm).
         stream.set_nodelay(true).ok();
         let place = host.socket();
-        let extra = if place.is_none() { beyond.clone().try_acquire_owned().ok() } else { None };
+        let extra = if place.is_none() {
+            beyond.clone().try_acquire_owned().ok()
+        } else {
+            None
+        };
         if place.is_none() && extra.is_none() {
             tracing::info!("{address} is not served: {}", host.full());
             continue;
         }
         let doors = doors.clone();
         let tls = tls.clone();
-        let caller = Caller { address, certificate: None, place };
+        let caller = Caller {
+            address,
+            certificate: None,
+            place,
+        };
         host.spawn(async move {
             let until = Instant::now() + REQUEST_TIMEOUT;
             match tls {
@@ -116,18 +144,40 @@ pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAccep
 
 /// Completes if no request has arrived in time.
 async fn silent(asked: &CancellationToken, until: Instant) {
-    if tokio::time::timeout_at(until, asked.cancelled()).await.is_ok() {
+    if tokio::time::timeout_at(until, asked.cancelled())
+        .await
+        .is_ok()
+    {
         std::future::pending().await
     }
 }
 
-async fn secure(doors: Arc<Doors>, stream: TcpStream, caller: Caller, tls: TlsAcceptor, until: Instant) {
+async fn secure(
+    doors: Arc<Doors>,
+    stream: TcpStream,
+    caller: Caller,
+    tls: TlsAcceptor,
+    until: Instant,
+) {
     let address = caller.address;
     match tokio::time::timeout_at(until, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let shown = stream
+                .get_ref()
+                .1
+                .peer_certificates()
+                .and_then(<[_]>::first);
             let certificate = shown.map(|certificate| fingerprint(certificate));
-            speak(doors, stream, Caller { certificate, ..caller }, until).await;
+            speak(
+                doors,
+                stream,
+                Caller {
+                    certificate,
+                    ..caller
+                },
+                until,
+            )
+            .await;
         }
         Ok(Err(e)) => tracing::info!("TLS with {address} failed: {e}"),
         Err(_) => tracing::info!("{address} took too long over TLS"),
@@ -154,9 +204,19 @@ async fn speak(
         async move { Ok::<_, Infallible>(route::answer(doors, request, caller).await) }
     });
     let mut server = Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT).max_buf_size(64 << 10);
-    server.http2().timer(TokioTimer::new()).max_concurrent_streams(1024);
-    server.http2().keep_alive_interval(super::websocket::PING).keep_alive_timeout(super::websocket::PING);
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .max_buf_size(64 << 10);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(1024);
+    server
+        .http2()
+        .keep_alive_interval(super::websocket::PING)
+        .keep_alive_timeout(super::websocket::PING);
     let serving = server.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(serving);
     tokio::select! {

@@ -64,7 +64,11 @@ impl<'a> Shape<'a> {
 
     /// Returns the session in the params; `None` for `$/` methods.
     pub fn session(&self) -> Option<String> {
-        if self.method.as_deref().is_some_and(|method| method.starts_with("$/")) {
+        if self
+            .method
+            .as_deref()
+            .is_some_and(|method| method.starts_with("$/"))
+        {
             return None;
         }
         named(self.params?)
@@ -84,7 +88,9 @@ impl<'a> Shape<'a> {
 
     /// Whether the message has an id, no method, and a result or an error.
     pub fn is_response(&self) -> bool {
-        self.method.is_none() && self.id.is_some() && (self.result.is_some() || self.error.is_some())
+        self.method.is_none()
+            && self.id.is_some()
+            && (self.result.is_some() || self.error.is_some())
     }
 
     /// Whether the message is an error response.
@@ -149,7 +155,10 @@ impl Mailbox {
     fn push(&mut self, line: Bytes) {
         self.last += 1;
         self.bytes += line.len();
-        self.waiting.push_back(NumberedLine { number: self.last, line });
+        self.waiting.push_back(NumberedLine {
+            number: self.last,
+            line,
+        });
         self.changed.notify_waiters();
     }
 
@@ -174,7 +183,11 @@ impl Mailbox {
     /// # Errors
     /// One of them is no longer retained, or `last` was never sent.
     fn resume_after(&mut self, last: u64) -> Result<(), ResumeError> {
-        let first = self.sent.front().or(self.waiting.front()).map_or(self.last + 1, |line| line.number);
+        let first = self
+            .sent
+            .front()
+            .or(self.waiting.front())
+            .map_or(self.last + 1, |line| line.number);
         if last + 1 < first || last > self.last {
             return Err(ResumeError::Gone);
         }
@@ -206,7 +219,9 @@ pub struct Overflow;
 impl Mailboxes {
     /// Records a message of the client.
     pub fn heard(&mut self, shape: &Shape<'_>) {
-        let Some(id) = shape.id.map(RawValue::get) else { return };
+        let Some(id) = shape.id.map(RawValue::get) else {
+            return;
+        };
         if shape.is_response() {
             self.connection.asked.remove(id);
             for mailbox in self.sessions.values_mut() {
@@ -214,8 +229,17 @@ impl Mailboxes {
             }
             return;
         }
-        let opens = matches!(shape.method.as_deref(), Some("session/new" | "session/fork"));
-        self.pending.insert(id.to_owned(), Pending { stream: shape.session(), opens });
+        let opens = matches!(
+            shape.method.as_deref(),
+            Some("session/new" | "session/fork")
+        );
+        self.pending.insert(
+            id.to_owned(),
+            Pending {
+                stream: shape.session(),
+                opens,
+            },
+        );
     }
 
     /// Queues a message of the agent on its stream.
@@ -231,14 +255,26 @@ impl Mailboxes {
             if shape.is_response() {
                 let pending = id.and_then(|id| self.pending.remove(id));
                 if let Some(pending) = pending {
-                    let opened = if pending.opens { shape.result.and_then(named) } else { None };
+                    let opened = if pending.opens {
+                        shape.result.and_then(named)
+                    } else {
+                        None
+                    };
                     if let Some(opened) = opened {
                         self.sessions.entry(opened).or_default().known = true;
                     }
                     // A response on a stream without a reader goes to the connection's stream, for
                     // example before a load is answered.
-                    let read = |session: &String| self.sessions.get(session).is_some_and(|mailbox| mailbox.is_read);
-                    stream = if pending.opens { None } else { pending.stream.filter(read) };
+                    let read = |session: &String| {
+                        self.sessions
+                            .get(session)
+                            .is_some_and(|mailbox| mailbox.is_read)
+                    };
+                    stream = if pending.opens {
+                        None
+                    } else {
+                        pending.stream.filter(read)
+                    };
                 }
             } else {
                 stream = shape.session();
@@ -258,7 +294,11 @@ impl Mailboxes {
         }
         mailbox.push(line);
         let full = mailbox.bytes > MAX_QUEUED_BYTES || mailbox.waiting.len() > MAX_QUEUED_LINES;
-        if full && !mailbox.is_read { Err(Overflow) } else { Ok(()) }
+        if full && !mailbox.is_read {
+            Err(Overflow)
+        } else {
+            Ok(())
+        }
     }
 
     /// Starts to read a stream, in place of an earlier reader. With `after`, the messages after
@@ -266,10 +306,18 @@ impl Mailboxes {
     ///
     /// # Errors
     /// [`ResumeError`].
-    pub fn read(&mut self, stream: &Stream, after: Option<u64>) -> Result<(u64, Arc<Notify>), ResumeError> {
+    pub fn read(
+        &mut self,
+        stream: &Stream,
+        after: Option<u64>,
+    ) -> Result<(u64, Arc<Notify>), ResumeError> {
         self.readers += 1;
         let reader = self.readers;
-        let unknown = self.sessions.values().filter(|mailbox| !mailbox.known).count();
+        let unknown = self
+            .sessions
+            .values()
+            .filter(|mailbox| !mailbox.known)
+            .count();
         let mailbox = match stream {
             None => &mut self.connection,
             Some(session) => match self.sessions.get_mut(session) {
@@ -282,8 +330,14 @@ impl Mailboxes {
         match after {
             Some(after) => mailbox.resume_after(after)?,
             None => {
-                let waits = |asked: &Bytes| mailbox.waiting.iter().any(|waiting| waiting.line == *asked);
-                let again: Vec<Bytes> = mailbox.asked.values().filter(|asked| !waits(asked)).cloned().collect();
+                let waits =
+                    |asked: &Bytes| mailbox.waiting.iter().any(|waiting| waiting.line == *asked);
+                let again: Vec<Bytes> = mailbox
+                    .asked
+                    .values()
+                    .filter(|asked| !waits(asked))
+                    .cloned()
+                    .collect();
                 again.into_iter().for_each(|line| mailbox.push(line));
             }
         }
@@ -302,7 +356,10 @@ impl Mailboxes {
 
     /// Takes the queued messages for a reader. `None` if another reader has replaced it.
     pub fn take(&mut self, stream: &Stream, reader: u64) -> Option<Vec<NumberedLine>> {
-        let taken = self.mailbox(stream).filter(|mailbox| mailbox.reader == reader)?.take();
+        let taken = self
+            .mailbox(stream)
+            .filter(|mailbox| mailbox.reader == reader)?
+            .take();
         self.forget();
         Some(taken)
     }
@@ -310,13 +367,19 @@ impl Mailboxes {
     /// Drops retained messages beyond the limit, the oldest of the largest stream first.
     fn forget(&mut self) {
         let all = |boxes: &Self| {
-            let sessions = boxes.sessions.values().map(|mailbox| mailbox.sent_bytes).sum::<usize>();
+            let sessions = boxes
+                .sessions
+                .values()
+                .map(|mailbox| mailbox.sent_bytes)
+                .sum::<usize>();
             boxes.connection.sent_bytes + sessions
         };
         let mut retained = all(self);
         while retained > MAX_RETAINED_BYTES {
             let largest = std::iter::once(&mut self.connection).chain(self.sessions.values_mut());
-            let Some(largest) = largest.max_by_key(|mailbox| mailbox.sent_bytes) else { return };
+            let Some(largest) = largest.max_by_key(|mailbox| mailbox.sent_bytes) else {
+                return;
+            };
             let before = largest.sent_bytes;
             if !largest.forget_oldest() {
                 return;
@@ -327,10 +390,14 @@ impl Mailboxes {
 
     /// Removes a reader.
     pub fn leave(&mut self, stream: &Stream, reader: u64) {
-        if let Some(mailbox) = self.mailbox(stream).filter(|mailbox| mailbox.reader == reader) {
+        if let Some(mailbox) = self
+            .mailbox(stream)
+            .filter(|mailbox| mailbox.reader == reader)
+        {
             mailbox.is_read = false;
             if !mailbox.known && mailbox.waiting.is_empty() && stream.is_some() {
-                self.sessions.retain(|session, _| Some(session) != stream.as_ref());
+                self.sessions
+                    .retain(|session, _| Some(session) != stream.as_ref());
             }
         }
     }
@@ -362,13 +429,17 @@ mod tests {
 
     fn taken(boxes: &mut Mailboxes, stream: &Stream, reader: u64) -> Vec<String> {
         let lines = boxes.take(stream, reader).unwrap();
-        lines.iter().map(|numbered| String::from_utf8(numbered.line.to_vec()).unwrap()).collect()
+        lines
+            .iter()
+            .map(|numbered| String::from_utf8(numbered.line.to_vec()).unwrap())
+            .collect()
     }
 
     const NEW: &str = r#"{"id":1,"method":"session/new","params":{}}"#;
     const OPENED: &str = r#"{"id":1,"result":{"sessionId":"s"}}"#;
     const UPDATE: &str = r#"{"method":"session/update","params":{"sessionId":"s","update":{}}}"#;
-    const ASK: &str = r#"{"id":7,"method":"session/request_permission","params":{"sessionId":"s"}}"#;
+    const ASK: &str =
+        r#"{"id":7,"method":"session/request_permission","params":{"sessionId":"s"}}"#;
 
     #[test]
     fn message_is_queued_on_its_stream() {
@@ -377,23 +448,38 @@ mod tests {
         put(&mut boxes, OPENED);
         // The stream is not open yet.
         put(&mut boxes, UPDATE);
-        heard(&mut boxes, r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+        heard(
+            &mut boxes,
+            r#"{"id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#,
+        );
         let session = Some("s".to_owned());
         let (own, _) = boxes.read(&None, None).unwrap();
         let (its, _) = boxes.read(&session, None).unwrap();
         put(&mut boxes, r#"{"id":2,"result":{}}"#);
-        put(&mut boxes, r#"{"method":"$/cancel_request","params":{"sessionId":"s"}}"#);
+        put(
+            &mut boxes,
+            r#"{"method":"$/cancel_request","params":{"sessionId":"s"}}"#,
+        );
         assert_eq!(
             taken(&mut boxes, &None, own),
-            [OPENED, r#"{"method":"$/cancel_request","params":{"sessionId":"s"}}"#]
+            [
+                OPENED,
+                r#"{"method":"$/cancel_request","params":{"sessionId":"s"}}"#
+            ]
         );
-        assert_eq!(taken(&mut boxes, &session, its), [UPDATE, r#"{"id":2,"result":{}}"#]);
+        assert_eq!(
+            taken(&mut boxes, &session, its),
+            [UPDATE, r#"{"id":2,"result":{}}"#]
+        );
     }
 
     #[test]
     fn response_goes_to_connection_stream_if_session_stream_has_no_reader() {
         let mut boxes = Mailboxes::default();
-        heard(&mut boxes, r#"{"id":"a","method":"session/load","params":{"sessionId":"s"}}"#);
+        heard(
+            &mut boxes,
+            r#"{"id":"a","method":"session/load","params":{"sessionId":"s"}}"#,
+        );
         let (own, _) = boxes.read(&None, None).unwrap();
         put(&mut boxes, r#"{"id":"a","result":{}}"#);
         assert_eq!(taken(&mut boxes, &None, own), [r#"{"id":"a","result":{}}"#]);
@@ -424,19 +510,39 @@ mod tests {
             put(&mut boxes, &update(n));
         }
         let (old, _) = boxes.read(&session, None).unwrap();
-        assert_eq!(boxes.take(&session, old).unwrap().iter().map(|line| line.number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(
+            boxes
+                .take(&session, old)
+                .unwrap()
+                .iter()
+                .map(|line| line.number)
+                .collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
         put(&mut boxes, ASK);
         put(&mut boxes, &update(5));
         // The stream broke after the second message: the later ones follow once, in order, with the
         // question.
         let (new, _) = boxes.read(&session, Some(2)).unwrap();
-        assert_eq!(taken(&mut boxes, &session, new), [update(3), ASK.to_owned(), update(5)]);
+        assert_eq!(
+            taken(&mut boxes, &session, new),
+            [update(3), ASK.to_owned(), update(5)]
+        );
         let (again, _) = boxes.read(&session, Some(5)).unwrap();
         assert!(taken(&mut boxes, &session, again).is_empty());
         // A client that has received the fifth message cannot resume before it.
-        assert_eq!(boxes.read(&session, Some(2)).unwrap_err(), ResumeError::Gone);
-        assert_eq!(boxes.read(&session, Some(6)).unwrap_err(), ResumeError::Gone);
-        assert_eq!(boxes.read(&Some("other".into()), Some(1)).unwrap_err(), ResumeError::Gone);
+        assert_eq!(
+            boxes.read(&session, Some(2)).unwrap_err(),
+            ResumeError::Gone
+        );
+        assert_eq!(
+            boxes.read(&session, Some(6)).unwrap_err(),
+            ResumeError::Gone
+        );
+        assert_eq!(
+            boxes.read(&Some("other".into()), Some(1)).unwrap_err(),
+            ResumeError::Gone
+        );
         assert!(boxes.read(&None, Some(0)).is_ok());
     }
 
@@ -445,7 +551,9 @@ mod tests {
         let mut boxes = Mailboxes::default();
         let line = |session: &str| {
             let text = "x".repeat(1 << 16);
-            Bytes::from(format!(r#"{{"method":"x","params":{{"sessionId":"{session}","x":"{text}"}}}}"#))
+            Bytes::from(format!(
+                r#"{{"method":"x","params":{{"sessionId":"{session}","x":"{text}"}}}}"#
+            ))
         };
         let large = Some("large".to_owned());
         let small = Some("small".to_owned());
@@ -461,15 +569,22 @@ mod tests {
         assert!(boxes.read(&small, Some(0)).is_ok());
         assert_eq!(boxes.read(&large, Some(4)).unwrap_err(), ResumeError::Gone);
         let (reader, _) = boxes.read(&large, Some(8)).unwrap();
-        assert_eq!(boxes.take(&large, reader).unwrap().first().unwrap().number, 9);
+        assert_eq!(
+            boxes.take(&large, reader).unwrap().first().unwrap().number,
+            9
+        );
     }
 
     #[test]
     fn queued_messages_are_bounded() {
         let mut boxes = Mailboxes::default();
-        let line =
-            Bytes::from(format!(r#"{{"method":"x","params":{{"sessionId":"s","x":"{}"}}}}"#, "x".repeat(1 << 20)));
-        let held = (0..40).take_while(|_| boxes.put(line.clone()).is_ok()).count();
+        let line = Bytes::from(format!(
+            r#"{{"method":"x","params":{{"sessionId":"s","x":"{}"}}}}"#,
+            "x".repeat(1 << 20)
+        ));
+        let held = (0..40)
+            .take_while(|_| boxes.put(line.clone()).is_ok())
+            .count();
         assert!((14..17).contains(&held), "{held}");
         for n in 0..MAX_UNKNOWN_SESSIONS {
             assert!(boxes.read(&Some(format!("u{n}")), None).is_ok());

@@ -10,7 +10,9 @@ pub struct Counted(Arc<AtomicUsize>);
 impl Counted {
     /// Counts one more item, unless the maximum `most` is reached.
     pub fn one(all: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let counted = all.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
+        let counted = all.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            (n < most).then_some(n + 1)
+        });
         counted.ok().map(|_| Self(all.clone()))
     }
 }

@@ -17,8 +17,14 @@ pub(super) struct LastText {
 impl LastText {
     /// Adds a piece of text, which may begin another message.
     pub(super) fn shown(last: Option<Self>, id: &str, text: &str) -> Option<Self> {
-        let before = last.filter(|last| last.id == id).map(|last| last.text).unwrap_or_default();
-        (before.len() + text.len() <= MAX_COMPARED).then(|| Self { id: id.to_owned(), text: before + text })
+        let before = last
+            .filter(|last| last.id == id)
+            .map(|last| last.text)
+            .unwrap_or_default();
+        (before.len() + text.len() <= MAX_COMPARED).then(|| Self {
+            id: id.to_owned(),
+            text: before + text,
+        })
     }
 }
 
@@ -45,7 +51,12 @@ pub(super) struct RepeatedAnswer {
 
 impl RepeatedAnswer {
     pub(super) fn new(seen: LastText) -> Self {
-        Self { seen, repeated: 0, id: None, is_over: false }
+        Self {
+            seen,
+            repeated: 0,
+            id: None,
+            is_over: false,
+        }
     }
 
     pub(super) fn hear(&mut self, id: &str, text: &str) -> RepeatedPiece {
@@ -80,25 +91,53 @@ mod tests {
     #[test]
     fn repeated_answer_continues_the_interrupted_one() {
         let table: [(&str, Pieces, Pieces); 7] = [
-            ("in one piece", &[("b", "Once upon a time")], &[("a", " a time")]),
-            ("in many", &[("b", "Onc"), ("b", "e up"), ("b", "on a"), ("b", " time")], &[("a", " a"), ("a", " time")]),
-            ("exactly", &[("b", "Once upon"), ("b", " a time")], &[("a", " a time")]),
-            ("another one", &[("b", "Once"), ("b", " more"), ("b", "!")], &[("b", "Once more"), ("b", "!")]),
+            (
+                "in one piece",
+                &[("b", "Once upon a time")],
+                &[("a", " a time")],
+            ),
+            (
+                "in many",
+                &[("b", "Onc"), ("b", "e up"), ("b", "on a"), ("b", " time")],
+                &[("a", " a"), ("a", " time")],
+            ),
+            (
+                "exactly",
+                &[("b", "Once upon"), ("b", " a time")],
+                &[("a", " a time")],
+            ),
+            (
+                "another one",
+                &[("b", "Once"), ("b", " more"), ("b", "!")],
+                &[("b", "Once more"), ("b", "!")],
+            ),
             ("gone on with", &[("b", " a time")], &[("b", " a time")]),
-            ("a further message", &[("b", "Once upon a"), ("c", "Once upon")], &[("a", " a"), ("c", "Once upon")]),
-            ("the same message", &[("a", " a time"), ("b", "Once upon")], &[("a", " a time"), ("b", "Once upon")]),
+            (
+                "a further message",
+                &[("b", "Once upon a"), ("c", "Once upon")],
+                &[("a", " a"), ("c", "Once upon")],
+            ),
+            (
+                "the same message",
+                &[("a", " a time"), ("b", "Once upon")],
+                &[("a", " a time"), ("b", "Once upon")],
+            ),
         ];
         for (name, made, wanted) in table {
             let seen = LastText::shown(LastText::shown(None, "a", "Once"), "a", " upon").unwrap();
             let mut answer = RepeatedAnswer::new(seen);
-            let shown = made.iter().filter_map(|(id, text)| match answer.hear(id, text) {
-                RepeatedPiece::Pass => Some(((*id).to_owned(), (*text).to_owned())),
-                RepeatedPiece::Seen => None,
-                RepeatedPiece::Instead(id, text) => Some((id, text)),
-            });
+            let shown = made
+                .iter()
+                .filter_map(|(id, text)| match answer.hear(id, text) {
+                    RepeatedPiece::Pass => Some(((*id).to_owned(), (*text).to_owned())),
+                    RepeatedPiece::Seen => None,
+                    RepeatedPiece::Instead(id, text) => Some((id, text)),
+                });
             let shown: Vec<(String, String)> = shown.collect();
-            let wanted: Vec<(String, String)> =
-                wanted.iter().map(|(id, text)| ((*id).to_owned(), (*text).to_owned())).collect();
+            let wanted: Vec<(String, String)> = wanted
+                .iter()
+                .map(|(id, text)| ((*id).to_owned(), (*text).to_owned()))
+                .collect();
             assert_eq!(shown, wanted, "{name}");
         }
     }

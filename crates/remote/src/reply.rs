@@ -21,7 +21,10 @@ pub fn plain(status: StatusCode, words: &str) -> Response<ResponseBody> {
     let end = if words.is_empty() { "" } else { "\n" };
     let mut response = of(status, Bytes::from(format!("{words}{end}")));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }

@@ -43,11 +43,17 @@ pub struct Resumables {
 impl Resumables {
     /// Takes a connection from its present socket. `None` if there is no such connection.
     pub async fn claim(&self, id: &str, identity: &Identity) -> Option<ResumableConnection> {
-        let found = locked(&self.all).get(id).cloned().filter(|found| found.identity == *identity)?;
+        let found = locked(&self.all)
+            .get(id)
+            .cloned()
+            .filter(|found| found.identity == *identity)?;
         let (sender, thread) = oneshot::channel();
         *locked(&found.claim) = Some(sender);
         found.wanted.notify_one();
-        tokio::time::timeout(HAND_OVER_TIMEOUT, thread).await.ok()?.ok()
+        tokio::time::timeout(HAND_OVER_TIMEOUT, thread)
+            .await
+            .ok()?
+            .ok()
     }
 
     /// Carries a connection over a socket, which keeps its place until it ends. If the socket
@@ -66,7 +72,11 @@ impl Resumables {
             return;
         }
         let id = thread.connection.id.clone();
-        let this = Arc::new(Resumable { identity, wanted: Notify::new(), claim: Mutex::default() });
+        let this = Arc::new(Resumable {
+            identity,
+            wanted: Notify::new(),
+            claim: Mutex::default(),
+        });
         locked(&self.all).insert(id.clone(), this.clone());
         let ending = match io {
             Some(io) => tokio::select! {

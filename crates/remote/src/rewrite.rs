@@ -28,8 +28,16 @@ pub(super) fn with_id(line: &[u8], id: &str) -> Option<Bytes> {
 }
 
 /// Changes an object that is a member; a missing one is created.
-fn inside(members: &mut Members, name: &str, change: impl FnOnce(&mut Members) -> Option<()>) -> Option<()> {
-    let mut inner = match members.get(name).map(|value| value.get()).filter(|text| *text != "null") {
+fn inside(
+    members: &mut Members,
+    name: &str,
+    change: impl FnOnce(&mut Members) -> Option<()>,
+) -> Option<()> {
+    let mut inner = match members
+        .get(name)
+        .map(|value| value.get())
+        .filter(|text| *text != "null")
+    {
         Some(text) => serde_json::from_str(text).ok()?,
         None => Members::new(),
     };

@@ -25,11 +25,19 @@ pub struct Doors {
 impl Doors {
     /// Creates the state of a host without connections.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
-        Arc::new(Self { host, profiles: Arc::default(), resumables: Arc::default() })
+        Arc::new(Self {
+            host,
+            profiles: Arc::default(),
+            resumables: Arc::default(),
+        })
     }
 }
 
-pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<ResponseBody> {
+pub async fn answer(
+    doors: Arc<Doors>,
+    request: Request<Incoming>,
+    caller: Arc<Caller>,
+) -> Response<ResponseBody> {
     let host = &doors.host;
     let profiles = &doors.profiles;
     let (head, body) = request.into_parts();
@@ -60,7 +68,9 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
     };
     if path == "/acp" && caller.place.is_none() {
         let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, &host.full());
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
     match (&head.method, path) {
@@ -75,14 +85,26 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
             upgrade(&doors, Request::from_parts(head, body), identity, caller).await
         }
         (&Method::GET, _) => profiles.get(&head, &identity),
-        (&Method::POST, _) => profiles.clone().post(host, Request::from_parts(head, body), identity).await,
+        (&Method::POST, _) => {
+            profiles
+                .clone()
+                .post(host, Request::from_parts(head, body), identity)
+                .await
+        }
         (&Method::DELETE, _) => profiles.delete(&head.headers, &identity),
-        _ => plain(StatusCode::METHOD_NOT_ALLOWED, "GET, POST and DELETE are understood here"),
+        _ => plain(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "GET, POST and DELETE are understood here",
+        ),
     }
 }
 
 fn refused(caller: &Caller, denied: &Denied) -> Response<ResponseBody> {
-    tracing::info!("somebody at {} was not let in: {}", caller.address, denied.why);
+    tracing::info!(
+        "somebody at {} was not let in: {}",
+        caller.address,
+        denied.why
+    );
     plain(denied.status, &denied.why)
 }
 
@@ -99,20 +121,42 @@ async fn upgrade(
         Ok(accepted) => accepted,
         Err((status, why)) => return plain(status, why),
     };
-    let number = |name| headers.get(name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let number = |name| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok()?.parse::<u64>().ok())
+    };
     let received = number(RECEIVED);
-    let known = if received.is_some() { headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok()) } else { None };
+    let known = if received.is_some() {
+        headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok())
+    } else {
+        None
+    };
     let (thread, again) = match known {
         Some(id) => match doors.resumables.claim(id, &identity).await {
-            None => return plain(StatusCode::NOT_FOUND, "there is no such connection; begin a new one"),
+            None => {
+                return plain(
+                    StatusCode::NOT_FOUND,
+                    "there is no such connection; begin a new one",
+                );
+            }
             Some(mut thread) => match thread.tally.missing(received.unwrap_or_default()) {
-                None => return plain(StatusCode::CONFLICT, "that many messages cannot have arrived; begin a new one"),
+                None => {
+                    return plain(
+                        StatusCode::CONFLICT,
+                        "that many messages cannot have arrived; begin a new one",
+                    );
+                }
                 Some(again) => (thread, again),
             },
         },
         None => match host.connect(&identity) {
             Ok(connection) => {
-                let tally = if received.is_some() { MessageTally::counting() } else { MessageTally::default() };
+                let tally = if received.is_some() {
+                    MessageTally::counting()
+                } else {
+                    MessageTally::default()
+                };
                 (ResumableConnection { connection, tally }, Vec::new())
             }
             Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
@@ -134,10 +178,14 @@ async fn upgrade(
     let resumables = doors.resumables.clone();
     base::task::spawn(async move {
         let io = hyper::upgrade::on(&mut request).await.map(TokioIo::new);
-        let io = io.inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}")).ok();
+        let io = io
+            .inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}"))
+            .ok();
         let place = caller.place.clone();
         drop(caller);
-        resumables.run(thread, identity, (io, again, place), limits).await;
+        resumables
+            .run(thread, identity, (io, again, place), limits)
+            .await;
     });
     response
 }

@@ -73,14 +73,24 @@ struct Profile {
 
 impl Profiles {
     /// Returns the connection that the headers name.
-    fn find(&self, headers: &HeaderMap, identity: &Identity) -> Result<(String, Arc<Profile>), RefusedRequest> {
+    fn find(
+        &self,
+        headers: &HeaderMap,
+        identity: &Identity,
+    ) -> Result<(String, Arc<Profile>), RefusedRequest> {
         let id = text(headers, CONNECTION_ID);
-        let id = id.ok_or((StatusCode::BAD_REQUEST, "the header Acp-Connection-Id is missing"))?;
+        let id = id.ok_or((
+            StatusCode::BAD_REQUEST,
+            "the header Acp-Connection-Id is missing",
+        ))?;
         let found = locked(&self.open).get(&id).cloned();
         match found.filter(|found| found.identity == *identity) {
             Some(found) => Ok((id, found)),
             // A connection of another user is treated as unknown.
-            None => Err((StatusCode::NOT_FOUND, "there is no such connection; begin again with initialize")),
+            None => Err((
+                StatusCode::NOT_FOUND,
+                "there is no such connection; begin again with initialize",
+            )),
         }
     }
 
@@ -104,8 +114,13 @@ impl Profiles {
         identity: Identity,
     ) -> Response<ResponseBody> {
         let (head, body) = request.into_parts();
-        if !text(&head.headers, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("application/json")) {
-            return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
+        if !text(&head.headers, CONTENT_TYPE.as_str())
+            .is_some_and(|kind| kind.starts_with("application/json"))
+        {
+            return plain(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "Content-Type must be application/json",
+            );
         }
         let most = host.settings.limits.message_bytes;
         let body = match whole(body, most, &host.budget(&identity).begin()).await {
@@ -116,11 +131,17 @@ impl Profiles {
             return plain(StatusCode::BAD_REQUEST, "the message is not UTF-8");
         }
         let Some(shape) = Shape::of(&body) else {
-            let invalid = std::str::from_utf8(&body).ok().and_then(|text| rpc::read(text).err());
-            let error = invalid.map(|invalid| rpc::failure(&invalid.id, &invalid.error)).unwrap_or_default();
+            let invalid = std::str::from_utf8(&body)
+                .ok()
+                .and_then(|text| rpc::read(text).err());
+            let error = invalid
+                .map(|invalid| rpc::failure(&invalid.id, &invalid.error))
+                .unwrap_or_default();
             return json(StatusCode::BAD_REQUEST, error.into());
         };
-        if shape.method.as_deref() == Some("initialize") && !head.headers.contains_key(CONNECTION_ID) {
+        if shape.method.as_deref() == Some("initialize")
+            && !head.headers.contains_key(CONNECTION_ID)
+        {
             let id = shape.id.map(|id| id.get().to_owned());
             return self.begin(host, identity, body, id).await;
         }
@@ -137,7 +158,10 @@ impl Profiles {
         }
         match profile.lines.send(Line::Text(line)).await {
             Ok(()) => plain(StatusCode::ACCEPTED, ""),
-            Err(_) => plain(StatusCode::NOT_FOUND, "this connection has ended; begin again with initialize"),
+            Err(_) => plain(
+                StatusCode::NOT_FOUND,
+                "this connection has ended; begin again with initialize",
+            ),
         }
     }
 
@@ -153,22 +177,45 @@ impl Profiles {
             Ok(connection) => connection,
             Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
         };
-        let Connection { id: name, lines, mut outgoing, ended, liveness, .. } = connection;
+        let Connection {
+            id: name,
+            lines,
+            mut outgoing,
+            ended,
+            liveness,
+            ..
+        } = connection;
         if lines.send(Line::Text(body)).await.is_err() {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "this server is about to stop");
+            return plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "this server is about to stop",
+            );
         }
         let Some(id) = id else {
             let error = rpc::Error::invalid_request("initialize is a request, and has an id");
-            return json(StatusCode::BAD_REQUEST, rpc::failure(&Id::null(), &error).into());
+            return json(
+                StatusCode::BAD_REQUEST,
+                rpc::failure(&Id::null(), &error).into(),
+            );
         };
-        let answer = tokio::time::timeout(HANDSHAKE_TIMEOUT, outgoing.next()).await.ok().flatten();
+        let answer = tokio::time::timeout(HANDSHAKE_TIMEOUT, outgoing.next())
+            .await
+            .ok()
+            .flatten();
         let Some(mut answer) = answer else {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "the handshake was not answered");
+            return plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the handshake was not answered",
+            );
         };
-        let end = answer.iter().position(|byte| *byte == b'\n').unwrap_or(answer.len());
+        let end = answer
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .unwrap_or(answer.len());
         let rest = answer.split_off(end);
-        let answered = Shape::of(&answer)
-            .is_some_and(|shape| !shape.is_error() && shape.id.is_some_and(|answered| answered.get() == id));
+        let answered = Shape::of(&answer).is_some_and(|shape| {
+            !shape.is_error() && shape.id.is_some_and(|answered| answered.get() == id)
+        });
         if !answered {
             // A connection begins only with a successful handshake.
             return json(StatusCode::OK, answer.into());
@@ -208,16 +255,27 @@ impl Profiles {
         let events = text(&head.headers, ACCEPT.as_str())
             .is_some_and(|kinds| kinds.contains("text/event-stream") || kinds.contains("*/*"));
         if !events {
-            return plain(StatusCode::NOT_ACCEPTABLE, "this is a stream of events: accept text/event-stream");
+            return plain(
+                StatusCode::NOT_ACCEPTABLE,
+                "this is a stream of events: accept text/event-stream",
+            );
         }
         let (name, profile) = match self.find(&head.headers, identity) {
             Ok(found) => found,
             Err((status, why)) => return plain(status, why),
         };
         let stream = text(&head.headers, SESSION_ID);
-        let after = match text(&head.headers, LAST_EVENT_ID).map(|id| id.parse::<u64>()).transpose() {
+        let after = match text(&head.headers, LAST_EVENT_ID)
+            .map(|id| id.parse::<u64>())
+            .transpose()
+        {
             Ok(after) => after,
-            Err(_) => return plain(StatusCode::BAD_REQUEST, "Last-Event-ID is no id of this stream"),
+            Err(_) => {
+                return plain(
+                    StatusCode::BAD_REQUEST,
+                    "Last-Event-ID is no id of this stream",
+                );
+            }
         };
         let read = locked(&profile.boxes).read(&stream, after);
         let (reader, changed) = match read {
@@ -230,7 +288,13 @@ impl Profiles {
                 return plain(StatusCode::CONFLICT, why);
             }
         };
-        let reading = Reading { profile, stream: stream.clone(), reader, changed, begun: false };
+        let reading = Reading {
+            profile,
+            stream: stream.clone(),
+            reader,
+            changed,
+            begun: false,
+        };
         let events = futures_util::stream::unfold(reading, |mut reading| async move {
             let events = reading.next().await?;
             Some((Ok::<_, Infallible>(Frame::data(events)), reading))
@@ -260,7 +324,9 @@ impl Profile {
             let mut start = 0;
             for end in memchr::memchr_iter(b'\n', &taken) {
                 if end > start && locked(&self.boxes).put(taken.slice(start..end)).is_err() {
-                    tracing::warn!("a connection ends: too much waits for a stream that nobody reads");
+                    tracing::warn!(
+                        "a connection ends: too much waits for a stream that nobody reads"
+                    );
                     return;
                 }
                 start = end + 1;
@@ -292,7 +358,10 @@ impl Profile {
     async fn unread(&self) {
         loop {
             self.until(|boxes| !boxes.are_read()).await;
-            if tokio::time::timeout(UNREAD_TIMEOUT, self.until(Mailboxes::are_read)).await.is_err() {
+            if tokio::time::timeout(UNREAD_TIMEOUT, self.until(Mailboxes::are_read))
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -360,17 +429,31 @@ impl Drop for Reading {
 ///
 /// # Errors
 /// The body is too long, arrives too slowly, or exceeds the budget; the message is for the client.
-async fn whole(mut body: Incoming, most: usize, unfinished: &UnfinishedMessage) -> Result<Bytes, (StatusCode, String)> {
+async fn whole(
+    mut body: Incoming,
+    most: usize,
+    unfinished: &UnfinishedMessage,
+) -> Result<Bytes, (StatusCode, String)> {
     let wrong = |status, why: &str| (status, why.to_owned());
     let end = Instant::now() + BODY_TIMEOUT;
     let mut all = BytesMut::new();
     loop {
         let next = end.min(Instant::now() + BODY_PART_TIMEOUT);
         let frame = tokio::time::timeout_at(next, body.frame()).await;
-        let frame = frame.map_err(|_| wrong(StatusCode::REQUEST_TIMEOUT, "the message did not come in time"))?;
-        let Some(frame) = frame else { return Ok(all.freeze()) };
-        let frame = frame.map_err(|_| wrong(StatusCode::BAD_REQUEST, "the message did not come whole"))?;
-        let Ok(data) = frame.into_data() else { continue };
+        let frame = frame.map_err(|_| {
+            wrong(
+                StatusCode::REQUEST_TIMEOUT,
+                "the message did not come in time",
+            )
+        })?;
+        let Some(frame) = frame else {
+            return Ok(all.freeze());
+        };
+        let frame =
+            frame.map_err(|_| wrong(StatusCode::BAD_REQUEST, "the message did not come whole"))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         if all.len() + data.len() > most {
             let why = format!("a message has at most {most} bytes here");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
@@ -385,7 +468,8 @@ async fn whole(mut body: Incoming, most: usize, unfinished: &UnfinishedMessage) 
 
 /// Encodes each message as one server-sent event, with the number as its id.
 fn events(lines: &[NumberedLine]) -> Bytes {
-    let mut out = BytesMut::with_capacity(lines.iter().map(|numbered| numbered.line.len() + 32).sum());
+    let mut out =
+        BytesMut::with_capacity(lines.iter().map(|numbered| numbered.line.len() + 32).sum());
     for NumberedLine { number, line } in lines {
         out.put_slice(format!("id: {number}\ndata: ").as_bytes());
         out.put_slice(line);
@@ -396,11 +480,19 @@ fn events(lines: &[NumberedLine]) -> Bytes {
 
 /// Returns the line of a posted message, with the session of the header if the message names none.
 fn about(head: &Parts, shape: &Shape<'_>, body: &Bytes) -> Result<Bytes, &'static str> {
-    let named = if shape.method.is_some() { text(&head.headers, SESSION_ID) } else { None };
+    let named = if shape.method.is_some() {
+        text(&head.headers, SESSION_ID)
+    } else {
+        None
+    };
     let Some(named) = named else {
         return Ok(body.clone());
     };
-    if shape.method.as_deref().is_some_and(|method| method.starts_with("$/")) {
+    if shape
+        .method
+        .as_deref()
+        .is_some_and(|method| method.starts_with("$/"))
+    {
         return Ok(body.clone());
     }
     match shape.session() {
@@ -410,8 +502,13 @@ fn about(head: &Parts, shape: &Shape<'_>, body: &Bytes) -> Result<Bytes, &'stati
             let wrong = "with the header Acp-Session-Id, params is an object";
             let mut message: serde_json::Value = serde_json::from_slice(body).map_err(|_| wrong)?;
             let members = message.as_object_mut().ok_or(wrong)?;
-            let params = members.entry("params").or_insert_with(|| serde_json::json!({}));
-            params.as_object_mut().ok_or(wrong)?.insert("sessionId".into(), named.into());
+            let params = members
+                .entry("params")
+                .or_insert_with(|| serde_json::json!({}));
+            params
+                .as_object_mut()
+                .ok_or(wrong)?
+                .insert("sessionId".into(), named.into());
             Ok(Bytes::from(message.to_string()))
         }
     }
@@ -423,6 +520,8 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 
 fn json(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     let mut response = super::reply::of(status, body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -35,7 +35,10 @@ pub struct MessageTally {
 impl MessageTally {
     /// Creates a tally that stores the messages sent.
     pub fn counting() -> Self {
-        Self { counts: true, ..Self::default() }
+        Self {
+            counts: true,
+            ..Self::default()
+        }
     }
 
     /// Counts a received message. Returns whether an acknowledgement is due.
@@ -85,7 +88,11 @@ impl MessageTally {
     pub fn ping(&mut self) -> Bytes {
         self.unacknowledged = 0;
         self.acknowledged = self.heard;
-        if self.counts { Bytes::copy_from_slice(&self.heard.to_be_bytes()) } else { Bytes::new() }
+        if self.counts {
+            Bytes::copy_from_slice(&self.heard.to_be_bytes())
+        } else {
+            Bytes::new()
+        }
     }
 
     /// Handles the payload of the other side's ping.
@@ -117,7 +124,9 @@ mod tests {
         tally.pinged(&2_u64.to_be_bytes());
         tally.pinged(b"hello");
         let missing = |tally: &mut MessageTally, count| {
-            tally.missing(count).map(|all| all.iter().map(|m| m[0]).collect::<Vec<_>>())
+            tally
+                .missing(count)
+                .map(|all| all.iter().map(|m| m[0]).collect::<Vec<_>>())
         };
         assert_eq!(missing(&mut tally, 1), None);
         assert_eq!(missing(&mut tally, 6), None);
@@ -130,7 +139,9 @@ mod tests {
         let mut hearing = MessageTally::counting();
         assert!(!hearing.hear(ACKNOWLEDGE_EVERY_BYTES - 1) && hearing.hear(1));
         assert_eq!(hearing.ping(), Bytes::copy_from_slice(&2_u64.to_be_bytes()));
-        let due: usize = (0..ACKNOWLEDGE_EVERY_MESSAGES).map(|_| usize::from(hearing.hear(1))).sum();
+        let due: usize = (0..ACKNOWLEDGE_EVERY_MESSAGES)
+            .map(|_| usize::from(hearing.hear(1)))
+            .sum();
         assert_eq!(due, 1);
         // A tally that does not count stores nothing.
         let mut plain = MessageTally::default();

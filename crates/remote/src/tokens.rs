@@ -50,9 +50,18 @@ impl Tokens {
     /// An entry is invalid; the message is for the operator.
     pub fn new(listed: &[TokenEntry], file: Option<&Path>) -> Result<Self, String> {
         let listed = listed.iter().enumerate().map(|(at, entry)| {
-            let name = if entry.name.is_empty() { format!("{}", at + 1) } else { entry.name.clone() };
-            token(&name, &entry.sha256, entry.user.clone(), entry.roots.clone())
-                .map_err(|why| format!("the token \"{name}\" of serve.tokens {why}"))
+            let name = if entry.name.is_empty() {
+                format!("{}", at + 1)
+            } else {
+                entry.name.clone()
+            };
+            token(
+                &name,
+                &entry.sha256,
+                entry.user.clone(),
+                entry.roots.clone(),
+            )
+            .map_err(|why| format!("the token \"{name}\" of serve.tokens {why}"))
         });
         let mut known = Vec::new();
         for token in listed {
@@ -70,13 +79,19 @@ impl Tokens {
                 read: Mutex::new((stamp, tokens.into())),
             })
         });
-        Ok(Self { file: file.transpose()?, listed: known })
+        Ok(Self {
+            file: file.transpose()?,
+            listed: known,
+        })
     }
 
     /// Whether a token with this name is known.
     pub fn has(&self, name: &str) -> bool {
         let in_file = self.file.as_ref().map(TokenFile::current);
-        self.listed.iter().chain(in_file.iter().flat_map(|tokens| tokens.iter())).any(|token| token.name == name)
+        self.listed
+            .iter()
+            .chain(in_file.iter().flat_map(|tokens| tokens.iter()))
+            .any(|token| token.name == name)
     }
 
     /// Whether clients need a token.
@@ -93,8 +108,17 @@ impl Tokens {
     pub fn find_hash(&self, hash: &[u8; 32]) -> Option<Token> {
         let in_file = self.file.as_ref().map(TokenFile::current);
         // Compares with all tokens, each in constant time.
-        let all = self.listed.iter().chain(in_file.iter().flat_map(|tokens| tokens.iter()));
-        all.fold(None, |found, token| if same(&token.hash, hash) { Some(token.clone()) } else { found })
+        let all = self
+            .listed
+            .iter()
+            .chain(in_file.iter().flat_map(|tokens| tokens.iter()));
+        all.fold(None, |found, token| {
+            if same(&token.hash, hash) {
+                Some(token.clone())
+            } else {
+                found
+            }
+        })
     }
 }
 
@@ -129,12 +153,17 @@ fn stamp(path: &Path) -> Stamp {
 /// they identify the user.
 fn add(tokens: &mut Vec<Token>, token: Token) -> Result<(), String> {
     if tokens.iter().any(|other| other.name == token.name) {
-        return Err(format!("there are two tokens named \"{}\"; give one of them another name", token.name));
+        return Err(format!(
+            "there are two tokens named \"{}\"; give one of them another name",
+            token.name
+        ));
     }
     if let Some(other) = tokens.iter().find(|other| other.hash == token.hash) {
         let one = &other.name;
         let two = &token.name;
-        return Err(format!("the tokens \"{one}\" and \"{two}\" are the same one; remove either"));
+        return Err(format!(
+            "the tokens \"{one}\" and \"{two}\" are the same one; remove either"
+        ));
     }
     tokens.push(token);
     Ok(())
@@ -143,7 +172,8 @@ fn add(tokens: &mut Vec<Token>, token: Token) -> Result<(), String> {
 /// Reads the tokens of a file, without those `listed` in the settings. Returns the problems of
 /// invalid lines too.
 fn read(path: &Path, listed: &[Token]) -> Result<(Vec<Token>, Vec<String>), String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     let mut tokens = listed.to_vec();
     let mut problems = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -161,8 +191,13 @@ fn read(path: &Path, listed: &[Token]) -> Result<(Vec<Token>, Vec<String>), Stri
 /// Parses one line: `NAME sha256:DIGITS user=USER root=DIRECTORY …`.
 fn entry(line: &str) -> Result<Token, String> {
     let mut words = line.split_whitespace();
-    let (Some(name), Some(hash)) = (words.next(), words.next().and_then(|word| word.strip_prefix("sha256:"))) else {
-        return Err("a line is NAME sha256:DIGITS, then user=USER and root=DIRECTORY as wanted".into());
+    let (Some(name), Some(hash)) = (
+        words.next(),
+        words.next().and_then(|word| word.strip_prefix("sha256:")),
+    ) else {
+        return Err(
+            "a line is NAME sha256:DIGITS, then user=USER and root=DIRECTORY as wanted".into(),
+        );
     };
     let mut user = None;
     let mut roots = None::<Vec<PathBuf>>;
@@ -170,20 +205,36 @@ fn entry(line: &str) -> Result<Token, String> {
         match word.split_once('=') {
             Some(("user", name)) => user = Some(name.to_owned()),
             Some(("root", path)) => roots.get_or_insert_default().push(path.into()),
-            _ => return Err(format!("\"{word}\" is neither user=USER nor root=DIRECTORY")),
+            _ => {
+                return Err(format!(
+                    "\"{word}\" is neither user=USER nor root=DIRECTORY"
+                ));
+            }
         }
     }
     token(name, hash, user, roots)
 }
 
-fn token(name: &str, hash: &str, user: Option<String>, roots: Option<Vec<PathBuf>>) -> Result<Token, String> {
+fn token(
+    name: &str,
+    hash: &str,
+    user: Option<String>,
+    roots: Option<Vec<PathBuf>>,
+) -> Result<Token, String> {
     check_name(name)?;
     if let Some(user) = user.as_deref().filter(|user| !is_user(user)) {
-        return Err(format!("names a user who may not have that name: \"{user}\""));
+        return Err(format!(
+            "names a user who may not have that name: \"{user}\""
+        ));
     }
     let hash = digits(hash).ok_or("has no sha256 of 64 hexadecimal digits")?;
     let roots = roots.map(|roots| real(&roots)).transpose()?;
-    Ok(Token { name: name.to_owned(), hash, user, roots })
+    Ok(Token {
+        name: name.to_owned(),
+        hash,
+        user,
+        roots,
+    })
 }
 
 /// Returns the canonical paths of directories.
@@ -192,7 +243,9 @@ fn token(name: &str, hash: &str, user: Option<String>, roots: Option<Vec<PathBuf
 /// A directory does not exist.
 pub fn real(roots: &[PathBuf]) -> Result<Arc<[PathBuf]>, String> {
     let one = |root: &PathBuf| {
-        let real = std::fs::canonicalize(root).ok().filter(|real| real.is_dir());
+        let real = std::fs::canonicalize(root)
+            .ok()
+            .filter(|real| real.is_dir());
         real.ok_or_else(|| format!("has a root that is not a directory: {}", root.display()))
     };
     roots.iter().map(one).collect()
@@ -201,11 +254,17 @@ pub fn real(roots: &[PathBuf]) -> Result<Arc<[PathBuf]>, String> {
 /// Checks a token's name, which must fit into one line of a log or an error.
 fn check_name(name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME_BYTES {
-        return Err(format!("has a name of {} bytes, and {MAX_NAME_BYTES} are allowed", name.len()));
+        return Err(format!(
+            "has a name of {} bytes, and {MAX_NAME_BYTES} are allowed",
+            name.len()
+        ));
     }
     let shown = base::text::shown(name);
     if shown != name || name.contains(['\n', '\t', '\r']) {
-        return Err(format!("has characters in its name that cannot be seen: {}", base::text::title(name)));
+        return Err(format!(
+            "has characters in its name that cannot be seen: {}",
+            base::text::title(name)
+        ));
     }
     Ok(())
 }
@@ -229,7 +288,10 @@ pub fn fingerprint(bytes: &[u8]) -> [u8; 32] {
 
 /// Compares two digests in constant time.
 fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    one.iter().zip(other).fold(0, |differs, (a, b)| differs | std::hint::black_box(a ^ b)) == 0
+    one.iter()
+        .zip(other)
+        .fold(0, |differs, (a, b)| differs | std::hint::black_box(a ^ b))
+        == 0
 }
 
 fn digits(text: &str) -> Option<[u8; 32]> {
@@ -260,10 +322,15 @@ pub fn make(name: &str, user: Option<&str>) -> Result<(String, String), String> 
         return Err(format!("a user may not be called \"{user}\""));
     }
     let mut bytes = [0; 32];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system gives no random numbers")?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| "the system gives no random numbers")?;
     let token = format!("adj_{}", hexadecimal(&bytes));
     let user = user.map(|user| format!(" user={user}")).unwrap_or_default();
-    let line = format!("{name} sha256:{}{user}", hexadecimal(&hash(token.as_bytes())));
+    let line = format!(
+        "{name} sha256:{}{user}",
+        hexadecimal(&hash(token.as_bytes()))
+    );
     Ok((token, line))
 }
 
@@ -276,10 +343,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
         let (token, line) = make("laptop", Some("ada")).unwrap();
-        std::fs::write(&file, format!("# those of today\n\n{line} root={}\n", dir.path().display())).unwrap();
+        std::fs::write(
+            &file,
+            format!("# those of today\n\n{line} root={}\n", dir.path().display()),
+        )
+        .unwrap();
         let tokens = Tokens::new(&[], Some(&file)).unwrap();
         let found = tokens.find(&token).unwrap();
-        assert_eq!((found.name.as_str(), found.user.as_deref()), ("laptop", Some("ada")));
+        assert_eq!(
+            (found.name.as_str(), found.user.as_deref()),
+            ("laptop", Some("ada"))
+        );
         assert_eq!(found.roots.as_deref().map(<[PathBuf]>::len), Some(1));
         assert_eq!(tokens.find(&token[1..]), None);
         assert_eq!(tokens.find(""), None);
@@ -311,19 +385,39 @@ mod tests {
         for (line, why) in [
             ("n".to_owned(), "a line is"),
             ("n sha256:12".to_owned(), "64 hexadecimal digits"),
-            (format!("n sha256:{}", "é".repeat(32)), "64 hexadecimal digits"),
+            (
+                format!("n sha256:{}", "é".repeat(32)),
+                "64 hexadecimal digits",
+            ),
             (format!("{good} users=a"), "neither"),
             (format!("{good} user=../a"), "may not have that name"),
             (format!("{good} root=/no/such"), "not a directory"),
-            (good.replacen('n', &"n".repeat(101), 1), "has a name of 101 bytes, and 100 are allowed"),
-            (good.replacen('n', "a\u{1b}[2Jb", 1), "cannot be seen: a\\x1b[2Jb"),
-            (good.replacen('n', "a\u{202e}b", 1), "cannot be seen: a\\u{202e}b"),
+            (
+                good.replacen('n', &"n".repeat(101), 1),
+                "has a name of 101 bytes, and 100 are allowed",
+            ),
+            (
+                good.replacen('n', "a\u{1b}[2Jb", 1),
+                "cannot be seen: a\\x1b[2Jb",
+            ),
+            (
+                good.replacen('n', "a\u{202e}b", 1),
+                "cannot be seen: a\\u{202e}b",
+            ),
         ] {
             let found = entry(&line).unwrap_err();
             assert!(found.contains(why), "{line}: {found}");
         }
-        assert!(make("a\u{7}", None).unwrap_err().contains("the new token has characters"));
-        assert!(make(&"n".repeat(101), None).unwrap_err().contains("100 are allowed"));
+        assert!(
+            make("a\u{7}", None)
+                .unwrap_err()
+                .contains("the new token has characters")
+        );
+        assert!(
+            make(&"n".repeat(101), None)
+                .unwrap_err()
+                .contains("100 are allowed")
+        );
     }
 
     #[test]
@@ -334,15 +428,39 @@ mod tests {
         let other = line.replacen('a', "b", 1);
         let listed = |name: &str, line: &str| {
             let sha256 = line.split("sha256:").last().unwrap().to_owned();
-            TokenEntry { name: name.into(), sha256, ..TokenEntry::default() }
+            TokenEntry {
+                name: name.into(),
+                sha256,
+                ..TokenEntry::default()
+            }
         };
         let (_, fresh) = make("a", None).unwrap();
         for (listed, text, why) in [
-            (vec![], format!("{line}\n{fresh}\n"), "tokens:2: there are two tokens named \"a\""),
-            (vec![], format!("{line}\n{other}\n"), "tokens:2: the tokens \"a\" and \"b\" are the same one"),
-            (vec![listed("a", &fresh)], line.clone(), "tokens:1: there are two tokens named \"a\""),
-            (vec![listed("x", &line)], line.clone(), "tokens:1: the tokens \"x\" and \"a\" are the same one"),
-            (vec![listed("x", &line), listed("x", &fresh)], String::new(), "serve.tokens: there are two"),
+            (
+                vec![],
+                format!("{line}\n{fresh}\n"),
+                "tokens:2: there are two tokens named \"a\"",
+            ),
+            (
+                vec![],
+                format!("{line}\n{other}\n"),
+                "tokens:2: the tokens \"a\" and \"b\" are the same one",
+            ),
+            (
+                vec![listed("a", &fresh)],
+                line.clone(),
+                "tokens:1: there are two tokens named \"a\"",
+            ),
+            (
+                vec![listed("x", &line)],
+                line.clone(),
+                "tokens:1: the tokens \"x\" and \"a\" are the same one",
+            ),
+            (
+                vec![listed("x", &line), listed("x", &fresh)],
+                String::new(),
+                "serve.tokens: there are two",
+            ),
         ] {
             std::fs::write(&file, text).unwrap();
             let found = Tokens::new(&listed, Some(&file)).unwrap_err();

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{Sink, SinkExt, StreamExt};
 use hyper::StatusCode;
-use hyper::header::{CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use hyper::header::{
+    CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE,
+};
 use protocol::lines::{Line, Outgoing};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -45,19 +47,36 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The request is invalid; the message is for the author of the client.
 pub fn accept(headers: &HeaderMap) -> Result<HeaderValue, (StatusCode, &'static str)> {
     let has = |name: &str, word: &str| {
-        let mut words = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+        let mut words = headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|v| v.split(','));
         words.any(|one| one.trim().eq_ignore_ascii_case(word))
     };
     if !has(CONNECTION.as_str(), "upgrade") || !has(UPGRADE.as_str(), "websocket") {
-        return Err((StatusCode::BAD_REQUEST, "Upgrade and Connection do not ask for a WebSocket"));
+        return Err((
+            StatusCode::BAD_REQUEST,
+            "Upgrade and Connection do not ask for a WebSocket",
+        ));
     }
     if !has("sec-websocket-version", "13") {
-        return Err((StatusCode::UPGRADE_REQUIRED, "only version 13 of WebSocket is spoken here"));
+        return Err((
+            StatusCode::UPGRADE_REQUIRED,
+            "only version 13 of WebSocket is spoken here",
+        ));
     }
-    let key = headers.get(SEC_WEBSOCKET_KEY).and_then(|key| key.to_str().ok()).map(str::trim);
+    let key = headers
+        .get(SEC_WEBSOCKET_KEY)
+        .and_then(|key| key.to_str().ok())
+        .map(str::trim);
     let key = key.filter(|key| BASE64.decode(key).is_ok_and(|key| key.len() == 16));
-    let key = key.ok_or((StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is missing or not a key"))?;
-    HeaderValue::from_str(&answer(key)).map_err(|_| (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is not a key"))
+    let key = key.ok_or((
+        StatusCode::BAD_REQUEST,
+        "Sec-WebSocket-Key is missing or not a key",
+    ))?;
+    HeaderValue::from_str(&answer(key))
+        .map_err(|_| (StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is not a key"))
 }
 
 /// Returns the answer to a key; see RFC 6455, section 4.2.2.
@@ -72,8 +91,12 @@ pub const ACCEPT: hyper::header::HeaderName = SEC_WEBSOCKET_ACCEPT;
 /// Returns the limits and buffers for a maximum message size. Small buffers, because most sockets
 /// are idle.
 pub fn config(message: usize) -> WebSocketConfig {
-    let config = WebSocketConfig::default().read_buffer_size(4 << 10).write_buffer_size(16 << 10);
-    config.max_message_size(Some(message)).max_frame_size(Some(message))
+    let config = WebSocketConfig::default()
+        .read_buffer_size(4 << 10)
+        .write_buffer_size(16 << 10);
+    config
+        .max_message_size(Some(message))
+        .max_frame_size(Some(message))
 }
 
 /// The end of a socket's part in a connection.
@@ -106,25 +129,47 @@ pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     message: usize,
 ) -> Ending {
     let ResumableConnection { connection, tally } = thread;
-    let Connection { id, lines, outgoing, liveness, budget, draining, .. } = connection;
+    let Connection {
+        id,
+        lines,
+        outgoing,
+        liveness,
+        budget,
+        draining,
+        ..
+    } = connection;
     let unfinished = Arc::new(budget.begin());
     let io = MeteredIo::new(io, unfinished.clone());
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config(message))).await;
     let (mut sink, mut stream) = socket.split();
-    let counts = SocketCounts { missed: AtomicU32::new(0), tally: Mutex::new(tally), owed: Notify::new() };
+    let counts = SocketCounts {
+        missed: AtomicU32::new(0),
+        tally: Mutex::new(tally),
+        owed: Notify::new(),
+    };
     let end = tokio::select! {
         end = hear(&mut stream, lines, &counts, (liveness, &unfinished)) => end,
         end = tell(&mut sink, (again, outgoing), &counts, liveness) => end,
     };
-    let end = if end == End::LEAVING && draining.is_cancelled() { End::STOPPING } else { end };
+    let end = if end == End::LEAVING && draining.is_cancelled() {
+        End::STOPPING
+    } else {
+        end
+    };
     tracing::info!("the socket of connection {id} ends: {:?}", end.0);
-    let Some((code, why)) = end.0 else { return Ending::Broken };
+    let Some((code, why)) = end.0 else {
+        return Ending::Broken;
+    };
     if let Ok(socket) = sink.reunite(stream) {
         unfinished.discard();
         farewell(socket, code, why).await;
     }
     // A client that can resume the connection sends the message again.
-    if code == CloseCode::Again { Ending::Broken } else { Ending::Over }
+    if code == CloseCode::Again {
+        Ending::Broken
+    } else {
+        Ending::Over
+    }
 }
 
 /// Closes a socket with a reason, and reads the remaining input: if it stayed unread, the TCP reset
@@ -135,7 +180,13 @@ async fn farewell<T: AsyncRead + AsyncWrite + Unpin>(
     why: &'static str,
 ) {
     let last = async {
-        socket.send(Message::Close(Some(CloseFrame { code, reason: why.into() }))).await.ok();
+        socket
+            .send(Message::Close(Some(CloseFrame {
+                code,
+                reason: why.into(),
+            })))
+            .await
+            .ok();
         let mut rest = vec![0; 16 << 10];
         while socket.get_mut().read(&mut rest).await.is_ok_and(|n| n > 0) {}
     };
@@ -167,7 +218,9 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             Ok(Message::Text(text)) => Bytes::from(text),
             // Some clients send only binary frames.
             Ok(Message::Binary(bytes)) if std::str::from_utf8(&bytes).is_ok() => bytes,
-            Ok(Message::Binary(_)) => return bad(CloseCode::Invalid, "a binary frame is not UTF-8"),
+            Ok(Message::Binary(_)) => {
+                return bad(CloseCode::Invalid, "a binary frame is not UTF-8");
+            }
             Ok(Message::Close(_)) => return End::BYE,
             Ok(Message::Ping(payload)) => {
                 locked(&counts.tally).pinged(&payload);
@@ -175,13 +228,21 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
             }
             Ok(_) => continue,
             Err(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
-                return bad(CloseCode::Size, "the message is longer than this server takes");
+                return bad(
+                    CloseCode::Size,
+                    "the message is longer than this server takes",
+                );
             }
             Err(Error::Utf8(_)) => return bad(CloseCode::Invalid, "a text frame is not UTF-8"),
-            Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => return End::BROKEN,
+            Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => {
+                return End::BROKEN;
+            }
             Err(Error::Protocol(_)) => return bad(CloseCode::Protocol, "this is not a WebSocket"),
             Err(Error::Io(e)) if e.kind() == ErrorKind::OutOfMemory => {
-                return bad(CloseCode::Again, "too many messages are on their way and have not come whole");
+                return bad(
+                    CloseCode::Again,
+                    "too many messages are on their way and have not come whole",
+                );
             }
             Err(_) => return End::BROKEN,
         };
@@ -203,7 +264,10 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
     liveness: &Liveness,
 ) -> End {
     for message in again {
-        if !matches!(timeout(PING * MAX_MISSED_PINGS, send_one(sink, message)).await, Ok(Ok(()))) {
+        if !matches!(
+            timeout(PING * MAX_MISSED_PINGS, send_one(sink, message)).await,
+            Ok(Ok(()))
+        ) {
             return End::BROKEN;
         }
     }
@@ -238,7 +302,10 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
 ///
 /// # Errors
 /// The error of the socket.
-pub async fn send_one<S: Sink<Message, Error = Error> + Unpin>(sink: &mut S, message: Bytes) -> Result<(), Error> {
+pub async fn send_one<S: Sink<Message, Error = Error> + Unpin>(
+    sink: &mut S,
+    message: Bytes,
+) -> Result<(), Error> {
     match Utf8Bytes::try_from(message) {
         Ok(text) => sink.send(Message::Text(text)).await,
         // Lines are JSON from this program, so they are UTF-8.
@@ -271,16 +338,23 @@ async fn send<S: Sink<Message, Error = Error> + Unpin>(
 }
 
 /// The two halves of a socket on the client's side.
-pub type Halves<T> = (SplitSink<WebSocketStream<T>, Message>, SplitStream<WebSocketStream<T>>);
+pub type Halves<T> = (
+    SplitSink<WebSocketStream<T>, Message>,
+    SplitStream<WebSocketStream<T>>,
+);
 
 /// Wraps a socket that this program has opened as a client.
 pub async fn opened<T: AsyncRead + AsyncWrite + Unpin>(io: T, message: usize) -> Halves<T> {
-    WebSocketStream::from_raw_socket(io, Role::Client, Some(config(message))).await.split()
+    WebSocketStream::from_raw_socket(io, Role::Client, Some(config(message)))
+        .await
+        .split()
 }
 
 /// Whether the headers contain the answer to a key.
 pub fn is_answer(headers: &HeaderMap, key: &str) -> bool {
-    headers.get(ACCEPT).is_some_and(|given| given.as_bytes() == answer(key).as_bytes())
+    headers
+        .get(ACCEPT)
+        .is_some_and(|given| given.as_bytes() == answer(key).as_bytes())
 }
 
 #[cfg(test)]
@@ -289,10 +363,16 @@ mod tests {
 
     #[test]
     fn key_is_answered_by_rfc_6455() {
-        assert_eq!(answer("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(
+            answer("dGhlIHNhbXBsZSBub25jZQ=="),
+            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        );
         let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
             let pair = |(name, value): &(&'static str, &'static str)| {
-                (hyper::header::HeaderName::from_static(name), HeaderValue::from_static(value))
+                (
+                    hyper::header::HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
             };
             pairs.iter().map(pair).collect()
         };

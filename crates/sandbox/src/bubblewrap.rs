@@ -19,32 +19,84 @@ const MASK: &str = "mask";
 /// write files of other users. Without one, it loses the rights to undo the mounts inside, with its
 /// capabilities.
 pub(super) fn args(policy: &SandboxPolicy, privileged: bool, landlock: bool) -> Vec<OsString> {
-    let mut args = if privileged { vec![] } else { os_strings(["--unshare-user"]) };
-    args.extend(os_strings(["--unshare-ipc", "--unshare-uts", "--unshare-pid", "--die-with-parent"]));
-    args.extend(os_strings(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]));
+    let mut args = if privileged {
+        vec![]
+    } else {
+        os_strings(["--unshare-user"])
+    };
+    args.extend(os_strings([
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-pid",
+        "--die-with-parent",
+    ]));
+    args.extend(os_strings([
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+    ]));
     // Kernel settings, which root may write without any capability.
     args.extend(os_strings(["--ro-bind-try", "/proc/sys", "/proc/sys"]));
     if !policy.network {
         args.push("--unshare-net".into());
     }
-    let is_below_writable = |path: &Path| policy.writable.iter().any(|root| path.starts_with(root) && path != root);
+    let is_below_writable = |path: &Path| {
+        policy
+            .writable
+            .iter()
+            .any(|root| path.starts_with(root) && path != root)
+    };
     // A mount point cannot be renamed or removed. So the directories above protected paths are
     // mounted too; otherwise one of them could be renamed and replaced by another.
     let restricted = policy.protected.iter().chain(&policy.hidden);
-    let above: BTreeSet<&Path> =
-        restricted.flat_map(|path| path.ancestors().skip(1).take_while(|path| is_below_writable(path))).collect();
-    let mut binds: Vec<(&Path, &str)> = policy.writable.iter().map(|path| (path.as_path(), "--bind")).collect();
+    let above: BTreeSet<&Path> = restricted
+        .flat_map(|path| {
+            path.ancestors()
+                .skip(1)
+                .take_while(|path| is_below_writable(path))
+        })
+        .collect();
+    let mut binds: Vec<(&Path, &str)> = policy
+        .writable
+        .iter()
+        .map(|path| (path.as_path(), "--bind"))
+        .collect();
     binds.extend(
-        above.into_iter().filter(|path| policy.writable.iter().all(|root| root != path)).map(|path| (path, "--bind")),
+        above
+            .into_iter()
+            .filter(|path| policy.writable.iter().all(|root| root != path))
+            .map(|path| (path, "--bind")),
     );
-    binds.extend(policy.protected.iter().chain(&policy.shown).map(|path| (path.as_path(), "--ro-bind")));
-    binds.extend(policy.hidden.iter().map(|path| (path.as_path(), if path.is_dir() { "--tmpfs" } else { MASK })));
+    binds.extend(
+        policy
+            .protected
+            .iter()
+            .chain(&policy.shown)
+            .map(|path| (path.as_path(), "--ro-bind")),
+    );
+    binds.extend(
+        policy
+            .hidden
+            .iter()
+            .map(|path| (path.as_path(), if path.is_dir() { "--tmpfs" } else { MASK })),
+    );
     // Outer paths first, so that they do not cover mounts inside them.
     binds.sort_by_key(|(path, _)| path.components().count());
     // A private shared memory comes with the devices; other paths below `/dev` are named by the
     // settings.
-    for (path, how) in binds.into_iter().filter(|(path, _)| *path != Path::new("/dev/shm") && path.exists()) {
-        let how = if path.starts_with("/dev") { "--dev-bind" } else { how };
+    for (path, how) in binds
+        .into_iter()
+        .filter(|(path, _)| *path != Path::new("/dev/shm") && path.exists())
+    {
+        let how = if path.starts_with("/dev") {
+            "--dev-bind"
+        } else {
+            how
+        };
         match how {
             "--tmpfs" => args.extend([how.into(), path.into()]),
             MASK => args.extend(["--ro-bind".into(), "/dev/null".into(), path.into()]),
@@ -81,18 +133,27 @@ mod tests {
             shown: vec![],
         };
         let text = |policy: &SandboxPolicy, privileged| {
-            let args: Vec<String> =
-                args(policy, privileged, false).iter().map(|arg| arg.to_string_lossy().into()).collect();
-            args.join(" ").replace(&dir.path().display().to_string(), "D")
+            let args: Vec<String> = args(policy, privileged, false)
+                .iter()
+                .map(|arg| arg.to_string_lossy().into())
+                .collect();
+            args.join(" ")
+                .replace(&dir.path().display().to_string(), "D")
         };
         let base = "--unshare-ipc --unshare-uts --unshare-pid --die-with-parent --ro-bind / / --dev /dev --proc /proc --ro-bind-try /proc/sys /proc/sys";
         let binds = "--bind D/project D/project --bind D/project/.git D/project/.git --ro-bind D/project/.git/hooks D/project/.git/hooks --";
         assert_eq!(text(&policy, true), format!("{base} {binds}"));
-        assert_eq!(text(&policy, false), format!("--unshare-user {base} {binds}"));
+        assert_eq!(
+            text(&policy, false),
+            format!("--unshare-user {base} {binds}")
+        );
         policy.network = false;
         policy.level = Level::ReadOnly;
         policy.protected.clear();
-        assert_eq!(text(&policy, true), format!("{base} --unshare-net --bind D/project D/project --"));
+        assert_eq!(
+            text(&policy, true),
+            format!("{base} --unshare-net --bind D/project D/project --")
+        );
         // Hidden paths do not exist, except for the paths shown below them, and are read-only.
         for folder in ["home/.aws", "run"] {
             std::fs::create_dir_all(path(folder)).unwrap();
@@ -100,9 +161,14 @@ mod tests {
         for file in ["home/history", "run/agent", "project/key"] {
             std::fs::write(path(file), "").unwrap();
         }
-        policy.hidden = ["run", "home/.aws", "home/history", "project/key", "none"].map(path).into();
+        policy.hidden = ["run", "home/.aws", "home/history", "project/key", "none"]
+            .map(path)
+            .into();
         policy.shown = vec![path("run/agent")];
         let hidden = "--bind D/project D/project --tmpfs D/run --ro-bind D/run/agent D/run/agent --tmpfs D/home/.aws --ro-bind /dev/null D/home/history --ro-bind /dev/null D/project/key --remount-ro D/run --remount-ro D/home/.aws --";
-        assert_eq!(text(&policy, true), format!("{base} --unshare-net {hidden}"));
+        assert_eq!(
+            text(&policy, true),
+            format!("{base} --unshare-net {hidden}")
+        );
     }
 }

@@ -32,7 +32,9 @@ pub fn applied() -> bool {
     // Without `no_new_privs` the filter is not applied. If the question itself is refused, some
     // filter is.
     let bound = rustix::thread::no_new_privs().unwrap_or(true);
-    bound && !memfd_create("mark", MemfdFlags::CLOEXEC).is_ok_and(|file| seek(&file, SeekFrom::Start(MARK)) == Ok(MARK))
+    bound
+        && !memfd_create("mark", MemfdFlags::CLOEXEC)
+            .is_ok_and(|file| seek(&file, SeekFrom::Start(MARK)) == Ok(MARK))
 }
 
 /// Returns `false`, because detection is not supported on this system.
@@ -51,7 +53,8 @@ mod linux {
     use std::collections::BTreeMap;
 
     use seccompiler::{
-        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+        SeccompRule,
     };
 
     use super::Seccomp;
@@ -91,7 +94,11 @@ mod linux {
         libc::SYS_finit_module,
         libc::SYS_delete_module,
         libc::SYS_kexec_load,
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+        #[cfg(any(
+            target_arch = "x86_64",
+            target_arch = "aarch64",
+            target_arch = "riscv64"
+        ))]
         libc::SYS_kexec_file_load,
         libc::SYS_syslog,
         #[cfg(target_arch = "x86_64")]
@@ -125,7 +132,11 @@ mod linux {
     ];
 
     /// Calls that look into another process or change it.
-    const TRACE: &[i64] = &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+    const TRACE: &[i64] = &[
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+    ];
 
     /// Calls that change a file's mode, owner, times or attributes.
     const MODES: &[i64] = &[
@@ -198,7 +209,8 @@ mod linux {
 
     /// Refuses the position that [`super::applied`] tries.
     fn mark() -> Result<SeccompRule, String> {
-        let position = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, super::MARK);
+        let position =
+            SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, super::MARK);
         rule(vec![position.map_err(|e| refused(&e))?])
     }
 
@@ -225,31 +237,62 @@ mod linux {
         }
         let mut rules: Rules = calls.into_iter().map(|call| (call, vec![])).collect();
         // Limits of other processes; for its own a process passes 0.
-        rules.insert(libc::SYS_prlimit64, vec![rule(vec![condition(0, SeccompCmpOp::Ne, 0)?])?]);
-        let requests = REQUESTS.iter().map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, *request)?]));
+        rules.insert(
+            libc::SYS_prlimit64,
+            vec![rule(vec![condition(0, SeccompCmpOp::Ne, 0)?])?],
+        );
+        let requests = REQUESTS
+            .iter()
+            .map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, *request)?]));
         rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, String>>()?);
         rules.insert(libc::SYS_lseek, vec![mark()?]);
         let bit = |bit: u64| rule(vec![condition(0, SeccompCmpOp::MaskedEq(bit), bit)?]);
         let namespaces = || NAMESPACES.iter().map(|namespace| bit(*namespace));
-        rules.insert(libc::SYS_clone, namespaces().collect::<Result<_, String>>()?);
-        rules.insert(libc::SYS_unshare, namespaces().chain([bit(NEW_TIME)]).collect::<Result<_, String>>()?);
+        rules.insert(
+            libc::SYS_clone,
+            namespaces().collect::<Result<_, String>>()?,
+        );
+        rules.insert(
+            libc::SYS_unshare,
+            namespaces()
+                .chain([bit(NEW_TIME)])
+                .collect::<Result<_, String>>()?,
+        );
         // Services on this machine act with the user's rights for every client of their socket.
         // Sockets to virtual machines and most kernel interfaces are not a network that a command
         // needs.
         let families: &[i32] = match (options.network, options.read_only) {
             (false, _) => &[],
             (true, true) => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
-            (true, false) => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+            (true, false) => &[
+                libc::AF_UNIX,
+                libc::AF_INET,
+                libc::AF_INET6,
+                libc::AF_NETLINK,
+            ],
         };
         let other_family: Result<Vec<_>, String> = families
             .iter()
-            .map(|family| condition(0, SeccompCmpOp::Ne, u64::try_from(*family).unwrap_or_default()))
+            .map(|family| {
+                condition(
+                    0,
+                    SeccompCmpOp::Ne,
+                    u64::try_from(*family).unwrap_or_default(),
+                )
+            })
             .collect();
-        let socket = if families.is_empty() { vec![] } else { vec![rule(other_family?)?] };
+        let socket = if families.is_empty() {
+            vec![]
+        } else {
+            vec![rule(other_family?)?]
+        };
         rules.insert(libc::SYS_socket, socket);
         #[cfg(target_arch = "x86_64")]
         {
-            let x32: Vec<_> = rules.iter().map(|(call, rules)| (call | X32, rules.clone())).collect();
+            let x32: Vec<_> = rules
+                .iter()
+                .map(|(call, rules)| (call | X32, rules.clone()))
+                .collect();
             rules.extend(x32);
             // Calls that only x32 numbers this way, `ioctl` and `ptrace` among them.
             rules.extend((512..=547).map(|call| (call | X32, vec![])));
@@ -270,9 +313,14 @@ mod linux {
 
     fn apply(rules: Rules, error: i32) -> Result<(), String> {
         let error = SeccompAction::Errno(u32::try_from(error).unwrap_or(1));
-        let arch = std::env::consts::ARCH.try_into().map_err(|e: seccompiler::BackendError| refused(&e))?;
-        let filter = SeccompFilter::new(rules, SeccompAction::Allow, error, arch).map_err(|e| refused(&e))?;
-        let program: BpfProgram = filter.try_into().map_err(|e: seccompiler::BackendError| refused(&e))?;
+        let arch = std::env::consts::ARCH
+            .try_into()
+            .map_err(|e: seccompiler::BackendError| refused(&e))?;
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, error, arch)
+            .map_err(|e| refused(&e))?;
+        let program: BpfProgram = filter
+            .try_into()
+            .map_err(|e: seccompiler::BackendError| refused(&e))?;
         seccompiler::apply_filter(&program).map_err(|e| refused(&e))
     }
 
@@ -283,10 +331,21 @@ mod linux {
         /// Checks the limit of the kernel, which accepts at most 4,096 instructions.
         #[test]
         fn filters_fit_kernel_limit() {
-            for (read_only, network, trace) in [(true, true, false), (true, false, false), (false, true, true)] {
-                let rules = rules(Seccomp { read_only, network, trace }).unwrap();
+            for (read_only, network, trace) in [
+                (true, true, false),
+                (true, false, false),
+                (false, true, true),
+            ] {
+                let rules = rules(Seccomp {
+                    read_only,
+                    network,
+                    trace,
+                })
+                .unwrap();
                 let arch = std::env::consts::ARCH.try_into().unwrap();
-                let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(1), arch).unwrap();
+                let filter =
+                    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(1), arch)
+                        .unwrap();
                 let program: BpfProgram = filter.try_into().unwrap();
                 assert!(program.len() < 4096, "{}", program.len());
             }

@@ -83,7 +83,10 @@ pub fn confined() -> Option<ExitCode> {
     Some(ExitCode::from(126))
 }
 
-#[expect(clippy::print_stderr, reason = "the only way to be heard where a command was expected")]
+#[expect(
+    clippy::print_stderr,
+    reason = "the only way to be heard where a command was expected"
+)]
 fn print_failure(why: &str) {
     eprintln!("adjutant: the command was not started in its sandbox: {why}");
 }
@@ -95,7 +98,10 @@ fn wait_for_guard() -> Result<(), String> {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
     loop {
         let stat = std::fs::read("/proc/1/stat").map_err(|e| format!("/proc/1/stat: {e}"))?;
-        let state = stat.rsplit(|byte| *byte == b')').next().and_then(|rest| rest.trim_ascii().first());
+        let state = stat
+            .rsplit(|byte| *byte == b')')
+            .next()
+            .and_then(|rest| rest.trim_ascii().first());
         if state == Some(&b'S') {
             return Ok(());
         }
@@ -112,12 +118,18 @@ fn is_output_closed() -> Result<bool, String> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdout = std::io::stdout();
     let mut end = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     poll(&mut end, Some(&now)).map_err(|e| format!("its output: {e}"))?;
     Ok(end[0].revents().contains(PollFlags::ERR))
 }
 
-#[expect(clippy::disallowed_methods, reason = "this process becomes the program, it starts none")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this process becomes the program, it starts none"
+)]
 fn become_command(spec: LaunchSpec, command: Vec<OsString>) -> Result<ExitCode, String> {
     if spec.session {
         setsid().map_err(|e| format!("it has no session of its own: {e}"))?;
@@ -135,9 +147,12 @@ fn become_command(spec: LaunchSpec, command: Vec<OsString>) -> Result<ExitCode, 
     }
     #[cfg(target_os = "linux")]
     if let Some(parent) = spec.parent {
-        let ended = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+        let ended =
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         if let Err(e) = ended {
-            return Err(format!("it could not be bound to the life of adjutant: {e}"));
+            return Err(format!(
+                "it could not be bound to the life of adjutant: {e}"
+            ));
         }
         // It may have ended before the signal was set.
         let now = rustix::process::getppid().map(|id| id.as_raw_nonzero().get());
@@ -146,14 +161,20 @@ fn become_command(spec: LaunchSpec, command: Vec<OsString>) -> Result<ExitCode, 
         }
     }
     if let Some(files) = spec.files {
-        let limit = Rlimit { current: Some(files), maximum: getrlimit(Resource::Nofile).maximum };
+        let limit = Rlimit {
+            current: Some(files),
+            maximum: getrlimit(Resource::Nofile).maximum,
+        };
         setrlimit(Resource::Nofile, limit).map_err(|e| format!("its limit on open files: {e}"))?;
     }
     if spec.seccomp.is_some() {
         restrict::step_down(spec.foreign)?;
     }
     if let Some(writable) = &spec.writable {
-        let read_only = spec.seccomp.as_ref().is_some_and(|seccomp| seccomp.read_only);
+        let read_only = spec
+            .seccomp
+            .as_ref()
+            .is_some_and(|seccomp| seccomp.read_only);
         restrict::lock(writable, read_only)?;
     }
     if let Some(seccomp) = &spec.seccomp {
@@ -169,6 +190,7 @@ fn become_command(spec: LaunchSpec, command: Vec<OsString>) -> Result<ExitCode, 
     let Some((program, args)) = command.split_first() else {
         return Err("there is no command".into());
     };
-    let failed = std::os::unix::process::CommandExt::exec(std::process::Command::new(program).args(args));
+    let failed =
+        std::os::unix::process::CommandExt::exec(std::process::Command::new(program).args(args));
     Err(format!("{}: {failed}", program.to_string_lossy()))
 }

@@ -179,9 +179,16 @@ impl ProvenSandbox {
     }
 
     pub fn reasons(&self) -> String {
-        let reasons: Vec<String> =
-            self.failed.iter().map(|(mechanism, why)| format!("{}: {why}", mechanism.key())).collect();
-        if reasons.is_empty() { "nothing of the kind is known for this system".into() } else { reasons.join("; ") }
+        let reasons: Vec<String> = self
+            .failed
+            .iter()
+            .map(|(mechanism, why)| format!("{}: {why}", mechanism.key()))
+            .collect();
+        if reasons.is_empty() {
+            "nothing of the kind is known for this system".into()
+        } else {
+            reasons.join("; ")
+        }
     }
 }
 
@@ -222,7 +229,12 @@ impl Sandbox {
         let cell = self.cell(level);
         cell.get_or_init(|| async {
             let proven = probe::probe(self, level).await;
-            tracing::info!("sandbox, {}: {}; not: {}", level.as_str(), proven.words(false), proven.reasons());
+            tracing::info!(
+                "sandbox, {}: {}; not: {}",
+                level.as_str(),
+                proven.words(false),
+                proven.reasons()
+            );
             Arc::new(proven)
         })
         .await
@@ -235,7 +247,10 @@ impl Sandbox {
     /// only reads, because it costs a third of bubblewrap, whose only addition is to hide other
     /// processes. Otherwise it is the read-only level.
     pub async fn light(&self) -> Arc<ProvenSandbox> {
-        let landlock = self.light.get_or_init(|| async { probe::landlock(self).await.map(Arc::new) }).await;
+        let landlock = self
+            .light
+            .get_or_init(|| async { probe::landlock(self).await.map(Arc::new) })
+            .await;
         match landlock {
             Some(landlock) => landlock.clone(),
             None => self.held(Level::ReadOnly).await,
@@ -267,7 +282,9 @@ impl Sandbox {
 
     fn is_disabled(&self, mechanism: Mechanism) -> bool {
         let disabled = self.environment.var(DISABLE).unwrap_or_default();
-        disabled.split([',', ' ']).any(|word| word.eq_ignore_ascii_case(mechanism.key()))
+        disabled
+            .split([',', ' '])
+            .any(|word| word.eq_ignore_ascii_case(mechanism.key()))
     }
 
     /// Returns the path of adjutant's executable.
@@ -301,7 +318,10 @@ impl Sandbox {
         observer: Option<Arc<dyn WriteObserver>>,
         program: Program,
     ) -> Result<Program, String> {
-        let spec = inside::LaunchSpec { parent: own_id(), ..inside::LaunchSpec::default() };
+        let spec = inside::LaunchSpec {
+            parent: own_id(),
+            ..inside::LaunchSpec::default()
+        };
         let observer = if proven.reported { observer } else { None };
         self.wrapped(proven, policy, spec, observer, program)
     }
@@ -323,11 +343,17 @@ impl Sandbox {
         let read_only = policy.level == Level::ReadOnly;
         // Landlock restricts tracing to processes that the command itself has started.
         let trace = proven.landlock && !read_only;
-        let seccomp = calls::Seccomp { read_only, network: policy.network, trace };
+        let seccomp = calls::Seccomp {
+            read_only,
+            network: policy.network,
+            trace,
+        };
         spec.foreign = policy.foreign;
         spec.session = proven.mechanism != Some(Mechanism::Seatbelt);
         let program = match observer {
-            Some(observer) => self.with_reports(proven, &executable, observer, &mut spec, program)?,
+            Some(observer) => {
+                self.with_reports(proven, &executable, observer, &mut spec, program)?
+            }
             None => program,
         };
         Ok(match proven.mechanism {
@@ -343,10 +369,17 @@ impl Sandbox {
                 spec.watched = true;
                 let bwrap = self.tried_bwrap(&policy.writable)?;
                 let args = bubblewrap::args(policy, can_mount(), proven.landlock);
-                program.behind(executable, spec.args()).begins_session().guarded_by(bwrap, args)
+                program
+                    .behind(executable, spec.args())
+                    .begins_session()
+                    .guarded_by(bwrap, args)
             }
-            Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
-            None if cfg!(target_os = "linux") => program.behind(executable, spec.args()).begins_session(),
+            Some(Mechanism::Seatbelt) => {
+                program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy))
+            }
+            None if cfg!(target_os = "linux") => {
+                program.behind(executable, spec.args()).begins_session()
+            }
             None => program,
         })
     }
@@ -355,7 +388,9 @@ impl Sandbox {
     /// call.
     fn bwrap(&self) -> Option<&PathBuf> {
         let find = || base::executable::find("bwrap", self.environment.path());
-        self.bwrap.get_or_init(|| find().and_then(|path| std::fs::canonicalize(path).ok())).as_ref()
+        self.bwrap
+            .get_or_init(|| find().and_then(|path| std::fs::canonicalize(path).ok()))
+            .as_ref()
     }
 
     /// Returns the path of `bwrap`, if it is still executable and no command could have written it.
@@ -385,16 +420,25 @@ impl Sandbox {
         // A trial leaves no processes behind.
         let may_outlive = proven.mechanism == Some(Mechanism::Landlock) && spec.trial.is_none();
         let holder_program = |socket| {
-            let spec = inside::LaunchSpec { hold: Some(socket), session: true, ..inside::LaunchSpec::default() };
-            Program::new(executable, "/", std::collections::BTreeMap::new()).args(spec.args()).begins_session()
+            let spec = inside::LaunchSpec {
+                hold: Some(socket),
+                session: true,
+                ..inside::LaunchSpec::default()
+            };
+            Program::new(executable, "/", std::collections::BTreeMap::new())
+                .args(spec.args())
+                .begins_session()
         };
         if may_outlive && let Err(e) = self.holder.start(holder_program) {
-            tracing::warn!("what commands write is not reported, because nothing would answer after our end: {e}");
+            tracing::warn!(
+                "what commands write is not reported, because nothing would answer after our end: {e}"
+            );
             observer.refused();
             return Ok(program);
         }
         let holder = may_outlive.then(|| self.holder.clone());
-        let socket = writes::watch(observer, holder).map_err(|e| format!("what it writes cannot be seen: {e}"))?;
+        let socket = writes::watch(observer, holder)
+            .map_err(|e| format!("what it writes cannot be seen: {e}"))?;
         spec.report = Some(socket.as_raw_fd());
         Ok(program.passing(socket))
     }
@@ -421,7 +465,9 @@ fn is_below(path: &Path, roots: &[PathBuf]) -> bool {
 /// process, on Linux. Disables core dumps. Child processes are not concealed.
 pub fn conceal() {
     #[cfg(target_os = "linux")]
-    if let Err(e) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+    if let Err(e) =
+        rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+    {
         tracing::warn!("this process can be read by others: {e}");
     }
 }
@@ -430,8 +476,10 @@ pub fn conceal() {
 /// like every other user.
 fn can_mount() -> bool {
     #[cfg(target_os = "linux")]
-    return rustix::thread::capabilities(None)
-        .is_ok_and(|has| has.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
+    return rustix::thread::capabilities(None).is_ok_and(|has| {
+        has.effective
+            .contains(rustix::thread::CapabilitySet::SYS_ADMIN)
+    });
     #[cfg(not(target_os = "linux"))]
     false
 }
@@ -443,7 +491,10 @@ fn own_id() -> Option<u32> {
 /// Returns the existing paths among these, with symlinks resolved and without duplicates.
 pub fn existing(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     let mut existing: Vec<PathBuf> = Vec::new();
-    for path in paths.into_iter().filter_map(|path| std::fs::canonicalize(path).ok()) {
+    for path in paths
+        .into_iter()
+        .filter_map(|path| std::fs::canonicalize(path).ok())
+    {
         if path.parent().is_some() && !existing.contains(&path) {
             existing.push(path);
         }
@@ -462,7 +513,9 @@ pub fn temporary(environment: &Environment) -> Vec<PathBuf> {
 /// and the caches of common tools, except for adjutant's own cache.
 pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
     let mut paths = temporary(environment);
-    let Some(home) = &environment.home else { return paths };
+    let Some(home) = &environment.home else {
+        return paths;
+    };
     const CACHES: &[&str] = &[
         ".npm",
         ".pnpm-store",
@@ -490,8 +543,14 @@ pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
     ];
     paths.extend(CACHES.iter().map(|name| home.join(name)));
     let own_cache = environment.dirs.cache.as_path();
-    let cache = own_cache.parent().map_or_else(|| home.join(".cache"), Path::to_path_buf);
-    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten().map(|entry| entry.path());
+    let cache = own_cache
+        .parent()
+        .map_or_else(|| home.join(".cache"), Path::to_path_buf);
+    let entries = std::fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     paths.extend(entries.filter(|path| path != own_cache));
     paths
 }
@@ -529,12 +588,21 @@ mod tests {
                 "landlock, workspace-write, network and local services open, control files not protected, file modes open, reads open",
             ),
             (
-                ProvenSandbox { level: Level::ReadOnly, modes: true, ..proven(Some(Mechanism::Bubblewrap)) },
+                ProvenSandbox {
+                    level: Level::ReadOnly,
+                    modes: true,
+                    ..proven(Some(Mechanism::Bubblewrap))
+                },
                 false,
                 "bwrap, read-only, no network, reads open",
             ),
             (
-                ProvenSandbox { offline: false, control: true, modes: true, ..proven(Some(Mechanism::Seatbelt)) },
+                ProvenSandbox {
+                    offline: false,
+                    control: true,
+                    modes: true,
+                    ..proven(Some(Mechanism::Seatbelt))
+                },
                 false,
                 "seatbelt, workspace-write, network open although it should not be, reads open",
             ),
@@ -544,7 +612,13 @@ mod tests {
         }
         assert!(!proven(None).keeps(true));
         assert!(proven(Some(Mechanism::Landlock)).keeps(false));
-        assert!(!ProvenSandbox { offline: false, ..proven(Some(Mechanism::Landlock)) }.keeps(false));
+        assert!(
+            !ProvenSandbox {
+                offline: false,
+                ..proven(Some(Mechanism::Landlock))
+            }
+            .keeps(false)
+        );
     }
 
     #[test]
@@ -556,9 +630,18 @@ mod tests {
         let home = std::fs::canonicalize(home.path()).unwrap();
         let vars = [("HOME".to_owned(), home.display().to_string())].into();
         let found = existing(outskirts(&Environment::from_vars(vars)));
-        assert!(found.contains(&home.join(".npm")) && found.contains(&home.join(".cache/pip")), "{found:?}");
-        assert!(!found.contains(&home.join(".cache")) && !found.contains(&home.join(".cache/adjutant")), "{found:?}");
-        assert_eq!(existing(["/".into(), "/no such".into()]), Vec::<PathBuf>::new());
+        assert!(
+            found.contains(&home.join(".npm")) && found.contains(&home.join(".cache/pip")),
+            "{found:?}"
+        );
+        assert!(
+            !found.contains(&home.join(".cache")) && !found.contains(&home.join(".cache/adjutant")),
+            "{found:?}"
+        );
+        assert_eq!(
+            existing(["/".into(), "/no such".into()]),
+            Vec::<PathBuf>::new()
+        );
     }
 
     #[test]
@@ -566,7 +649,10 @@ mod tests {
         let bin = tempfile::tempdir().unwrap();
         let home = bin.path().join("home");
         std::fs::create_dir(&home).unwrap();
-        let vars = [("HOME".to_owned(), home.display().to_string()), ("PATH".into(), bin.path().display().to_string())];
+        let vars = [
+            ("HOME".to_owned(), home.display().to_string()),
+            ("PATH".into(), bin.path().display().to_string()),
+        ];
         let mut environment = Environment::from_vars(vars.into());
         let program = || Program::new("true", "/", std::collections::BTreeMap::new());
         let policy = |writable: &[&Path]| SandboxPolicy {
@@ -579,16 +665,29 @@ mod tests {
             foreign: false,
         };
         let start = |environment: &Environment, mechanism, writable: &[&Path]| {
-            Sandbox::new(environment).wrap(&proven(mechanism), &policy(writable), None, program()).map(drop)
+            Sandbox::new(environment)
+                .wrap(&proven(mechanism), &policy(writable), None, program())
+                .map(drop)
         };
         // Without adjutant's executable, only a program without a sandbox can be started.
-        assert!(start(&environment, Some(Mechanism::Landlock), &[]).unwrap_err().contains("is gone"));
+        assert!(
+            start(&environment, Some(Mechanism::Landlock), &[])
+                .unwrap_err()
+                .contains("is gone")
+        );
         assert_eq!(start(&environment, None, &[]), Ok(()));
         environment.program = Some("/bin/true".into());
         assert_eq!(start(&environment, Some(Mechanism::Landlock), &[]), Ok(()));
-        assert!(start(&environment, Some(Mechanism::Bubblewrap), &[]).unwrap_err().contains("no bwrap on PATH"));
+        assert!(
+            start(&environment, Some(Mechanism::Bubblewrap), &[])
+                .unwrap_err()
+                .contains("no bwrap on PATH")
+        );
         std::fs::copy("/bin/true", bin.path().join("bwrap")).unwrap();
-        assert_eq!(start(&environment, Some(Mechanism::Bubblewrap), &[]), Ok(()));
+        assert_eq!(
+            start(&environment, Some(Mechanism::Bubblewrap), &[]),
+            Ok(())
+        );
         let real = std::fs::canonicalize(bin.path()).unwrap();
         let open = start(&environment, Some(Mechanism::Bubblewrap), &[real.as_path()]);
         assert!(open.unwrap_err().contains("where commands may write"));
@@ -596,7 +695,11 @@ mod tests {
 
     #[tokio::test]
     async fn sandbox_without_executable_has_no_mechanism() {
-        let vars = [("HOME".to_owned(), std::env::temp_dir().display().to_string())].into();
+        let vars = [(
+            "HOME".to_owned(),
+            std::env::temp_dir().display().to_string(),
+        )]
+        .into();
         let sandbox = Sandbox::new(&Environment::from_vars(vars));
         let proven = sandbox.held(Level::ReadOnly).await;
         assert_eq!(proven.mechanism, None);

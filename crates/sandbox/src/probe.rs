@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::trial::{Process, Trial, TrialOutcome};
-use super::{Level, Mechanism, PendingWrite, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, inside};
+use super::{
+    Level, Mechanism, PendingWrite, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, inside,
+};
 use crate::process::Program;
 use base::lock::locked;
 
@@ -36,7 +38,11 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
             failed.push((mechanism, format!("left out by {}", super::DISABLE)));
             continue;
         }
-        let earlier = if mechanism == Mechanism::Landlock { landlock.take() } else { None };
+        let earlier = if mechanism == Mechanism::Landlock {
+            landlock.take()
+        } else {
+            None
+        };
         let tried = match earlier {
             Some(tried) => tried,
             None => attempt(sandbox, level, mechanism, inner).await,
@@ -52,7 +58,10 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
 /// Tries Landlock alone. Returns its guarantees if it prevents a command that only reads from any
 /// change, from using the network and from signalling other processes.
 pub(super) async fn landlock(sandbox: &Sandbox) -> Option<ProvenSandbox> {
-    if !cfg!(target_os = "linux") || sandbox.program.is_none() || sandbox.is_disabled(Mechanism::Landlock) {
+    if !cfg!(target_os = "linux")
+        || sandbox.program.is_none()
+        || sandbox.is_disabled(Mechanism::Landlock)
+    {
         return None;
     }
     match attempt(sandbox, Level::ReadOnly, Mechanism::Landlock, true).await {
@@ -74,11 +83,18 @@ struct TrialTargets {
 
 impl TrialTargets {
     fn create(tmp: &Path) -> io::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("adjutant-try-").tempdir_in(tmp)?;
+        let directory = tempfile::Builder::new()
+            .prefix("adjutant-try-")
+            .tempdir_in(tmp)?;
         let path = |name: &str| directory.path().join(name);
         fs::create_dir_all(path("inside/.git/hooks"))?;
         fs::create_dir(path("outside"))?;
-        for name in ["inside/.git/config", "outside/file", "outside/moved", "outside/doomed"] {
+        for name in [
+            "inside/.git/config",
+            "outside/file",
+            "outside/moved",
+            "outside/doomed",
+        ] {
             fs::write(path(name), name)?;
             fs::set_permissions(path(name), Permissions::from_mode(0o600))?;
         }
@@ -86,17 +102,27 @@ impl TrialTargets {
         if let Some(tcp) = &tcp {
             tcp.set_nonblocking(true)?;
         }
-        let port = tcp.as_ref().and_then(|tcp| Some(tcp.local_addr().ok()?.port()));
+        let port = tcp
+            .as_ref()
+            .and_then(|tcp| Some(tcp.local_addr().ok()?.port()));
         let udp = port.and_then(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
         if let Some(udp) = &udp {
             udp.set_nonblocking(true)?;
         }
         let local = UnixListener::bind(path("inside/socket"))?;
-        Ok(Self { tcp, udp, _local: local, directory })
+        Ok(Self {
+            tcp,
+            udp,
+            _local: local,
+            directory,
+        })
     }
 
     fn port(&self) -> u16 {
-        self.tcp.as_ref().and_then(|tcp| Some(tcp.local_addr().ok()?.port())).unwrap_or(9)
+        self.tcp
+            .as_ref()
+            .and_then(|tcp| Some(tcp.local_addr().ok()?.port()))
+            .unwrap_or(9)
     }
 
     /// Adds the visible effects to the results that the process has reported.
@@ -104,14 +130,19 @@ impl TrialTargets {
         let path = |name: &str| self.directory.path().join(name);
         done.inside &= path("inside/made").exists();
         let intact = |name: &str| fs::read(path(name)).is_ok_and(|bytes| bytes == name.as_bytes());
-        done.outside |= !["outside/file", "outside/moved", "outside/doomed"].into_iter().all(intact)
+        done.outside |= !["outside/file", "outside/moved", "outside/doomed"]
+            .into_iter()
+            .all(intact)
             || path("outside/made").exists()
             || path("outside/folder").exists();
         let mode = fs::metadata(path("outside/file")).map(|data| data.permissions().mode() & 0o777);
         done.modes |= mode.is_ok_and(|mode| mode != 0o600);
         done.control |= !intact("inside/.git/config") || path("inside/.git/hooks/made").exists();
         done.network |= self.tcp.as_ref().is_some_and(|tcp| tcp.accept().is_ok())
-            || self.udp.as_ref().is_some_and(|udp| udp.recv(&mut [0; 8]).is_ok());
+            || self
+                .udp
+                .as_ref()
+                .is_some_and(|udp| udp.recv(&mut [0; 8]).is_ok());
         done
     }
 }
@@ -149,9 +180,15 @@ async fn attempt(
     }
     let executable = sandbox.executable(&[]).ok_or("the program is not known")?;
     let tmp = sandbox.environment.tmp();
-    let targets = base::task::spawn_blocking(move || TrialTargets::create(&tmp)).await.map_err(|e| e.to_string())?;
-    let targets =
-        targets.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
+    let targets = base::task::spawn_blocking(move || TrialTargets::create(&tmp))
+        .await
+        .map_err(|e| e.to_string())?;
+    let targets = targets.map_err(|e| {
+        format!(
+            "it could not be tried in {}: {e}",
+            sandbox.environment.tmp().display()
+        )
+    })?;
     let directory = fs::canonicalize(targets.directory.path()).map_err(|e| e.to_string())?;
     let path = |name: &str| directory.join(name);
     let policy = SandboxPolicy {
@@ -166,36 +203,70 @@ async fn attempt(
         shown: vec![],
         foreign: false,
     };
-    let trial = Trial { directory: directory.clone(), port: targets.port(), prober: Process::look(std::process::id()) };
-    let spec = inside::LaunchSpec { trial: Some(trial.clone()), ..inside::LaunchSpec::default() };
-    let claimed = ProvenSandbox { mechanism: Some(mechanism), landlock, ..ProvenSandbox::none(level, vec![]) };
+    let trial = Trial {
+        directory: directory.clone(),
+        port: targets.port(),
+        prober: Process::look(std::process::id()),
+    };
+    let spec = inside::LaunchSpec {
+        trial: Some(trial.clone()),
+        ..inside::LaunchSpec::default()
+    };
+    let claimed = ProvenSandbox {
+        mechanism: Some(mechanism),
+        landlock,
+        ..ProvenSandbox::none(level, vec![])
+    };
     // Writes of read-only commands are not recorded.
     let reports = level == Level::WorkspaceWrite && mechanism != Mechanism::Seatbelt;
     let reports = reports.then(|| Arc::new(ReportedWrites::default()));
-    let observer = reports.clone().map(|reports| reports as Arc<dyn WriteObserver>);
+    let observer = reports
+        .clone()
+        .map(|reports| reports as Arc<dyn WriteObserver>);
     let env = base::variables::Variables::default().tame(&sandbox.environment);
     let program = match mechanism {
         // One process restricts itself and runs the trial.
-        Mechanism::Landlock | Mechanism::Bubblewrap => {
-            sandbox.wrapped(&claimed, &policy, spec, observer, Program::new("true", &directory, env))
-        }
+        Mechanism::Landlock | Mechanism::Bubblewrap => sandbox.wrapped(
+            &claimed,
+            &policy,
+            spec,
+            observer,
+            Program::new("true", &directory, env),
+        ),
         Mechanism::Seatbelt => {
             let program = Program::new(executable, &directory, env).args(spec.args());
-            sandbox.wrapped(&claimed, &policy, inside::LaunchSpec::default(), None, program)
+            sandbox.wrapped(
+                &claimed,
+                &policy,
+                inside::LaunchSpec::default(),
+                None,
+                program,
+            )
         }
     };
     let program = program?;
-    let ran = program.run(TRIAL_TIMEOUT).await.map_err(|e| format!("it could not be started: {e}"))?;
+    let ran = program
+        .run(TRIAL_TIMEOUT)
+        .await
+        .map_err(|e| format!("it could not be started: {e}"))?;
     if !ran.status.success() {
         let why = String::from_utf8_lossy(&ran.stderr);
-        return Err(base::text::title(why.trim().lines().last().unwrap_or("it ended at once")));
+        return Err(base::text::title(
+            why.trim().lines().last().unwrap_or("it ended at once"),
+        ));
     }
     let done: TrialOutcome =
         serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
-    let done = base::task::spawn_blocking(move || targets.add_effects(done)).await.map_err(|e| e.to_string())?;
+    let done = base::task::spawn_blocking(move || targets.add_effects(done))
+        .await
+        .map_err(|e| e.to_string())?;
     // Each write waits for its report, so all reports have arrived when the trial has ended.
-    let reported = reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
-    Ok(ProvenSandbox { reported, ..judge(&claimed, &done)? })
+    let reported =
+        reports.is_some_and(|reports| locked(&reports.files).contains(&path("inside/made")));
+    Ok(ProvenSandbox {
+        reported,
+        ..judge(&claimed, &done)?
+    })
 }
 
 fn judge(claimed: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, String> {
@@ -214,7 +285,10 @@ fn judge(claimed: &ProvenSandbox, done: &TrialOutcome) -> Result<ProvenSandbox, 
     if claimed.level == Level::ReadOnly && done.modes {
         return Err("modes of files outside could be changed".into());
     }
-    if claimed.level == Level::ReadOnly && done.local && claimed.mechanism != Some(Mechanism::Seatbelt) {
+    if claimed.level == Level::ReadOnly
+        && done.local
+        && claimed.mechanism != Some(Mechanism::Seatbelt)
+    {
         return Err("services of this machine could be reached".into());
     }
     Ok(ProvenSandbox {
@@ -232,8 +306,10 @@ mod tests {
 
     #[test]
     fn possible_operations_are_not_claimed_as_prevented() {
-        let claimed =
-            |level| ProvenSandbox { mechanism: Some(Mechanism::Landlock), ..ProvenSandbox::none(level, vec![]) };
+        let claimed = |level| ProvenSandbox {
+            mechanism: Some(Mechanism::Landlock),
+            ..ProvenSandbox::none(level, vec![])
+        };
         let done = |what: &str| TrialOutcome {
             inside: !what.contains("inside"),
             outside: what.contains("outside"),
@@ -261,10 +337,22 @@ mod tests {
             ("capabilities", false, false),
         ];
         for (what, read_only, workspace) in table {
-            assert_eq!(judge(&claimed(Level::ReadOnly), &done(what)).is_ok(), read_only, "{what}");
-            assert_eq!(judge(&claimed(Level::WorkspaceWrite), &done(what)).is_ok(), workspace, "{what}");
+            assert_eq!(
+                judge(&claimed(Level::ReadOnly), &done(what)).is_ok(),
+                read_only,
+                "{what}"
+            );
+            assert_eq!(
+                judge(&claimed(Level::WorkspaceWrite), &done(what)).is_ok(),
+                workspace,
+                "{what}"
+            );
         }
-        let judged = judge(&claimed(Level::WorkspaceWrite), &done("modes control network signals")).unwrap();
+        let judged = judge(
+            &claimed(Level::WorkspaceWrite),
+            &done("modes control network signals"),
+        )
+        .unwrap();
         assert!(!judged.offline && !judged.control && !judged.modes && !judged.signals);
     }
 
@@ -278,8 +366,17 @@ mod tests {
             prober: Process::look(std::process::id()),
         };
         let tried = trial.attempt();
-        assert!(tried.outside && tried.local && tried.signals && tried.secrets, "{tried:?}");
-        let done = targets.add_effects(TrialOutcome { inside: true, ..TrialOutcome::default() });
-        assert!(done.inside && done.outside && done.modes && done.control && done.network, "{done:?}");
+        assert!(
+            tried.outside && tried.local && tried.signals && tried.secrets,
+            "{tried:?}"
+        );
+        let done = targets.add_effects(TrialOutcome {
+            inside: true,
+            ..TrialOutcome::default()
+        });
+        assert!(
+            done.inside && done.outside && done.modes && done.control && done.network,
+            "{done:?}"
+        );
     }
 }

@@ -46,7 +46,10 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 fn lower_files(pid: Pid) {
     #[cfg(target_os = "linux")]
     if let Some(before) = open_files::of_programs() {
-        let limit = Rlimit { current: Some(before), maximum: getrlimit(Resource::Nofile).maximum };
+        let limit = Rlimit {
+            current: Some(before),
+            maximum: getrlimit(Resource::Nofile).maximum,
+        };
         // A program that has already ended does not need it.
         rustix::process::prlimit(Some(pid), Resource::Nofile, limit).ok();
     }
@@ -95,7 +98,11 @@ pub struct ProgramOutput {
 
 impl Program {
     /// Creates a program by its path, or by its name to look it up in the `PATH` of `env`.
-    pub fn new(path: impl Into<OsString>, cwd: impl Into<PathBuf>, env: BTreeMap<OsString, OsString>) -> Self {
+    pub fn new(
+        path: impl Into<OsString>,
+        cwd: impl Into<PathBuf>,
+        env: BTreeMap<OsString, OsString>,
+    ) -> Self {
         Self {
             path: path.into(),
             args: Vec::new(),
@@ -117,14 +124,25 @@ impl Program {
     /// arguments.
     #[must_use]
     pub fn behind(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
-        let args = args.into_iter().chain([self.path]).chain(self.args).collect();
-        Self { path: path.into(), args, ..self }
+        let args = args
+            .into_iter()
+            .chain([self.path])
+            .chain(self.args)
+            .collect();
+        Self {
+            path: path.into(),
+            args,
+            ..self
+        }
     }
 
     /// Has a guard start it, whose end also ends this program and all that it started.
     #[must_use]
     pub fn guarded_by(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
-        Self { guarded: true, ..self.behind(path, args) }
+        Self {
+            guarded: true,
+            ..self.behind(path, args)
+        }
     }
 
     /// Declares that the program begins a session itself, before anything else. Then it can be
@@ -132,14 +150,20 @@ impl Program {
     /// use.
     #[must_use]
     pub fn begins_session(self) -> Self {
-        Self { begins_session: true, ..self }
+        Self {
+            begins_session: true,
+            ..self
+        }
     }
 
     /// Passes a descriptor on to the program, under its present number. It is closed here after the
     /// start, even if the start fails.
     #[must_use]
     pub fn passing(self, descriptor: OwnedFd) -> Self {
-        Self { passed: Some(Arc::new(Mutex::new(Some(descriptor)))), ..self }
+        Self {
+            passed: Some(Arc::new(Mutex::new(Some(descriptor)))),
+            ..self
+        }
     }
 
     #[must_use]
@@ -170,13 +194,22 @@ impl Program {
                 #[cfg(target_os = "linux")]
                 rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES).ok();
                 output = Some(pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?);
-                [Stdio::null(), Stdio::from(writer.try_clone()?), Stdio::from(writer)]
+                [
+                    Stdio::null(),
+                    Stdio::from(writer.try_clone()?),
+                    Stdio::from(writer),
+                ]
             }
             StdioMode::Separate => [Stdio::piped(), Stdio::piped(), Stdio::piped()],
         };
         let [stdin, stdout, stderr] = stdio;
         let mut command = CommandWrap::with_new(&self.path, |command| {
-            command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env).env(MARK, &mark);
+            command
+                .args(&self.args)
+                .current_dir(&self.cwd)
+                .env_clear()
+                .envs(&self.env)
+                .env(MARK, &mark);
             command.stdin(stdin).stdout(stdout).stderr(stderr);
             if self.begins_session && self.guarded {
                 // The guard stays outside; only the program that it starts begins a session.
@@ -189,13 +222,25 @@ impl Program {
         }
         command.wrap(KillOnDrop);
         STARTED.store(true, Ordering::Relaxed);
-        let passed = self.passed.as_ref().and_then(|passed| locked(passed).take());
+        let passed = self
+            .passed
+            .as_ref()
+            .and_then(|passed| locked(passed).take());
         // The command owns copies of the pipe's writing end, so it is dropped with this thread's
         // work; otherwise the output would never end.
         let child = on_lasting_thread(move || spawn(command, passed))??;
-        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let group = child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         group.inspect(|pid| lower_files(*pid));
-        Ok(Child { child, group, guarded: self.guarded, output, mark, ended: None })
+        Ok(Child {
+            child,
+            group,
+            guarded: self.guarded,
+            output,
+            mark,
+            ended: None,
+        })
     }
 
     /// Starts the program so that it outlives this process: it has no pipes, and this process never
@@ -205,10 +250,20 @@ impl Program {
     /// Errors of the system.
     pub fn start_apart(&self) -> io::Result<()> {
         let command = CommandWrap::with_new(&self.path, |command| {
-            command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+                .args(&self.args)
+                .current_dir(&self.cwd)
+                .env_clear()
+                .envs(&self.env);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
         });
-        let passed = self.passed.as_ref().and_then(|passed| locked(passed).take());
+        let passed = self
+            .passed
+            .as_ref()
+            .and_then(|passed| locked(passed).take());
         on_lasting_thread(move || spawn(command, passed).map(drop))?
     }
 
@@ -241,9 +296,15 @@ impl Program {
         let (stdin, stdout, stderr) = child.streams();
         drop(stdin);
         let work = async {
-            let (stdout, stderr) =
-                tokio::try_join!(read_all(stdout, MAX_OUTPUT_BYTES), read_all(stderr, MAX_OUTPUT_BYTES))?;
-            Ok(ProgramOutput { status: child.wait().await?, stdout, stderr })
+            let (stdout, stderr) = tokio::try_join!(
+                read_all(stdout, MAX_OUTPUT_BYTES),
+                read_all(stderr, MAX_OUTPUT_BYTES)
+            )?;
+            Ok(ProgramOutput {
+                status: child.wait().await?,
+                stdout,
+                stderr,
+            })
         };
         match tokio::time::timeout(limit, work).await {
             Ok(ran) => ran,
@@ -260,7 +321,12 @@ impl Program {
     ///
     /// # Errors
     /// As [`Program::run`].
-    pub async fn answer(&self, input: &[u8], most: u64, limit: Duration) -> io::Result<ProgramOutput> {
+    pub async fn answer(
+        &self,
+        input: &[u8],
+        most: u64,
+        limit: Duration,
+    ) -> io::Result<ProgramOutput> {
         let mut child = self.start(StdioMode::Separate, "hook")?;
         let answered = tokio::time::timeout(limit, talk(&mut child, input, most)).await;
         if !matches!(answered, Ok(Ok(_))) || child.left_something() {
@@ -274,7 +340,9 @@ impl Program {
 ///
 /// The system binds a program to the life of the thread that started it, if the program is bound to
 /// this process, and the threads of tools end when they are idle.
-fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+fn on_lasting_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
     type StartRequest = Box<dyn FnOnce() + Send>;
     static STARTER: Mutex<Option<mpsc::Sender<StartRequest>>> = Mutex::new(None);
     #[cfg(target_os = "linux")]
@@ -294,8 +362,14 @@ fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
             None => {
                 let (sender, waiting) = mpsc::channel::<StartRequest>();
                 // A panicking start must not end the thread, because that would end other programs.
-                let run = move || waiting.iter().for_each(|request| drop(catch_unwind(AssertUnwindSafe(request))));
-                std::thread::Builder::new().name("starter".into()).spawn(run)?;
+                let run = move || {
+                    waiting
+                        .iter()
+                        .for_each(|request| drop(catch_unwind(AssertUnwindSafe(request))))
+                };
+                std::thread::Builder::new()
+                    .name("starter".into())
+                    .spawn(run)?;
                 sender
             }
         };
@@ -349,7 +423,11 @@ async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramO
             }
         },
     };
-    Ok(ProgramOutput { status: child.wait().await?, stdout, stderr })
+    Ok(ProgramOutput {
+        status: child.wait().await?,
+        stdout,
+        stderr,
+    })
 }
 
 async fn read_all(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
@@ -377,8 +455,13 @@ pub async fn run(
     limit: Duration,
 ) -> io::Result<ProgramOutput> {
     let all = environment.vars().chain(env.iter().copied());
-    let env = all.map(|(name, value)| (name.into(), value.into())).collect();
-    Program::new(program, cwd, env).args(args.iter().copied()).run(limit).await
+    let env = all
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    Program::new(program, cwd, env)
+        .args(args.iter().copied())
+        .run(limit)
+        .await
 }
 
 /// A running program. Dropping it kills its group, unless it has ended.
@@ -394,13 +477,20 @@ pub struct Child {
 }
 
 /// The pipes of a child's stdin, stdout and stderr.
-pub type Streams =
-    (Option<tokio::process::ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
+pub type Streams = (
+    Option<tokio::process::ChildStdin>,
+    Option<tokio::process::ChildStdout>,
+    Option<tokio::process::ChildStderr>,
+);
 
 impl Child {
     /// Takes the pipes, for [`StdioMode::Separate`]. Each can be taken once.
     pub fn streams(&mut self) -> Streams {
-        (self.child.stdin().take(), self.child.stdout().take(), self.child.stderr().take())
+        (
+            self.child.stdin().take(),
+            self.child.stdout().take(),
+            self.child.stderr().take(),
+        )
     }
 
     /// Waits for the end of the program, but not of processes that it started. Can be dropped and
@@ -423,12 +513,15 @@ impl Child {
         if self.guarded && self.ended.is_some() {
             return false;
         }
-        let Some(group) = self.group else { return false };
+        let Some(group) = self.group else {
+            return false;
+        };
         if rustix::process::test_kill_process_group(group).is_err() {
             return false;
         }
         let mut all = processes().filter_map(ProcessStat::look).peekable();
-        all.peek().is_none() || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.dead)
+        all.peek().is_none()
+            || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.dead)
     }
 
     /// Ends the program and everything it started, with SIGTERM, and with SIGKILL after `grace` (or
@@ -459,7 +552,11 @@ impl Child {
         let group = self.group;
         let mark = self.mark.clone();
         // SIGTERM to the guard would kill the others at once.
-        let spared = if self.guarded && signal == Signal::TERM { group } else { None };
+        let spared = if self.guarded && signal == Signal::TERM {
+            group
+        } else {
+            None
+        };
         let work = move || {
             let family = family(group, |value| value == mark.as_bytes());
             if let Some(group) = group
@@ -519,15 +616,38 @@ mod tests {
     async fn run_collects_output() {
         let (environment, _home) = environment();
         let limit = Duration::from_secs(20);
-        let ran = run("sh", &["-c", "echo a; echo b >&2; exit 3"], Path::new("/"), &[("X", "y")], &environment, limit)
-            .await
-            .unwrap();
+        let ran = run(
+            "sh",
+            &["-c", "echo a; echo b >&2; exit 3"],
+            Path::new("/"),
+            &[("X", "y")],
+            &environment,
+            limit,
+        )
+        .await
+        .unwrap();
         assert_eq!(ran.status.code(), Some(3));
         assert_eq!(ran.stdout, b"a\n");
         assert_eq!(ran.stderr, b"b\n");
-        let slow = run("sleep", &["60"], Path::new("/"), &[], &environment, Duration::from_millis(50)).await;
+        let slow = run(
+            "sleep",
+            &["60"],
+            Path::new("/"),
+            &[],
+            &environment,
+            Duration::from_millis(50),
+        )
+        .await;
         assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        let missing = run("no-such-program-here", &[], Path::new("/"), &[], &environment, limit).await;
+        let missing = run(
+            "no-such-program-here",
+            &[],
+            Path::new("/"),
+            &[],
+            &environment,
+            limit,
+        )
+        .await;
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
@@ -537,24 +657,51 @@ mod tests {
         let env = Variables::default().tame(&environment);
         let run_script = async |script: &str, input: &[u8], limit: u64| {
             let program = Program::new("sh", "/", env.clone()).args(["-c", script]);
-            program.answer(input, 1_000, Duration::from_millis(limit)).await.map(|ran| (ran.status.code(), ran.stdout))
+            program
+                .answer(input, 1_000, Duration::from_millis(limit))
+                .await
+                .map(|ran| (ran.status.code(), ran.stdout))
         };
         let large = vec![b'x'; 1 << 20];
         let began = Instant::now();
-        assert_eq!(run_script("cat; exit 2", b"hello", 9_000).await.unwrap(), (Some(2), b"hello".to_vec()));
-        assert_eq!(run_script("wc -c | tr -d ' \\n'", &large, 9_000).await.unwrap(), (Some(0), b"1048576".to_vec()));
+        assert_eq!(
+            run_script("cat; exit 2", b"hello", 9_000).await.unwrap(),
+            (Some(2), b"hello".to_vec())
+        );
+        assert_eq!(
+            run_script("wc -c | tr -d ' \\n'", &large, 9_000)
+                .await
+                .unwrap(),
+            (Some(0), b"1048576".to_vec())
+        );
         // Input may stay unread, and remaining processes do not delay the answer.
-        assert_eq!(run_script("echo a; sleep 66 &", &large, 9_000).await.unwrap(), (Some(0), b"a\n".to_vec()));
-        assert_eq!(run_script("sleep 67", b"", 50).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(run_script("yes", b"", 9_000).await.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        assert_eq!(
+            run_script("echo a; sleep 66 &", &large, 9_000)
+                .await
+                .unwrap(),
+            (Some(0), b"a\n".to_vec())
+        );
+        assert_eq!(
+            run_script("sleep 67", b"", 50).await.unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
+        assert_eq!(
+            run_script("yes", b"", 9_000).await.unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
+        assert!(
+            began.elapsed() < Duration::from_secs(8),
+            "{:?}",
+            began.elapsed()
+        );
     }
 
     #[tokio::test]
     async fn kill_ends_all_descendants() {
         let script = "trap '' TERM; sleep 61 & setsid sleep 62 & (setsid sleep 63 &) ; env -i setsid sleep 64 & echo ready; wait";
         let (environment, _home) = environment();
-        let program = Program::new("bash", "/", Variables::default().tame(&environment)).args(["-c", script]);
+        let program =
+            Program::new("bash", "/", Variables::default().tame(&environment)).args(["-c", script]);
         let mut child = program.start(StdioMode::Merged, "family").unwrap();
         let mut output = child.output.take().unwrap();
         let mut text = [0; 6];
@@ -563,7 +710,11 @@ mod tests {
         let group = child.group;
         let began = Instant::now();
         child.kill(Duration::from_millis(50)).await;
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
         assert!(!child.left_something());
         // Zombies may be waiting for init; their environment is empty then.
         assert_eq!(family(group, |value| value == mark.as_bytes()), []);
@@ -572,20 +723,33 @@ mod tests {
     #[tokio::test]
     async fn dropped_child_is_killed() {
         let (environment, _home) = environment();
-        let program = Program::new("sh", "/", Variables::default().tame(&environment)).args(["-c", "sleep 65 & wait"]);
+        let program = Program::new("sh", "/", Variables::default().tame(&environment))
+            .args(["-c", "sleep 65 & wait"]);
         let mut child = program.start(StdioMode::Merged, "dropped").unwrap();
         let mut output = child.output.take().unwrap();
         drop(child);
         // Both processes have the pipe open; it ends when both have ended.
         let mut rest = Vec::new();
-        tokio::time::timeout(Duration::from_secs(10), output.read_to_end(&mut rest)).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(10), output.read_to_end(&mut rest))
+            .await
+            .unwrap()
+            .unwrap();
     }
 
     #[tokio::test]
     async fn program_has_no_terminal() {
         let limit = Duration::from_secs(20);
         let (environment, _home) = environment();
-        let ran = run("sh", &["-c", "cat; : < /dev/tty"], Path::new("/"), &[], &environment, limit).await.unwrap();
+        let ran = run(
+            "sh",
+            &["-c", "cat; : < /dev/tty"],
+            Path::new("/"),
+            &[],
+            &environment,
+            limit,
+        )
+        .await
+        .unwrap();
         assert!(!ran.status.success());
     }
 }

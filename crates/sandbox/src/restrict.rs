@@ -19,19 +19,27 @@ pub(super) fn step_down(_: bool) -> Result<(), String> {
 #[cfg(target_os = "linux")]
 mod linux {
     use landlock::{
-        ABI, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
-        path_beneath_rules,
+        ABI, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
+        RulesetStatus, Scope, path_beneath_rules,
     };
     use rustix::thread::{
-        CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
-        set_capabilities, set_no_new_privs,
+        CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+        remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
     };
 
     use super::PathBuf;
 
     /// Devices that every user may write.
-    const DEVICES: &[&str] =
-        &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
+    const DEVICES: &[&str] = &[
+        "/dev/null",
+        "/dev/zero",
+        "/dev/full",
+        "/dev/random",
+        "/dev/urandom",
+        "/dev/tty",
+        "/dev/ptmx",
+        "/dev/pts",
+    ];
 
     /// Restricts writing to the given paths and to harmless devices, and signals to the sandbox if
     /// the kernel supports that (6.12).
@@ -43,7 +51,11 @@ mod linux {
         let write = AccessFs::from_write(ABI::V3);
         let files = write & !(AccessFs::MakeChar | AccessFs::MakeBlock);
         // Desktop services are reached by abstract sockets, so these are allowed if services are.
-        let scope = if read_only { Scope::Signal | Scope::AbstractUnixSocket } else { Scope::Signal.into() };
+        let scope = if read_only {
+            Scope::Signal | Scope::AbstractUnixSocket
+        } else {
+            Scope::Signal.into()
+        };
         let mut rules = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(write)
@@ -52,15 +64,24 @@ mod linux {
             .scope(scope)
             .map_err(landlock_error)?;
         if read_only {
-            rules = rules.handle_access(AccessFs::IoctlDev).map_err(landlock_error)?;
+            rules = rules
+                .handle_access(AccessFs::IoctlDev)
+                .map_err(landlock_error)?;
         }
-        let ioctl = if read_only { AccessFs::IoctlDev.into() } else { landlock::BitFlags::EMPTY };
+        let ioctl = if read_only {
+            AccessFs::IoctlDev.into()
+        } else {
+            landlock::BitFlags::EMPTY
+        };
         let status = rules
             .create()
             .map_err(landlock_error)?
             .add_rules(path_beneath_rules(writable, files))
             .map_err(landlock_error)?
-            .add_rules(path_beneath_rules(DEVICES, AccessFs::WriteFile | AccessFs::Truncate | ioctl))
+            .add_rules(path_beneath_rules(
+                DEVICES,
+                AccessFs::WriteFile | AccessFs::Truncate | ioctl,
+            ))
             .map_err(landlock_error)?
             .restrict_self()
             .map_err(landlock_error)?;
@@ -75,8 +96,15 @@ mod linux {
     pub(in super::super) fn step_down(foreign: bool) -> Result<(), String> {
         set_no_new_privs(true).map_err(capability_error)?;
         let has = capabilities(None).map_err(capability_error)?;
-        let files = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID;
-        let retained = if foreign { files & has.permitted } else { CapabilitySet::empty() };
+        let files = CapabilitySet::CHOWN
+            | CapabilitySet::DAC_OVERRIDE
+            | CapabilitySet::FOWNER
+            | CapabilitySet::FSETID;
+        let retained = if foreign {
+            files & has.permitted
+        } else {
+            CapabilitySet::empty()
+        };
         if has.effective.contains(CapabilitySet::SETPCAP) {
             let all = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
             for capability in all.filter(|capability| !retained.contains(*capability)) {
@@ -87,7 +115,11 @@ mod linux {
             }
         }
         clear_ambient_capability_set().map_err(capability_error)?;
-        let sets = CapabilitySets { effective: retained, permitted: retained, inheritable: CapabilitySet::empty() };
+        let sets = CapabilitySets {
+            effective: retained,
+            permitted: retained,
+            inheritable: CapabilitySet::empty(),
+        };
         set_capabilities(None, sets).map_err(capability_error)
     }
 

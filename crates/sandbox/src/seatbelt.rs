@@ -15,7 +15,9 @@ pub(super) fn args(policy: &SandboxPolicy) -> Vec<OsString> {
 /// paths and, if it is blocked, the network. Later rules take precedence.
 fn profile(policy: &SandboxPolicy) -> String {
     let mut text = String::from("(version 1)\n(allow default)\n(deny file-write*)\n");
-    text.push_str("(allow file-write* (literal \"/dev/null\") (literal \"/dev/zero\") (literal \"/dev/tty\")");
+    text.push_str(
+        "(allow file-write* (literal \"/dev/null\") (literal \"/dev/zero\") (literal \"/dev/tty\")",
+    );
     text.push_str(" (literal \"/dev/dtracehelper\") (subpath \"/dev/fd\"))\n");
     if policy.level == Level::WorkspaceWrite {
         text.push_str("(allow file-write* (regex #\"^/dev/(ptmx|ttys[0-9]+)$\"))\n");
@@ -39,7 +41,12 @@ fn profile(policy: &SandboxPolicy) -> String {
 }
 
 fn quoted(path: &Path) -> String {
-    format!("\"{}\"", path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\""))
+    format!(
+        "\"{}\"",
+        path.to_string_lossy()
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+    )
 }
 
 #[cfg(test)]

@@ -32,7 +32,9 @@ impl Process {
     pub(super) fn look(id: u32) -> Self {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         // The name, in brackets, may contain any character; the time is the 20th field after it.
-        let begun = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+        let begun = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
         Self { id, begun }
     }
 
@@ -43,7 +45,9 @@ impl Process {
     }
 
     fn can_be_signalled(self) -> bool {
-        let id = i32::try_from(self.id).ok().and_then(rustix::process::Pid::from_raw);
+        let id = i32::try_from(self.id)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
         self.is_here() && id.is_some_and(|id| rustix::process::test_kill_process(id).is_ok())
     }
 
@@ -51,9 +55,17 @@ impl Process {
     /// files are not a criterion, because root may list their numbers.
     fn can_be_read(self) -> bool {
         let path = |name: &str| format!("/proc/{}/{name}", self.id);
-        let opened = |name| fs::File::open(path(name)).and_then(|mut file| io::Read::read(&mut file, &mut [0])).is_ok();
+        let opened = |name| {
+            fs::File::open(path(name))
+                .and_then(|mut file| io::Read::read(&mut file, &mut [0]))
+                .is_ok()
+        };
         let memory = || OpenOptions::new().read(true).open(path("mem")).is_ok();
-        self.is_here() && (opened("environ") || opened("maps") || memory() || fs::read_link(path("cwd")).is_ok())
+        self.is_here()
+            && (opened("environ")
+                || opened("maps")
+                || memory()
+                || fs::read_link(path("cwd")).is_ok())
     }
 }
 
@@ -75,7 +87,11 @@ impl Trial {
     /// Attempts everything, and prints the outcome as JSON.
     pub(super) fn run(&self) -> ExitCode {
         let printed = serde_json::to_writer(io::stdout(), &self.attempt());
-        if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if printed.is_ok() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 
     pub(super) fn attempt(&self) -> TrialOutcome {
@@ -83,21 +99,39 @@ impl Trial {
         let outside = [
             fs::write(path("outside/made"), "x"),
             append(path("outside/file")),
-            OpenOptions::new().write(true).truncate(true).open(path("outside/file")).map(drop),
+            OpenOptions::new()
+                .write(true)
+                .truncate(true)
+                .open(path("outside/file"))
+                .map(drop),
             fs::create_dir(path("outside/folder")),
             fs::rename(path("outside/moved"), path("inside/moved")),
-            fs::hard_link(path("outside/file"), path("inside/linked")).and_then(|()| append(path("inside/linked"))),
-            symlink("../outside/file", path("inside/way-out")).and_then(|()| append(path("inside/way-out"))),
+            fs::hard_link(path("outside/file"), path("inside/linked"))
+                .and_then(|()| append(path("inside/linked"))),
+            symlink("../outside/file", path("inside/way-out"))
+                .and_then(|()| append(path("inside/way-out"))),
             fs::remove_file(path("outside/doomed")),
             // Opened, but not written.
-            OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop),
+            OpenOptions::new()
+                .write(true)
+                .open("/proc/sys/kernel/core_pattern")
+                .map(drop),
         ];
-        let modes = [fs::set_permissions(path("outside/file"), Permissions::from_mode(0o777))];
-        let control = [fs::write(path("inside/.git/hooks/made"), "x"), append(path("inside/.git/config"))];
+        let modes = [fs::set_permissions(
+            path("outside/file"),
+            Permissions::from_mode(0o777),
+        )];
+        let control = [
+            fs::write(path("inside/.git/hooks/made"), "x"),
+            append(path("inside/.git/config")),
+        ];
         let network = [
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).map(drop),
-            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
-                .and_then(|socket| socket.send_to(b"x", (Ipv4Addr::LOCALHOST, self.port)).map(drop)),
+            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| {
+                socket
+                    .send_to(b"x", (Ipv4Addr::LOCALHOST, self.port))
+                    .map(drop)
+            }),
         ];
         TrialOutcome {
             inside: fs::write(path("inside/made"), "x").is_ok(),
@@ -124,6 +158,11 @@ fn has_success(results: &[io::Result<()>]) -> bool {
 /// Returns whether this process has capabilities.
 fn has_capabilities() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let sets = status.lines().filter(|line| ["CapPrm:", "CapEff:", "CapAmb:"].iter().any(|set| line.starts_with(set)));
-    sets.filter_map(|line| line.split_whitespace().nth(1)).any(|bits| bits.bytes().any(|digit| digit != b'0'))
+    let sets = status.lines().filter(|line| {
+        ["CapPrm:", "CapEff:", "CapAmb:"]
+            .iter()
+            .any(|set| line.starts_with(set))
+    });
+    sets.filter_map(|line| line.split_whitespace().nth(1))
+        .any(|bits| bits.bytes().any(|digit| digit != b'0'))
 }

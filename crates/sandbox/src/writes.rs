@@ -40,7 +40,11 @@ pub enum PendingWrite {
     /// to change.
     File { path: PathBuf, pid: u32 },
     /// A directory is about to be renamed; with `exchange`, the two names are exchanged.
-    Directory { from: PathBuf, to: PathBuf, exchange: bool },
+    Directory {
+        from: PathBuf,
+        to: PathBuf,
+        exchange: bool,
+    },
     /// A process is about to write, and its memory cannot be read.
     Unknown,
 }

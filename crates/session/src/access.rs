@@ -44,7 +44,11 @@ pub fn directory(path: &Path) -> Result<PathBuf, BadDirectory> {
         return Err(BadDirectory::Nul);
     }
     let path = normal(path);
-    if path.is_dir() { Ok(path) } else { Err(BadDirectory::Missing(shown(&path))) }
+    if path.is_dir() {
+        Ok(path)
+    } else {
+        Err(BadDirectory::Missing(shown(&path)))
+    }
 }
 
 /// Checks that a directory, as returned by [`directory`], is in one of `roots` after all links are
@@ -57,9 +61,19 @@ pub fn within(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory> {
     if real.is_some_and(|real| roots.iter().any(|root| real.starts_with(root))) {
         return Ok(());
     }
-    let all: Vec<_> = roots.iter().map(|root| root.display().to_string()).collect();
-    let roots = if all.is_empty() { "no directories".to_owned() } else { all.join(", ") };
-    Err(BadDirectory::Outside { path: base::text::title(&path.display().to_string()), roots })
+    let all: Vec<_> = roots
+        .iter()
+        .map(|root| root.display().to_string())
+        .collect();
+    let roots = if all.is_empty() {
+        "no directories".to_owned()
+    } else {
+        all.join(", ")
+    };
+    Err(BadDirectory::Outside {
+        path: base::text::title(&path.display().to_string()),
+        roots,
+    })
 }
 
 /// The reason why a stored session cannot be opened again.
@@ -78,7 +92,10 @@ pub enum ReopenError {
 impl ReopenError {
     /// Whether the store does not have the session.
     pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::Open(OpenError::Store(store::Error::NotFound(_))))
+        matches!(
+            self,
+            Self::Open(OpenError::Store(store::Error::NotFound(_)))
+        )
     }
 }
 
@@ -101,7 +118,12 @@ impl Sessions {
         shown: Option<BeginningSender>,
     ) -> Result<OpenedSession, ReopenError> {
         if let Some(kept) = live.clone().filter(|kept| !self.is_place(kept, &place.cwd)) {
-            return Err(OpenError::Elsewhere { id: id.clone(), kept, asked: place.cwd }.into());
+            return Err(OpenError::Elsewhere {
+                id: id.clone(),
+                kept,
+                asked: place.cwd,
+            }
+            .into());
         }
         // A session that cannot be saved exists only in this process.
         if live.is_some() && self.store.has(id).await == Ok(false) {
@@ -135,7 +157,11 @@ impl Sessions {
     ///
     /// # Errors
     /// The store's.
-    pub async fn put_aside(&self, id: &SessionId, live: Option<Handle>) -> Result<(), store::Error> {
+    pub async fn put_aside(
+        &self,
+        id: &SessionId,
+        live: Option<Handle>,
+    ) -> Result<(), store::Error> {
         if let Some(live) = &live {
             live.close_to_reopen().await;
         }

@@ -100,10 +100,14 @@ impl Actor {
         let mut steered = false;
         while self.session.closing.is_none() {
             match self.session.inbox.pop() {
-                Some(prompt) if self.session.inbox.is_cancelled(prompt.number) => inbox::forget(prompt),
+                Some(prompt) if self.session.inbox.is_cancelled(prompt.number) => {
+                    inbox::forget(prompt)
+                }
                 // Waiting prompts run in the process that continues the session,
                 // after the turn that ended at a step here.
-                Some(prompt) if self.session.sessions.leaving.is_cancelled() => inbox::forget(prompt),
+                Some(prompt) if self.session.sessions.leaving.is_cancelled() => {
+                    inbox::forget(prompt)
+                }
                 Some(prompt) => steered = self.turn(prompt, steered).await,
                 None => {
                     steered = false;
@@ -129,8 +133,16 @@ impl Actor {
             () = ended.cancelled() => self.session.close(None, false),
         }
         if self.session.take_title() {
-            self.session.sessions.store.record(&self.session.record).await;
-            self.session.sessions.store.handed_over(&self.session.record.id).await;
+            self.session
+                .sessions
+                .store
+                .record(&self.session.record)
+                .await;
+            self.session
+                .sessions
+                .store
+                .handed_over(&self.session.record.id)
+                .await;
             self.session.send_title();
         }
         self.session.choices.remember().await;
@@ -144,7 +156,12 @@ impl Actor {
         {
             tracing::warn!("looking for local servers failed: {e}");
         }
-        let Prompt { number, work, outlet, outcome: reply } = prompt;
+        let Prompt {
+            number,
+            work,
+            outlet,
+            outcome: reply,
+        } = prompt;
         let is_message = matches!(work, PromptInput::Message(_));
         let cancelled = self.session.sessions.ended.child_token();
         let run = PromptRun {
@@ -161,7 +178,9 @@ impl Actor {
             steered: is_message && steered,
         };
         self.session.running = Some(RunningTurn { number, cancelled });
-        self.session.inbox.update_spoken(self.session.choices.steers());
+        self.session
+            .inbox
+            .update_spoken(self.session.choices.steers());
         let result = {
             let mut work = std::pin::pin!(run.run(work, &mut self.watcher));
             loop {
@@ -172,7 +191,11 @@ impl Actor {
             }
         };
         self.session.running = None;
-        let PromptResult { history, record, outcome } = result;
+        let PromptResult {
+            history,
+            record,
+            outcome,
+        } = result;
         self.history = history;
         self.store_turn(record, is_message, outlet).await;
         let steers = outcome == Outcome::Steered;
@@ -193,8 +216,15 @@ impl Actor {
         self.session.record = record;
         if self.session.taken.is_cancelled() {
             let title = "Another adjutant process has taken this session over.".into();
-            let details = Some("What ran here was cancelled. Load the session again to take it back.".into());
-            outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+            let details =
+                Some("What ran here was cancelled. Load the session again to take it back.".into());
+            outlet
+                .event(Event::Notice {
+                    severity: Severity::Warning,
+                    title,
+                    details,
+                })
+                .await;
         }
         // A client that can send the prompt again does so without a notice.
         let goes_on = next::turn(&self.history).first().and_then(Message::options);
@@ -202,16 +232,30 @@ impl Actor {
         if self.session.sessions.leaving.is_cancelled() && !goes_on {
             let title = "This server is about to stop, and the turn ended at a step.".into();
             let details = Some("Load the session on another one and say \"go on\".".into());
-            outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+            outlet
+                .event(Event::Notice {
+                    severity: Severity::Warning,
+                    title,
+                    details,
+                })
+                .await;
         }
         let titled = self.session.take_title();
         if is_message {
             self.close_turn(&outlet).await;
         } else if changed || titled {
-            self.session.sessions.store.record(&self.session.record).await;
+            self.session
+                .sessions
+                .store
+                .record(&self.session.record)
+                .await;
         }
         drop(outlet);
-        self.session.sessions.store.handed_over(&self.session.record.id).await;
+        self.session
+            .sessions
+            .store
+            .handed_over(&self.session.record.id)
+            .await;
         if titled {
             self.session.send_title();
         }
@@ -247,12 +291,27 @@ impl Actor {
         session.record.title = fresh.clone().or(session.record.title.take());
         session.sessions.store.record(&session.record).await;
         if fresh.is_some() {
-            outlet.event(Event::Info { title: fresh, updated: session.record.updated }).await;
+            outlet
+                .event(Event::Info {
+                    title: fresh,
+                    updated: session.record.updated,
+                })
+                .await;
         }
-        let has_text = |message: &&Message| message.user().is_some() && !message.visible_beginning(8).is_empty();
-        let prompts = self.history.messages.iter().filter(has_text).take(MAX_TITLED_PROMPTS + 1);
+        let has_text = |message: &&Message| {
+            message.user().is_some() && !message.visible_beginning(8).is_empty()
+        };
+        let prompts = self
+            .history
+            .messages
+            .iter()
+            .filter(has_text)
+            .take(MAX_TITLED_PROMPTS + 1);
         let stays = !session.taken.is_cancelled() && !session.sessions.ended.is_cancelled();
-        if session.record.titled == TitleSource::Words && prompts.count() <= MAX_TITLED_PROMPTS && stays {
+        if session.record.titled == TitleSource::Words
+            && prompts.count() <= MAX_TITLED_PROMPTS
+            && stays
+        {
             session.titling.ask(&self.scope, &self.history);
         }
     }
@@ -264,16 +323,22 @@ impl Actor {
         const MAX_FILES: usize = 500;
         let session = &mut self.session;
         let messages = &self.history.messages;
-        let seen = messages.get(..visible(messages, &session.record.undone)).unwrap_or_default();
+        let seen = messages
+            .get(..visible(messages, &session.record.undone))
+            .unwrap_or_default();
         let runs = changes::runs(seen);
         if runs == self.counted || runs.len() > MAX_FILES {
             return;
         }
-        let Some(tracker) = self.scope.resources.snapshots.clone() else { return };
+        let Some(tracker) = self.scope.resources.snapshots.clone() else {
+            return;
+        };
         self.counted.clone_from(&runs);
         self.scope.record.fetch(&tracker, &runs).await;
         let worktree = self.scope.project.worktree.clone();
-        let counted = base::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
+        let counted = base::task::spawn_blocking(move || {
+            diff::count(&diff::diffs(&runs, &tracker, &worktree))
+        });
         // A process that exits does not wait for a number: comparing many files takes
         // seconds.
         let ended = session.sessions.ended.clone();
@@ -301,22 +366,31 @@ impl Actor {
         let done = scripts.take_tallies();
         if !done.is_empty() {
             // Only a statistic for the user, so a failure is ignored.
-            base::task::spawn_blocking(move || tally::add(&environment, &root, done)).await.ok();
+            base::task::spawn_blocking(move || tally::add(&environment, &root, done))
+                .await
+                .ok();
         }
         self.scope.resources.jobs.end().await;
         self.scope.resources.servers.end().await;
         self.scope.resources.language.end();
         let scratch = scratch::directory(&self.scope.environment, self.scope.session.as_str());
-        base::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
+        base::task::spawn_blocking(move || scratch::remove(&scratch))
+            .await
+            .ok();
         jobs::settle(&mut self.history, &self.scope).await;
         late_changes::collect(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.resources.snapshots.take() {
             // Only a cache: after a failure the next process computes it again.
-            base::task::spawn_blocking(move || tracker.save()).await.ok();
+            base::task::spawn_blocking(move || tracker.save())
+                .await
+                .ok();
         }
         let store = &session.sessions.store;
         let id = &session.record.id;
-        let reopens = session.closing.as_ref().is_some_and(|closing| closing.reopens);
+        let reopens = session
+            .closing
+            .as_ref()
+            .is_some_and(|closing| closing.reopens);
         if session.taken.is_cancelled() {
             store.close(id).await;
             // An empty session that will be reopened may exist only in this process's store,
@@ -352,15 +426,25 @@ impl SessionState {
     async fn handle(&mut self, event: ActorEvent) {
         match event {
             ActorEvent::Mail(MailboxMessage::Prompt(prompt)) => self.inbox.push(prompt),
-            ActorEvent::Mail(MailboxMessage::Choose(change, written)) => self.choose(change, written).await,
-            ActorEvent::Mail(MailboxMessage::Title(title, written)) => self.rename(title, written).await,
+            ActorEvent::Mail(MailboxMessage::Choose(change, written)) => {
+                self.choose(change, written).await
+            }
+            ActorEvent::Mail(MailboxMessage::Title(title, written)) => {
+                self.rename(title, written).await
+            }
             ActorEvent::Mail(MailboxMessage::TakeBack(written)) => {
                 self.amend(RecordChange::Archived(false)).await;
                 acknowledge(written);
             }
-            ActorEvent::Mail(MailboxMessage::Close { done, reopens }) => self.close(Some(done), reopens),
+            ActorEvent::Mail(MailboxMessage::Close { done, reopens }) => {
+                self.close(Some(done), reopens)
+            }
             ActorEvent::Cancel(cancel) => {
-                if let Some(turn) = self.running.as_ref().filter(|turn| cancel.covers(turn.number)) {
+                if let Some(turn) = self
+                    .running
+                    .as_ref()
+                    .filter(|turn| cancel.covers(turn.number))
+                {
                     turn.cancelled.cancel();
                 }
                 self.inbox.cancel(cancel);

@@ -28,9 +28,18 @@ impl ShownBeginning {
         let end = visible(&stored.messages, &stored.record.undone);
         let mut shown = Self::default();
         for message in stored.messages.into_iter().take(end) {
-            let Some(message) = settled(message) else { break };
-            shown.events.extend(message.parts.iter().filter_map(|part| replay::event(&message, part)));
-            shown.sent.extend(message.parts.into_iter().map(|part| part.id));
+            let Some(message) = settled(message) else {
+                break;
+            };
+            shown.events.extend(
+                message
+                    .parts
+                    .iter()
+                    .filter_map(|part| replay::event(&message, part)),
+            );
+            shown
+                .sent
+                .extend(message.parts.into_iter().map(|part| part.id));
         }
         shown
     }
@@ -39,7 +48,9 @@ impl ShownBeginning {
 /// Returns a message if its events do not depend on the rest of the history: it ended without a
 /// fault, is not a summary, and has no subagents.
 fn settled(message: Message) -> Option<Message> {
-    let ended = message.assistant().is_none_or(|answer| answer.fault.is_none() && !answer.summary);
+    let ended = message
+        .assistant()
+        .is_none_or(|answer| answer.fault.is_none() && !answer.summary);
     let alone = message
         .calls()
         .filter_map(|call| call.state.facts())
@@ -49,7 +60,11 @@ fn settled(message: Message) -> Option<Message> {
     }
     let mut history = History::from(vec![message]);
     let changed = recover::recover(&mut history);
-    if changed.is_empty() { history.messages.pop() } else { None }
+    if changed.is_empty() {
+        history.messages.pop()
+    } else {
+        None
+    }
 }
 
 /// Shows the first messages of a session that is being read, if its record `fits`, which means that
@@ -59,11 +74,15 @@ pub(super) async fn show(
     fits: impl FnOnce(&Record) -> bool,
     shown: Option<BeginningSender>,
 ) -> HashSet<PartId> {
-    let Some(shown) = shown else { return HashSet::new() };
+    let Some(shown) = shown else {
+        return HashSet::new();
+    };
     if shown.is_closed() {
         return HashSet::new();
     }
-    let Some(stored) = beginning.await.ok().filter(|stored| fits(&stored.record)) else { return HashSet::new() };
+    let Some(stored) = beginning.await.ok().filter(|stored| fits(&stored.record)) else {
+        return HashSet::new();
+    };
     let ShownBeginning { events, sent } = ShownBeginning::of(stored);
     match shown.send(events) {
         Ok(()) => sent,
@@ -83,26 +102,48 @@ mod tests {
     use base::id::{CallId, MessageId, SessionId};
     use store::{Store, UndoEntry};
     use transcript::{
-        Assistant, BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, Content, Fault, FaultKind,
-        Finish, JobState, ModelRef, Part, Role, Text, ToolKind, Usage, User,
+        Assistant, BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, Content,
+        Fault, FaultKind, Finish, JobState, ModelRef, Part, Role, Text, ToolKind, Usage, User,
     };
 
     fn model() -> ModelRef {
-        ModelRef { provider: "p".into(), model: "m".into(), effort: None }
+        ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        }
     }
 
     fn text(text: &str) -> Content {
-        Content::Text(Text { text: text.into(), ..Text::default() })
+        Content::Text(Text {
+            text: text.into(),
+            ..Text::default()
+        })
     }
 
     fn message(id: &str, role: Role, contents: Vec<Content>) -> Message {
-        let part = |(n, content)| Part { id: PartId::new(format!("{id}-{n}")), content };
+        let part = |(n, content)| Part {
+            id: PartId::new(format!("{id}-{n}")),
+            content,
+        };
         let parts = contents.into_iter().enumerate().map(part).collect();
-        Message { id: MessageId::new(id), created: Timestamp(1), role, parts }
+        Message {
+            id: MessageId::new(id),
+            created: Timestamp(1),
+            role,
+            parts,
+        }
     }
 
     fn prompt(id: &str) -> Message {
-        message(id, Role::User(User { agent: "build".into(), model: model() }), vec![text(id)])
+        message(
+            id,
+            Role::User(User {
+                agent: "build".into(),
+                model: model(),
+            }),
+            vec![text(id)],
+        )
     }
 
     fn answer(id: &str, change: impl Fn(&mut Assistant), more: Vec<Content>) -> Message {
@@ -118,7 +159,11 @@ mod tests {
             completed: Some(Timestamp(1)),
         };
         change(&mut assistant);
-        message(id, Role::Assistant(assistant), std::iter::once(text(id)).chain(more).collect())
+        message(
+            id,
+            Role::Assistant(assistant),
+            std::iter::once(text(id)).chain(more).collect(),
+        )
     }
 
     fn call(state: CallState) -> Vec<Content> {
@@ -136,7 +181,11 @@ mod tests {
     }
 
     fn done(facts: CallFacts) -> Vec<Content> {
-        call(CallState::Completed(Completed { output: "words".into(), facts, ..Completed::default() }))
+        call(CallState::Completed(Completed {
+            output: "words".into(),
+            facts,
+            ..Completed::default()
+        }))
     }
 
     async fn replayed(store: &Store, stored: StoredSession, sent: HashSet<PartId>) -> Vec<Event> {
@@ -158,41 +207,102 @@ mod tests {
     async fn beginning_and_rest_equal_the_whole() {
         let fault = |a: &mut Assistant| {
             a.finish = None;
-            a.fault = Some(Fault { kind: FaultKind::Interrupted, message: "Stopped.".into(), advice: None });
+            a.fault = Some(Fault {
+                kind: FaultKind::Interrupted,
+                message: "Stopped.".into(),
+                advice: None,
+            });
         };
-        let child = ChildSession { parent: None, session: SessionId::new("ses_child"), model: None };
-        let child = CallFacts { child: Some(child), ..CallFacts::default() };
-        let job = BackgroundJob { id: "job1".into(), state: JobState::Running };
-        let job = CallFacts { job: Some(job), ..CallFacts::default() };
+        let child = ChildSession {
+            parent: None,
+            session: SessionId::new("ses_child"),
+            model: None,
+        };
+        let child = CallFacts {
+            child: Some(child),
+            ..CallFacts::default()
+        };
+        let job = BackgroundJob {
+            id: "job1".into(),
+            state: JobState::Running,
+        };
+        let job = CallFacts {
+            job: Some(job),
+            ..CallFacts::default()
+        };
         let plain = |id| answer(id, |_| {}, done(CallFacts::default()));
         // With the number of messages that may be shown before all are read.
         let table = [
             ("ended well", plain("plain"), 6),
             ("cut off", answer("cut", fault, vec![]), 1),
             ("not ended", answer("open", |a| a.finish = None, vec![]), 1),
-            ("a summary", answer("summary", |a| a.summary = true, vec![]), 1),
-            ("a call that runs", answer("runs", |_| {}, call(CallState::Pending)), 1),
+            (
+                "a summary",
+                answer("summary", |a| a.summary = true, vec![]),
+                1,
+            ),
+            (
+                "a call that runs",
+                answer("runs", |_| {}, call(CallState::Pending)),
+                1,
+            ),
             ("a subagent", answer("child", |_| {}, done(child)), 1),
-            ("a command in the background", answer("job", |_| {}, done(job)), 1),
+            (
+                "a command in the background",
+                answer("job", |_| {}, done(job)),
+                1,
+            ),
         ];
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
         for (name, odd, max) in table {
-            let messages = vec![prompt("a"), odd, prompt("b"), plain("second"), prompt("c"), plain("third")];
+            let messages = vec![
+                prompt("a"),
+                odd,
+                prompt("b"),
+                plain("second"),
+                prompt("c"),
+                plain("third"),
+            ];
             for undone in [None, Some("a"), Some("b"), Some("c")] {
-                let mut record = Record::new(SessionId::new("ses_1"), PathBuf::from("/w"), Timestamp(1));
-                let entry = |from| UndoEntry { from: MessageId::new(from), files: vec![], left: vec![], done: true };
+                let mut record =
+                    Record::new(SessionId::new("ses_1"), PathBuf::from("/w"), Timestamp(1));
+                let entry = |from| UndoEntry {
+                    from: MessageId::new(from),
+                    files: vec![],
+                    left: vec![],
+                    done: true,
+                };
                 record.undone.extend(undone.map(entry));
-                let stored = StoredSession { record, messages: messages.clone(), damage: Vec::new() };
+                let stored = StoredSession {
+                    record,
+                    messages: messages.clone(),
+                    damage: Vec::new(),
+                };
                 let expected = replayed(&store, stored.clone(), HashSet::new()).await;
                 for read in 0..=messages.len() {
-                    let first = StoredSession { messages: messages[..read].to_vec(), ..stored.clone() };
+                    let first = StoredSession {
+                        messages: messages[..read].to_vec(),
+                        ..stored.clone()
+                    };
                     let ShownBeginning { mut events, sent } = ShownBeginning::of(first);
-                    let shown = messages.iter().filter(|message| sent.contains(&message.parts[0].id)).count();
-                    assert!(shown <= max, "{name}, undone from {undone:?}, {read} read: {shown} shown");
-                    assert!(shown == max.min(read) || undone.is_some(), "{name}, {read} read: {shown} shown");
+                    let shown = messages
+                        .iter()
+                        .filter(|message| sent.contains(&message.parts[0].id))
+                        .count();
+                    assert!(
+                        shown <= max,
+                        "{name}, undone from {undone:?}, {read} read: {shown} shown"
+                    );
+                    assert!(
+                        shown == max.min(read) || undone.is_some(),
+                        "{name}, {read} read: {shown} shown"
+                    );
                     events.extend(replayed(&store, stored.clone(), sent).await);
-                    assert_eq!(events, expected, "{name}, undone from {undone:?}, {read} read");
+                    assert_eq!(
+                        events, expected,
+                        "{name}, undone from {undone:?}, {read} read"
+                    );
                 }
             }
         }
@@ -203,14 +313,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
         let record = Record::new(SessionId::new("ses_1"), PathBuf::from("/w"), Timestamp(1));
-        let messages = vec![prompt("a"), answer("b", |_| {}, done(CallFacts::default())), prompt("c")];
-        let stored = StoredSession { record, messages, damage: Vec::new() };
+        let messages = vec![
+            prompt("a"),
+            answer("b", |_| {}, done(CallFacts::default())),
+            prompt("c"),
+        ];
+        let stored = StoredSession {
+            record,
+            messages,
+            damage: Vec::new(),
+        };
         let mut first = stored.clone();
         first.messages.truncate(2);
         first.messages[1].parts.pop();
         let ShownBeginning { events, sent } = ShownBeginning::of(first);
         assert_eq!(events.len(), 2);
         let rest = replayed(&store, stored, sent).await;
-        assert!(matches!(&rest[..], [Event::Call(_), Event::User { .. }]), "{rest:?}");
+        assert!(
+            matches!(&rest[..], [Event::Call(_), Event::User { .. }]),
+            "{rest:?}"
+        );
     }
 }

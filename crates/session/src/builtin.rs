@@ -35,16 +35,36 @@ pub enum BuiltinName {
 impl BuiltinName {
     /// All commands in the order of the list: name, description, hint for arguments.
     pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
-        (Self::Undo, "undo", "Undo the last turn, including its changes to files", Some("force")),
-        (Self::Redo, "redo", "Bring back what was undone; after your next prompt, its files alone", None),
-        (Self::Compact, "compact", "Summarise the conversation to make room", Some("what to keep above all")),
+        (
+            Self::Undo,
+            "undo",
+            "Undo the last turn, including its changes to files",
+            Some("force"),
+        ),
+        (
+            Self::Redo,
+            "redo",
+            "Bring back what was undone; after your next prompt, its files alone",
+            None,
+        ),
+        (
+            Self::Compact,
+            "compact",
+            "Summarise the conversation to make room",
+            Some("what to keep above all"),
+        ),
         (
             Self::Jobs,
             "jobs",
             "Show the commands that run in the background, or end them",
             Some("stop bash_1, stop all"),
         ),
-        (Self::Diff, "diff", "Show what this session changed in the files", None),
+        (
+            Self::Diff,
+            "diff",
+            "Show what this session changed in the files",
+            None,
+        ),
     ];
 }
 
@@ -94,7 +114,11 @@ pub(super) async fn carry_out(command: &BuiltinCommand, mut cx: BuiltinContext<'
         }
     };
     scope.outlet.event(Event::Status(Status::Idle)).await;
-    if scope.cancelled.is_cancelled() { Outcome::Cancelled } else { outcome }
+    if scope.cancelled.is_cancelled() {
+        Outcome::Cancelled
+    } else {
+        outcome
+    }
 }
 
 async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> Outcome {
@@ -102,7 +126,11 @@ async fn compact(cx: &mut BuiltinContext<'_>, rest: &str) -> Outcome {
     // As with a prompt, undone turns are deleted.
     revert::settle(cx.history, cx.record, &scope.record).await;
     if compact::has_news(cx.history) {
-        let focus = if rest.is_empty() { None } else { Some(rest.to_owned()) };
+        let focus = if rest.is_empty() {
+            None
+        } else {
+            Some(rest.to_owned())
+        };
         return run::summarise(cx.history, scope, focus).await;
     }
     let text = if cx.history.messages.is_empty() {
@@ -122,17 +150,33 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
             return "`/undo` undoes the last turn; `/undo force` also restores files that have changed since.".into();
         }
     };
-    let Some(restore) = restore_context(cx.scope) else { return NOT_KEPT.into() };
+    let Some(restore) = restore_context(cx.scope) else {
+        return NOT_KEPT.into();
+    };
     let messages = &cx.history.messages;
     let recorder = &cx.scope.record;
-    match revert::undo(messages, cx.record, recorder, &restore, &RevertPoint::LastTurn, force).await {
+    match revert::undo(
+        messages,
+        cx.record,
+        recorder,
+        &restore,
+        &RevertPoint::LastTurn,
+        force,
+    )
+    .await
+    {
         Ok(report) => {
             plan(cx).await;
             usage(cx).await;
-            let note = if cx.scope.project.settings.snapshot { String::new() } else { format!("\n\n{NOT_KEPT}") };
+            let note = if cx.scope.project.settings.snapshot {
+                String::new()
+            } else {
+                format!("\n\n{NOT_KEPT}")
+            };
             let phrases = RevertHints {
                 force: "Say `/undo force` to restore those as well.".into(),
-                redo: "`/redo` brings everything back; after your next prompt, the files alone.".into(),
+                redo: "`/redo` brings everything back; after your next prompt, the files alone."
+                    .into(),
             };
             report.undone(&cx.scope.project.worktree, &phrases) + &still_running(cx) + &note
         }
@@ -144,18 +188,29 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
 /// could not restart them.
 fn still_running(cx: &BuiltinContext<'_>) -> String {
     let messages = &cx.history.messages;
-    let hidden = messages.get(visible(messages, &cx.record.undone)..).unwrap_or_default();
+    let hidden = messages
+        .get(visible(messages, &cx.record.undone)..)
+        .unwrap_or_default();
     let running = jobs::left_by(hidden, cx.scope);
-    let line =
-        |(id, command): &(String, String)| format!("\n- `{}`: `/jobs stop {id}` ends it", command.replace('`', "'"));
+    let line = |(id, command): &(String, String)| {
+        format!(
+            "\n- `{}`: `/jobs stop {id}` ends it",
+            command.replace('`', "'")
+        )
+    };
     match &running[..] {
         [] => String::new(),
-        running => format!("\n\nStill running in the background:{}", running.iter().map(line).collect::<String>()),
+        running => format!(
+            "\n\nStill running in the background:{}",
+            running.iter().map(line).collect::<String>()
+        ),
     }
 }
 
 async fn redo(cx: &mut BuiltinContext<'_>) -> String {
-    let Some(restore) = restore_context(cx.scope) else { return NOT_KEPT.into() };
+    let Some(restore) = restore_context(cx.scope) else {
+        return NOT_KEPT.into();
+    };
     match revert::redo(&cx.history.messages, cx.record, &cx.scope.record, &restore).await {
         Ok(report) => {
             plan(cx).await;
@@ -194,16 +249,26 @@ async fn background(scope: &TurnContext, rest: &str) -> String {
 
 /// Shows the present plan, if the session ever had one.
 async fn plan(cx: &BuiltinContext<'_>) {
-    let planned = cx.history.messages.iter().flat_map(Message::calls).any(|call| call.tool == TodowriteTool::NAME);
+    let planned = cx
+        .history
+        .messages
+        .iter()
+        .flat_map(Message::calls)
+        .any(|call| call.tool == TodowriteTool::NAME);
     if planned {
-        cx.scope.outlet.event(Event::Plan(cx.record.todos.clone())).await;
+        cx.scope
+            .outlet
+            .event(Event::Plan(cx.record.todos.clone()))
+            .await;
     }
 }
 
 /// Shows the present size of the context. Hidden messages count for the cost, but not for the size.
 async fn usage(cx: &mut BuiltinContext<'_>) {
     let scope = cx.scope;
-    let model = frame::agent(scope).ok().and_then(|agent| scope.project.models.find(&frame::model(scope, &agent)).ok());
+    let model = frame::agent(scope)
+        .ok()
+        .and_then(|agent| scope.project.models.find(&frame::model(scope, &agent)).ok());
     let Some((model, _)) = model else { return };
     let history = &mut *cx.history;
     let cost = history.cost();
@@ -211,10 +276,19 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
         // No usage was reported so far, and none was shown.
         return;
     }
-    let hidden = history.messages.split_off(visible(&history.messages, &cx.record.undone));
+    let hidden = history
+        .messages
+        .split_off(visible(&history.messages, &cx.record.undone));
     let used = size::used(history).unwrap_or_default();
     history.messages.extend(hidden);
-    scope.outlet.event(Event::Usage { used, size: model.window(), cost }).await;
+    scope
+        .outlet
+        .event(Event::Usage {
+            used,
+            size: model.window(),
+            cost,
+        })
+        .await;
 }
 
 fn restore_context(scope: &TurnContext) -> Option<RestoreContext> {
@@ -229,9 +303,13 @@ fn restore_context(scope: &TurnContext) -> Option<RestoreContext> {
 
 async fn differences(cx: &BuiltinContext<'_>) -> String {
     let scope = cx.scope;
-    let Some(tracker) = scope.resources.snapshots.clone() else { return NOT_KEPT.into() };
+    let Some(tracker) = scope.resources.snapshots.clone() else {
+        return NOT_KEPT.into();
+    };
     let messages = &cx.history.messages;
-    let seen = messages.get(..visible(messages, &cx.record.undone)).unwrap_or_default();
+    let seen = messages
+        .get(..visible(messages, &cx.record.undone))
+        .unwrap_or_default();
     let runs = changes::runs(seen);
     let worktree = scope.project.worktree.clone();
     if runs.is_empty() && !scope.project.settings.snapshot {

@@ -22,7 +22,12 @@ pub fn unkept(messages: &[Message]) -> Vec<UnkeptWrite> {
         Content::Patch { unkept, .. } => Some(unkept),
         _ => None,
     });
-    patches.flatten().cloned().collect::<BTreeSet<_>>().into_iter().collect()
+    patches
+        .flatten()
+        .cloned()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 /// Returns the last entry of each file: the changes that can be undone without undoing those of
@@ -44,21 +49,40 @@ mod tests {
     use transcript::{FileKind, FileState, ModelRef, Part, Role, User};
 
     fn message(changes: &[(&str, &str, &str)]) -> Message {
-        let state =
-            |hash: &str| (hash != "-").then(|| FileState { hash: hash.into(), kind: FileKind::Plain, large: false });
+        let state = |hash: &str| {
+            (hash != "-").then(|| FileState {
+                hash: hash.into(),
+                kind: FileKind::Plain,
+                large: false,
+            })
+        };
         let one = |(path, old, new): &(&str, &str, &str)| FileChange {
             path: (*path).into(),
             old: state(old),
             new: state(new),
             compared: false,
         };
-        let content = Content::Patch { files: changes.iter().map(one).collect(), begun: false, unkept: Vec::new() };
-        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        let content = Content::Patch {
+            files: changes.iter().map(one).collect(),
+            begun: false,
+            unkept: Vec::new(),
+        };
+        let model = ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
         Message {
             id: MessageId::new("m"),
             created: Timestamp(0),
-            role: Role::User(User { agent: "build".into(), model }),
-            parts: vec![Part { id: PartId::new("p"), content }],
+            role: Role::User(User {
+                agent: "build".into(),
+                model,
+            }),
+            parts: vec![Part {
+                id: PartId::new("p"),
+                content,
+            }],
         }
     }
 
@@ -66,21 +90,46 @@ mod tests {
     fn changes_are_merged_unless_file_was_changed_in_between() {
         type Step<'a> = &'a [(&'a str, &'a str, &'a str)];
         let table: &[(&[Step<'_>], &[&str], &[&str])] = &[
-            (&[&[("f", "1", "2")], &[("f", "2", "3")]], &["f 1 3"], &["f 1 3"]),
+            (
+                &[&[("f", "1", "2")], &[("f", "2", "3")]],
+                &["f 1 3"],
+                &["f 1 3"],
+            ),
             (&[&[("f", "1", "2")], &[("f", "2", "1")]], &[], &[]),
-            (&[&[("f", "-", "2")], &[("f", "2", "-")], &[("f", "-", "4")]], &["f - 4"], &["f - 4"]),
-            (&[&[("f", "1", "2")], &[("f", "user", "3")]], &["f 1 2", "f user 3"], &["f user 3"]),
-            (&[&[("f", "1", "2"), ("g", "1", "2")], &[("g", "2", "3")]], &["f 1 2", "g 1 3"], &["f 1 2", "g 1 3"]),
+            (
+                &[&[("f", "-", "2")], &[("f", "2", "-")], &[("f", "-", "4")]],
+                &["f - 4"],
+                &["f - 4"],
+            ),
+            (
+                &[&[("f", "1", "2")], &[("f", "user", "3")]],
+                &["f 1 2", "f user 3"],
+                &["f user 3"],
+            ),
+            (
+                &[&[("f", "1", "2"), ("g", "1", "2")], &[("g", "2", "3")]],
+                &["f 1 2", "g 1 3"],
+                &["f 1 2", "g 1 3"],
+            ),
         ];
         let shown = |runs: Vec<FileChange>| {
-            let state = |state: &Option<FileState>| state.as_ref().map_or("-".to_owned(), |state| state.hash.clone());
-            runs.iter().map(|run| format!("{} {} {}", run.path, state(&run.old), state(&run.new))).collect::<Vec<_>>()
+            let state = |state: &Option<FileState>| {
+                state
+                    .as_ref()
+                    .map_or("-".to_owned(), |state| state.hash.clone())
+            };
+            runs.iter()
+                .map(|run| format!("{} {} {}", run.path, state(&run.old), state(&run.new)))
+                .collect::<Vec<_>>()
         };
         for (steps, all, last) in table {
             let messages: Vec<Message> = steps.iter().map(|step| message(step)).collect();
             assert_eq!(
                 (shown(runs(&messages)), shown(last_runs(&messages))),
-                (all.iter().map(ToString::to_string).collect(), last.iter().map(ToString::to_string).collect())
+                (
+                    all.iter().map(ToString::to_string).collect(),
+                    last.iter().map(ToString::to_string).collect()
+                )
             );
         }
     }

@@ -24,15 +24,17 @@ use crate::turn::{frame, jobs, late_changes, next};
 use base::id::{CallId, SessionId};
 use base::text;
 use events::{
-    CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo,
-    SubagentReport, SwitchAgent, ToolKind,
+    CallUpdate, Event, LiveFacts, Outlet, Progress, SessionRequest, SpawnSubagent, SubagentEnd,
+    SubagentInfo, SubagentReport, SwitchAgent, ToolKind,
 };
 use permission::rule::{Rule, derive};
 use permission::{Action, Rules};
 use project::agent::Agent;
 use store::Record;
 use tools::scratch;
-use transcript::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
+use transcript::{
+    CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User,
+};
 
 /// The capacity of the queue of a turn's session requests.
 const MAX_QUEUED_REQUESTS: usize = 16;
@@ -84,9 +86,17 @@ pub(super) fn turn<'a>(
 }
 
 /// Switches to another agent, if the turn has a choice and the agent exists.
-async fn answer(shared: &Sessions, choices: ChoiceSenders<'_>, scope: &TurnContext, switch: SwitchAgent) {
+async fn answer(
+    shared: &Sessions,
+    choices: ChoiceSenders<'_>,
+    scope: &TurnContext,
+    switch: SwitchAgent,
+) {
     let modes = scope.project.agents.modes();
-    let named = modes.iter().find(|agent| agent.name == switch.agent).cloned();
+    let named = modes
+        .iter()
+        .find(|agent| agent.name == switch.agent)
+        .cloned();
     let agent = named.or_else(|| (switch.agent == "build").then(|| scope.project.agents.default()));
     let speaker = choices[0].and(agent).map(|agent| {
         for choice in choices.into_iter().flatten() {
@@ -128,18 +138,41 @@ async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
         parent.outlet.event(Event::Call(Box::new(update))).await;
     }
     let work = async {
-        let agent = parent.project.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
+        let agent = parent
+            .project
+            .agents
+            .get(&agent)
+            .ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
-            Some(_) => frame::resolve_model(&Choice::of(&agent.name, None), Some(&agent), &parent.project.models),
+            Some(_) => frame::resolve_model(
+                &Choice::of(&agent.name, None),
+                Some(&agent),
+                &parent.project.models,
+            ),
             None => model,
         });
         let call = call.clone();
-        let task = ChildTask { shared, parent, call, facts, agent, description, prompt, files, model, rules, session };
+        let task = ChildTask {
+            shared,
+            parent,
+            call,
+            facts,
+            agent,
+            description,
+            prompt,
+            files,
+            model,
+            rules,
+            session,
+        };
         task.run(resume).await
     };
     let result = work.await;
     if begun.is_some() {
-        parent.outlet.event(Event::Call(Box::new(ended(&call, &result)))).await;
+        parent
+            .outlet
+            .event(Event::Call(Box::new(ended(&call, &result))))
+            .await;
     }
     // The receiver is dropped if the call was abandoned.
     reply.send(result).ok();
@@ -167,7 +200,11 @@ fn ended(call: &CallId, result: &Result<SubagentReport, String>) -> CallUpdate {
             SubagentEnd::Failed(why) => (Progress::Failed, why.clone()),
         },
     };
-    CallUpdate { progress: Some(progress), output: Some(output), ..CallUpdate::of(call) }
+    CallUpdate {
+        progress: Some(progress),
+        output: Some(output),
+        ..CallUpdate::of(call)
+    }
 }
 
 struct ChildTask<'a> {
@@ -191,7 +228,10 @@ impl ChildTask<'_> {
         if let Some(max) = budget
             && self.parent.budget.is_empty(budget)
         {
-            return Err(format!("{} No more subagents are started.", budget::spent(max)));
+            return Err(format!(
+                "{} No more subagents are started.",
+                budget::spent(max)
+            ));
         }
         let (_claim, mut record, mut history) = self.session(resume).await?;
         let id = record.id.clone();
@@ -210,17 +250,31 @@ impl ChildTask<'_> {
         let message = self.message(&scope, &model);
         self.shared.store.record(&record).await;
         scope.record.whole(&message).await;
-        let mut news =
-            ChildProgress::new(self.parent, &self.call, &self.facts, &self.agent.name, &id, scope.cancelled.clone());
-        news.begin(about(&self.description, &self.agent.name, Some(&self.agent)), &message).await;
+        let mut news = ChildProgress::new(
+            self.parent,
+            &self.call,
+            &self.facts,
+            &self.agent.name,
+            &id,
+            scope.cancelled.clone(),
+        );
+        news.begin(
+            about(&self.description, &self.agent.name, Some(&self.agent)),
+            &message,
+        )
+        .await;
         history.messages.push(message);
 
-        let (mut history, outcome) = news.follow(turn(self.shared, [None; 2], history, scope), events).await;
+        let (mut history, outcome) = news
+            .follow(turn(self.shared, [None; 2], history, scope), events)
+            .await;
         news.end(&outcome).await;
         // The output of its background jobs would not be read any more.
         context.resources.jobs.end().await;
         let scratch = scratch::directory(&context.environment, context.session.as_str());
-        base::task::spawn_blocking(move || scratch::remove(&scratch)).await.ok();
+        base::task::spawn_blocking(move || scratch::remove(&scratch))
+            .await
+            .ok();
         jobs::settle(&mut history, &context).await;
         late_changes::collect(&mut history, &context).await;
 
@@ -241,11 +295,20 @@ impl ChildTask<'_> {
             _ => end(&history, outcome),
         };
         let calls = news.lines();
-        Ok(SubagentReport { session: id, model, text: last_text(&history), calls, end })
+        Ok(SubagentReport {
+            session: id,
+            model,
+            text: last_text(&history),
+            calls,
+            end,
+        })
     }
 
     /// Returns a new session, or the one to continue.
-    async fn session(&self, resume: Option<SessionId>) -> Result<(HistoryGuard, Record, History), String> {
+    async fn session(
+        &self,
+        resume: Option<SessionId>,
+    ) -> Result<(HistoryGuard, Record, History), String> {
         let Some(id) = resume else {
             let record = self.fresh().await;
             return Ok((self.claim(&record.id)?, record, History::default()));
@@ -278,7 +341,10 @@ impl ChildTask<'_> {
                 late_changes: std::sync::Arc::default(),
                 ..self.parent.resources.clone()
             },
-            permissions: Permissions { inherited: rules(&record.denied), ..self.parent.permissions.clone() },
+            permissions: Permissions {
+                inherited: rules(&record.denied),
+                ..self.parent.permissions.clone()
+            },
             record: Recorder::new(self.shared.store.clone(), record.id.clone()),
             cancelled,
             // The user's messages go to the session that the user has opened.
@@ -294,12 +360,18 @@ impl ChildTask<'_> {
 
     /// Returns the child's prompt, as a message of a user.
     fn message(&self, scope: &TurnContext, model: &ModelRef) -> Message {
-        let prompt = Content::Text(Text { text: self.prompt.as_str().into(), ..Text::default() });
+        let prompt = Content::Text(Text {
+            text: self.prompt.as_str().into(),
+            ..Text::default()
+        });
         let content = std::iter::once(prompt).chain(self.files.iter().cloned().map(Content::File));
         Message {
             id: scope.message_id(),
             created: scope.now(),
-            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone() }),
+            role: Role::User(User {
+                agent: self.agent.name.clone(),
+                model: model.clone(),
+            }),
             parts: content.map(|content| scope.part(content)).collect(),
         }
     }
@@ -314,7 +386,11 @@ impl ChildTask<'_> {
     }
 
     async fn fresh(&self) -> Record {
-        let description = if self.description.is_empty() { "Task" } else { &self.description };
+        let description = if self.description.is_empty() {
+            "Task"
+        } else {
+            &self.description
+        };
         let fresh = || SessionId::new(self.parent.environment.fresh(SessionId::PREFIX));
         let id = self.session.clone().unwrap_or_else(fresh);
         let record = Record {
@@ -341,14 +417,21 @@ impl ChildTask<'_> {
         };
         if !stored.damage.is_empty() {
             self.shared.store.close(id).await;
-            return Err(format!("The task cannot be continued: {} Begin a new one.", stored.damage.join(" ")));
+            return Err(format!(
+                "The task cannot be continued: {} Begin a new one.",
+                stored.damage.join(" ")
+            ));
         }
         if stored.record.parent.as_ref() != Some(&self.parent.session) {
             self.shared.store.close(id).await;
             return Err(missing(id));
         }
         let mut record = stored.record;
-        let mut history = History { messages: stored.messages, undone_cost: record.undone_cost, cold };
+        let mut history = History {
+            messages: stored.messages,
+            undone_cost: record.undone_cost,
+            cold,
+        };
         let recorder = Recorder::new(self.shared.store.clone(), id.clone());
         for message in recover::recover(&mut history) {
             recorder.whole(&message).await;
@@ -373,34 +456,61 @@ impl ChildTask<'_> {
         // The plan tools are not denied to a child whose own rules allow them.
         let own = &self.agent.rules;
         let denied = derive(own, &self.rules, &Rules::default());
-        let denied = denied.iter().skip(own.len()).map(|rule| (rule.permission.clone(), rule.pattern.clone()));
-        let primary =
-            self.parent.project.settings.experimental.primary_tools.iter().map(|tool| (tool.clone(), "*".into()));
+        let denied = denied
+            .iter()
+            .skip(own.len())
+            .map(|rule| (rule.permission.clone(), rule.pattern.clone()));
+        let primary = self
+            .parent
+            .project
+            .settings
+            .experimental
+            .primary_tools
+            .iter()
+            .map(|tool| (tool.clone(), "*".into()));
         denied.chain(primary).collect()
     }
 
     /// Reports the child's session early, so that a client can link to it.
     async fn announce(&self, id: &SessionId, model: &ModelRef) {
         let parent = Some(self.parent.session.clone());
-        let child = ChildSession { parent, session: id.clone(), model: Some(model.clone()) };
-        let update = CallUpdate { metadata: Some(child.to_json()), ..CallUpdate::of(&self.call) };
+        let child = ChildSession {
+            parent,
+            session: id.clone(),
+            model: Some(model.clone()),
+        };
+        let update = CallUpdate {
+            metadata: Some(child.to_json()),
+            ..CallUpdate::of(&self.call)
+        };
         self.facts.note(|facts| facts.child = Some(child));
         if self.parent.cancelled.is_cancelled() {
             // The call may have been abandoned, and an ended call is not updated.
             return;
         }
-        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+        self.parent
+            .outlet
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 }
 
 /// Returns the description of a subagent's session for clients that show it.
 pub(super) fn about(description: &str, name: &str, agent: Option<&Agent>) -> SubagentInfo {
-    let title = if description.is_empty() { "Task" } else { description };
+    let title = if description.is_empty() {
+        "Task"
+    } else {
+        description
+    };
     let agent = match agent.and_then(|agent| agent.description.as_deref()) {
         Some(description) => format!("{name}: {description}"),
         None => name.to_owned(),
     };
-    SubagentInfo { title: title.to_owned(), agent: text::title(&agent), stoppable: true }
+    SubagentInfo {
+        title: title.to_owned(),
+        agent: text::title(&agent),
+        stoppable: true,
+    }
 }
 
 fn missing(id: &SessionId) -> String {
@@ -422,14 +532,21 @@ pub(super) fn rules(denied: &[(String, String)]) -> Rules {
 /// Returns the child's last text in this turn, without adjutant's own texts to the user.
 fn last_text(history: &History) -> String {
     let visible_text = |message: &Message| {
-        let texts = message.answer().iter().filter_map(|part| match &part.content {
-            Content::Text(text) if !text.synthetic && !text.ignored => Some(text.text.trim()),
-            _ => None,
-        });
+        let texts = message
+            .answer()
+            .iter()
+            .filter_map(|part| match &part.content {
+                Content::Text(text) if !text.synthetic && !text.ignored => Some(text.text.trim()),
+                _ => None,
+            });
         let text = texts.collect::<Vec<_>>().join("\n");
         (message.assistant().is_some() && !text.is_empty()).then_some(text)
     };
-    next::turn(history).iter().rev().find_map(visible_text).unwrap_or_default()
+    next::turn(history)
+        .iter()
+        .rev()
+        .find_map(visible_text)
+        .unwrap_or_default()
 }
 
 fn end(history: &History, outcome: Outcome) -> SubagentEnd {
@@ -440,14 +557,21 @@ fn end(history: &History, outcome: Outcome) -> SubagentEnd {
                 CallState::Failed { cause, .. } => *cause == FailureCause::Rejected,
                 _ => false,
             });
-            rejected.next().map_or(SubagentEnd::Done, |call| SubagentEnd::Rejected(text::title(&call.title)))
+            rejected.next().map_or(SubagentEnd::Done, |call| {
+                SubagentEnd::Rejected(text::title(&call.title))
+            })
         }
         Outcome::Cancelled => SubagentEnd::Cancelled,
         Outcome::Refused => SubagentEnd::Failed("the model refused.".into()),
-        Outcome::MaxTokens => SubagentEnd::Failed("its answer hit the limit of output tokens.".into()),
+        Outcome::MaxTokens => {
+            SubagentEnd::Failed("its answer hit the limit of output tokens.".into())
+        }
         Outcome::StepLimit => SubagentEnd::Failed("it reached its limit of steps.".into()),
         Outcome::Failed(fault) => {
-            let advice = fault.advice.map(|advice| format!(" {advice}")).unwrap_or_default();
+            let advice = fault
+                .advice
+                .map(|advice| format!(" {advice}"))
+                .unwrap_or_default();
             SubagentEnd::Failed(format!("{}{advice}", fault.message))
         }
     }

@@ -61,7 +61,10 @@ impl PendingChoices {
         send: impl FnOnce(SentChange) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut changes = locked(&self.changes);
-        send(SentChange { change: change.clone(), among: self.clone() })?;
+        send(SentChange {
+            change: change.clone(),
+            among: self.clone(),
+        })?;
         changes.push_back(change);
         Ok(())
     }
@@ -71,7 +74,9 @@ impl PendingChoices {
         // Read under the lock, so that a change is in exactly one of the two.
         let changes = locked(&self.changes);
         let mut choice = current.borrow().clone();
-        changes.iter().for_each(|change| change.clone().apply(&mut choice));
+        changes
+            .iter()
+            .for_each(|change| change.clone().apply(&mut choice));
         choice
     }
 }
@@ -87,7 +92,11 @@ pub(super) struct Choices {
 impl Choices {
     pub(super) fn new(current: watch::Sender<Choice>, recent: RecentModels) -> Self {
         let remembered = current.borrow().model.clone();
-        Self { current, recent, remembered }
+        Self {
+            current,
+            recent,
+            remembered,
+        }
     }
 
     pub(super) fn steers(&self) -> bool {
@@ -109,7 +118,9 @@ impl Choices {
     /// Stores a chosen model for the next session of this project.
     pub(super) async fn remember(&mut self) {
         let chosen = self.current.borrow().model.clone();
-        let Some(model) = chosen.filter(|model| self.remembered.as_ref() != Some(model)) else { return };
+        let Some(model) = chosen.filter(|model| self.remembered.as_ref() != Some(model)) else {
+            return;
+        };
         self.remembered = Some(model.clone());
         if let Err(e) = self.recent.chosen(&model).await {
             tracing::warn!("the choice of a model could not be remembered: {e}");

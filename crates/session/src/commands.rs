@@ -37,7 +37,11 @@ pub(super) struct TypedPrompt {
 
 impl TypedPrompt {
     fn plain(content: Vec<Content>) -> Self {
-        Self { content, once: None, words: None }
+        Self {
+            content,
+            once: None,
+            words: None,
+        }
     }
 }
 
@@ -59,11 +63,24 @@ impl Commands {
     pub fn new(settings: &Settings, skills: &Arc<Skills>, rules: &Rules) -> Self {
         let commands = command::list(settings);
         let orders = BuiltinName::ALL.iter().map(|(_, name, ..)| *name);
-        let taken: HashSet<&str> = commands.iter().map(|command| &*command.name).chain(orders).collect();
-        let is_free = |name: &str| !taken.contains(name) && !name.contains(|c: char| c.is_whitespace() || c == '/');
+        let taken: HashSet<&str> = commands
+            .iter()
+            .map(|command| &*command.name)
+            .chain(orders)
+            .collect();
+        let is_free = |name: &str| {
+            !taken.contains(name) && !name.contains(|c: char| c.is_whitespace() || c == '/')
+        };
         let allowed = skills.allowed(rules).map(|skill| &*skill.name);
-        let skill_commands = allowed.filter(|name| is_free(name)).map(str::to_owned).collect();
-        Self { commands, skills: skills.clone(), skill_commands }
+        let skill_commands = allowed
+            .filter(|name| is_free(name))
+            .map(str::to_owned)
+            .collect();
+        Self {
+            commands,
+            skills: skills.clone(),
+            skill_commands,
+        }
     }
 
     pub fn list(&self) -> Vec<events::CommandInfo> {
@@ -72,39 +89,66 @@ impl Commands {
             description: command.description.clone().unwrap_or_default(),
             hint: hint(&command.template),
         };
-        let order = |(_, name, description, hint): &(BuiltinName, &str, &str, Option<&str>)| events::CommandInfo {
-            name: (*name).to_owned(),
-            description: (*description).to_owned(),
-            hint: hint.map(str::to_owned),
+        let order = |(_, name, description, hint): &(BuiltinName, &str, &str, Option<&str>)| {
+            events::CommandInfo {
+                name: (*name).to_owned(),
+                description: (*description).to_owned(),
+                hint: hint.map(str::to_owned),
+            }
         };
-        let orders = BuiltinName::ALL.iter().filter(|(_, name, ..)| self.find(name).is_none());
+        let orders = BuiltinName::ALL
+            .iter()
+            .filter(|(_, name, ..)| self.find(name).is_none());
         let skill = |skill: &Skill| events::CommandInfo {
             name: skill.name.clone(),
-            description: skill.description.as_deref().map_or_else(|| "A skill".to_owned(), text::title),
+            description: skill
+                .description
+                .as_deref()
+                .map_or_else(|| "A skill".to_owned(), text::title),
             hint: None,
         };
-        let skills = self.skills.all().filter(|skill| self.skill_commands.contains(&skill.name));
-        self.commands.iter().map(one).chain(orders.map(order)).chain(skills.map(skill)).collect()
+        let skills = self
+            .skills
+            .all()
+            .filter(|skill| self.skill_commands.contains(&skill.name));
+        self.commands
+            .iter()
+            .map(one)
+            .chain(orders.map(order))
+            .chain(skills.map(skill))
+            .collect()
     }
 
     /// Returns the commands, and the prompts of MCP servers with unused names.
     pub fn with_prompts(&self, servers: &McpServers) -> Vec<events::CommandInfo> {
         let mut all = self.list();
         let taken: HashSet<String> = all.iter().map(|known| known.name.clone()).collect();
-        all.extend(servers.prompts().into_iter().filter(|prompt| !taken.contains(&prompt.name)));
+        all.extend(
+            servers
+                .prompts()
+                .into_iter()
+                .filter(|prompt| !taken.contains(&prompt.name)),
+        );
         all
     }
 
     /// Returns the skill that a command loads.
     fn skill(&self, name: &str) -> Option<&Skill> {
-        self.skills.get(name).filter(|skill| self.skill_commands.contains(&skill.name))
+        self.skills
+            .get(name)
+            .filter(|skill| self.skill_commands.contains(&skill.name))
     }
 
     /// Returns the built-in command of a text; `None` for any other text.
     pub fn order(&self, text: &str) -> Option<BuiltinCommand> {
         let (name, rest) = command::typed(text.trim())?;
-        let (word, ..) = BuiltinName::ALL.iter().find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
-        Some(BuiltinCommand { word: *word, rest: rest.to_owned() })
+        let (word, ..) = BuiltinName::ALL
+            .iter()
+            .find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
+        Some(BuiltinCommand {
+            word: *word,
+            rest: rest.to_owned(),
+        })
     }
 
     /// Expands the command at the beginning of a prompt: the user sees the typed text, and the
@@ -120,7 +164,9 @@ impl Commands {
         draft: &mut PromptDraft,
         scope: &mut TurnContext,
     ) -> TypedPrompt {
-        let Some(Content::Text(typed)) = content.first_mut() else { return TypedPrompt::plain(content) };
+        let Some(Content::Text(typed)) = content.first_mut() else {
+            return TypedPrompt::plain(content);
+        };
         if let Some((name, rest)) = command::typed(typed.text.trim_start())
             && let Some(skill) = self.skill(name).cloned()
         {
@@ -128,36 +174,73 @@ impl Commands {
             typed.ignored = true;
             let loaded = base::task::spawn_blocking(move || skill.loaded()).await;
             let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
-            let text = if rest.is_empty() { loaded } else { format!("{loaded}\n\n{rest}") };
+            let text = if rest.is_empty() {
+                loaded
+            } else {
+                format!("{loaded}\n\n{rest}")
+            };
             content.insert(1, Content::Text(hidden_text(text)));
-            return TypedPrompt { words: Some(rest), ..TypedPrompt::plain(content) };
+            return TypedPrompt {
+                words: Some(rest),
+                ..TypedPrompt::plain(content)
+            };
         }
         let Some((command, expanded)) = self.expand(&typed.text) else {
             return TypedPrompt::plain(prompted(content, draft, scope).await);
         };
         typed.ignored = true;
         draft.begin(scope, &content[..1]);
-        let Some(Content::Text(typed)) = content.first() else { return TypedPrompt::plain(content) };
+        let Some(Content::Text(typed)) = content.first() else {
+            return TypedPrompt::plain(content);
+        };
         let description = text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
         let speaker = scope.project.agents.get(&chosen.agent);
-        let own = command.agent.as_ref().and_then(|name| scope.project.agents.get(name));
-        let sub = command.subtask.unwrap_or(own.as_ref().is_some_and(|agent| agent.mode == Mode::Subagent));
+        let own = command
+            .agent
+            .as_ref()
+            .and_then(|name| scope.project.agents.get(name));
+        let sub = command.subtask.unwrap_or(
+            own.as_ref()
+                .is_some_and(|agent| agent.mode == Mode::Subagent),
+        );
         let mut own_choice = None;
         let (command, own) = match (own, &speaker) {
-            (Some(own), Some(speaker)) if command.lent && !sub && may_more(&own, speaker, scope) => {
+            (Some(own), Some(speaker))
+                if command.lent && !sub && may_more(&own, speaker, scope) =>
+            {
                 let title = format!(
                     "/{} wants {} to answer, who may do what {} may not. A project you have not trusted does not decide that: {} answers.",
                     command.name, own.name, speaker.name, speaker.name
                 );
                 let severity = events::Severity::Warning;
-                scope.outlet.event(events::Event::Notice { severity, title, details: None }).await;
-                (&settings::CommandEntry { agent: None, ..command.clone() }, None)
+                scope
+                    .outlet
+                    .event(events::Event::Notice {
+                        severity,
+                        title,
+                        details: None,
+                    })
+                    .await;
+                (
+                    &settings::CommandEntry {
+                        agent: None,
+                        ..command.clone()
+                    },
+                    None,
+                )
             }
             (own, _) => (command, own),
         };
         let delegate = sub && scope.depth < scope.project.settings.subagent_depth;
-        if !delegate && let Some(choice) = chosen_by(command, &scope.project.agents, &scope.project.models, &chosen) {
+        if !delegate
+            && let Some(choice) = chosen_by(
+                command,
+                &scope.project.agents,
+                &scope.project.models,
+                &chosen,
+            )
+        {
             let (once, chosen) = watch::channel(choice);
             scope.choice = chosen;
             own_choice = Some(once);
@@ -166,29 +249,42 @@ impl Commands {
             // A subagent never has more permissions than the delegating agent.
             (true, Some(own), Some(speaker)) => {
                 let rules = derive(&own.rules, &speaker.rules, &Rules::default());
-                Some(Arc::new(Agent { rules, ..Agent::clone(&own) }))
+                Some(Arc::new(Agent {
+                    rules,
+                    ..Agent::clone(&own)
+                }))
             }
             (true, own, speaker) => own.or(speaker),
             (false, ..) => scope.project.agents.get(&scope.choice.borrow().agent),
         };
-        let arguments = command::typed(typed.text.trim_start()).map(|(_, rest)| rest.to_owned()).unwrap_or_default();
-        let (texts, mut attachments) = filled(command, &expanded, agent.as_deref(), draft, scope).await;
+        let arguments = command::typed(typed.text.trim_start())
+            .map(|(_, rest)| rest.to_owned())
+            .unwrap_or_default();
+        let (texts, mut attachments) =
+            filled(command, &expanded, agent.as_deref(), draft, scope).await;
         let mut parts = match agent {
             Some(agent) if delegate => vec![Content::Subtask {
                 agent: agent.name.clone(),
                 description,
                 prompt: texts.join("\n\n"),
-                model: command
-                    .model
-                    .clone()
-                    .map(|model| ModelRef { effort: model.effort.or_else(|| command.variant.clone()), ..model }),
+                model: command.model.clone().map(|model| ModelRef {
+                    effort: model.effort.or_else(|| command.variant.clone()),
+                    ..model
+                }),
             }],
-            _ => texts.into_iter().map(|text| Content::Text(hidden_text(text))).collect(),
+            _ => texts
+                .into_iter()
+                .map(|text| Content::Text(hidden_text(text)))
+                .collect(),
         };
         parts = hooks::command(scope, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
         content.splice(1..1, parts);
-        TypedPrompt { content, once: own_choice, words: (!delegate).then_some(expanded.text) }
+        TypedPrompt {
+            content,
+            once: own_choice,
+            words: (!delegate).then_some(expanded.text),
+        }
     }
 
     /// Returns the command that a text begins with, and its expansion; `None` for any other
@@ -205,45 +301,86 @@ impl Commands {
 }
 
 /// Expands the prompt of an MCP server at the beginning of a prompt.
-async fn prompted(mut content: Vec<Content>, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
-    let Some(Content::Text(typed)) = content.first_mut() else { return content };
-    let Some((word, rest)) = command::typed(typed.text.trim_start()) else { return content };
+async fn prompted(
+    mut content: Vec<Content>,
+    draft: &mut PromptDraft,
+    scope: &TurnContext,
+) -> Vec<Content> {
+    let Some(Content::Text(typed)) = content.first_mut() else {
+        return content;
+    };
+    let Some((word, rest)) = command::typed(typed.text.trim_start()) else {
+        return content;
+    };
     let prompt = tokio::select! {
         prompt = scope.resources.servers.prompt(word, rest) => prompt,
         () = scope.cancelled.cancelled() => None,
     };
     let agent = scope.project.agents.get(&scope.choice.borrow().agent);
-    let (Some((tool, input)), Some(agent)) = (prompt, agent) else { return content };
+    let (Some((tool, input)), Some(agent)) = (prompt, agent) else {
+        return content;
+    };
     let word = word.to_owned();
     typed.ignored = true;
     draft.begin(scope, &content[..1]);
     let (text, files) = match insert::call(draft, scope, &agent, &tool, input).await {
         Ok(output) => (output.text, output.attachments),
-        Err(why) => (prompts::reminder::NO_PROMPT.replace("{word}", &word).replace("{why}", &why), Vec::new()),
+        Err(why) => (
+            prompts::reminder::NO_PROMPT
+                .replace("{word}", &word)
+                .replace("{why}", &why),
+            Vec::new(),
+        ),
     };
-    let parts = std::iter::once(Content::Text(hidden_text(text))).chain(files.into_iter().map(Content::File));
+    let parts = std::iter::once(Content::Text(hidden_text(text)))
+        .chain(files.into_iter().map(Content::File));
     content.splice(1..1, parts);
     content
 }
 
 /// Returns a text that the user does not see.
 fn hidden_text(text: String) -> Text {
-    Text { text: text.into(), synthetic: true, ..Text::default() }
+    Text {
+        text: text.into(),
+        synthetic: true,
+        ..Text::default()
+    }
 }
 
 /// Returns the choice for a command that names an agent or a model: its own model, or else its
 /// agent's, or else the user's. A subagent does not answer the user itself.
-fn chosen_by(command: &settings::CommandEntry, agents: &Agents, models: &Models, chosen: &Choice) -> Option<Choice> {
+fn chosen_by(
+    command: &settings::CommandEntry,
+    agents: &Agents,
+    models: &Models,
+    chosen: &Choice,
+) -> Option<Choice> {
     let agent = command.agent.as_ref().and_then(|name| agents.get(name));
     let agent = agent.filter(|agent| agent.mode != Mode::Subagent);
-    let own = command.model.clone().map(|model| ModelRef { effort: command.variant.clone().or(model.effort), ..model });
+    let own = command.model.clone().map(|model| ModelRef {
+        effort: command.variant.clone().or(model.effort),
+        ..model
+    });
     let choice = match (agent, own) {
         (None, None) if command.variant.is_none() => return None,
         (None, None) => chosen.clone(),
-        (None, own) => Choice { model: own, ..chosen.clone() },
+        (None, own) => Choice {
+            model: own,
+            ..chosen.clone()
+        },
         (Some(agent), own) => {
-            let theirs = || if agent.model.is_some() { None } else { chosen.model.clone() };
-            Choice { agent: agent.name.clone(), model: own.or_else(theirs), ..chosen.clone() }
+            let theirs = || {
+                if agent.model.is_some() {
+                    None
+                } else {
+                    chosen.model.clone()
+                }
+            };
+            Choice {
+                agent: agent.name.clone(),
+                model: own.or_else(theirs),
+                ..chosen.clone()
+            }
         }
     };
     Some(with_effort(choice, command, agents, models))
@@ -251,15 +388,30 @@ fn chosen_by(command: &settings::CommandEntry, agents: &Agents, models: &Models,
 
 /// Applies the effort of a command without a model of its own, if the model that runs the command
 /// supports it.
-fn with_effort(choice: Choice, command: &settings::CommandEntry, agents: &Agents, models: &Models) -> Choice {
-    let (None, Some(effort)) = (&command.model, &command.variant) else { return choice };
+fn with_effort(
+    choice: Choice,
+    command: &settings::CommandEntry,
+    agents: &Agents,
+    models: &Models,
+) -> Choice {
+    let (None, Some(effort)) = (&command.model, &command.variant) else {
+        return choice;
+    };
     let agent = agents.get(&choice.agent);
     let model = resolve_model(&choice, agent.as_deref(), models);
-    let has = models.find(&model).is_ok_and(|(found, _)| found.efforts.contains(effort));
+    let has = models
+        .find(&model)
+        .is_ok_and(|(found, _)| found.efforts.contains(effort));
     if !has {
         return choice;
     }
-    Choice { model: Some(ModelRef { effort: Some(effort.clone()), ..model }), ..choice }
+    Choice {
+        model: Some(ModelRef {
+            effort: Some(effort.clone()),
+            ..model
+        }),
+        ..choice
+    }
 }
 
 /// Returns the hint for the arguments of a template, if it takes any.
@@ -270,7 +422,11 @@ fn hint(template: &str) -> Option<String> {
 
 /// Whether an agent may do more than another one, by itself or through the subagents it starts.
 fn may_more(own: &Agent, than: &Agent, scope: &TurnContext) -> bool {
-    let subagents = scope.project.agents.all().filter(|agent| agent.is_subagent());
+    let subagents = scope
+        .project
+        .agents
+        .all()
+        .filter(|agent| agent.is_subagent());
     let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
     let reach = reach(&than.rules, subagents, &scope.environment);
     laxer(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
@@ -295,7 +451,10 @@ async fn filled(
     }
     let mut texts = vec![expanded.filled(&outputs)];
     let mut attachments = Vec::new();
-    for (path, lines) in mention::files(&expanded.text, scope).into_iter().take(MAX_FILES) {
+    for (path, lines) in mention::files(&expanded.text, scope)
+        .into_iter()
+        .take(MAX_FILES)
+    {
         let Some(agent) = agent else { break };
         let text = match insert::read(draft, scope, agent, &path, lines).await {
             Ok(output) => {
@@ -316,7 +475,14 @@ mod tests {
     #[test]
     fn only_known_names_are_commands() {
         let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
-        assert!(commands.expand("/review the last commit").unwrap().1.text.contains("the last commit"));
+        assert!(
+            commands
+                .expand("/review the last commit")
+                .unwrap()
+                .1
+                .text
+                .contains("the last commit")
+        );
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
             assert_eq!(commands.expand(text), None, "{text}");
         }
@@ -327,15 +493,35 @@ mod tests {
         let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
         assert_eq!(
             commands.order(" /diff all\n"),
-            Some(BuiltinCommand { word: BuiltinName::Diff, rest: "all".into() })
+            Some(BuiltinCommand {
+                word: BuiltinName::Diff,
+                rest: "all".into()
+            })
         );
         for text in ["/different", "say /diff", "diff", "/review"] {
             assert_eq!(commands.order(text), None, "{text}");
         }
-        let own = settings::CommandEntry { name: "diff".into(), template: "mine".into(), ..Default::default() };
-        let commands =
-            Commands::new(&Settings { commands: vec![own], ..Settings::default() }, &Arc::default(), &Rules::default());
+        let own = settings::CommandEntry {
+            name: "diff".into(),
+            template: "mine".into(),
+            ..Default::default()
+        };
+        let commands = Commands::new(
+            &Settings {
+                commands: vec![own],
+                ..Settings::default()
+            },
+            &Arc::default(),
+            &Rules::default(),
+        );
         assert_eq!(commands.order("/diff"), None);
-        assert_eq!(commands.list().iter().filter(|command| command.name == "diff").count(), 1);
+        assert_eq!(
+            commands
+                .list()
+                .iter()
+                .filter(|command| command.name == "diff")
+                .count(),
+            1
+        );
     }
 }

@@ -39,23 +39,42 @@ pub struct Configuration {
 impl Configuration {
     /// Reads all files. Blocks.
     pub fn read(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
-        Self::of(config::load(environment, worktree, cwd), environment, worktree, cwd)
+        Self::of(
+            config::load(environment, worktree, cwd),
+            environment,
+            worktree,
+            cwd,
+        )
     }
 
     /// Reads the files that belong to these settings. Blocks.
-    pub fn of(mut loaded: Loaded, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
+    pub fn of(
+        mut loaded: Loaded,
+        environment: &Environment,
+        worktree: &Worktree,
+        cwd: &Path,
+    ) -> Self {
         let found = skill::load(&loaded.settings, environment, worktree, cwd);
         let readable = found.skills.directories(worktree);
-        let (agents, about_agents) = Agents::build_with(&loaded.settings, environment, worktree, &readable);
+        let (agents, about_agents) =
+            Agents::build_with(&loaded.settings, environment, worktree, &readable);
         let sight = sight(&agents, environment, worktree, cwd);
-        let mut instructions = instruction::load(&loaded.settings, environment, worktree, cwd, &sight);
+        let mut instructions =
+            instruction::load(&loaded.settings, environment, worktree, cwd, &sight);
         let mut problems = std::mem::take(&mut loaded.problems);
         problems.extend(about_agents);
         problems.extend(found.problems);
         problems.append(&mut instructions.problems);
         loaded.fingerprint.extend(instructions.fingerprint.clone());
         loaded.fingerprint.extend(found.fingerprint);
-        Self { loaded, agents, skills: found.skills, missing_skills: found.missing, instructions, problems }
+        Self {
+            loaded,
+            agents,
+            skills: found.skills,
+            missing_skills: found.missing,
+            instructions,
+            problems,
+        }
     }
 
     /// Returns the problems of the models that the settings name.
@@ -75,53 +94,100 @@ impl NamedModels {
         let review = &loaded.trust;
         let waits = |provider: &str| {
             let own = |key: &str| {
-                let rest = key.strip_prefix("provider.").and_then(|rest| rest.strip_prefix(provider));
+                let rest = key
+                    .strip_prefix("provider.")
+                    .and_then(|rest| rest.strip_prefix(provider));
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             };
             review.is_withheld() && review.items.iter().any(|item| own(&item.key))
         };
-        let named = loaded.named_models().into_iter().filter(|(model, ..)| !waits(&model.provider));
-        Self(named.map(|(model, at, key)| (model, at.clone(), key)).collect())
+        let named = loaded
+            .named_models()
+            .into_iter()
+            .filter(|(model, ..)| !waits(&model.provider));
+        Self(
+            named
+                .map(|(model, at, key)| (model, at.clone(), key))
+                .collect(),
+        )
     }
 
     /// Returns the problems of unknown models, and of models whose provider has no key. Reads
     /// the model catalogue, unless `configured` has all of them.
-    pub fn problems(&self, settings: &Settings, configured: Option<&Registry>, sources: &ModelSources) -> Vec<Problem> {
-        if configured.is_some_and(|registry| self.0.iter().all(|(model, ..)| is_answered(model, registry))) {
+    pub fn problems(
+        &self,
+        settings: &Settings,
+        configured: Option<&Registry>,
+        sources: &ModelSources,
+    ) -> Vec<Problem> {
+        if configured.is_some_and(|registry| {
+            self.0
+                .iter()
+                .all(|(model, ..)| is_answered(model, registry))
+        }) {
             return Vec::new();
         }
         let everyone = sources.everyone(settings);
-        let wrong = self.0.iter().filter(|(model, ..)| !is_answered(model, &everyone));
-        wrong.map(|(model, at, key)| problem(model, at, key, &everyone)).collect()
+        let wrong = self
+            .0
+            .iter()
+            .filter(|(model, ..)| !is_answered(model, &everyone));
+        wrong
+            .map(|(model, at, key)| problem(model, at, key, &everyone))
+            .collect()
     }
 }
 
 fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry) -> Problem {
-    let provider = everyone.providers().iter().find(|facts| facts.id == model.provider);
+    let provider = everyone
+        .providers()
+        .iter()
+        .find(|facts| facts.id == model.provider);
     if let Some(KeySource::Missing(why)) = provider.map(|facts| &facts.access)
         && everyone.has(model)
     {
-        let text = format!("the model {model} cannot be asked. {}", why.trim_end_matches('.'));
+        let text = format!(
+            "the model {model} cannot be asked. {}",
+            why.trim_end_matches('.')
+        );
         return Problem::warning(ProblemCode::NoKey, at, key, text);
     }
     let hint = match near(model, everyone) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => "`adjutant models` lists what there is".to_owned(),
     };
-    Problem::error(ProblemCode::UnknownModel, at, key, format!("there is no model {model}")).hint(hint)
+    Problem::error(
+        ProblemCode::UnknownModel,
+        at,
+        key,
+        format!("there is no model {model}"),
+    )
+    .hint(hint)
 }
 
 /// Returns the filter for the project's instructions: they may show files that the default agent
 /// may read.
-pub(super) fn sight(agents: &Agents, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Sight {
+pub(super) fn sight(
+    agents: &Agents,
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+) -> Sight {
     let rules = agents.default().rules.clone();
-    Sight::new(&Policy { rules, place: PermissionContext::new(environment, worktree, cwd), ..Policy::default() })
+    Sight::new(&Policy {
+        rules,
+        place: PermissionContext::new(environment, worktree, cwd),
+        ..Policy::default()
+    })
 }
 
 /// Whether a request for this model would be sent, as far as that is known without sending one.
 /// Model servers on this machine are not asked.
 fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
-    let provider = registry.providers().iter().find(|facts| facts.id == model.provider);
+    let provider = registry
+        .providers()
+        .iter()
+        .find(|facts| facts.id == model.provider);
     if registry.lends(&model.provider) {
         return true;
     }
@@ -133,33 +199,61 @@ fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
 
 /// Returns the nearest model of the provider with the nearest name.
 fn near(model: &ModelRef, registry: &Registry) -> Option<String> {
-    let provider = nearest(&model.provider, registry.providers().iter().map(|facts| facts.id.as_str()))?;
+    let provider = nearest(
+        &model.provider,
+        registry.providers().iter().map(|facts| facts.id.as_str()),
+    )?;
     let models = registry.models();
-    let keys = models.iter().filter(|other| other.id.provider == provider).map(|other| other.id.model.as_str());
+    let keys = models
+        .iter()
+        .filter(|other| other.id.provider == provider)
+        .map(|other| other.id.model.as_str());
     Some(format!("{provider}/{}", nearest(&model.model, keys)?))
 }
 
 /// Returns the notices about problems at the start of a session, the most severe first: a few of
 /// them one by one, the rest as a number. Notes and deprecated spellings are left out.
 pub fn notices<'p>(problems: impl Iterator<Item = &'p Problem>) -> Vec<Event> {
-    let mut reported: Vec<&Problem> = problems.filter(|problem| problem.severity >= ProblemSeverity::Warning).collect();
+    let mut reported: Vec<&Problem> = problems
+        .filter(|problem| problem.severity >= ProblemSeverity::Warning)
+        .collect();
     reported.sort_by_key(|problem| {
-        std::cmp::Reverse((problem.code == ProblemCode::LostGuard, problem.can_hide_deny, problem.severity))
+        std::cmp::Reverse((
+            problem.code == ProblemCode::LostGuard,
+            problem.can_hide_deny,
+            problem.severity,
+        ))
     });
-    let rest =
-        if reported.len() > MAX_SHOWN_PROBLEMS + 1 { reported.split_off(MAX_SHOWN_PROBLEMS) } else { Vec::new() };
-    let mut notices: Vec<Event> = reported.iter().map(|problem| notice(problem.to_string(), None)).collect();
+    let rest = if reported.len() > MAX_SHOWN_PROBLEMS + 1 {
+        reported.split_off(MAX_SHOWN_PROBLEMS)
+    } else {
+        Vec::new()
+    };
+    let mut notices: Vec<Event> = reported
+        .iter()
+        .map(|problem| notice(problem.to_string(), None))
+        .collect();
     if let Some(at) = reported.iter().position(|problem| problem.can_hide_deny) {
         notices.splice(at..=at, [notice(reported[at].until_fixed(), None)]);
     }
     if !rest.is_empty() {
-        let title = format!("{} more problems: `adjutant config check` shows them.", rest.len());
+        let title = format!(
+            "{} more problems: `adjutant config check` shows them.",
+            rest.len()
+        );
         let all: Vec<String> = rest.iter().map(|problem| format!("- {problem}")).collect();
-        notices.push(notice(title, Some(format!("They are:\n{}", all.join("\n")))));
+        notices.push(notice(
+            title,
+            Some(format!("They are:\n{}", all.join("\n"))),
+        ));
     }
     notices
 }
 
 fn notice(title: String, details: Option<String>) -> Event {
-    Event::Notice { severity: Severity::Warning, title, details }
+    Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details,
+    }
 }

@@ -30,13 +30,25 @@ pub struct Diff {
 
 /// Compares the old and new contents of files. Reads stored contents: blocks.
 pub fn diffs(changes: &[FileChange], tracker: &Tracker, worktree: &Worktree) -> Vec<Diff> {
-    changes.iter().map(|change| diff(change, tracker, worktree)).collect()
+    changes
+        .iter()
+        .map(|change| diff(change, tracker, worktree))
+        .collect()
 }
 
 fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     let path = text::escaped(&worktree.relative(change.path.as_ref()));
-    let none = |text: String| Diff { path: path.clone(), additions: 0, deletions: 0, text };
-    let content = |state: &Option<FileState>| state.as_ref().map_or(Ok(Vec::new()), |state| tracker.content(state));
+    let none = |text: String| Diff {
+        path: path.clone(),
+        additions: 0,
+        deletions: 0,
+        text,
+    };
+    let content = |state: &Option<FileState>| {
+        state
+            .as_ref()
+            .map_or(Ok(Vec::new()), |state| tracker.content(state))
+    };
     let (old, new) = match (content(&change.old), content(&change.new)) {
         (Ok(old), Ok(new)) => (old, new),
         (Err(e), _) | (_, Err(e)) => return none(format!("{path} changed; {e}.\n")),
@@ -57,7 +69,12 @@ fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
     let from = name("a", &change.old);
     let to = name("b", &change.new);
     text += &diff.unified(Some((&from, &to)));
-    Diff { path, additions, deletions, text }
+    Diff {
+        path,
+        additions,
+        deletions,
+        text,
+    }
 }
 
 /// Returns a line about a change of the kind of a file.
@@ -69,7 +86,11 @@ fn mode(change: &FileChange, path: &str) -> String {
     };
     match (&change.old, &change.new) {
         (Some(old), Some(new)) if old.kind != new.kind => {
-            format!("{path} was {}, and is {}.\n", name(old.kind), name(new.kind))
+            format!(
+                "{path} was {}, and is {}.\n",
+                name(old.kind),
+                name(new.kind)
+            )
         }
         _ => String::new(),
     }
@@ -81,13 +102,24 @@ pub fn count(diffs: &[Diff]) -> Option<DiffStats> {
     let sum = |lines: fn(&Diff) -> usize| diffs.iter().map(lines).sum();
     let additions = sum(|diff| diff.additions);
     let deletions = sum(|diff| diff.deletions);
-    (!files.is_empty()).then_some(DiffStats { files: files.len(), additions, deletions })
+    (!files.is_empty()).then_some(DiffStats {
+        files: files.len(),
+        additions,
+        deletions,
+    })
 }
 
 /// Returns the number of files and lines as text: `2 files, +3 −1`.
 pub fn sum(diffs: &[Diff]) -> String {
-    let DiffStats { files, additions, deletions } =
-        count(diffs).unwrap_or(DiffStats { files: 0, additions: 0, deletions: 0 });
+    let DiffStats {
+        files,
+        additions,
+        deletions,
+    } = count(diffs).unwrap_or(DiffStats {
+        files: 0,
+        additions: 0,
+        deletions: 0,
+    });
     format!("{}, +{additions} −{deletions}", text::count(files, "file"))
 }
 
@@ -98,17 +130,32 @@ pub fn shown(diffs: &[Diff]) -> String {
     }
     let mut list = String::new();
     for diff in diffs.iter().take(MAX_LISTED_FILES) {
-        let _ = writeln!(list, "- `{}` +{} −{}", diff.path, diff.additions, diff.deletions);
+        let _ = writeln!(
+            list,
+            "- `{}` +{} −{}",
+            diff.path, diff.additions, diff.deletions
+        );
     }
-    if let Some(further) = diffs.len().checked_sub(MAX_LISTED_FILES).filter(|further| *further > 0) {
+    if let Some(further) = diffs
+        .len()
+        .checked_sub(MAX_LISTED_FILES)
+        .filter(|further| *further > 0)
+    {
         let _ = writeln!(list, "- and {}", text::count(further, "more file"));
     }
     let all: String = diffs.iter().map(|diff| diff.text.as_str()).collect();
     let shown = text::head(&all, MAX_DIFF_BYTES);
-    let cut = if shown.len() < all.len() { "\n(The rest is left out here.)" } else { "" };
+    let cut = if shown.len() < all.len() {
+        "\n(The rest is left out here.)"
+    } else {
+        ""
+    };
     let end = if shown.ends_with('\n') { "" } else { "\n" };
     let fence = "`".repeat(3.max(ticks(shown) + 1));
-    format!("This session changed {}:\n\n{list}\n{fence}diff\n{shown}{end}{fence}\n{cut}", sum(diffs))
+    format!(
+        "This session changed {}:\n\n{list}\n{fence}diff\n{shown}{end}{fence}\n{cut}",
+        sum(diffs)
+    )
 }
 
 /// Returns the length of the longest run of backticks in a text, so that the fence around it can be

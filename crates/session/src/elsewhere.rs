@@ -28,19 +28,30 @@ impl Sessions {
             return None;
         }
         let home = self.environment.home.clone();
-        let named = base::task::spawn_blocking(move || Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd));
+        let named = base::task::spawn_blocking(move || {
+            Worktree::find(&cwd, &[], home.as_deref()).shared_place(&cwd)
+        });
         named.await.ok()
     }
 
     /// Returns the name under which grants, chosen models and trust of a project are stored.
     pub(super) async fn project_name(&self, worktree: &Worktree) -> String {
-        if self.store.is_shared().await { worktree.shared_name() } else { worktree.root.display().to_string() }
+        if self.store.is_shared().await {
+            worktree.shared_name()
+        } else {
+            worktree.root.display().to_string()
+        }
     }
 
     /// Moves a session from another directory to this one, and stores the change.
     pub(super) async fn move_here(&self, stored: &mut StoredSession, cwd: &Path) {
         let from = std::mem::replace(&mut stored.record.cwd, cwd.to_path_buf());
-        tracing::info!("session {} moves from {} to {}", stored.record.id, from.display(), cwd.display());
+        tracing::info!(
+            "session {} moves from {} to {}",
+            stored.record.id,
+            from.display(),
+            cwd.display()
+        );
         let root = Worktree::find(cwd, &[], self.environment.home.as_deref()).root;
         for (message, part) in moved(stored, root_of(&from, &root, cwd), &root) {
             self.store.part(&stored.record.id, &message, &part).await;
@@ -64,15 +75,23 @@ impl Sessions {
         {
             let found = match self.store.contents(session, vec![name.clone()]).await {
                 Ok(found) => found,
-                Err(e) => return tracing::warn!("whole results of session {session} cannot be had: {e}"),
+                Err(e) => {
+                    return tracing::warn!("whole results of session {session} cannot be had: {e}");
+                }
             };
-            let Some((_, bytes)) = found.into_iter().next() else { continue };
+            let Some((_, bytes)) = found.into_iter().next() else {
+                continue;
+            };
             left = left.saturating_sub(bytes.len());
             if let Some(path) = wanted.get(&name).cloned() {
                 let folder = folder.clone();
                 let written = base::task::spawn_blocking(move || {
                     private_dir(&folder)?;
-                    private_file().write(true).create_new(true).open(&path)?.write_all(&bytes)
+                    private_file()
+                        .write(true)
+                        .create_new(true)
+                        .open(&path)?
+                        .write_all(&bytes)
                 });
                 if let Ok(Err(e)) = written.await {
                     tracing::warn!("{name} of session {session} cannot be kept: {e}");
@@ -97,7 +116,9 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
     let project = worktree.shared_name();
     let shared = match store.trust(&project).await {
         Ok(shared) => shared,
-        Err(e) => return tracing::warn!("what was said about {project} elsewhere is not known: {e}"),
+        Err(e) => {
+            return tracing::warn!("what was said about {project} elsewhere is not known: {e}");
+        }
     };
     let mut own = trust::TrustStore::open(environment);
     match shared.as_deref().map(serde_json::from_str) {
@@ -106,9 +127,13 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
                 tracing::warn!("what was said about {project} elsewhere cannot be kept: {e}");
             }
         }
-        Some(Err(e)) => tracing::warn!("what was said about {project} elsewhere cannot be read: {e}"),
+        Some(Err(e)) => {
+            tracing::warn!("what was said about {project} elsewhere cannot be read: {e}")
+        }
         None => {
-            let entry = own.entry(&worktree.root).and_then(|entry| serde_json::to_string(entry).ok());
+            let entry = own
+                .entry(&worktree.root)
+                .and_then(|entry| serde_json::to_string(entry).ok());
             let Some(entry) = entry else { return };
             if let Err(e) = store.decide(&project, entry).await {
                 tracing::warn!("what was said about {project} is not told elsewhere: {e}");
@@ -119,19 +144,40 @@ async fn share(store: &Store, environment: &Environment, worktree: &Worktree) {
 
 /// Returns the local paths of full results that are missing here, by their names in the store.
 fn outputs(messages: &[Message], folder: &Path) -> BTreeMap<String, PathBuf> {
-    let paths = messages.iter().flat_map(Message::calls).filter_map(|call| call.state.facts()?.output_path.as_deref());
+    let paths = messages
+        .iter()
+        .flat_map(Message::calls)
+        .filter_map(|call| call.state.facts()?.output_path.as_deref());
     let here = |path: &Path| Some((output_name(path)?, folder.join(path.file_name()?)));
-    paths.filter_map(here).filter(|(_, path)| !path.exists()).collect()
+    paths
+        .filter_map(here)
+        .filter(|(_, path)| !path.exists())
+        .collect()
 }
 
 /// Replaces the paths of full results by local ones.
 fn renamed(messages: &mut [Message], folder: &Path) {
     for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
-        let Content::Tool(call) = &mut part.content else { continue };
-        let CallState::Completed(done) = &mut call.state else { continue };
-        let Some(path) = &done.facts.output_path else { continue };
-        let Some(here) = path.file_name().map(|name| folder.join(name)).filter(|here| here != path) else { continue };
-        done.output = done.output.replace(&*path.to_string_lossy(), &here.to_string_lossy()).into();
+        let Content::Tool(call) = &mut part.content else {
+            continue;
+        };
+        let CallState::Completed(done) = &mut call.state else {
+            continue;
+        };
+        let Some(path) = &done.facts.output_path else {
+            continue;
+        };
+        let Some(here) = path
+            .file_name()
+            .map(|name| folder.join(name))
+            .filter(|here| here != path)
+        else {
+            continue;
+        };
+        done.output = done
+            .output
+            .replace(&*path.to_string_lossy(), &here.to_string_lossy())
+            .into();
         done.facts.output_path = Some(here);
     }
 }
@@ -172,7 +218,9 @@ fn moved(stored: &mut StoredSession, from: &Path, to: &Path) -> Vec<(MessageId, 
 /// Returns the root of a project in another place, given that `cwd` below `root` corresponds to
 /// `from`.
 fn root_of<'p>(from: &'p Path, root: &Path, cwd: &Path) -> &'p Path {
-    let below = cwd.strip_prefix(root).map_or(0, |rest| rest.components().count());
+    let below = cwd
+        .strip_prefix(root)
+        .map_or(0, |rest| rest.components().count());
     from.ancestors().nth(below).unwrap_or(from)
 }
 
@@ -187,7 +235,11 @@ mod tests {
             ("/a/p/src/x", "/b/q", "/b/q/src/x", "/a/p"),
             ("/p", "/b/q", "/b/q/src/x", "/p"),
         ] {
-            assert_eq!(root_of(from.as_ref(), root.as_ref(), cwd.as_ref()), Path::new(expected), "{from}");
+            assert_eq!(
+                root_of(from.as_ref(), root.as_ref(), cwd.as_ref()),
+                Path::new(expected),
+                "{from}"
+            );
         }
     }
 }

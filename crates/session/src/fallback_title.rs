@@ -43,12 +43,18 @@ pub(super) fn fallback_title(prompt: &str) -> String {
     let in_code = is_code(line);
     // In code, the other characters of Markdown have a meaning.
     let signs = if in_code { "`" } else { "`*\"#<>[]" };
-    let plain: String = line.chars().filter(|c| !signs.contains(*c) && !c.is_control()).collect();
+    let plain: String = line
+        .chars()
+        .filter(|c| !signs.contains(*c) && !c.is_control())
+        .collect();
     let mut text = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     if !in_code {
         text = bare(&text);
     }
-    let sentence = text.find(". ").filter(|at| *at >= 8).map_or(text.as_str(), |at| &text[..at]);
+    let sentence = text
+        .find(". ")
+        .filter(|at| *at >= 8)
+        .map_or(text.as_str(), |at| &text[..at]);
     let mut title = String::new();
     for word in sentence.split(' ') {
         let more = if title.is_empty() { 0 } else { 1 };
@@ -70,7 +76,10 @@ pub(super) fn fallback_title(prompt: &str) -> String {
     while cut
         && words.len() > 2
         && words.last().is_some_and(|word| {
-            word.len() <= 4 && FUNCTION_WORDS.split(' ').any(|little| word.eq_ignore_ascii_case(little))
+            word.len() <= 4
+                && FUNCTION_WORDS
+                    .split(' ')
+                    .any(|little| word.eq_ignore_ascii_case(little))
         })
     {
         words.pop();
@@ -85,8 +94,8 @@ pub(super) fn fallback_title(prompt: &str) -> String {
             let mut raised: String = first.to_uppercase().collect();
             // A name from code keeps its spelling.
             let first_word = title.split(' ').next().unwrap_or_default();
-            let is_name =
-                first_word.contains(['_', '.', '/', ':']) || first_word.chars().skip(1).any(char::is_uppercase);
+            let is_name = first_word.contains(['_', '.', '/', ':'])
+                || first_word.chars().skip(1).any(char::is_uppercase);
             if is_name || raised.chars().count() != 1 {
                 raised = first.to_string();
             }
@@ -122,7 +131,8 @@ fn bare(text: &str) -> String {
     let mut text = text.trim_start_matches(['-', '>', ' ', '/', '@']);
     while let Some(rest) = POLITE_BEGINNINGS.iter().find_map(|start| {
         let head = text.get(..start.len())?;
-        (head.eq_ignore_ascii_case(start) && text.len() > start.len()).then(|| text[start.len()..].trim_start())
+        (head.eq_ignore_ascii_case(start) && text.len() > start.len())
+            .then(|| text[start.len()..].trim_start())
     }) {
         text = rest;
     }
@@ -134,14 +144,36 @@ fn is_code(line: &str) -> bool {
     let line = line.trim();
     // `name(` or `name.name(` before any blank is a function call.
     let first = line.split_whitespace().next().unwrap_or_default();
-    let called = first
-        .split_once('(')
-        .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.:!".contains(c)));
-    let starts = ["#include ", "#!", "#[", "//", "/*", "@@ ", "$ ", "{", "}", "</", "<?", "def ", "fn ", "pub fn "];
+    let called = first.split_once('(').is_some_and(|(name, _)| {
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_alphanumeric() || "_.:!".contains(c))
+    });
+    let starts = [
+        "#include ",
+        "#!",
+        "#[",
+        "//",
+        "/*",
+        "@@ ",
+        "$ ",
+        "{",
+        "}",
+        "</",
+        "<?",
+        "def ",
+        "fn ",
+        "pub fn ",
+    ];
     line.ends_with([';', '{', '}'])
         || line.ends_with("=>")
         || called
-        || line.split_whitespace().take(4).skip(1).any(|word| ["=", "==", ":=", "+=", "->", "=>"].contains(&word))
+        || line
+            .split_whitespace()
+            .take(4)
+            .skip(1)
+            .any(|word| ["=", "==", ":=", "+=", "->", "=>"].contains(&word))
         || starts.iter().any(|start| line.starts_with(start))
 }
 
@@ -155,10 +187,19 @@ mod tests {
     fn prompt_gives_expected_title() {
         let table = [
             ("where are session ids made?", "Where are session ids made"),
-            ("Please, could you fix the bug?", "Please, could you fix the bug"),
-            ("please can you fix the **parser** in `src/a.rs`?", "Fix the parser in src/a.rs"),
+            (
+                "Please, could you fix the bug?",
+                "Please, could you fix the bug",
+            ),
+            (
+                "please can you fix the **parser** in `src/a.rs`?",
+                "Fix the parser in src/a.rs",
+            ),
             ("\n\n```rust\nfn a() {}\n```\nexplain this", "Explain this"),
-            ("fn main() { println!(); }\nwhy does this not print?", "Why does this not print"),
+            (
+                "fn main() { println!(); }\nwhy does this not print?",
+                "Why does this not print",
+            ),
             ("fn main() { println!(); }", "fn main() { println!(); }"),
             ("let x = \"a\";\n", "let x = \"a\""),
             ("x = foo(bar);\nwhat is bar?", "What is bar"),
@@ -169,8 +210,14 @@ mod tests {
             ("   \n***\n", ""),
             ("<system-reminder>plan</system-reminder>hello", "Hello"),
             ("src/main.rs", "src/main.rs"),
-            ("Fix it. And then something else entirely.", "Fix it. And then something else entirely"),
-            ("Rework the store. And then something else.", "Rework the store"),
+            (
+                "Fix it. And then something else entirely.",
+                "Fix it. And then something else entirely",
+            ),
+            (
+                "Rework the store. And then something else.",
+                "Rework the store",
+            ),
             (
                 "why does the permission question not appear in the editor when a subagent runs",
                 "Why does the permission question not appear",

@@ -30,9 +30,15 @@ pub(super) async fn defaults(client: Arc<HttpClient>, environment: Environment) 
     for remote in wanted {
         warm(&client, &remote.address).await;
         if let Err(why) = default(&client, &remote).await {
-            let fallback =
-                if remote.file.exists() { "what was fetched before holds" } else { "what they deny is not known" };
-            notices.push(format!("The defaults at {} could not be fetched, so {fallback}: {why}", remote.address));
+            let fallback = if remote.file.exists() {
+                "what was fetched before holds"
+            } else {
+                "what they deny is not known"
+            };
+            notices.push(format!(
+                "The defaults at {} could not be fetched, so {fallback}: {why}",
+                remote.address
+            ));
         }
     }
     notices
@@ -42,7 +48,10 @@ async fn default(client: &HttpClient, remote: &RemoteDefaults) -> Result<(), Str
     let first = DefaultsAnswer::read(&get(client, &remote.address, &[]).await?)?;
     let further = match &first.further {
         Some((url, headers)) => {
-            let headers: Vec<_> = headers.iter().map(|(name, value)| (name.clone(), remote.filled(value))).collect();
+            let headers: Vec<_> = headers
+                .iter()
+                .map(|(name, value)| (name.clone(), remote.filled(value)))
+                .collect();
             if !remote::is_private(url) {
                 return Err(format!("it refers to {url}, which is not an https address"));
             }
@@ -55,7 +64,11 @@ async fn default(client: &HttpClient, remote: &RemoteDefaults) -> Result<(), Str
 }
 
 /// Fetches an instruction page. Returns a notice for the user if that fails.
-pub(super) async fn page(client: Arc<HttpClient>, environment: Environment, address: String) -> Option<String> {
+pub(super) async fn page(
+    client: Arc<HttpClient>,
+    environment: Environment,
+    address: String,
+) -> Option<String> {
     warm(&client, &address).await;
     let file = instruction::kept(&environment, &address);
     let fetched = match get(&client, &address, &[]).await {
@@ -63,8 +76,14 @@ pub(super) async fn page(client: Arc<HttpClient>, environment: Environment, addr
         Err(why) => Err(why),
     };
     let why = fetched.err()?;
-    let fallback = if file.exists() { "what was fetched before is used" } else { "they are missing" };
-    Some(format!("The instructions at {address} could not be fetched, so {fallback}: {why}"))
+    let fallback = if file.exists() {
+        "what was fetched before is used"
+    } else {
+        "they are missing"
+    };
+    Some(format!(
+        "The instructions at {address} could not be fetched, so {fallback}: {why}"
+    ))
 }
 
 /// The time limit of all skills of an address.
@@ -75,22 +94,40 @@ const MAX_CONCURRENT_SKILLS: usize = 8;
 
 /// Fetches an index of skills, and the skills in it that differ from the stored ones. Returns
 /// notices for the user.
-pub(super) async fn skills(client: Arc<HttpClient>, environment: Environment, address: String) -> Vec<String> {
+pub(super) async fn skills(
+    client: Arc<HttpClient>,
+    environment: Environment,
+    address: String,
+) -> Vec<String> {
     warm(&client, &address).await;
     let dir = index::kept(&environment, &address);
     match tokio::time::timeout(SKILLS_TIMEOUT, all_of(&client, &address, &dir)).await {
-        Ok(Ok(notices)) => notices.into_iter().map(|what| format!("The skills at {address}: {what}.")).collect(),
+        Ok(Ok(notices)) => notices
+            .into_iter()
+            .map(|what| format!("The skills at {address}: {what}."))
+            .collect(),
         failed => {
-            let late = format!("they were not there within {} seconds", SKILLS_TIMEOUT.as_secs());
+            let late = format!(
+                "they were not there within {} seconds",
+                SKILLS_TIMEOUT.as_secs()
+            );
             let why = failed.ok().and_then(Result::err).unwrap_or(late);
-            let fallback = if dir.exists() { "those that were fetched before are used" } else { "they are missing" };
-            vec![format!("The skills at {address} could not be fetched, so {fallback}: {why}")]
+            let fallback = if dir.exists() {
+                "those that were fetched before are used"
+            } else {
+                "they are missing"
+            };
+            vec![format!(
+                "The skills at {address} could not be fetched, so {fallback}: {why}"
+            )]
         }
     }
 }
 
 async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<String>, String> {
-    let below = |parts: &[&str]| index::address_of(address, parts).ok_or_else(|| "this is not an address".to_owned());
+    let below = |parts: &[&str]| {
+        index::address_of(address, parts).ok_or_else(|| "this is not an address".to_owned())
+    };
     let text = get(client, &below(&["index.json"])?, &[]).await?;
     let index = Arc::new(SkillIndex::read(text.as_bytes())?);
     let place = dir.to_owned();
@@ -100,26 +137,40 @@ async fn all_of(client: &HttpClient, address: &str, dir: &Path) -> Result<Vec<St
     let mut fetched: Vec<FetchedSkill> = Vec::new();
     let mut notices = index.refused.clone();
     let mut asked = Vec::new();
-    for skill in index.skills.iter().filter(|skill| !current.contains(&skill.name)) {
+    for skill in index
+        .skills
+        .iter()
+        .filter(|skill| !current.contains(&skill.name))
+    {
         asked.push(whole(client, address, skill.clone()));
     }
     let mut coming = futures_util::stream::iter(asked).buffered(MAX_CONCURRENT_SKILLS);
     let mut left = index::ALTOGETHER;
     while let Some((name, got)) = coming.next().await {
-        let size = |files: &Vec<(String, Vec<u8>)>| files.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        let size = |files: &Vec<(String, Vec<u8>)>| {
+            files.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+        };
         match got {
             Ok(files) if size(&files) <= left => {
                 left -= size(&files);
                 fetched.push((name, files));
             }
-            Ok(_) => notices.push(format!("{name} is left out: all of them together are too large")),
-            Err(why) => notices.push(format!("{name} could not be fetched: {}", why.trim_end_matches('.'))),
+            Ok(_) => notices.push(format!(
+                "{name} is left out: all of them together are too large"
+            )),
+            Err(why) => notices.push(format!(
+                "{name} could not be fetched: {}",
+                why.trim_end_matches('.')
+            )),
         }
     }
     drop(coming);
     let place = dir.to_owned();
     let stored = base::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
-    stored.map_err(io::Error::other).and_then(|stored| stored).map_err(|e| format!("they cannot be kept: {e}"))?;
+    stored
+        .map_err(io::Error::other)
+        .and_then(|stored| stored)
+        .map_err(|e| format!("they cannot be kept: {e}"))?;
     Ok(notices)
 }
 
@@ -133,15 +184,30 @@ async fn whole(
     (skill.name, files)
 }
 
-async fn files(client: &HttpClient, address: &str, skill: &IndexedSkill) -> Result<Vec<(String, Vec<u8>)>, String> {
+async fn files(
+    client: &HttpClient,
+    address: &str,
+    skill: &IndexedSkill,
+) -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut files = Vec::new();
     let mut left = index::SKILL;
     for file in &skill.files {
         let url = index::address_of(address, &[&skill.name, file]).unwrap_or_default();
         let max = index::LARGEST.min(left);
-        let got = tokio::time::timeout(REQUEST_TIMEOUT, client.get("The server", &url, &[], max + 1)).await;
-        let late = || format!("there was no answer within {} seconds", REQUEST_TIMEOUT.as_secs());
-        let bytes = got.map_err(|_| late())?.map_err(|e| format!("{file}: {e}"))?;
+        let got = tokio::time::timeout(
+            REQUEST_TIMEOUT,
+            client.get("The server", &url, &[], max + 1),
+        )
+        .await;
+        let late = || {
+            format!(
+                "there was no answer within {} seconds",
+                REQUEST_TIMEOUT.as_secs()
+            )
+        };
+        let bytes = got
+            .map_err(|_| late())?
+            .map_err(|e| format!("{file}: {e}"))?;
         if bytes.len() > max {
             return Err(format!("{file} is larger than {max} bytes"));
         }
@@ -159,24 +225,56 @@ const UPDATE_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Clones a repository that the settings refer to, or updates its clone: only the latest commit of
 /// a branch. Returns a notice for the user if that fails.
-pub(super) async fn repository(clone: &RepositoryClone, environment: &Environment) -> Option<String> {
+pub(super) async fn repository(
+    clone: &RepositoryClone,
+    environment: &Environment,
+) -> Option<String> {
     let marker = clone.dir.join(".git").join("FETCH_HEAD");
     let exists = clone.dir.join(".git").is_dir();
-    let age = std::fs::metadata(&marker).or_else(|_| std::fs::metadata(clone.dir.join(".git/HEAD")));
-    let age = age.and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+    let age =
+        std::fs::metadata(&marker).or_else(|_| std::fs::metadata(clone.dir.join(".git/HEAD")));
+    let age = age
+        .and_then(|meta| meta.modified())
+        .ok()
+        .and_then(|at| at.elapsed().ok());
     if exists && age.is_some_and(|age| age < UPDATE_INTERVAL) {
         return None;
     }
     let branch = clone.branch.as_deref().unwrap_or("HEAD");
-    let done = if exists { update(clone, branch, environment).await } else { cloned(clone, environment).await };
+    let done = if exists {
+        update(clone, branch, environment).await
+    } else {
+        cloned(clone, environment).await
+    };
     let why = done.err()?;
-    let fallback = if exists { "what was cloned before is used" } else { "it is missing" };
-    Some(format!("The repository {} could not be cloned, so {fallback}: {why}", clone.address))
+    let fallback = if exists {
+        "what was cloned before is used"
+    } else {
+        "it is missing"
+    };
+    Some(format!(
+        "The repository {} could not be cloned, so {fallback}: {why}",
+        clone.address
+    ))
 }
 
-async fn update(clone: &RepositoryClone, branch: &str, environment: &Environment) -> Result<(), String> {
-    git(&["fetch", "-q", "--depth=1", "origin", branch], &clone.dir, environment).await?;
-    git(&["reset", "-q", "--hard", "FETCH_HEAD"], &clone.dir, environment).await
+async fn update(
+    clone: &RepositoryClone,
+    branch: &str,
+    environment: &Environment,
+) -> Result<(), String> {
+    git(
+        &["fetch", "-q", "--depth=1", "origin", branch],
+        &clone.dir,
+        environment,
+    )
+    .await?;
+    git(
+        &["reset", "-q", "--hard", "FETCH_HEAD"],
+        &clone.dir,
+        environment,
+    )
+    .await
 }
 
 /// Clones into a temporary directory and renames it, so that no reader finds an incomplete clone.
@@ -188,8 +286,20 @@ async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<()
     };
     let place = made().map_err(|e| e.to_string())?;
     let to = place.path().join("clone").display().to_string();
-    let mut args = vec!["clone", "-q", "--depth=1", "--single-branch", "--no-recurse-submodules", "--template="];
-    args.extend(clone.branch.iter().flat_map(|branch| ["--branch", branch.as_str()]));
+    let mut args = vec![
+        "clone",
+        "-q",
+        "--depth=1",
+        "--single-branch",
+        "--no-recurse-submodules",
+        "--template=",
+    ];
+    args.extend(
+        clone
+            .branch
+            .iter()
+            .flat_map(|branch| ["--branch", branch.as_str()]),
+    );
     args.extend(["--", clone.address.as_str(), to.as_str()]);
     git(&args, &parent, environment).await?;
     match std::fs::rename(&to, &clone.dir) {
@@ -201,14 +311,30 @@ async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<()
 /// Runs git without hooks, without filters chosen by the repository, and without questions at a
 /// terminal.
 async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(), String> {
-    let safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.ext.allow=never"];
+    let safe = [
+        "-c",
+        "core.hooksPath=/dev/null",
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "protocol.ext.allow=never",
+    ];
     let args: Vec<&str> = safe.into_iter().chain(args.iter().copied()).collect();
-    let env = [("GIT_TERMINAL_PROMPT", "0"), ("GIT_ASKPASS", "true"), ("SSH_ASKPASS", "true")];
+    let env = [
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_ASKPASS", "true"),
+        ("SSH_ASKPASS", "true"),
+    ];
     match process::run("git", &args, cwd, &env, environment, GIT_TIMEOUT).await {
         Ok(ran) if ran.status.success() => Ok(()),
         Ok(ran) => {
             let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
-            Err(printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("git failed").trim().to_owned())
+            Err(printed
+                .lines()
+                .rfind(|line| !line.trim().is_empty())
+                .unwrap_or("git failed")
+                .trim()
+                .to_owned())
         }
         Err(e) => Err(e.to_string()),
     }
@@ -222,13 +348,22 @@ async fn warm(client: &Arc<HttpClient>, address: &str) {
     }
 }
 
-async fn get(client: &HttpClient, address: &str, headers: &[(String, String)]) -> Result<String, String> {
-    let fetched =
-        tokio::time::timeout(REQUEST_TIMEOUT, client.get("The server", address, headers, instruction::LARGEST));
+async fn get(
+    client: &HttpClient,
+    address: &str,
+    headers: &[(String, String)],
+) -> Result<String, String> {
+    let fetched = tokio::time::timeout(
+        REQUEST_TIMEOUT,
+        client.get("The server", address, headers, instruction::LARGEST),
+    );
     match fetched.await {
         Ok(Ok(body)) => Ok(String::from_utf8_lossy(&body).into_owned()),
         Ok(Err(e)) => Err(e.to_string()),
-        Err(_) => Err(format!("there was no answer within {} seconds", REQUEST_TIMEOUT.as_secs())),
+        Err(_) => Err(format!(
+            "there was no answer within {} seconds",
+            REQUEST_TIMEOUT.as_secs()
+        )),
     }
 }
 
@@ -246,7 +381,10 @@ async fn store(file: std::path::PathBuf, text: String) -> Result<(), String> {
         new.persist(&file).map(drop).map_err(|e| e.error)
     };
     let written = base::task::spawn_blocking(write).await;
-    written.map_err(io::Error::other).and_then(|written| written).map_err(|e| format!("it cannot be kept: {e}"))
+    written
+        .map_err(io::Error::other)
+        .and_then(|written| written)
+        .map_err(|e| format!("it cannot be kept: {e}"))
 }
 
 #[cfg(test)]
@@ -260,7 +398,10 @@ mod tests {
     async fn repository_is_cloned_once_and_failure_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().display().to_string();
-        let path = std::env::join_paths(["/usr/local/bin", "/usr/bin", "/bin"]).unwrap().into_string().unwrap();
+        let path = std::env::join_paths(["/usr/local/bin", "/usr/bin", "/bin"])
+            .unwrap()
+            .into_string()
+            .unwrap();
         let vars = BTreeMap::from([
             ("HOME".to_owned(), home),
             ("PATH".to_owned(), path),
@@ -269,10 +410,20 @@ mod tests {
         let environment = Environment::from_vars(vars);
         let origin = dir.path().join("origin");
         std::fs::create_dir(&origin).unwrap();
-        git(&["init", "-q", "-b", "next"], &origin, &environment).await.unwrap();
+        git(&["init", "-q", "-b", "next"], &origin, &environment)
+            .await
+            .unwrap();
         std::fs::write(origin.join("hello.txt"), "Hello.").unwrap();
         git(&["add", "-A"], &origin, &environment).await.unwrap();
-        let who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "first"];
+        let who = [
+            "-c",
+            "user.name=A",
+            "-c",
+            "user.email=a@example.org",
+            "commit",
+            "-qm",
+            "first",
+        ];
         git(&who, &origin, &environment).await.unwrap();
         let address = format!("file://{}", origin.display());
         let mut clone = RepositoryClone {
@@ -281,7 +432,10 @@ mod tests {
             dir: dir.path().join("cache").join("references").join("origin"),
         };
         assert_eq!(repository(&clone, &environment).await, None);
-        assert_eq!(std::fs::read_to_string(clone.dir.join("hello.txt")).unwrap(), "Hello.");
+        assert_eq!(
+            std::fs::read_to_string(clone.dir.join("hello.txt")).unwrap(),
+            "Hello."
+        );
         assert_eq!(repository(&clone, &environment).await, None, "it is there");
         clone.branch = Some("nowhere".into());
         clone.dir = dir.path().join("cache/references/other");

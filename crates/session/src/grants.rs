@@ -64,7 +64,11 @@ impl Grants {
             if let Err(e) = self.store.grant(&grant).await {
                 tracing::warn!("a grant holds for this process only: {e}");
             }
-            self.held.send_modify(|held| held.entry(grant.agent.clone()).or_default().extend([rule(grant)]));
+            self.held.send_modify(|held| {
+                held.entry(grant.agent.clone())
+                    .or_default()
+                    .extend([rule(grant)])
+            });
         }
     }
 
@@ -77,11 +81,20 @@ impl Grants {
 fn by_agent(grants: Vec<Grant>) -> HashMap<String, Rules> {
     let mut held: HashMap<String, Vec<Rule>> = HashMap::new();
     for grant in grants {
-        held.entry(grant.agent.clone()).or_default().push(rule(grant));
+        held.entry(grant.agent.clone())
+            .or_default()
+            .push(rule(grant));
     }
-    held.into_iter().map(|(agent, rules)| (agent, rules.into())).collect()
+    held.into_iter()
+        .map(|(agent, rules)| (agent, rules.into()))
+        .collect()
 }
 
 fn rule(grant: Grant) -> Rule {
-    Rule { permission: grant.permission, pattern: grant.pattern, action: Action::Allow, source: "granted".into() }
+    Rule {
+        permission: grant.permission,
+        pattern: grant.pattern,
+        action: Action::Allow,
+        source: "granted".into(),
+    }
 }

@@ -101,7 +101,9 @@ pub enum PromptInput {
 impl PromptInput {
     /// Returns the key that identifies a prompt that is sent again.
     pub fn idempotency_key(&self) -> Option<&str> {
-        let Self::Message(content) = self else { return None };
+        let Self::Message(content) = self else {
+            return None;
+        };
         idempotency_key(content)
     }
 }
@@ -137,7 +139,14 @@ impl TurnEnd {
     /// notified.
     pub(super) fn new(outcome: Outcome) -> (Self, oneshot::Receiver<()>) {
         let (told, heard) = oneshot::channel();
-        (Self { outcome, structured: None, told }, heard)
+        (
+            Self {
+                outcome,
+                structured: None,
+                told,
+            },
+            heard,
+        )
     }
 }
 
@@ -157,7 +166,9 @@ pub enum MailboxError {
     #[error("the session is closed")]
     Closed,
     /// Another process has taken the session over.
-    #[error("another adjutant process has taken this session over; load it again, twice if need be, to take it back")]
+    #[error(
+        "another adjutant process has taken this session over; load it again, twice if need be, to take it back"
+    )]
     Taken,
     #[error("{WAITING} messages are waiting in this session already; wait for answers or cancel")]
     Full,
@@ -179,14 +190,25 @@ impl Handle {
         let (outlet, events) = Outlet::new();
         let (outcome, ended) = oneshot::channel();
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        self.send(MailboxMessage::Prompt(Prompt { number, work, outlet, outcome }))?;
-        Ok(PendingTurn { number, events, outcome: ended })
+        self.send(MailboxMessage::Prompt(Prompt {
+            number,
+            work,
+            outlet,
+            outcome,
+        }))?;
+        Ok(PendingTurn {
+            number,
+            events,
+            outcome: ended,
+        })
     }
 
     /// Cancels the running turn, and drops the waiting prompts.
     pub fn cancel(&self) {
         // Fails only if the session is closed, and then there is no turn to cancel.
-        self.cancels.send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
+        self.cancels
+            .send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed)))
+            .ok();
     }
 
     pub fn cancel_one(&self, number: u64) {
@@ -216,7 +238,8 @@ impl Handle {
     /// [`MailboxError`].
     pub fn rename(&self, title: &str) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(MailboxMessage::Title(title.into(), written)).map(|()| done)
+        self.send(MailboxMessage::Title(title.into(), written))
+            .map(|()| done)
     }
 
     /// Unarchives the session.
@@ -256,7 +279,11 @@ impl Handle {
 
     fn choose(&self, change: ChoiceChange) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.pending.send(change, |change| self.send(MailboxMessage::Choose(change, written))).map(|()| done)
+        self.pending
+            .send(change, |change| {
+                self.send(MailboxMessage::Choose(change, written))
+            })
+            .map(|()| done)
     }
 
     /// Tests the sandbox for commands of agents that may edit, unless it was tested before or
@@ -279,7 +306,8 @@ impl Handle {
     }
 
     fn confined(&self) -> Confinement {
-        self.confinement.at(Level::WorkspaceWrite, &self.project.borrow().settings)
+        self.confinement
+            .at(Level::WorkspaceWrite, &self.project.borrow().settings)
     }
 
     /// Cancels the running turn, releases the session in the store, and ends the session's
@@ -296,7 +324,12 @@ impl Handle {
 
     async fn end(&self, reopens: bool) {
         let (done, closed) = oneshot::channel();
-        if self.mailbox.send(MailboxMessage::Close { done, reopens }).await.is_ok() {
+        if self
+            .mailbox
+            .send(MailboxMessage::Close { done, reopens })
+            .await
+            .is_ok()
+        {
             // An actor that ends without an answer has closed as well.
             closed.await.ok();
         }
@@ -332,7 +365,9 @@ impl Handle {
     fn send(&self, mail: MailboxMessage) -> Result<(), MailboxError> {
         self.mailbox.try_send(mail).map_err(|e| match e {
             mpsc::error::TrySendError::Full(_) => MailboxError::Full,
-            mpsc::error::TrySendError::Closed(_) if self.taken.is_cancelled() => MailboxError::Taken,
+            mpsc::error::TrySendError::Closed(_) if self.taken.is_cancelled() => {
+                MailboxError::Taken
+            }
             mpsc::error::TrySendError::Closed(_) => MailboxError::Closed,
         })
     }

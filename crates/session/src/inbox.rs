@@ -26,7 +26,14 @@ impl Inbox {
         cancels: mpsc::UnboundedReceiver<CancelScope>,
         spoken: watch::Sender<bool>,
     ) -> Self {
-        Self { mailbox, cancels, waiting: VecDeque::new(), cancelled: Vec::new(), key: None, spoken }
+        Self {
+            mailbox,
+            cancels,
+            waiting: VecDeque::new(),
+            cancelled: Vec::new(),
+            key: None,
+            spoken,
+        }
     }
 
     pub(super) fn push(&mut self, prompt: Prompt) {
@@ -48,7 +55,10 @@ impl Inbox {
         self.cancelled.push(cancel);
         // Prompts that an `UpTo` covers are answered in order, when they are taken.
         if let CancelScope::Only(_) = cancel
-            && let Some(at) = self.waiting.iter().position(|next| cancel.covers(next.number))
+            && let Some(at) = self
+                .waiting
+                .iter()
+                .position(|next| cancel.covers(next.number))
             && let Some(gone) = self.waiting.remove(at)
         {
             forget(gone);
@@ -73,7 +83,9 @@ impl Inbox {
     /// commands and the messages after them wait until the turn has ended, and so does the
     /// running prompt if it is sent again.
     pub(super) fn update_spoken(&self, steers: bool) {
-        let is_same = |next: &Prompt| self.key.is_some() && next.work.idempotency_key() == self.key.as_deref();
+        let is_same = |next: &Prompt| {
+            self.key.is_some() && next.work.idempotency_key() == self.key.as_deref()
+        };
         let is_new = |next: &Prompt| matches!(next.work, PromptInput::Message(_)) && !is_same(next);
         let has_message = self.waiting.front().is_some_and(is_new);
         self.spoken.send_replace(has_message && steers);

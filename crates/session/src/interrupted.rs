@@ -23,9 +23,17 @@ pub(super) async fn settle(
     tracker: Arc<Tracker>,
 ) -> (History, Vec<(MessageId, Part)>) {
     let begun = |part: &Part| matches!(part.content, Content::Patch { begun: true, .. });
-    let cut_off = history.messages.iter().flat_map(|message| &message.parts).any(begun);
-    let half_undone: Vec<FileChange> =
-        record.undone.iter().filter(|undone| !undone.done).flat_map(|undone| undone.files.clone()).collect();
+    let cut_off = history
+        .messages
+        .iter()
+        .flat_map(|message| &message.parts)
+        .any(begun);
+    let half_undone: Vec<FileChange> = record
+        .undone
+        .iter()
+        .filter(|undone| !undone.done)
+        .flat_map(|undone| undone.files.clone())
+        .collect();
     if !cut_off && half_undone.is_empty() {
         return (history, Vec::new());
     }
@@ -59,7 +67,10 @@ fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Pa
 
 /// Removes temporary files that were left next to these files.
 pub(super) fn sweep(files: &[FileChange]) {
-    let dirs: BTreeSet<&Path> = files.iter().filter_map(|change| Path::new(&change.path).parent()).collect();
+    let dirs: BTreeSet<&Path> = files
+        .iter()
+        .filter_map(|change| Path::new(&change.path).parent())
+        .collect();
     dirs.into_iter().for_each(disk::sweep);
 }
 
@@ -70,7 +81,11 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
     let paths: BTreeSet<String> = planned.iter().map(|change| change.path.clone()).collect();
     let mut made = Vec::new();
     for path in paths {
-        let mut edits: Vec<FileChange> = planned.iter().filter(|change| change.path == path).cloned().collect();
+        let mut edits: Vec<FileChange> = planned
+            .iter()
+            .filter(|change| change.path == path)
+            .cloned()
+            .collect();
         let now = match tracker.look(Path::new(&path)) {
             Ok(now) => now,
             Err(e) => {
@@ -79,7 +94,10 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
                 continue;
             }
         };
-        let nothing = tracker.keep(b"").map(|state| state.hash).unwrap_or_default();
+        let nothing = tracker
+            .keep(b"")
+            .map(|state| state.hash)
+            .unwrap_or_default();
         // A file that was to be empty may exist with no content.
         let empty = now.as_ref().is_some_and(|now| now.hash == nothing);
         let is = |edit: &FileChange| edit.new == now || (edit.new.is_none() && empty);
@@ -101,7 +119,10 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
 pub(super) fn commands(messages: &[Message]) -> Vec<String> {
     let calls = messages.iter().flat_map(Message::calls);
     let unknown = calls.filter(|call| match &call.state {
-        CallState::Failed { cause: FailureCause::ProcessEnded, .. } => change_recorder::sweeps(call.kind, &call.tool),
+        CallState::Failed {
+            cause: FailureCause::ProcessEnded,
+            ..
+        } => change_recorder::sweeps(call.kind, &call.tool),
         _ => false,
     });
     unknown.map(|call| call.title.clone()).collect()
@@ -148,7 +169,12 @@ mod tests {
             let edits: Vec<FileChange> = planned.iter().map(edit).collect();
             let found_made = became(edits.clone(), &tracker);
             assert_eq!(found_made.len(), made, "{planned:?}, found {found:?}");
-            assert!(found_made.iter().zip(&edits).all(|(made, planned)| made.old == planned.old));
+            assert!(
+                found_made
+                    .iter()
+                    .zip(&edits)
+                    .all(|(made, planned)| made.old == planned.old)
+            );
         }
     }
 }

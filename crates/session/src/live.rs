@@ -62,7 +62,10 @@ impl LiveSessions {
     /// Claims a session's history; returns `None` while it is in use.
     pub(super) fn claim(self: &Arc<Self>, id: &SessionId) -> Option<HistoryGuard> {
         let new = locked(&self.held).insert(id.clone());
-        new.then(|| HistoryGuard { live: self.clone(), id: id.clone() })
+        new.then(|| HistoryGuard {
+            live: self.clone(),
+            id: id.clone(),
+        })
     }
 
     pub(super) fn holds(&self, id: &SessionId) -> bool {
@@ -72,7 +75,10 @@ impl LiveSessions {
     /// Registers a running subagent, so that it can be stopped.
     pub(super) fn works(&self, id: &SessionId, cancelled: &CancellationToken) -> SubagentGuard {
         locked(&self.working).insert(id.clone(), cancelled.clone());
-        SubagentGuard { working: self.working.clone(), id: id.clone() }
+        SubagentGuard {
+            working: self.working.clone(),
+            id: id.clone(),
+        }
     }
 
     /// Stops a running subagent, but no other session. Returns whether there is one.

@@ -78,7 +78,8 @@ impl Maintenance {
     async fn clean_results(self: Arc<Self>) {
         loop {
             let environment = self.environment.clone();
-            if let Err(e) = base::task::spawn_blocking(move || truncate::clean(&environment)).await {
+            if let Err(e) = base::task::spawn_blocking(move || truncate::clean(&environment)).await
+            {
                 tracing::warn!("looking for old results failed: {e}");
             }
             tokio::select! {
@@ -101,7 +102,10 @@ impl Maintenance {
                 () = self.ended.cancelled() => return,
             }
         }
-        let wanted = prune::Prune { keep_days, dry: false };
+        let wanted = prune::Prune {
+            keep_days,
+            dry: false,
+        };
         let pruned = tokio::select! {
             pruned = prune::prune(&self.store, self.environment.now(), &wanted) => pruned,
             () = self.ended.cancelled() => return,
@@ -142,10 +146,16 @@ impl Maintenance {
         let now = self.environment.now().0;
         let due = |last: u64| {
             let ago = now.saturating_sub(last);
-            (ago >= 60 * MINUTE || ago >= MINUTE && remote::lacks_defaults(&self.environment)).then_some(now)
+            (ago >= 60 * MINUTE || ago >= MINUTE && remote::lacks_defaults(&self.environment))
+                .then_some(now)
         };
-        self.defaulted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).ok()?;
-        Some(self.spawn(fetch::defaults(self.models.client(), self.environment.clone())))
+        self.defaulted
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, due)
+            .ok()?;
+        Some(self.spawn(fetch::defaults(
+            self.models.client(),
+            self.environment.clone(),
+        )))
     }
 
     /// Fetches an instruction page.
@@ -156,16 +166,28 @@ impl Maintenance {
 
     /// Fetches an index of skills, and the new skills in it.
     pub(super) fn fetch_skills(&self, address: String) -> JoinHandle<Vec<String>> {
-        self.spawn(fetch::skills(self.models.client(), self.environment.clone(), address))
+        self.spawn(fetch::skills(
+            self.models.client(),
+            self.environment.clone(),
+            address,
+        ))
     }
 
     /// Clones or updates a repository that the settings refer to.
     pub(super) fn fetch_repository(&self, clone: RepositoryClone) -> JoinHandle<Vec<String>> {
         let environment = self.environment.clone();
-        self.spawn(async move { fetch::repository(&clone, &environment).await.into_iter().collect() })
+        self.spawn(async move {
+            fetch::repository(&clone, &environment)
+                .await
+                .into_iter()
+                .collect()
+        })
     }
 
-    fn spawn(&self, work: impl Future<Output = Vec<String>> + Send + 'static) -> JoinHandle<Vec<String>> {
+    fn spawn(
+        &self,
+        work: impl Future<Output = Vec<String>> + Send + 'static,
+    ) -> JoinHandle<Vec<String>> {
         let ended = self.ended.clone();
         base::task::spawn_in(&self.tasks, async move {
             tokio::select! {

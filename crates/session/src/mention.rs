@@ -35,7 +35,10 @@ pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -
     let known = |name: &str| agents.get(name).is_some_and(|agent| agent.is_subagent());
     let mut names: Vec<String> = Vec::new();
     for text in content.iter().filter_map(typed).chain(filled) {
-        for name in mentions(text).into_iter().filter_map(|mention| named_by(mention, known)) {
+        for name in mentions(text)
+            .into_iter()
+            .filter_map(|mention| named_by(mention, known))
+        {
             if !names.iter().any(|other| other == name) {
                 names.push(name.to_owned());
             }
@@ -52,11 +55,23 @@ pub fn named(mut content: Vec<Content>, filled: Option<&str>, agents: &Agents) -
 
 /// Adds the contents of a prompt's files and directories after the part that refers to them, each
 /// once.
-pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
-    let mut reader = Reader { seen: HashSet::new(), fetched: HashSet::new(), text: 0, left_out: Vec::new() };
+pub(super) async fn read(
+    content: Vec<Content>,
+    draft: &mut PromptDraft,
+    scope: &TurnContext,
+) -> Vec<Content> {
+    let mut reader = Reader {
+        seen: HashSet::new(),
+        fetched: HashSet::new(),
+        text: 0,
+        left_out: Vec::new(),
+    };
     let mut out = Vec::with_capacity(content.len());
     // A subagent reads them itself.
-    if content.iter().any(|piece| matches!(piece, Content::Subtask { .. })) {
+    if content
+        .iter()
+        .any(|piece| matches!(piece, Content::Subtask { .. }))
+    {
         return content;
     }
     for piece in content {
@@ -65,10 +80,16 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
             // the client may have added it automatically; the model must ask to read
             // it.
             Content::File(file) if file.data.is_none() => {
-                let inside = |found: &Reference| scope.project.worktree.contains(&normal(&found.path));
-                linked(file, &scope.project.cwd).filter(inside).into_iter().collect()
+                let inside =
+                    |found: &Reference| scope.project.worktree.contains(&normal(&found.path));
+                linked(file, &scope.project.cwd)
+                    .filter(inside)
+                    .into_iter()
+                    .collect()
             }
-            piece => typed(piece).map(|text| mentioned(text, scope)).unwrap_or_default(),
+            piece => typed(piece)
+                .map(|text| mentioned(text, scope))
+                .unwrap_or_default(),
         };
         let resources = resources(&piece, scope).await;
         out.push(piece);
@@ -84,7 +105,9 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
     }
     if !reader.left_out.is_empty() {
         let names = reader.left_out.join(", ");
-        out.push(hidden_text(tagged(&format!("Not read for lack of room, read them if you need them: {names}"))));
+        out.push(hidden_text(tagged(&format!(
+            "Not read for lack of room, read them if you need them: {names}"
+        ))));
     }
     out
 }
@@ -99,7 +122,11 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
                 match pictures::fitting(file, scope.project.settings.images).await {
                     Ok(file) => out.push(Content::File(file)),
                     Err(why) => {
-                        let event = Event::Notice { severity: Severity::Warning, title: why.clone(), details: None };
+                        let event = Event::Notice {
+                            severity: Severity::Warning,
+                            title: why.clone(),
+                            details: None,
+                        };
                         scope.outlet.event(event).await;
                         out.push(hidden_text(tagged(&why)));
                     }
@@ -118,11 +145,19 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
 /// Returns the text of an attached PDF, if the model does not accept PDFs.
 async fn pdf_text(file: &File, scope: &TurnContext) -> Option<String> {
     let agent = frame::agent(scope).ok()?;
-    let (model, _) = scope.project.models.find(&frame::model(scope, &agent)).ok()?;
+    let (model, _) = scope
+        .project
+        .models
+        .find(&frame::model(scope, &agent))
+        .ok()?;
     if model.pdf {
         return None;
     }
-    pdf::words(file, &tool_context::context(scope, &agent, &scope.call_id())).await
+    pdf::words(
+        file,
+        &tool_context::context(scope, &agent, &scope.call_id()),
+    )
+    .await
 }
 
 /// Returns the resources of MCP servers that a part names: in its text, or as a link of the client.
@@ -131,7 +166,9 @@ async fn resources(piece: &Content, scope: &TurnContext) -> Vec<NamedResource> {
         Content::File(file) if file.data.is_none() => (file.uri.as_deref(), None),
         piece => (None, typed(piece)),
     };
-    let words = text.into_iter().flat_map(|text| text.split(|c: char| c.is_whitespace() || c == '`'));
+    let words = text
+        .into_iter()
+        .flat_map(|text| text.split(|c: char| c.is_whitespace() || c == '`'));
     let words = words.map(|word| word.trim_start_matches(['@', '(', '"', '\'', '<', '[']));
     tokio::select! {
         named = scope.resources.servers.named_resources(link.into_iter().chain(words)) => named,
@@ -147,7 +184,12 @@ struct Reader {
 }
 
 impl Reader {
-    async fn read(&mut self, reference: Reference, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
+    async fn read(
+        &mut self,
+        reference: Reference,
+        draft: &mut PromptDraft,
+        scope: &TurnContext,
+    ) -> Vec<Content> {
         let path = reference.path.display().to_string();
         let lines = reference.lines;
         if scope.cancelled.is_cancelled() || self.seen.contains(&reference) {
@@ -159,12 +201,16 @@ impl Reader {
         }
         self.seen.insert(reference);
         let agent = scope.project.agents.get(&scope.choice.borrow().agent);
-        let Some(agent) = agent else { return Vec::new() };
+        let Some(agent) = agent else {
+            return Vec::new();
+        };
         match insert::read(draft, scope, &agent, &path, lines).await {
             Ok(output) => {
                 self.text += output.text.len();
                 let text = hidden_text(format!("{CONTENTS_OF}{path}:\n{}", output.text));
-                std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
+                std::iter::once(text)
+                    .chain(output.attachments.into_iter().map(Content::File))
+                    .collect()
             }
             Err(why) => vec![hidden_text(format!("{path} was not read: {why}."))],
         }
@@ -173,7 +219,12 @@ impl Reader {
 
 impl Reader {
     /// Reads a resource of an MCP server.
-    async fn fetch(&mut self, named: &NamedResource, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
+    async fn fetch(
+        &mut self,
+        named: &NamedResource,
+        draft: &mut PromptDraft,
+        scope: &TurnContext,
+    ) -> Vec<Content> {
         let NamedResource { server, uri } = named;
         if scope.cancelled.is_cancelled() || !self.fetched.insert(named.clone()) {
             return Vec::new();
@@ -183,7 +234,9 @@ impl Reader {
             return Vec::new();
         }
         let agent = scope.project.agents.get(&scope.choice.borrow().agent);
-        let Some(agent) = agent else { return Vec::new() };
+        let Some(agent) = agent else {
+            return Vec::new();
+        };
         let reader = scope.resources.servers.reader();
         let input = json!({"server": server, "uri": uri});
         match insert::call(draft, scope, &agent, &reader, input).await {
@@ -191,10 +244,16 @@ impl Reader {
                 let max = MAX_TEXT_BYTES.saturating_sub(self.text);
                 let text = base::text::head(&output.text, max);
                 self.text += text.len();
-                let text = hidden_text(format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{text}"));
-                std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
+                let text = hidden_text(format!(
+                    "{CONTENTS_OF}{uri}, of the MCP server {server}:\n{text}"
+                ));
+                std::iter::once(text)
+                    .chain(output.attachments.into_iter().map(Content::File))
+                    .collect()
             }
-            Err(why) => vec![hidden_text(format!("{uri} of the MCP server {server} was not read: {why}."))],
+            Err(why) => vec![hidden_text(format!(
+                "{uri} of the MCP server {server} was not read: {why}."
+            ))],
         }
     }
 }
@@ -210,14 +269,22 @@ struct Reference {
 /// model does not see.
 fn typed(content: &Content) -> Option<&str> {
     match content {
-        Content::Text(text) if !text.synthetic && !text.ignored && attached(&text.text).is_none() => Some(&text.text),
+        Content::Text(text)
+            if !text.synthetic && !text.ignored && attached(&text.text).is_none() =>
+        {
+            Some(&text.text)
+        }
         _ => None,
     }
 }
 
 /// Returns a text that the user does not see.
 fn hidden_text(text: String) -> Content {
-    Content::Text(Text { text: text.into(), synthetic: true, ..Text::default() })
+    Content::Text(Text {
+        text: text.into(),
+        synthetic: true,
+        ..Text::default()
+    })
 }
 
 fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> {
@@ -232,7 +299,10 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
         (Some(rest), Some(home)) => Some(home.join(rest)).filter(|path| path.exists()),
         _ => {
             let folders = [&*scope.project.cwd, &scope.project.worktree.root];
-            folders.into_iter().map(|folder| folder.join(word)).find(|path| path.exists())
+            folders
+                .into_iter()
+                .map(|folder| folder.join(word))
+                .find(|path| path.exists())
         }
     };
     let existing = |word: &str| {
@@ -244,23 +314,36 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
             place(word).map(|path| Reference { path, lines })
         };
         // Some clients write a path percent-encoded.
-        let spelled = || decoded(word).and_then(|word| place(&word)).map(|path| Reference { path, lines: None });
+        let spelled = || {
+            decoded(word)
+                .and_then(|word| place(&word))
+                .map(|path| Reference { path, lines: None })
+        };
         let spelled_part = || {
             let (word, lines) = with_lines(word);
-            decoded(word).and_then(|word| place(&word)).map(|path| Reference { path, lines })
+            decoded(word)
+                .and_then(|word| place(&word))
+                .map(|path| Reference { path, lines })
         };
-        named.then(|| whole().or_else(part).or_else(spelled).or_else(spelled_part)).flatten()
+        named
+            .then(|| whole().or_else(part).or_else(spelled).or_else(spelled_part))
+            .flatten()
     };
     // Limited, because each is looked up on the disk and a pasted text may have any number of
     // them.
     let looked_for = mentions(text).into_iter().take(MAX_LOOKUPS);
-    looked_for.filter_map(|mention| mention.spellings().find_map(existing)).collect()
+    looked_for
+        .filter_map(|mention| mention.spellings().find_map(existing))
+        .collect()
 }
 
 /// Returns the files and directories that a command's text mentions, in the form that
 /// [`insert::read`] expects.
 pub(super) fn files(text: &str, scope: &TurnContext) -> Vec<(String, Option<LineRange>)> {
-    mentioned(text, scope).into_iter().map(|found| (found.path.display().to_string(), found.lines)).collect()
+    mentioned(text, scope)
+        .into_iter()
+        .map(|found| (found.path.display().to_string(), found.lines))
+        .collect()
 }
 
 /// Returns the local file that a link of the client refers to: a `file:` address, the path in a
@@ -270,23 +353,41 @@ fn linked(file: &File, cwd: &Path) -> Option<Reference> {
     let uri = file.uri.as_deref()?;
     let Ok(url) = Url::parse(uri) else {
         let (path, lines) = with_lines(uri);
-        let spelled = || decoded(path).map(|path| cwd.join(path)).filter(|path| path.exists());
-        let path = Some(cwd.join(path)).filter(|path| path.exists()).or_else(spelled).unwrap_or_else(|| cwd.join(path));
+        let spelled = || {
+            decoded(path)
+                .map(|path| cwd.join(path))
+                .filter(|path| path.exists())
+        };
+        let path = Some(cwd.join(path))
+            .filter(|path| path.exists())
+            .or_else(spelled)
+            .unwrap_or_else(|| cwd.join(path));
         return Some(Reference { path, lines });
     };
-    let asked = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    let asked = |name: &str| {
+        url.query_pairs()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.into_owned())
+    };
     let path = match url.scheme() {
         "file" => url.to_file_path().ok()?,
         "http" | "https" | "data" => return None,
-        _ => asked("path").map(PathBuf::from).filter(|path| path.is_absolute())?,
+        _ => asked("path")
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())?,
     };
-    let fragment = url.fragment().and_then(|fragment| lines_of(fragment.strip_prefix('L')?, true));
+    let fragment = url
+        .fragment()
+        .and_then(|fragment| lines_of(fragment.strip_prefix('L')?, true));
     let query = || {
         let first = asked("start")?;
         let last = asked("end").unwrap_or_else(|| first.clone());
         lines_of(&format!("{first}-{last}"), false)
     };
-    Some(Reference { path, lines: fragment.or_else(query) })
+    Some(Reference {
+        path,
+        lines: fragment.or_else(query),
+    })
 }
 
 #[cfg(test)]
@@ -298,7 +399,10 @@ mod tests {
         let known = |name: &str| matches!(name, "explore" | "team/reviewer");
         let table: &[(&str, &[&str])] = &[
             ("@explore where is it?", &["explore"]),
-            ("ask @explore, then (@team/reviewer).", &["explore", "team/reviewer"]),
+            (
+                "ask @explore, then (@team/reviewer).",
+                &["explore", "team/reviewer"],
+            ),
             ("@explore: go. @explore!", &["explore", "explore"]),
             ("see @src/lib.rs and @nobody", &[]),
             ("me@explore `@explore` @@explore a/@explore", &[]),
@@ -307,7 +411,10 @@ mod tests {
             ("„@explore“", &["explore"]),
         ];
         for (text, expected) in table {
-            let names: Vec<&str> = mentions(text).into_iter().filter_map(|mention| named_by(mention, known)).collect();
+            let names: Vec<&str> = mentions(text)
+                .into_iter()
+                .filter_map(|mention| named_by(mention, known))
+                .collect();
             assert_eq!(names, *expected, "{text}");
         }
     }
@@ -317,21 +424,38 @@ mod tests {
         let lines = |first, last| Some(LineRange { first, last });
         let table = [
             ("file:///p/a.rs", Some(("/p/a.rs", None))),
-            ("file:///p/a%20b.rs#L10:20", Some(("/p/a b.rs", lines(10, 20)))),
+            (
+                "file:///p/a%20b.rs#L10:20",
+                Some(("/p/a b.rs", lines(10, 20))),
+            ),
             ("file:///p/a.rs#L10-L20", Some(("/p/a.rs", lines(10, 20)))),
-            ("file:///p/a.rs?start=3&end=4", Some(("/p/a.rs", lines(3, 4)))),
+            (
+                "file:///p/a.rs?start=3&end=4",
+                Some(("/p/a.rs", lines(3, 4))),
+            ),
             ("file:///p/a.rs#heading", Some(("/p/a.rs", None))),
-            ("zed:///agent/file?path=%2Fp%2Fa.rs#L3", Some(("/p/a.rs", lines(3, 3)))),
+            (
+                "zed:///agent/file?path=%2Fp%2Fa.rs#L3",
+                Some(("/p/a.rs", lines(3, 3))),
+            ),
             ("zed:///agent/thread/1", None),
             ("src/a.rs:3", Some(("/p/src/a.rs", lines(3, 3)))),
             ("/q/a.rs", Some(("/q/a.rs", None))),
             ("https://example.org/a.rs", None),
         ];
         for (uri, expected) in table {
-            let file =
-                File { mime: "text/plain".into(), name: None, uri: Some(uri.into()), data: None, refused: false };
+            let file = File {
+                mime: "text/plain".into(),
+                name: None,
+                uri: Some(uri.into()),
+                data: None,
+                refused: false,
+            };
             let found = linked(&file, Path::new("/p"));
-            let expected = expected.map(|(path, lines)| Reference { path: path.into(), lines });
+            let expected = expected.map(|(path, lines)| Reference {
+                path: path.into(),
+                lines,
+            });
             assert_eq!(found, expected, "{uri}");
         }
     }

@@ -29,7 +29,11 @@ pub struct ModelSources {
 impl ModelSources {
     pub fn new(environment: &Environment) -> Self {
         let client = Arc::new(HttpClient::new(environment));
-        Self { environment: environment.clone(), client, catalog: Mutex::default() }
+        Self {
+            environment: environment.clone(),
+            client,
+            catalog: Mutex::default(),
+        }
     }
 
     pub fn client(&self) -> Arc<HttpClient> {
@@ -92,7 +96,9 @@ impl ModelSources {
     fn with(&self, settings: &Settings, local: Vec<ProviderEntry>, everything: bool) -> Registry {
         let catalog = {
             let mut catalog = locked(&self.catalog);
-            catalog.get_or_insert_with(|| Arc::new(Catalog::load(&self.environment))).clone()
+            catalog
+                .get_or_insert_with(|| Arc::new(Catalog::load(&self.environment)))
+                .clone()
         };
         Registry::new(registry::Sources {
             configured: settings.providers.clone(),
@@ -101,7 +107,8 @@ impl ModelSources {
             disabled: &settings.disabled_providers,
             enabled: settings.enabled_providers.as_deref(),
             everything,
-            auth: &Auth::read(&self.environment).lent(settings.scripts.iter().any(|script| !script.project)),
+            auth: &Auth::read(&self.environment)
+                .lent(settings.scripts.iter().any(|script| !script.project)),
             environment: &self.environment,
             client: self.client.clone(),
             offline: Arc::new(Offline),

@@ -131,7 +131,11 @@ impl Sessions {
     /// Only if this process has too many open files, or if another process has the session. If
     /// the session cannot be stored, it works anyway and shows a notice.
     pub async fn create(self: &Arc<Self>, place: OpenOptions) -> Result<OpenedSession, OpenError> {
-        self.begin(SessionId::new(self.environment.fresh(SessionId::PREFIX)), place).await
+        self.begin(
+            SessionId::new(self.environment.fresh(SessionId::PREFIX)),
+            place,
+        )
+        .await
     }
 
     /// Opens a new session under an id that the client knows but the store does not have.
@@ -140,24 +144,44 @@ impl Sessions {
     /// As [`Self::create`], and if the id is malformed or already exists. If the host creates a
     /// directory per session, clients cannot choose ids: a client that knows another user's id
     /// would be given that user's directory.
-    pub async fn begin_again(self: &Arc<Self>, id: SessionId, place: OpenOptions) -> Result<OpenedSession, OpenError> {
+    pub async fn begin_again(
+        self: &Arc<Self>,
+        id: SessionId,
+        place: OpenOptions,
+    ) -> Result<OpenedSession, OpenError> {
         if !id.is_well_formed() || !self.served().workspace.is_empty() {
             return Err(store::Error::NotFound(id).into());
         }
         self.begin(id, place).await
     }
 
-    async fn begin(self: &Arc<Self>, id: SessionId, mut place: OpenOptions) -> Result<OpenedSession, OpenError> {
+    async fn begin(
+        self: &Arc<Self>,
+        id: SessionId,
+        mut place: OpenOptions,
+    ) -> Result<OpenedSession, OpenError> {
         let now = self.environment.now();
         let made = self.directory(id.as_str(), &place.cwd).await;
-        place.cwd = made.map_err(|why| OpenError::Workspace { id: id.clone(), why })?;
+        place.cwd = made.map_err(|why| OpenError::Workspace {
+            id: id.clone(),
+            why,
+        })?;
         let reading = ConfigReading::begin(&self.environment, &place);
         let extra = place.extra.clone();
         let called = self.shared_place(Some(&place.cwd)).await;
-        let record = Record { extra, place: called, ..Record::new(id, place.cwd.clone(), now) };
-        let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
+        let record = Record {
+            extra,
+            place: called,
+            ..Record::new(id, place.cwd.clone(), now)
+        };
+        let claim = self
+            .claim(&record.id)
+            .ok_or_else(|| OpenError::Held(record.id.clone()))?;
         if let Err(e) = self.store.create(&record).await {
-            if matches!(e, store::Error::TooMany { .. } | store::Error::Locked { .. }) {
+            if matches!(
+                e,
+                store::Error::TooMany { .. } | store::Error::Locked { .. }
+            ) {
                 return Err(e.into());
             }
             tracing::error!("{e}");
@@ -167,7 +191,9 @@ impl Sessions {
                 details: Some(e.to_string()),
             });
         }
-        Ok(self.open(place, record, History::default(), claim, reading).await)
+        Ok(self
+            .open(place, record, History::default(), claim, reading)
+            .await)
     }
 
     /// Opens a stored session. If another process has it, that process is asked for it,
@@ -190,14 +216,19 @@ impl Sessions {
         // If the host creates directories, only the id shows which files a session may
         // access.
         let made = !self.served().workspace.is_empty();
-        let unknown = (!made).then(|| Record::new(id.clone(), place.cwd.clone(), self.environment.now()));
+        let unknown =
+            (!made).then(|| Record::new(id.clone(), place.cwd.clone(), self.environment.now()));
         let (beginning, first) = oneshot::channel();
         let options = LoadOptions {
             lean: true,
             unknown: unknown.map(Box::new),
             beginning: (shown.is_some() && !made).then_some(beginning),
         };
-        let showing = beginning::show(first, |record| !made && same_directory(&record.cwd, &place.cwd), shown);
+        let showing = beginning::show(
+            first,
+            |record| !made && same_directory(&record.cwd, &place.cwd),
+            shown,
+        );
         let (read, sent) = tokio::join!(self.store.load_with(id, options), showing);
         let (mut stored, cold) = match read {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
@@ -207,7 +238,10 @@ impl Sessions {
             Ok(cwd) => place.cwd = cwd,
             Err(why) => {
                 self.store.close(id).await;
-                return Err(OpenError::Workspace { id: id.clone(), why });
+                return Err(OpenError::Workspace {
+                    id: id.clone(),
+                    why,
+                });
             }
         }
         let reading = ConfigReading::begin(&self.environment, &place);
@@ -217,13 +251,21 @@ impl Sessions {
             self.move_here(&mut stored, &place.cwd).await;
         } else if elsewhere {
             self.store.close(id).await;
-            let error = OpenError::Elsewhere { id: id.clone(), kept: stored.record.cwd, asked: place.cwd };
+            let error = OpenError::Elsewhere {
+                id: id.clone(),
+                kept: stored.record.cwd,
+                asked: place.cwd,
+            };
             return Err(error);
         }
         stored.record.place = called;
         self.fetch_outputs(id, &mut stored.messages).await;
         let damage = damage(id, &stored.damage);
-        let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost, cold };
+        let mut history = History {
+            messages: stored.messages,
+            undone_cost: stored.record.undone_cost,
+            cold,
+        };
         for message in turn::recover::recover(&mut history) {
             self.store.message(id, &message).await;
             for part in &message.parts {
@@ -270,7 +312,9 @@ impl Sessions {
         };
         let fork = match self.copy(from, &place).await {
             // Another process is writing to it: read it all at once.
-            Err(store::Error::Changed(_)) => self.copy(self.store.peek(id).await?.into(), &place).await,
+            Err(store::Error::Changed(_)) => {
+                self.copy(self.store.peek(id).await?.into(), &place).await
+            }
             copied => copied,
         };
         let (fork, broken) = fork?;
@@ -279,7 +323,11 @@ impl Sessions {
     }
 
     /// Copies a session under a new id. Returns the id, and the damage found.
-    async fn copy(&self, from: SessionFeed, place: &OpenOptions) -> Result<(SessionId, Vec<String>), store::Error> {
+    async fn copy(
+        &self,
+        from: SessionFeed,
+        place: &OpenOptions,
+    ) -> Result<(SessionId, Vec<String>), store::Error> {
         let of = from.record.id.clone();
         let broken = from.damage();
         let mut fork = store::forked(from, &self.environment);
@@ -306,7 +354,11 @@ impl Sessions {
 
     /// Asks another process for its session, and waits for a limited time until that process
     /// has released it.
-    async fn take_over(&self, id: SessionId, holder: LockHolder) -> Result<(StoredSession, usize), store::Error> {
+    async fn take_over(
+        &self,
+        id: SessionId,
+        holder: LockHolder,
+    ) -> Result<(StoredSession, usize), store::Error> {
         const RETRY_INTERVAL: Duration = Duration::from_millis(20);
         let Some(take_over_timeout) = self.store.request(&holder, &id).await else {
             return Err(store::Error::Locked { id, holder });
@@ -319,8 +371,15 @@ impl Sessions {
                 }
             }
         };
-        let late = |_| Err(store::Error::Locked { id: id.clone(), holder });
-        tokio::time::timeout(take_over_timeout, taken).await.unwrap_or_else(late)
+        let late = |_| {
+            Err(store::Error::Locked {
+                id: id.clone(),
+                holder,
+            })
+        };
+        tokio::time::timeout(take_over_timeout, taken)
+            .await
+            .unwrap_or_else(late)
     }
 
     async fn open(
@@ -341,9 +400,15 @@ impl Sessions {
         let project_name = self.project_name(&paths.worktree).await;
         let recent = RecentModels::of(&self.store, project_name.clone());
         let (models, registry, local) = self.models(&read.settings, recent.read().await.into());
-        let known = record.agent.clone().filter(|agent| read.agents.get(agent).is_some());
+        let known = record
+            .agent
+            .clone()
+            .filter(|agent| read.agents.get(agent).is_some());
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
-        let model = record.model.clone().filter(|model| models.find(model).is_ok());
+        let model = record
+            .model
+            .clone()
+            .filter(|model| models.find(model).is_ok());
         let choice = Choice {
             steer: record.steer,
             steers: read.settings.steer,
@@ -356,21 +421,31 @@ impl Sessions {
         notices.extend(self.greeting(&record, &agent, &*self.grants(&project_name).await));
         let sources = self.models.clone();
         let current = registry.borrow().clone();
-        let read = match base::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
-            Ok(read) => read,
-            Err(e) => {
-                tracing::error!("checking the models of the settings failed: {e}");
-                ConfigSnapshot::new(&paths).await
-            }
-        };
+        let read =
+            match base::task::spawn_blocking(move || read.check_models(&current, &sources)).await {
+                Ok(read) => read,
+                Err(e) => {
+                    tracing::error!("checking the models of the settings failed: {e}");
+                    ConfigSnapshot::new(&paths).await
+                }
+            };
         notices.extend(read.news(&[]));
         let approvals = chosen.borrow().approvals();
         notices.extend(self.unheld(approvals, &read.settings).await);
         let project = read.project_config(models.clone());
-        let watcher =
-            ConfigWatcher::new((self.maintenance.clone(), self.models.clone()), paths.clone(), read, models, registry);
+        let watcher = ConfigWatcher::new(
+            (self.maintenance.clone(), self.models.clone()),
+            paths.clone(),
+            read,
+            models,
+            registry,
+        );
         let root = &paths.worktree.root;
-        let snapshots = self.snapshots.of(&self.environment.dirs.data, root, self.environment.home.as_deref());
+        let snapshots = self.snapshots.of(
+            &self.environment.dirs.data,
+            root,
+            self.environment.home.as_deref(),
+        );
         let (history, settled) = interrupted::settle(history, &record, snapshots.clone()).await;
         for (message, part) in settled {
             self.store.part(&record.id, &message, &part).await;
@@ -379,7 +454,9 @@ impl Sessions {
         let jobs = Arc::new(tools::jobs::Jobs::after(turn::jobs::last(&history)));
         let scope = TurnContext {
             resources: self.resources(&options, &project, &record, jobs, snapshots),
-            permissions: self.permissions(&project_name, &record, chosen.clone(), options.attended).await,
+            permissions: self
+                .permissions(&project_name, &record, chosen.clone(), options.attended)
+                .await,
             project: self.workspace(paths, project, &options),
             session: record.id.clone(),
             mark: record.mark.clone(),
@@ -401,15 +478,37 @@ impl Sessions {
             budget: Arc::default(),
         };
         let choices = Choices::new(choice, recent);
-        self.start(PreparedSession { scope, watcher, record, history, claim, choices, notices, spoken, local })
+        self.start(PreparedSession {
+            scope,
+            watcher,
+            record,
+            history,
+            claim,
+            choices,
+            notices,
+            spoken,
+            local,
+        })
     }
 
     fn start(self: &Arc<Self>, prepared: PreparedSession) -> OpenedSession {
-        let PreparedSession { scope, watcher, record, history, claim, choices, notices, spoken, local } = prepared;
+        let PreparedSession {
+            scope,
+            watcher,
+            record,
+            history,
+            claim,
+            choices,
+            notices,
+            spoken,
+            local,
+        } = prepared;
         let (mailbox, mail) = mpsc::channel(handle::WAITING);
         // Unbounded, but limited to the client's cancels during one turn.
         let (cancels, cancel) = mpsc::unbounded_channel();
-        let taken = self.live.offer(&record.id, &self.store, &self.tasks, &self.ended);
+        let taken = self
+            .live
+            .offer(&record.id, &self.store, &self.tasks, &self.ended);
         let asides = broadcast::channel(handle::WAITING).0;
         let stop = cancels.clone();
         let prompts = Arc::<AtomicU64>::default();
@@ -417,7 +516,8 @@ impl Sessions {
         self.live.obeys(&record.id, move || {
             // The receiver is dropped when the session is closed, and then there is no
             // turn to cancel.
-            stop.send(CancelScope::UpTo(sent.load(Ordering::Relaxed))).ok();
+            stop.send(CancelScope::UpTo(sent.load(Ordering::Relaxed)))
+                .ok();
         });
         let handle = Handle {
             asides: asides.clone(),
@@ -435,7 +535,14 @@ impl Sessions {
             confinement: scope.permissions.confinement.clone(),
             pending: Arc::default(),
         };
-        scope.resources.extensions.scripts.opens(Box::new(PluginSessionControl::new(&handle, self.live.clone())));
+        scope
+            .resources
+            .extensions
+            .scripts
+            .opens(Box::new(PluginSessionControl::new(
+                &handle,
+                self.live.clone(),
+            )));
         let end = store::visible(&history.messages, &record.undone);
         let (replay, coming) = self.replay(&scope, history, end, &record);
         let session = SessionState {
@@ -449,7 +556,15 @@ impl Sessions {
             running: None,
             closing: None,
         };
-        let actor = Actor { scope, watcher, history: History::default(), local, counted: Vec::new(), claim, session };
+        let actor = Actor {
+            scope,
+            watcher,
+            history: History::default(),
+            local,
+            counted: Vec::new(),
+            claim,
+            session,
+        };
         base::task::spawn_in(&self.tasks, actor.run(coming));
         OpenedSession { handle, replay }
     }
@@ -457,21 +572,33 @@ impl Sessions {
     /// Returns the notices for the first turn that need no look at files. `agent` is the
     /// session's agent.
     fn greeting(&self, record: &Record, agent: &str, grants: &Grants) -> Vec<Event> {
-        let warning = |title: String, details| Event::Notice { severity: Severity::Warning, title, details };
+        let warning = |title: String, details| Event::Notice {
+            severity: Severity::Warning,
+            title,
+            details,
+        };
         let mut notices = Vec::new();
         if let Some(why) = &self.environment.temporary {
             let dir = self.environment.dirs.data.display();
             let details = format!("The reason: {why}. They are in {dir}.");
-            notices.push(warning("Sessions are kept in a temporary directory only.".into(), Some(details)));
+            notices.push(warning(
+                "Sessions are kept in a temporary directory only.".into(),
+                Some(details),
+            ));
         }
         if let Some(place) = grants.take_lost() {
-            let details =
-                format!("What you had allowed with \"always\" is asked again. The damaged index was kept as {place}.");
-            notices.push(warning("What was granted before could not be read, in any project.".into(), Some(details)));
+            let details = format!(
+                "What you had allowed with \"always\" is asked again. The damaged index was kept as {place}."
+            );
+            notices.push(warning(
+                "What was granted before could not be read, in any project.".into(),
+                Some(details),
+            ));
         }
         let gone = record.agent.as_ref().filter(|gone| *gone != agent);
         if let Some(gone) = gone {
-            let title = format!("There is no agent \"{gone}\" any more; {agent} answers from now on.");
+            let title =
+                format!("There is no agent \"{gone}\" any more; {agent} answers from now on.");
             notices.push(warning(title, None));
         }
         notices
@@ -482,14 +609,24 @@ impl Sessions {
         if approvals != Approvals::Sandboxed {
             return None;
         }
-        let confinement = tools::confinement::Confinement::new(&self.sandbox).at(Level::WorkspaceWrite, settings);
+        let confinement =
+            tools::confinement::Confinement::new(&self.sandbox).at(Level::WorkspaceWrite, settings);
         let title = "No sandbox holds commands here: approvals are \"sandboxed\", and the rules decide what is asked.";
         let details = Some("`adjutant doctor` says what was tried.".to_owned());
-        let notice = Event::Notice { severity: Severity::Warning, title: title.into(), details };
+        let notice = Event::Notice {
+            severity: Severity::Warning,
+            title: title.into(),
+            details,
+        };
         (!confinement.holds().await).then_some(notice)
     }
 
-    fn workspace(&self, paths: ProjectPaths, project: ProjectConfig, options: &OpenOptions) -> Workspace {
+    fn workspace(
+        &self,
+        paths: ProjectPaths,
+        project: ProjectConfig,
+        options: &OpenOptions,
+    ) -> Workspace {
         Workspace {
             cwd: options.cwd.clone(),
             roots: options.extra.clone().into(),
@@ -529,7 +666,8 @@ impl Sessions {
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
         // The login at an address is stored for the account.
-        let addresses = options.addresses && self.account().check(AccountProperty::McpLogins).is_ok();
+        let addresses =
+            options.addresses && self.account().check(AccountProperty::McpLogins).is_ok();
         let session = ForSession {
             given: options.servers.clone(),
             attended: options.attended,
@@ -563,8 +701,14 @@ impl Sessions {
         end: usize,
         record: &Record,
     ) -> (Replay, oneshot::Receiver<History>) {
-        let last: Option<ModelRef> = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()));
-        let window = last.and_then(|last| scope.project.models.find(&last).ok()).and_then(|(model, _)| model.context);
+        let last: Option<ModelRef> = history
+            .messages
+            .iter()
+            .rev()
+            .find_map(|m| Some(m.assistant()?.model.clone()));
+        let window = last
+            .and_then(|last| scope.project.models.find(&last).ok())
+            .and_then(|(model, _)| model.context);
         let agents = scope.exposed.then(|| scope.project.agents.clone());
         Replay::new(history, (self.store.clone(), record), end, (window, agents))
     }
@@ -585,11 +729,21 @@ fn damage(session: &SessionId, damage: &[String]) -> Option<Event> {
 /// Returns the notice about undone turns.
 fn undone(record: &Record) -> Option<Event> {
     let (severity, title) = if record.undone.last()?.done {
-        (Severity::Info, "Something is undone here: /redo brings it back; after your next prompt, its files alone.")
+        (
+            Severity::Info,
+            "Something is undone here: /redo brings it back; after your next prompt, its files alone.",
+        )
     } else {
-        (Severity::Warning, "An undo was interrupted half-way: /undo finishes it, /redo takes it back.")
+        (
+            Severity::Warning,
+            "An undo was interrupted half-way: /undo finishes it, /redo takes it back.",
+        )
     };
-    Some(Event::Notice { severity, title: title.into(), details: None })
+    Some(Event::Notice {
+        severity,
+        title: title.into(),
+        details: None,
+    })
 }
 
 /// Whether two paths refer to the same directory.

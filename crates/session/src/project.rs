@@ -85,7 +85,12 @@ pub(super) enum WebSource {
 
 impl WebSource {
     fn all(pages: &[String], skills: &[String]) -> Vec<Self> {
-        pages.iter().cloned().map(Self::Page).chain(skills.iter().cloned().map(Self::Skills)).collect()
+        pages
+            .iter()
+            .cloned()
+            .map(Self::Page)
+            .chain(skills.iter().cloned().map(Self::Skills))
+            .collect()
     }
 }
 
@@ -104,10 +109,12 @@ impl ConfigSnapshot {
     pub(super) async fn new(paths: &ProjectPaths) -> Self {
         let own_paths = paths.clone();
         let fallback = paths.clone();
-        base::task::spawn_blocking(move || Self::now(&own_paths)).await.unwrap_or_else(|e| {
-            tracing::error!("reading the configuration failed: {e}");
-            Self::now(&fallback)
-        })
+        base::task::spawn_blocking(move || Self::now(&own_paths))
+            .await
+            .unwrap_or_else(|e| {
+                tracing::error!("reading the configuration failed: {e}");
+                Self::now(&fallback)
+            })
     }
 
     fn now(paths: &ProjectPaths) -> Self {
@@ -116,11 +123,21 @@ impl ConfigSnapshot {
 
     fn of(paths: &ProjectPaths, loaded: config::Loaded) -> Self {
         let models = NamedModels::of(&loaded);
-        let Configuration { loaded, agents, skills, missing_skills, instructions, problems } =
-            Configuration::of(loaded, &paths.environment, &paths.worktree, &paths.cwd);
+        let Configuration {
+            loaded,
+            agents,
+            skills,
+            missing_skills,
+            instructions,
+            problems,
+        } = Configuration::of(loaded, &paths.environment, &paths.worktree, &paths.cwd);
         let skills = Arc::new(skills);
         Self {
-            commands: Arc::new(Commands::new(&loaded.settings, &skills, &agents.default().rules)),
+            commands: Arc::new(Commands::new(
+                &loaded.settings,
+                &skills,
+                &agents.default().rules,
+            )),
             sources: WebSource::all(&instructions.addresses, &loaded.settings.skills.urls),
             missing: WebSource::all(&instructions.missing, &missing_skills),
             background: Arc::new(background(paths, &loaded.settings, instructions, skills)),
@@ -138,7 +155,9 @@ impl ConfigSnapshot {
     /// Adds the problems of models that the settings name. Reads files if `configured` does not
     /// have all of them.
     pub(super) fn check_models(mut self, configured: &Registry, sources: &ModelSources) -> Self {
-        let wrong = self.named_models.problems(&self.settings, Some(configured), sources);
+        let wrong = self
+            .named_models
+            .problems(&self.settings, Some(configured), sources);
         self.problems = self.problems.iter().cloned().chain(wrong).collect();
         self
     }
@@ -157,15 +176,32 @@ impl ConfigSnapshot {
         if problems.is_empty() {
             return Some(Self::of(paths, loaded));
         }
-        let earlier = self.broken.as_ref().map_or(&self.agents, |broken| &broken.earlier).clone();
-        let partial = Arc::new(Agents::build(&loaded.settings, &paths.environment, &paths.worktree).0);
+        let earlier = self
+            .broken
+            .as_ref()
+            .map_or(&self.agents, |broken| &broken.earlier)
+            .clone();
+        let partial =
+            Arc::new(Agents::build(&loaded.settings, &paths.environment, &paths.worktree).0);
         later::forbid(&mut forbidding, partial);
         // Searches show the contents of files without a call for each.
-        let stricter = |agents: Agents, other: &Arc<Agents>| agents.denying_as(other, Rule::is_about_reading);
+        let stricter =
+            |agents: Agents, other: &Arc<Agents>| agents.denying_as(other, Rule::is_about_reading);
         let agents = Arc::new(forbidding.iter().fold(Agents::clone(&earlier), stricter));
         let sight = sight(&agents, &paths.environment, &paths.worktree, &paths.cwd);
-        let instructions = instruction::load(&self.settings, &paths.environment, &paths.worktree, &paths.cwd, &sight);
-        let skills = skill::load(&self.settings, &paths.environment, &paths.worktree, &paths.cwd);
+        let instructions = instruction::load(
+            &self.settings,
+            &paths.environment,
+            &paths.worktree,
+            &paths.cwd,
+            &sight,
+        );
+        let skills = skill::load(
+            &self.settings,
+            &paths.environment,
+            &paths.worktree,
+            &paths.cwd,
+        );
         let mut fingerprint = loaded.fingerprint;
         fingerprint.extend(instructions.fingerprint.clone());
         fingerprint.extend(skills.fingerprint);
@@ -173,11 +209,19 @@ impl ConfigSnapshot {
         let skills = Arc::new(skills.skills);
         Some(Self {
             settings: self.settings.clone(),
-            commands: Arc::new(Commands::new(&self.settings, &skills, &agents.default().rules)),
+            commands: Arc::new(Commands::new(
+                &self.settings,
+                &skills,
+                &agents.default().rules,
+            )),
             agents,
             problems: self.problems.clone(),
             named_models: NamedModels::default(),
-            broken: Some(BrokenSettings { problems, earlier, forbidding }),
+            broken: Some(BrokenSettings {
+                problems,
+                earlier,
+                forbidding,
+            }),
             trust: self.trust.clone(),
             added: paths.added.clone(),
             fingerprint: Arc::new(fingerprint),
@@ -195,7 +239,10 @@ impl ConfigSnapshot {
             read: Arc::new(SettingsRead::new(
                 self.fingerprint.clone(),
                 self.problems.clone(),
-                self.broken.as_ref().map(|broken| broken.forbidding.clone()).unwrap_or_default(),
+                self.broken
+                    .as_ref()
+                    .map(|broken| broken.forbidding.clone())
+                    .unwrap_or_default(),
             )),
             models,
             commands: self.commands.clone(),
@@ -209,7 +256,10 @@ impl ConfigSnapshot {
         let broken = broken.map(|problem| {
             notice(format!("The earlier settings are kept, and new denies hold as far as they can be read: {problem}"))
         });
-        let fresh = self.problems.iter().filter(|problem| !known.contains(problem));
+        let fresh = self
+            .problems
+            .iter()
+            .filter(|problem| !known.contains(problem));
         broken.chain(configuration::notices(fresh)).collect()
     }
 }
@@ -220,13 +270,23 @@ fn background(
     instructions: instruction::Instructions,
     skills: Arc<Skills>,
 ) -> Background {
-    let shown = settings.references.iter().filter(|reference| !reference.hidden);
+    let shown = settings
+        .references
+        .iter()
+        .filter(|reference| !reference.hidden);
     let references = shown.filter_map(|reference| {
         let path = match (&reference.path, &reference.repository) {
             (Some(path), _) => path.clone(),
-            (None, _) => reference.dir(&paths.environment, &paths.worktree)?.display().to_string(),
+            (None, _) => reference
+                .dir(&paths.environment, &paths.worktree)?
+                .display()
+                .to_string(),
         };
-        Some((reference.name.clone(), path, reference.description.clone().unwrap_or_default()))
+        Some((
+            reference.name.clone(),
+            path,
+            reference.description.clone().unwrap_or_default(),
+        ))
     });
     Background {
         surroundings: Surroundings::new(&paths.cwd, &paths.worktree, paths.environment.now()),
@@ -237,7 +297,11 @@ fn background(
 }
 
 fn notice(title: String) -> Event {
-    Event::Notice { severity: Severity::Warning, title, details: None }
+    Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details: None,
+    }
 }
 
 /// The time that a prompt waits for sources that were never fetched before.
@@ -271,7 +335,11 @@ impl ConfigWatcher {
         registry: RegistrySender,
     ) -> Self {
         let current = watch::channel(Arc::new(read.project_config(models))).0;
-        let fetching = maintenance.fetch_defaults().map(|task| (None, task)).into_iter().collect();
+        let fetching = maintenance
+            .fetch_defaults()
+            .map(|task| (None, task))
+            .into_iter()
+            .collect();
         let mut watcher = Self {
             maintenance,
             sources,
@@ -310,7 +378,11 @@ impl ConfigWatcher {
 
     /// Reads changed files again, asks for trust if they need it, and notifies the user of the
     /// results. `scope` is the turn that is about to begin.
-    pub(super) async fn refresh(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
+    pub(super) async fn refresh(
+        &mut self,
+        scope: &mut TurnContext,
+        choice: &watch::Sender<Choice>,
+    ) {
         self.reload(scope, choice).await;
         if self.finish_fetches(scope).await {
             self.reload(scope, choice).await;
@@ -362,7 +434,8 @@ impl ConfigWatcher {
             if let Some(clone) = reference.clone_of(&self.paths.environment)
                 && self.wanted.insert(clone.dir.clone())
             {
-                self.fetching.push((None, self.maintenance.fetch_repository(clone)));
+                self.fetching
+                    .push((None, self.maintenance.fetch_repository(clone)));
             }
         }
         for source in &self.read.sources {
@@ -428,20 +501,31 @@ impl ConfigWatcher {
     }
 
     /// Applies a new configuration, and notifies the client of changes that it shows.
-    async fn replace(&mut self, read: ConfigSnapshot, scope: &TurnContext, choice: &watch::Sender<Choice>) {
+    async fn replace(
+        &mut self,
+        read: ConfigSnapshot,
+        scope: &TurnContext,
+        choice: &watch::Sender<Choice>,
+    ) {
         let old = self.current.borrow().clone();
         let models = self.models(&old, &read.settings).await;
         let sources = self.sources.clone();
         let registry = self.registry.borrow().clone();
-        let checked = base::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
+        let checked =
+            base::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
         let read = match checked {
             Ok(read) => read,
             Err(e) => return tracing::error!("checking the models of the settings failed: {e}"),
         };
-        self.current.send_replace(Arc::new(read.project_config(models)));
+        self.current
+            .send_replace(Arc::new(read.project_config(models)));
         let outlet = &scope.outlet;
         if *old.commands != *read.commands {
-            outlet.event(Event::Commands(read.commands.with_prompts(&scope.resources.servers))).await;
+            outlet
+                .event(Event::Commands(
+                    read.commands.with_prompts(&scope.resources.servers),
+                ))
+                .await;
         }
         let chosen = choice.borrow().agent.clone();
         if read.agents.get(&chosen).is_none() {
@@ -449,9 +533,13 @@ impl ConfigWatcher {
             choice.send_modify(|choice| choice.agent.clone_from(&instead));
             outlet.event(Event::Mode(instead.clone())).await;
             outlet
-                .event(notice(format!("There is no agent \"{chosen}\" any more; {instead} answers from now on.")))
+                .event(notice(format!(
+                    "There is no agent \"{chosen}\" any more; {instead} answers from now on."
+                )))
                 .await;
-        } else if shown(&old.agents) != shown(&read.agents) || providers(&old.settings) != providers(&read.settings) {
+        } else if shown(&old.agents) != shown(&read.agents)
+            || providers(&old.settings) != providers(&read.settings)
+        {
             outlet.event(Event::Options).await;
         }
         if old.settings.steer != read.settings.steer {
@@ -490,7 +578,11 @@ impl ConfigWatcher {
             }
             Err(e) => tracing::error!("bringing the providers together failed: {e}"),
         }
-        Models::new(self.registry.subscribe(), settings.model.clone(), old.models.recent().clone())
+        Models::new(
+            self.registry.subscribe(),
+            settings.model.clone(),
+            old.models.recent().clone(),
+        )
     }
 }
 

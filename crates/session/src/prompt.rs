@@ -39,59 +39,129 @@ pub(super) struct PromptResult {
 impl PromptRun {
     pub(super) async fn run(self, input: PromptInput, watcher: &mut ConfigWatcher) -> PromptResult {
         match input {
-            PromptInput::Message(content) => match sent_before(&self.history, &self.record, &content) {
-                None => self.message(content, watcher).await,
-                Some(SentBefore::Last) => self.again(watcher).await,
-                Some(SentBefore::Earlier) => {
-                    self.scope.outlet.event(Event::Prompted { message: self.scope.message_id() }).await;
-                    PromptResult { history: self.history, record: self.record, outcome: Outcome::Ended }
+            PromptInput::Message(content) => {
+                match sent_before(&self.history, &self.record, &content) {
+                    None => self.message(content, watcher).await,
+                    Some(SentBefore::Last) => self.again(watcher).await,
+                    Some(SentBefore::Earlier) => {
+                        self.scope
+                            .outlet
+                            .event(Event::Prompted {
+                                message: self.scope.message_id(),
+                            })
+                            .await;
+                        PromptResult {
+                            history: self.history,
+                            record: self.record,
+                            outcome: Outcome::Ended,
+                        }
+                    }
                 }
-            },
+            }
             PromptInput::Builtin(command) => self.builtin(&command).await,
         }
     }
 
     async fn builtin(mut self, command: &BuiltinCommand) -> PromptResult {
         // A built-in command is not a message of the history, but the event needs an id.
-        self.scope.outlet.event(Event::Prompted { message: self.scope.message_id() }).await;
-        let cx = BuiltinContext { history: &mut self.history, record: &mut self.record, scope: &self.scope };
+        self.scope
+            .outlet
+            .event(Event::Prompted {
+                message: self.scope.message_id(),
+            })
+            .await;
+        let cx = BuiltinContext {
+            history: &mut self.history,
+            record: &mut self.record,
+            scope: &self.scope,
+        };
         let outcome = builtin::carry_out(command, cx).await;
-        PromptResult { history: self.history, record: self.record, outcome }
+        PromptResult {
+            history: self.history,
+            record: self.record,
+            outcome,
+        }
     }
 
     /// Continues the turn of a prompt that was sent before, or returns its outcome.
     async fn again(self, watcher: &mut ConfigWatcher) -> PromptResult {
-        let Self { sessions, choice, mut scope, mut history, record, .. } = self;
+        let Self {
+            sessions,
+            choice,
+            mut scope,
+            mut history,
+            record,
+            ..
+        } = self;
         let mut message = head(&scope);
-        scope.outlet.event(Event::Prompted { message: message.id.clone() }).await;
+        scope
+            .outlet
+            .event(Event::Prompted {
+                message: message.id.clone(),
+            })
+            .await;
         if let Some(outcome) = next::ended(&history) {
-            return PromptResult { history, record, outcome };
+            return PromptResult {
+                history,
+                record,
+                outcome,
+            };
         }
         refresh_project(watcher, &mut scope, &choice).await;
         let once = answers_once(&history, &mut scope);
         message.role = head(&scope).role;
         // A prompt that has no answer yet is answered without a note.
         if !history.messages.last().is_some_and(Message::is_prompt) {
-            message.parts.push(scope.part(remind::note(prompts::reminder::HOST_LOST)));
+            message
+                .parts
+                .push(scope.part(remind::note(prompts::reminder::HOST_LOST)));
             scope.record.whole(&message).await;
             history.messages.push(message);
         }
-        let (history, outcome) = child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
-        PromptResult { history, record, outcome }
+        let (history, outcome) =
+            child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
+        PromptResult {
+            history,
+            record,
+            outcome,
+        }
     }
 
     async fn message(self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> PromptResult {
-        let Self { sessions, choice, mut scope, mut history, mut record, steered } = self;
+        let Self {
+            sessions,
+            choice,
+            mut scope,
+            mut history,
+            mut record,
+            steered,
+        } = self;
         refresh_project(watcher, &mut scope, &choice).await;
         let resumed = history.messages.iter().any(Message::is_prompt);
         let Some(content) = hooks::prompt(&scope, resumed, content).await else {
-            scope.outlet.event(Event::Prompted { message: scope.message_id() }).await;
-            return PromptResult { history, record, outcome: Outcome::Ended };
+            scope
+                .outlet
+                .event(Event::Prompted {
+                    message: scope.message_id(),
+                })
+                .await;
+            return PromptResult {
+                history,
+                record,
+                outcome: Outcome::Ended,
+            };
         };
         // The next prompt deletes undone turns.
         revert::settle(&mut history, &mut record, &scope.record).await;
         let mut draft = PromptDraft::new(head(&scope), &record);
-        let TypedPrompt { content, once, words } = watcher.commands().typed(content, &mut draft, &mut scope).await;
+        let TypedPrompt {
+            content,
+            once,
+            words,
+        } = watcher
+            .commands()
+            .typed(content, &mut draft, &mut scope)
+            .await;
         let content = mention::read(content, &mut draft, &scope).await;
         let content = mention::fitted(content, &scope).await;
         let mut content = if scope.depth < scope.project.settings.subagent_depth {
@@ -104,30 +174,59 @@ impl PromptRun {
         }
         // A command may have chosen another agent than the draft's.
         let Message { role, .. } = head(&scope);
-        let message = Message { role, ..draft.end(&scope, content) };
+        let message = Message {
+            role,
+            ..draft.end(&scope, content)
+        };
         record.updated = message.created;
         // Set immediately, because the session is in the list while the turn runs.
-        let title = if record.title.is_none() { title::from_prompt(&message) } else { None };
+        let title = if record.title.is_none() {
+            title::from_prompt(&message)
+        } else {
+            None
+        };
         record.title = title.clone().or(record.title);
         scope.record.session(&record).await;
         scope.record.whole(&message).await;
-        scope.outlet.event(Event::Prompted { message: message.id.clone() }).await;
+        scope
+            .outlet
+            .event(Event::Prompted {
+                message: message.id.clone(),
+            })
+            .await;
         if title.is_some() {
-            scope.outlet.event(Event::Info { title, updated: record.updated }).await;
+            scope
+                .outlet
+                .event(Event::Info {
+                    title,
+                    updated: record.updated,
+                })
+                .await;
         }
         history.messages.push(message);
-        let (history, outcome) = child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
-        PromptResult { history, record, outcome }
+        let (history, outcome) =
+            child::turn(&sessions, [Some(&choice), once.as_ref()], history, scope).await;
+        PromptResult {
+            history,
+            record,
+            outcome,
+        }
     }
 }
 
 /// Reloads settings, plugins and MCP servers before a turn.
-async fn refresh_project(watcher: &mut ConfigWatcher, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
+async fn refresh_project(
+    watcher: &mut ConfigWatcher,
+    scope: &mut TurnContext,
+    choice: &watch::Sender<Choice>,
+) {
     watcher.refresh(scope, choice).await;
     let added = hooks::contributions(scope).await;
     watcher.contribute(added, scope, choice).await;
     let servers = &scope.resources.servers;
-    servers.greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled).await;
+    servers
+        .greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled)
+        .await;
 }
 
 /// Restores the agent that a command has chosen for its turn, if it differs from the session's
@@ -141,8 +240,11 @@ fn answers_once(history: &History, scope: &mut TurnContext) -> Option<watch::Sen
     if !named || !known || chosen.agent == user.agent {
         return None;
     }
-    let (once, choice) =
-        watch::channel(Choice { agent: user.agent.clone(), model: Some(user.model.clone()), ..chosen });
+    let (once, choice) = watch::channel(Choice {
+        agent: user.agent.clone(),
+        model: Some(user.model.clone()),
+        ..chosen
+    });
     scope.choice = choice;
     Some(once)
 }
@@ -158,11 +260,25 @@ enum SentBefore {
 
 fn sent_before(history: &History, record: &Record, content: &[Content]) -> Option<SentBefore> {
     let key = idempotency_key(content)?;
-    let is = |message: &Message| message.options().and_then(|options| options.idempotency_key.as_deref()) == Some(key);
-    let place = history.messages.iter().rev().filter(|message| message.is_prompt()).position(is)?;
+    let is = |message: &Message| {
+        message
+            .options()
+            .and_then(|options| options.idempotency_key.as_deref())
+            == Some(key)
+    };
+    let place = history
+        .messages
+        .iter()
+        .rev()
+        .filter(|message| message.is_prompt())
+        .position(is)?;
     // An undone turn is not continued.
     let undone = visible(&history.messages, &record.undone) < history.messages.len();
-    Some(if place == 0 && !undone { SentBefore::Last } else { SentBefore::Earlier })
+    Some(if place == 0 && !undone {
+        SentBefore::Last
+    } else {
+        SentBefore::Earlier
+    })
 }
 
 /// Returns the message of a prompt, without its content.
@@ -175,7 +291,10 @@ fn head(scope: &TurnContext) -> Message {
     Message {
         id: scope.message_id(),
         created: scope.now(),
-        role: Role::User(User { agent: chosen, model }),
+        role: Role::User(User {
+            agent: chosen,
+            model,
+        }),
         parts: Vec::new(),
     }
 }
@@ -189,8 +308,17 @@ mod tests {
     use transcript::{ModelRef, Part, PromptOptions, Text};
 
     fn parts(text: &str, key: Option<&str>) -> Vec<Content> {
-        let options = PromptOptions { idempotency_key: key.map(str::to_owned), ..PromptOptions::default() };
-        vec![Content::Text(Text { text: text.into(), ..Text::default() }), Content::PromptOptions(options)]
+        let options = PromptOptions {
+            idempotency_key: key.map(str::to_owned),
+            ..PromptOptions::default()
+        };
+        vec![
+            Content::Text(Text {
+                text: text.into(),
+                ..Text::default()
+            }),
+            Content::PromptOptions(options),
+        ]
     }
 
     #[test]
@@ -200,33 +328,77 @@ mod tests {
             created: Timestamp(1),
             role: Role::User(User {
                 agent: "build".into(),
-                model: ModelRef { provider: "p".into(), model: "m".into(), effort: None },
+                model: ModelRef {
+                    provider: "p".into(),
+                    model: "m".into(),
+                    effort: None,
+                },
             }),
             parts: parts("Go on.", *key)
                 .into_iter()
-                .map(|content| Part { id: PartId::new(format!("prt_{number}")), content })
+                .map(|content| Part {
+                    id: PartId::new(format!("prt_{number}")),
+                    content,
+                })
                 .collect(),
         };
         /// The stored keys, the first undone prompt, the new key, and the result.
-        type Row<'a> = (&'a [Option<&'a str>], Option<usize>, Option<&'a str>, Option<SentBefore>);
+        type Row<'a> = (
+            &'a [Option<&'a str>],
+            Option<usize>,
+            Option<&'a str>,
+            Option<SentBefore>,
+        );
         let table: [Row<'_>; 7] = [
-            (&[Some("a"), Some("b")], None, Some("b"), Some(SentBefore::Last)),
-            (&[Some("a"), Some("b")], None, Some("a"), Some(SentBefore::Earlier)),
+            (
+                &[Some("a"), Some("b")],
+                None,
+                Some("b"),
+                Some(SentBefore::Last),
+            ),
+            (
+                &[Some("a"), Some("b")],
+                None,
+                Some("a"),
+                Some(SentBefore::Earlier),
+            ),
             (&[Some("a"), Some("b")], None, Some("c"), None),
             // The same text without a key is a new prompt.
             (&[None], None, None, None),
-            (&[Some("a"), None], None, Some("a"), Some(SentBefore::Earlier)),
-            (&[Some("a"), Some("b")], Some(1), Some("b"), Some(SentBefore::Earlier)),
+            (
+                &[Some("a"), None],
+                None,
+                Some("a"),
+                Some(SentBefore::Earlier),
+            ),
+            (
+                &[Some("a"), Some("b")],
+                Some(1),
+                Some("b"),
+                Some(SentBefore::Earlier),
+            ),
             (&[], None, Some("a"), None),
         ];
         for (keys, undone, key, wanted) in table {
             let messages = keys.iter().enumerate().map(prompt).collect();
-            let history = History { messages, ..History::default() };
+            let history = History {
+                messages,
+                ..History::default()
+            };
             let mut record = Record::new(SessionId::new("ses_1"), "/w".into(), Timestamp(1));
             let from = |number| MessageId::new(format!("msg_{number}"));
-            let entry = |number| UndoEntry { from: from(number), files: vec![], left: vec![], done: true };
+            let entry = |number| UndoEntry {
+                from: from(number),
+                files: vec![],
+                left: vec![],
+                done: true,
+            };
             record.undone.extend(undone.map(entry));
-            assert_eq!(sent_before(&history, &record, &parts("Go on.", key)), wanted, "{keys:?} {undone:?} {key:?}");
+            assert_eq!(
+                sent_before(&history, &record, &parts("Go on.", key)),
+                wanted,
+                "{keys:?} {undone:?} {key:?}"
+            );
         }
     }
 }

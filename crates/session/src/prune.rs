@@ -42,9 +42,14 @@ fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
 /// Returns the setting from the user's own files. Read outside of any project, so that a project
 /// cannot cause the deletion of the user's sessions.
 pub fn keep_days(environment: &Environment) -> Option<u64> {
-    let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let own = environment
+        .home
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("/"));
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
-    config::load(environment, &worktree, &own).settings.keep_days
+    config::load(environment, &worktree, &own)
+        .settings
+        .keep_days
 }
 
 /// Deletes sessions that are too old, together with their children, and day-old empty sessions that
@@ -54,22 +59,39 @@ pub fn keep_days(environment: &Environment) -> Option<u64> {
 /// The store's, if the sessions cannot be listed.
 pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Pruned, Error> {
     let mut pruned = Pruned::default();
-    for record in store.unsaid().await?.into_iter().filter(|record| unused(record, now, 1)) {
-        let gone = if prune.dry { Ok(true) } else { store.discard(&record.id, true).await };
+    for record in store
+        .unsaid()
+        .await?
+        .into_iter()
+        .filter(|record| unused(record, now, 1))
+    {
+        let gone = if prune.dry {
+            Ok(true)
+        } else {
+            store.discard(&record.id, true).await
+        };
         pruned.add(record, gone);
     }
     let mut old = Vec::new();
     let mut after = None;
     while let Some(days) = prune.keep_days {
         let page = store.list(None, after, 500).await?;
-        old.extend(page.sessions.into_iter().filter(|record| unused(record, now, days)));
+        old.extend(
+            page.sessions
+                .into_iter()
+                .filter(|record| unused(record, now, days)),
+        );
         after = page.next;
         if after.is_none() {
             break;
         }
     }
     for record in old {
-        let gone = if prune.dry { Ok(true) } else { store.discard(&record.id, false).await };
+        let gone = if prune.dry {
+            Ok(true)
+        } else {
+            store.discard(&record.id, false).await
+        };
         pruned.add(record, gone);
     }
     Ok(pruned)
@@ -100,17 +122,39 @@ mod tests {
         let id = |n: usize| SessionId::new(format!("ses_0000000{n}"));
         for (n, (_, created, updated, has_message, named)) in cases.into_iter().enumerate() {
             let new = Record::new(id(n), "/w".into(), Timestamp(created * DAY_MILLIS));
-            let record = Record { updated: Timestamp(updated * DAY_MILLIS), ..new };
+            let record = Record {
+                updated: Timestamp(updated * DAY_MILLIS),
+                ..new
+            };
             store.create(&record).await.unwrap();
-            let choice = RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
+            let choice = RecordChange::Choice {
+                agent: "plan".into(),
+                model: None,
+                steer: None,
+                approvals: None,
+            };
             store.amend(&record.id, choice).await;
             if named {
-                store.amend(&record.id, RecordChange::Title("Mine".into())).await;
+                store
+                    .amend(&record.id, RecordChange::Title("Mine".into()))
+                    .await;
             }
             if has_message {
-                let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-                let role = Role::User(User { agent: "build".into(), model });
-                let message = Message { id: MessageId::new("m"), created: now, role, parts: Vec::new() };
+                let model = ModelRef {
+                    provider: "p".into(),
+                    model: "m".into(),
+                    effort: None,
+                };
+                let role = Role::User(User {
+                    agent: "build".into(),
+                    model,
+                });
+                let message = Message {
+                    id: MessageId::new("m"),
+                    created: now,
+                    role,
+                    parts: Vec::new(),
+                };
                 store.message(&record.id, &message).await;
             }
             store.flush(&record.id).await.unwrap();
@@ -119,7 +163,16 @@ mod tests {
         }
         for (keep, expected) in [(None, vec!["empty"]), (Some(30), vec!["used long ago"])] {
             for dry in [true, false] {
-                let pruned = prune(&store, now, &Prune { keep_days: keep, dry }).await.unwrap();
+                let pruned = prune(
+                    &store,
+                    now,
+                    &Prune {
+                        keep_days: keep,
+                        dry,
+                    },
+                )
+                .await
+                .unwrap();
                 let gone: Vec<&str> = (0..cases.len())
                     .filter(|n| pruned.gone.iter().any(|gone| gone.id == id(*n)))
                     .map(|n| cases[n].0)

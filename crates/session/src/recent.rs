@@ -15,7 +15,10 @@ pub struct RecentModels {
 
 impl RecentModels {
     pub fn of(store: &Store, project: String) -> Self {
-        Self { store: store.clone(), project }
+        Self {
+            store: store.clone(),
+            project,
+        }
     }
 
     /// Returns the stored models; an empty list if they cannot be read.
@@ -54,7 +57,16 @@ mod tests {
             effort: effort.map(str::to_owned),
             ..ModelRef::parse(text).unwrap()
         };
-        for name in ["p/1", "p/2", "p/3", "p/4", "p/5", "p/6", "offline/offline", "replay:/x"] {
+        for name in [
+            "p/1",
+            "p/2",
+            "p/3",
+            "p/4",
+            "p/5",
+            "p/6",
+            "offline/offline",
+            "replay:/x",
+        ] {
             one.chosen(&model(name, None)).await.unwrap();
         }
         one.chosen(&model("p/3", Some("high"))).await.unwrap();
@@ -62,7 +74,10 @@ mod tests {
         assert_eq!(names, ["p/3", "p/6", "p/5", "p/4", "p/2"]);
         assert_eq!(one.read().await[0].effort.as_deref(), Some("high"));
         assert_eq!(other.read().await, []);
-        for file in std::fs::read_dir(home.path().join("projects")).unwrap().flatten() {
+        for file in std::fs::read_dir(home.path().join("projects"))
+            .unwrap()
+            .flatten()
+        {
             std::fs::write(file.path(), "damaged").unwrap();
         }
         assert_eq!(one.read().await, []);

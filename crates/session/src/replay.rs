@@ -16,20 +16,31 @@ use events::{self, CallUpdate, Event, UserPiece};
 use project::agent::registry::Agents;
 use providers::Model;
 use store::{Record, Store};
-use transcript::{Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part};
+use transcript::{
+    Call, CallFacts, CallState, ChildSession, Compaction, Content, FaultKind, Message, Part,
+};
 
 /// The number of results that are read from the store at once.
 const RESULT_BATCH: usize = 32;
 
 /// Returns the calls of a subagent that the user was asked about: the client has seen them next to
 /// the call that started the subagent.
-fn asked_calls<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
+fn asked_calls<'a>(
+    store: &'a Store,
+    call: &'a Call,
+) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
     Box::pin(async move {
-        let Some(facts) = call.state.facts().filter(|facts| !facts.asked.is_empty()) else { return Vec::new() };
+        let Some(facts) = call.state.facts().filter(|facts| !facts.asked.is_empty()) else {
+            return Vec::new();
+        };
         let child = facts.child.as_ref().map(|child| child.session.clone());
-        let Some(child) = child.filter(SessionId::is_well_formed) else { return Vec::new() };
+        let Some(child) = child.filter(SessionId::is_well_formed) else {
+            return Vec::new();
+        };
         // A deleted session is not shown.
-        let Ok(stored) = store.peek(&child).await else { return Vec::new() };
+        let Ok(stored) = store.peek(&child).await else {
+            return Vec::new();
+        };
         let agent = stored.record.agent.unwrap_or_default();
         let mut events = Vec::new();
         for call in stored.messages.iter().flat_map(Message::calls) {
@@ -40,7 +51,10 @@ fn asked_calls<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Outpu
         }
         for event in &mut events {
             if let Event::Call(update) = event {
-                update.title = update.title.take().map(|title| base::text::title(&format!("{agent}: {title}")));
+                update.title = update
+                    .title
+                    .take()
+                    .map(|title| base::text::title(&format!("{agent}: {title}")));
             }
         }
         events
@@ -97,7 +111,10 @@ impl Replay {
         (window, agents): (Option<u64>, Option<Arc<Agents>>),
     ) -> (Self, oneshot::Receiver<History>) {
         let info = record.title.clone();
-        let info = info.map(|title| Event::Info { title: Some(title), updated: record.updated });
+        let info = info.map(|title| Event::Info {
+            title: Some(title),
+            updated: record.updated,
+        });
         let mut last: Vec<Event> = info.clone().into_iter().collect();
         if !record.todos.is_empty() {
             last.push(Event::Plan(record.todos.clone()));
@@ -106,7 +123,11 @@ impl Replay {
         let cost = history.cost();
         let hidden = history.messages.split_off(end.min(history.messages.len()));
         if let Some(used) = size::used(&history) {
-            last.push(Event::Usage { used, size: window.unwrap_or(Model::ASSUMED_CONTEXT), cost });
+            last.push(Event::Usage {
+                used,
+                size: window.unwrap_or(Model::ASSUMED_CONTEXT),
+                cost,
+            });
         }
         history.messages.extend(hidden);
         let (back, received) = oneshot::channel();
@@ -132,9 +153,19 @@ impl Replay {
     pub fn associations(&self) -> Vec<Event> {
         let seen = &self.history.messages[..self.end.min(self.history.messages.len())];
         let children = self.children.as_ref();
-        let children = children.map(|children| children.associations(&self.session, seen)).unwrap_or_default();
-        let notices = self.last.iter().filter(|event| matches!(event, Event::Notice { .. }));
-        self.info.iter().chain(notices).cloned().chain(children).collect()
+        let children = children
+            .map(|children| children.associations(&self.session, seen))
+            .unwrap_or_default();
+        let notices = self
+            .last
+            .iter()
+            .filter(|event| matches!(event, Event::Notice { .. }));
+        self.info
+            .iter()
+            .chain(notices)
+            .cloned()
+            .chain(children)
+            .collect()
     }
 
     pub async fn next(&mut self) -> Option<Event> {
@@ -148,7 +179,8 @@ impl Replay {
                 return self.waiting.pop_front();
             }
             let parts = &self.history.messages[self.at].parts;
-            let is_sent = !parts.is_empty() && parts.iter().all(|part| self.sent.contains(&part.id));
+            let is_sent =
+                !parts.is_empty() && parts.iter().all(|part| self.sent.contains(&part.id));
             if is_sent || is_superseded(&self.history.messages[..self.end], self.at) {
                 self.at += 1;
                 continue;
@@ -174,10 +206,16 @@ impl Replay {
             return summarised(&self.history, message).into_iter().collect();
         }
         let mut out = Vec::new();
-        for part in message.parts.iter().filter(|part| !self.sent.contains(&part.id)) {
+        for part in message
+            .parts
+            .iter()
+            .filter(|part| !self.sent.contains(&part.id))
+        {
             let part = self.results.get(&part.id).unwrap_or(part);
             match (&part.content, children.as_deref_mut()) {
-                (Content::Tool(call), Some(children)) => out.extend(children.call(&self.session, call).await),
+                (Content::Tool(call), Some(children)) => {
+                    out.extend(children.call(&self.session, call).await)
+                }
                 (Content::Tool(call), None) => {
                     out.extend(event(message, part));
                     out.extend(asked_calls(&self.store, call).await);
@@ -193,16 +231,39 @@ impl Replay {
     async fn fetch(&mut self) {
         let wanted = |messages: &[Message]| {
             let parts = messages.iter().flat_map(|message| &message.parts);
-            let done =
-                |part: &&Part| matches!(&part.content, Content::Tool(Call { state: CallState::Completed(_), .. }));
-            parts.filter(done).take(RESULT_BATCH).map(|part| part.id.clone()).collect::<Vec<_>>()
+            let done = |part: &&Part| {
+                matches!(
+                    &part.content,
+                    Content::Tool(Call {
+                        state: CallState::Completed(_),
+                        ..
+                    })
+                )
+            };
+            parts
+                .filter(done)
+                .take(RESULT_BATCH)
+                .map(|part| part.id.clone())
+                .collect::<Vec<_>>()
         };
         let here = wanted(&self.history.messages[self.at..=self.at]);
         if here.iter().all(|id| self.results.contains_key(id)) {
             return;
         }
-        match self.store.parts(&self.session, wanted(&self.history.messages[self.at..self.history.cold])).await {
-            Ok(parts) => self.results = parts.into_iter().map(|part| (part.id.clone(), part)).collect(),
+        match self
+            .store
+            .parts(
+                &self.session,
+                wanted(&self.history.messages[self.at..self.history.cold]),
+            )
+            .await
+        {
+            Ok(parts) => {
+                self.results = parts
+                    .into_iter()
+                    .map(|part| (part.id.clone(), part))
+                    .collect()
+            }
             Err(e) => tracing::warn!("earlier results cannot be shown: {e}"),
         }
     }
@@ -213,8 +274,11 @@ impl Replay {
 fn is_superseded(messages: &[Message], at: usize) -> bool {
     let message = &messages[at];
     let is_cut_off = |message: &Message| {
-        let fault = message.assistant().and_then(|assistant| assistant.fault.as_ref());
-        fault.is_some_and(|fault| fault.kind == FaultKind::Interrupted) && message.calls().next().is_none()
+        let fault = message
+            .assistant()
+            .and_then(|assistant| assistant.fault.as_ref());
+        fault.is_some_and(|fault| fault.kind == FaultKind::Interrupted)
+            && message.calls().next().is_none()
     };
     if !is_cut_off(message) {
         return false;
@@ -225,16 +289,23 @@ fn is_superseded(messages: &[Message], at: usize) -> bool {
     if text.is_empty() && message.parts.iter().any(thought) {
         return false;
     }
-    let mut later = messages[at + 1..].iter().take_while(|message| !message.is_prompt());
+    let mut later = messages[at + 1..]
+        .iter()
+        .take_while(|message| !message.is_prompt());
     let next = later.find(|message| message.assistant().is_some() && !is_cut_off(message));
-    next.is_some_and(|next| next.assistant().is_some_and(|next| !next.summary) && next.visible_text().starts_with(text))
+    next.is_some_and(|next| {
+        next.assistant().is_some_and(|next| !next.summary) && next.visible_text().starts_with(text)
+    })
 }
 
 /// Returns the fault of a message that is incomplete, as a text.
 fn fault(message: &Message) -> Option<Event> {
     let fault = message.assistant()?.fault.as_ref()?;
     let part = PartId::new(format!("{}-fault", message.id));
-    Some(Event::Text { part, delta: format!("({})", fault.message) })
+    Some(Event::Text {
+        part,
+        delta: format!("({})", fault.message),
+    })
 }
 
 /// Returns the event of a completed compaction.
@@ -242,11 +313,24 @@ fn summarised(history: &History, summary: &Message) -> Option<Event> {
     let parent = &summary.assistant()?.parent;
     let asked = history.messages.iter().rev().find(|m| m.id == *parent)?;
     asked.parts.iter().find_map(|part| match &part.content {
-        Content::Compaction(Compaction { auto, before, after, .. }) => {
+        Content::Compaction(Compaction {
+            auto,
+            before,
+            after,
+            ..
+        }) => {
             let before = *before;
             let after = *after;
-            let state = events::CompactionState::Completed { before, after, summary: summary.visible_text() };
-            Some(Event::Compaction { id: part.id.clone(), auto: *auto, state })
+            let state = events::CompactionState::Completed {
+                before,
+                after,
+                summary: summary.visible_text(),
+            };
+            Some(Event::Compaction {
+                id: part.id.clone(),
+                auto: *auto,
+                state,
+            })
         }
         _ => None,
     })
@@ -256,14 +340,22 @@ pub(super) fn event(message: &Message, part: &Part) -> Option<Event> {
     let user = message.user().is_some();
     match &part.content {
         Content::Text(text) if text.synthetic || text.text.is_empty() => None,
-        Content::Text(text) if user => {
-            Some(Event::User { message: message.id.clone(), piece: UserPiece::Text(text.text.to_string()) })
-        }
-        Content::Text(text) => Some(Event::Text { part: part.id.clone(), delta: text.text.to_string() }),
-        Content::Reasoning(reasoning) if !reasoning.text.is_empty() => {
-            Some(Event::Thought { part: part.id.clone(), delta: reasoning.text.clone() })
-        }
-        Content::File(file) => Some(Event::User { message: message.id.clone(), piece: UserPiece::File(file.clone()) }),
+        Content::Text(text) if user => Some(Event::User {
+            message: message.id.clone(),
+            piece: UserPiece::Text(text.text.to_string()),
+        }),
+        Content::Text(text) => Some(Event::Text {
+            part: part.id.clone(),
+            delta: text.text.to_string(),
+        }),
+        Content::Reasoning(reasoning) if !reasoning.text.is_empty() => Some(Event::Thought {
+            part: part.id.clone(),
+            delta: reasoning.text.clone(),
+        }),
+        Content::File(file) => Some(Event::User {
+            message: message.id.clone(),
+            piece: UserPiece::File(file.clone()),
+        }),
         Content::Tool(call) => Some(Event::Call(Box::new(finished(call)))),
         _ => None,
     }
@@ -280,7 +372,10 @@ fn finished(call: &Call) -> CallUpdate {
         ..CallUpdate::from(call)
     };
     match &call.state {
-        CallState::Failed { facts, .. } => CallUpdate { metadata: link(facts), ..update },
+        CallState::Failed { facts, .. } => CallUpdate {
+            metadata: link(facts),
+            ..update
+        },
         _ => update,
     }
 }
@@ -293,26 +388,60 @@ mod tests {
     use transcript::{Assistant, Fault, ModelRef, Role, Text, Usage, User};
 
     fn message(role: Role, text: &str, synthetic: bool) -> Message {
-        let content = Content::Text(Text { text: text.into(), synthetic, ..Text::default() });
-        let parts = vec![Part { id: PartId::new("part"), content }];
-        Message { id: MessageId::new("message"), created: Timestamp(1), role, parts }
+        let content = Content::Text(Text {
+            text: text.into(),
+            synthetic,
+            ..Text::default()
+        });
+        let parts = vec![Part {
+            id: PartId::new("part"),
+            content,
+        }];
+        Message {
+            id: MessageId::new("message"),
+            created: Timestamp(1),
+            role,
+            parts,
+        }
     }
 
     fn model() -> ModelRef {
-        ModelRef { provider: "p".into(), model: "m".into(), effort: None }
+        ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        }
     }
 
     fn prompt(text: &str) -> Message {
-        message(Role::User(User { agent: "build".into(), model: model() }), text, false)
+        message(
+            Role::User(User {
+                agent: "build".into(),
+                model: model(),
+            }),
+            text,
+            false,
+        )
     }
 
     /// Returns the note of a prompt that continues interrupted work.
     fn note() -> Message {
-        message(Role::User(User { agent: "build".into(), model: model() }), "The machine was lost.", true)
+        message(
+            Role::User(User {
+                agent: "build".into(),
+                model: model(),
+            }),
+            "The machine was lost.",
+            true,
+        )
     }
 
     fn answer(text: &str, kind: Option<FaultKind>) -> Message {
-        let fault = kind.map(|kind| Fault { kind, message: "interrupted".into(), advice: None });
+        let fault = kind.map(|kind| Fault {
+            kind,
+            message: "interrupted".into(),
+            advice: None,
+        });
         let assistant = Assistant {
             parent: MessageId::new("prompt"),
             agent: "build".into(),
@@ -332,16 +461,59 @@ mod tests {
         let cut = |text: &str| answer(text, Some(FaultKind::Interrupted));
         let whole = || answer("Once upon a time.", None);
         let table = [
-            ("made again", vec![prompt("a"), cut("Once upon "), note(), whole()], vec![1]),
-            ("twice", vec![prompt("a"), cut("Once upon"), note(), cut("Once"), note(), whole()], vec![1, 3]),
-            ("nothing said yet", vec![prompt("a"), cut(""), note(), whole()], vec![1]),
-            ("gone on with", vec![prompt("a"), cut("Once upon"), note(), answer("a time.", None)], vec![]),
-            ("another prompt", vec![prompt("a"), cut("Once upon"), prompt("b"), whole()], vec![]),
+            (
+                "made again",
+                vec![prompt("a"), cut("Once upon "), note(), whole()],
+                vec![1],
+            ),
+            (
+                "twice",
+                vec![
+                    prompt("a"),
+                    cut("Once upon"),
+                    note(),
+                    cut("Once"),
+                    note(),
+                    whole(),
+                ],
+                vec![1, 3],
+            ),
+            (
+                "nothing said yet",
+                vec![prompt("a"), cut(""), note(), whole()],
+                vec![1],
+            ),
+            (
+                "gone on with",
+                vec![
+                    prompt("a"),
+                    cut("Once upon"),
+                    note(),
+                    answer("a time.", None),
+                ],
+                vec![],
+            ),
+            (
+                "another prompt",
+                vec![prompt("a"), cut("Once upon"), prompt("b"), whole()],
+                vec![],
+            ),
             ("the last", vec![prompt("a"), cut("Once upon")], vec![]),
-            ("another fault", vec![prompt("a"), answer("Once", Some(FaultKind::Internal)), note(), whole()], vec![]),
+            (
+                "another fault",
+                vec![
+                    prompt("a"),
+                    answer("Once", Some(FaultKind::Internal)),
+                    note(),
+                    whole(),
+                ],
+                vec![],
+            ),
         ];
         for (name, messages, hidden) in table {
-            let found: Vec<usize> = (0..messages.len()).filter(|at| is_superseded(&messages, *at)).collect();
+            let found: Vec<usize> = (0..messages.len())
+                .filter(|at| is_superseded(&messages, *at))
+                .collect();
             assert_eq!(found, hidden, "{name}");
         }
     }

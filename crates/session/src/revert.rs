@@ -90,8 +90,12 @@ pub async fn undo(
 ) -> Result<RevertReport, RevertError> {
     let before = record.clone();
     let unfinished = record.undone.last().is_some_and(|last| !last.done);
-    let more =
-        force && *point == RevertPoint::LastTurn && record.undone.last().is_some_and(|last| !last.left.is_empty());
+    let more = force
+        && *point == RevertPoint::LastTurn
+        && record
+            .undone
+            .last()
+            .is_some_and(|last| !last.left.is_empty());
     let mut report = RevertReport::default();
     let mut entry = match record.undone.pop_if(|_| unfinished || more) {
         Some(last) => last,
@@ -100,8 +104,16 @@ pub async fn undo(
             let start = start(messages, end, point)?;
             let hidden = messages.get(start..end).unwrap_or_default();
             report.between = between(hidden);
-            let left = changes::last_runs(hidden).into_iter().map(reversed).collect();
-            UndoEntry { from: messages[start].id.clone(), files: Vec::new(), left, done: true }
+            let left = changes::last_runs(hidden)
+                .into_iter()
+                .map(reversed)
+                .collect();
+            UndoEntry {
+                from: messages[start].id.clone(),
+                files: Vec::new(),
+                left,
+                done: true,
+            }
         }
     };
     let mut wanted = std::mem::take(&mut entry.left);
@@ -110,7 +122,11 @@ pub async fn undo(
         wanted.append(&mut entry.files);
     }
     recorder.fetch(&cx.tracker, &wanted).await;
-    let care = if force { RevertCare::Force } else { RevertCare::Undo };
+    let care = if force {
+        RevertCare::Force
+    } else {
+        RevertCare::Undo
+    };
     let mut planned = plan(wanted, cx, care).await;
     if unfinished {
         // The interrupted undo has done these, and a redo must include them.
@@ -118,7 +134,11 @@ pub async fn undo(
     }
     let mut undone = entry.files.clone();
     entry.done = false;
-    entry.left = planned.left.iter().map(|(change, _)| change.clone()).collect();
+    entry.left = planned
+        .left
+        .iter()
+        .map(|(change, _)| change.clone())
+        .collect();
     entry.files.extend_from_slice(&planned.ready);
     record.undone.push(entry);
     if let Err(e) = store_record(record, recorder, cx).await {
@@ -132,8 +152,14 @@ pub async fn undo(
         entry.left = left.iter().map(|(change, _)| change.clone()).collect();
         entry.done = true;
     }
-    report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
-    let earlier = record.undone.split_last().map_or(&[][..], |(_, earlier)| earlier);
+    report.left = left
+        .into_iter()
+        .map(|(change, why)| (cx.name(&change), why))
+        .collect();
+    let earlier = record
+        .undone
+        .split_last()
+        .map_or(&[][..], |(_, earlier)| earlier);
     let hidden = visible(messages, &record.undone)..visible(messages, earlier);
     report.describe(messages.get(hidden).unwrap_or_default());
     finish(messages, record, recorder, cx).await;
@@ -152,7 +178,9 @@ pub async fn redo(
 ) -> Result<RevertReport, RevertError> {
     let before = record.clone();
     let start = visible(messages, &record.undone);
-    let Some(entry) = record.undone.last_mut() else { return past::redo(record, recorder, cx).await };
+    let Some(entry) = record.undone.last_mut() else {
+        return past::redo(record, recorder, cx).await;
+    };
     if !entry.done {
         remove_leftovers(&entry.files).await;
     }
@@ -169,27 +197,42 @@ pub async fn redo(
     let (_, left) = put_all(planned, &mut report, cx).await;
     record.undone.pop();
     let end = visible(messages, &record.undone);
-    report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
+    report.left = left
+        .into_iter()
+        .map(|(change, why)| (cx.name(&change), why))
+        .collect();
     report.describe(messages.get(start..end).unwrap_or_default());
     finish(messages, record, recorder, cx).await;
     Ok(report)
 }
 
 /// Returns the index of a point among the first `end` messages.
-pub(super) fn start(messages: &[Message], end: usize, point: &RevertPoint) -> Result<usize, RevertError> {
+pub(super) fn start(
+    messages: &[Message],
+    end: usize,
+    point: &RevertPoint,
+) -> Result<usize, RevertError> {
     let prompt = |before: usize| messages.iter().take(before).rposition(is_prompt);
     let id = match point {
         RevertPoint::LastTurn => return prompt(end).ok_or(RevertError::ToUndo),
         RevertPoint::Before(id) => id,
     };
-    let named = |m: &Message| m.id.as_str() == id || m.parts.iter().any(|part| part.id.as_str() == id);
-    let at = messages.iter().position(named).ok_or_else(|| RevertError::Unknown(id.clone()))?;
+    let named =
+        |m: &Message| m.id.as_str() == id || m.parts.iter().any(|part| part.id.as_str() == id);
+    let at = messages
+        .iter()
+        .position(named)
+        .ok_or_else(|| RevertError::Unknown(id.clone()))?;
     if at >= end {
         return Err(RevertError::Hidden(id.clone()));
     }
     // The conversation cannot continue after a prompt without its answer.
     let prompt = prompt(at + 1).unwrap_or(0);
-    let answered = messages.get(prompt..at).unwrap_or_default().iter().any(|m| m.assistant().is_some());
+    let answered = messages
+        .get(prompt..at)
+        .unwrap_or_default()
+        .iter()
+        .any(|m| m.assistant().is_some());
     Ok(if answered { at } else { prompt })
 }
 
@@ -204,13 +247,23 @@ fn is_prompt(message: &Message) -> bool {
 }
 
 fn reversed(change: FileChange) -> FileChange {
-    FileChange { old: change.new, new: change.old, ..change }
+    FileChange {
+        old: change.new,
+        new: change.old,
+        ..change
+    }
 }
 
 fn between(messages: &[Message]) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let twice = changes::runs(messages).into_iter().filter(|run| !seen.insert(run.path.clone()));
-    twice.map(|run| run.path).collect::<BTreeSet<_>>().into_iter().collect()
+    let twice = changes::runs(messages)
+        .into_iter()
+        .filter(|run| !seen.insert(run.path.clone()));
+    twice
+        .map(|run| run.path)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 /// Removes the temporary files of an undo or a redo that was killed.
@@ -222,7 +275,11 @@ async fn remove_leftovers(files: &[FileChange]) {
     }
 }
 
-async fn store_record(record: &Record, recorder: &Recorder, cx: &RestoreContext) -> Result<(), String> {
+async fn store_record(
+    record: &Record,
+    recorder: &Recorder,
+    cx: &RestoreContext,
+) -> Result<(), String> {
     let past = record.past_undos.last().map(|past| &past.files);
     for files in record.undone.iter().map(|undone| &undone.files).chain(past) {
         recorder.contents(&cx.tracker, files).await;
@@ -233,12 +290,22 @@ async fn store_record(record: &Record, recorder: &Recorder, cx: &RestoreContext)
 
 /// Resets the plan and the files that the model has seen to their state at the end of the visible
 /// history.
-async fn finish(messages: &[Message], record: &mut Record, recorder: &Recorder, cx: &RestoreContext) {
+async fn finish(
+    messages: &[Message],
+    record: &mut Record,
+    recorder: &Recorder,
+    cx: &RestoreContext,
+) {
     let end = visible(messages, &record.undone);
     record.todos = todos(messages.get(..end).unwrap_or_default()).unwrap_or_default();
     if let Some(editor) = &cx.editor {
         editor.session.todos.set(record.todos.clone());
-        for call in messages.get(end..).unwrap_or_default().iter().flat_map(Message::calls) {
+        for call in messages
+            .get(end..)
+            .unwrap_or_default()
+            .iter()
+            .flat_map(Message::calls)
+        {
             for location in &call.locations {
                 editor.session.seen.forget(&location.path);
             }
@@ -252,14 +319,19 @@ async fn finish(messages: &[Message], record: &mut Record, recorder: &Recorder, 
 /// Returns the plan of the last call that set one; `None` if there is no such call. An interrupted
 /// call counts, because its plan was shown or about to be.
 pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
-    let calls = messages.iter().rev().flat_map(|m| m.calls().collect::<Vec<_>>().into_iter().rev());
+    let calls = messages
+        .iter()
+        .rev()
+        .flat_map(|m| m.calls().collect::<Vec<_>>().into_iter().rev());
     let made = |state: &CallState| match state {
         CallState::Completed(_) | CallState::Running { .. } => true,
         CallState::Failed { cause, .. } => cause.is_interruption(),
         CallState::Pending => false,
     };
     let mut plans = calls.filter(|call| call.tool == TodowriteTool::NAME && made(&call.state));
-    plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
+    plans
+        .next()
+        .and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
 }
 
 /// Makes the planned changes. Returns those that were made, and those that were not with the
@@ -271,8 +343,11 @@ async fn put_all(
 ) -> (Vec<FileChange>, Vec<(FileChange, String)>) {
     let mut results = Vec::new();
     // Deletions also remove empty directories, which later writes may need.
-    let (deletions, writes): (Vec<_>, Vec<_>) =
-        planned.ready.into_iter().enumerate().partition(|(_, change)| change.new.is_none());
+    let (deletions, writes): (Vec<_>, Vec<_>) = planned
+        .ready
+        .into_iter()
+        .enumerate()
+        .partition(|(_, change)| change.new.is_none());
     for changes in [deletions, writes] {
         let mut attempts = stream::iter(changes)
             .map(async |(place, change)| {
@@ -368,11 +443,24 @@ impl FileRestoration {
     /// Restricts the access to the file before any new content is written, also by the client:
     /// an existing file is made private, a missing one is created private.
     fn begin(tracker: &Tracker, change: FileChange, root: PathBuf) -> Result<Self, String> {
-        let bytes = change.new.as_ref().map(|new| tracker.content(new)).transpose().map_err(|e| e.to_string())?;
-        let file = Self { path: change.path.clone().into(), access: tracker.access(&change), bytes, change, root };
+        let bytes = change
+            .new
+            .as_ref()
+            .map(|new| tracker.content(new))
+            .transpose()
+            .map_err(|e| e.to_string())?;
+        let file = Self {
+            path: change.path.clone().into(),
+            access: tracker.access(&change),
+            bytes,
+            change,
+            root,
+        };
         file.access.narrow().map_err(|e| e.to_string())?;
         match file.text() {
-            Some(text) if file.access.is_closed() => file.make(text.as_bytes()).map_err(|e| e.to_string())?,
+            Some(text) if file.access.is_closed() => {
+                file.make(text.as_bytes()).map_err(|e| e.to_string())?
+            }
             _ => {}
         }
         Ok(file)
@@ -380,18 +468,32 @@ impl FileRestoration {
 
     /// Returns the text that the client can write.
     fn text(&self) -> Option<&str> {
-        let link = |state: &Option<FileState>| state.as_ref().is_some_and(|state| state.kind == FileKind::Link);
+        let link = |state: &Option<FileState>| {
+            state
+                .as_ref()
+                .is_some_and(|state| state.kind == FileKind::Link)
+        };
         let text = std::str::from_utf8(self.bytes.as_deref()?).ok()?;
         // Editors change text that is not plain text with plain line ends.
-        let plain = !link(&self.change.old) && !link(&self.change.new) && !text.contains(['\r', '\0', '\u{feff}']);
+        let plain = !link(&self.change.old)
+            && !link(&self.change.new)
+            && !text.contains(['\r', '\0', '\u{feff}']);
         plain.then_some(text)
     }
 
     /// Lets the client write the file. The client may refuse to write a file of the project.
     /// Any other answer is ignored, because only the file on the disk counts.
     async fn refused(&self, cx: &RestoreContext) -> Option<String> {
-        let answer = cx.editor.as_ref()?.write_buffer(&self.path, self.text()?).await;
-        let own = || iter::once(&cx.worktree.root).chain(&cx.worktree.extra).any(|root| self.path.starts_with(root));
+        let answer = cx
+            .editor
+            .as_ref()?
+            .write_buffer(&self.path, self.text()?)
+            .await;
+        let own = || {
+            iter::once(&cx.worktree.root)
+                .chain(&cx.worktree.extra)
+                .any(|root| self.path.starts_with(root))
+        };
         match answer {
             Some(Err(NotWritten::Refused(why))) if own() => Some(why),
             _ => None,
@@ -400,7 +502,9 @@ impl FileRestoration {
 
     /// Gives the file its new content and mode, unless it has them.
     fn finish(&self) -> Result<(), disk::Error> {
-        let (Some(new), Some(bytes)) = (&self.change.new, &self.bytes) else { return self.remove() };
+        let (Some(new), Some(bytes)) = (&self.change.new, &self.bytes) else {
+            return self.remove();
+        };
         let dir = self.path.parent().ok_or(disk::Error::Directory)?;
         fs::create_dir_all(dir)?;
         if new.kind == FileKind::Link {
@@ -466,13 +570,22 @@ impl RestoreContext {
     /// after the other.
     fn at_once(&self) -> usize {
         let files = self.editor.as_ref().map(|editor| &editor.client.files);
-        if files.is_some_and(|files| files.read || files.write) { 1 } else { MAX_CONCURRENT_FILES }
+        if files.is_some_and(|files| files.read || files.write) {
+            1
+        } else {
+            MAX_CONCURRENT_FILES
+        }
     }
 
     /// Returns the text of the client's buffer if it differs from the saved file.
     async fn unsaved(&self, path: &Path) -> Option<String> {
-        let editor = self.editor.as_ref().filter(|editor| editor.client.files.read)?;
-        let saved = fs::read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;
+        let editor = self
+            .editor
+            .as_ref()
+            .filter(|editor| editor.client.files.read)?;
+        let saved = fs::read(path)
+            .ok()
+            .and_then(|bytes| String::from_utf8(bytes).ok())?;
         let buffer = editor.buffer(path).await?;
         (TextFingerprint::of(&buffer) != TextFingerprint::of(&saved)).then_some(buffer)
     }

@@ -23,14 +23,30 @@ impl Sessions {
         let stored = self.store.peek(&session.id).await?;
         let record = stored.record;
         let messages = stored.messages;
-        let known = until.and_then(|until| messages.iter().position(|message| message.id == *until));
+        let known =
+            until.and_then(|until| messages.iter().position(|message| message.id == *until));
         let end = known.map_or_else(|| visible(&messages, &record.undone), |at| at + 1);
         let project = session.project();
-        let last = messages.iter().rev().find_map(|message| Some(message.assistant()?.model.clone()));
-        let window = last.and_then(|last| project.models.find(&last).ok()).and_then(|(model, _)| model.context);
+        let last = messages
+            .iter()
+            .rev()
+            .find_map(|message| Some(message.assistant()?.model.clone()));
+        let window = last
+            .and_then(|last| project.models.find(&last).ok())
+            .and_then(|(model, _)| model.context);
         let agents = exposed.then(|| project.agents.clone());
-        let history = History { messages, undone_cost: record.undone_cost, ..History::default() };
+        let history = History {
+            messages,
+            undone_cost: record.undone_cost,
+            ..History::default()
+        };
         // The session has its own history, so the receiver of this one is dropped.
-        Ok(Replay::new(history, (self.store.clone(), &record), end, (window, agents)).0)
+        Ok(Replay::new(
+            history,
+            (self.store.clone(), &record),
+            end,
+            (window, agents),
+        )
+        .0)
     }
 }

@@ -13,8 +13,21 @@ use transcript::{Finish, Usage};
 
 /// Sends a request to the model and returns its answer, unless the receiver is dropped.
 pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
-    let SampleRequest { system, messages, max_output, search, temperature, mut reply } = wanted;
-    let question = SamplingRequest { system, messages, max_output, search, temperature };
+    let SampleRequest {
+        system,
+        messages,
+        max_output,
+        search,
+        temperature,
+        mut reply,
+    } = wanted;
+    let question = SamplingRequest {
+        system,
+        messages,
+        max_output,
+        search,
+        temperature,
+    };
     let answer = tokio::select! {
         answer = question.ask(scope) => answer,
         () = reply.closed() => return,
@@ -59,9 +72,16 @@ impl SamplingRequest {
         if self.search {
             wanted.effort = None;
         }
-        let (model, provider) = scope.project.models.find(&wanted).map_err(|e| e.to_string())?;
+        let (model, provider) = scope
+            .project
+            .models
+            .find(&wanted)
+            .map_err(|e| e.to_string())?;
         if self.search && !provider.searches(&model) {
-            return Err(format!("{} does not search the web for {}", model.provider_name, model.name));
+            return Err(format!(
+                "{} does not search the web for {}",
+                model.provider_name, model.name
+            ));
         }
         let request = Request {
             system: self.system.into_iter().collect(),
@@ -69,7 +89,11 @@ impl SamplingRequest {
             tools: Vec::new(),
             must_call: false,
             params: ModelParams {
-                temperature: if model.temperature { self.temperature } else { None },
+                temperature: if model.temperature {
+                    self.temperature
+                } else {
+                    None
+                },
                 top_p: None,
                 max_output: model.max_output().min(self.max_output.max(1)),
                 options: agent.options.clone(),
@@ -80,7 +104,11 @@ impl SamplingRequest {
             body_cache: BodyCache::default(),
             model: model.clone(),
         };
-        let mut guard = UsageGuard { scope, model: model.clone(), usage: Usage::default() };
+        let mut guard = UsageGuard {
+            scope,
+            model: model.clone(),
+            usage: Usage::default(),
+        };
         let mut answer = provider.ask(Arc::new(request));
         let mut text = String::new();
         let mut found = Vec::new();
@@ -99,7 +127,12 @@ impl SamplingRequest {
             None => Err("the answer was cut off".into()),
             Some(finish) => {
                 let model = model.id.to_string();
-                Ok(Sample { text, found, model, cut: finish == Finish::Length })
+                Ok(Sample {
+                    text,
+                    found,
+                    model,
+                    cut: finish == Finish::Length,
+                })
             }
         }
     }

@@ -32,7 +32,8 @@ impl PluginSessionControl {
 
 impl std::fmt::Debug for PluginSessionControl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PluginSessionControl").finish_non_exhaustive()
+        f.debug_struct("PluginSessionControl")
+            .finish_non_exhaustive()
     }
 }
 
@@ -40,7 +41,9 @@ impl SessionDoor for PluginSessionControl {
     fn cancel(&self) {
         if let Some(cancels) = self.cancels.upgrade() {
             // Fails only if the session is closed, and then there is no turn to cancel.
-            cancels.send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
+            cancels
+                .send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed)))
+                .ok();
         }
     }
 
@@ -48,7 +51,12 @@ impl SessionDoor for PluginSessionControl {
         if let Some(mailbox) = self.mailbox.upgrade() {
             // Does not wait until the title is stored. If the mailbox is full, the
             // session keeps its title.
-            mailbox.try_send(MailboxMessage::Title(title.to_owned(), oneshot::channel().0)).ok();
+            mailbox
+                .try_send(MailboxMessage::Title(
+                    title.to_owned(),
+                    oneshot::channel().0,
+                ))
+                .ok();
         }
     }
 

@@ -76,11 +76,21 @@ impl Sessions {
         Self::with_store(environment, ended, store, Some(user))
     }
 
-    fn with_store(environment: Environment, ended: CancellationToken, store: Store, user: Option<&str>) -> Arc<Self> {
+    fn with_store(
+        environment: Environment,
+        ended: CancellationToken,
+        store: Store,
+        user: Option<&str>,
+    ) -> Arc<Self> {
         let models = Arc::new(ModelSources::new(&environment));
         let tasks = TaskTracker::new();
-        let maintenance =
-            Maintenance::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());
+        let maintenance = Maintenance::new(
+            environment.clone(),
+            store.clone(),
+            models.clone(),
+            tasks.clone(),
+            ended.clone(),
+        );
         Arc::new(Self {
             tools: Arc::new(tools::registry::ToolRegistry::built_in()),
             sandbox: Sandbox::new(&environment),
@@ -106,12 +116,20 @@ impl Sessions {
         const GRACE: Duration = Duration::from_secs(2);
         self.ended.cancel();
         self.tasks.close();
-        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(GRACE, self.tasks.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("a session did not end in time; leaving it");
         }
         // Processes that commands have left in the background end with this process.
-        base::task::spawn_blocking(sandbox::process::sweep).await.ok();
-        if tokio::time::timeout(GRACE, self.store.stop()).await.is_err() {
+        base::task::spawn_blocking(sandbox::process::sweep)
+            .await
+            .ok();
+        if tokio::time::timeout(GRACE, self.store.stop())
+            .await
+            .is_err()
+        {
             tracing::warn!("the store did not stop in time; leaving it");
         }
     }
@@ -155,7 +173,11 @@ impl Sessions {
                 }
             })
         });
-        (Models::new(current, settings.model.clone(), recent), registry, local)
+        (
+            Models::new(current, settings.model.clone(), recent),
+            registry,
+            local,
+        )
     }
 
     /// Returns the permissions granted with "always" in a project, shared by all its sessions.
@@ -164,6 +186,8 @@ impl Sessions {
             let mut grants = locked(&self.grants);
             grants.entry(project.to_owned()).or_default().clone()
         };
-        cell.get_or_init(|| Grants::open(project, &self.environment, &self.store)).await.clone()
+        cell.get_or_init(|| Grants::open(project, &self.environment, &self.store))
+            .await
+            .clone()
     }
 }

@@ -56,7 +56,9 @@ impl Titling {
 
     /// Waits for the answer; for ever if there is no request.
     pub(super) async fn answer(&mut self) -> Option<String> {
-        let Some(task) = &mut self.task else { return std::future::pending().await };
+        let Some(task) = &mut self.task else {
+            return std::future::pending().await;
+        };
         let title = task.await.unwrap_or_default();
         self.task = None;
         title
@@ -75,12 +77,25 @@ impl Titling {
 /// failure is only logged.
 fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
     let agent = scope.project.agents.get("title")?;
-    if scope.environment.setting("DISABLE_TITLES").is_some_and(|v| !matches!(v, "0" | "false")) {
+    if scope
+        .environment
+        .setting("DISABLE_TITLES")
+        .is_some_and(|v| !matches!(v, "0" | "false"))
+    {
         return None;
     }
-    let current = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()))?;
-    let chosen = agent.model.clone().or_else(|| scope.project.settings.small_model.clone());
-    let wanted = chosen.or_else(|| scope.project.models.small(&current)).unwrap_or_else(|| current.clone());
+    let current = history
+        .messages
+        .iter()
+        .rev()
+        .find_map(|m| Some(m.assistant()?.model.clone()))?;
+    let chosen = agent
+        .model
+        .clone()
+        .or_else(|| scope.project.settings.small_model.clone());
+    let wanted = chosen
+        .or_else(|| scope.project.models.small(&current))
+        .unwrap_or_else(|| current.clone());
     if wanted.provider == Registry::OFFLINE {
         return None;
     }
@@ -97,11 +112,17 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
     let own = scope.clone();
     let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
-        messages: vec![ModelMessage::User(vec![ModelInput::Text(material(first)?.into())])],
+        messages: vec![ModelMessage::User(vec![ModelInput::Text(
+            material(first)?.into(),
+        )])],
         tools: Vec::new(),
         must_call: false,
         params: ModelParams {
-            temperature: if model.temperature { agent.temperature } else { None },
+            temperature: if model.temperature {
+                agent.temperature
+            } else {
+                None
+            },
             top_p: agent.top_p,
             max_output: model.max_output().min(MAX_OUTPUT_TOKENS),
             options: agent.options.clone(),
@@ -152,7 +173,11 @@ fn material(message: &Message) -> Option<String> {
     let mut text = message.visible_beginning(MAX_MATERIAL_BYTES);
     for part in &message.parts {
         if let Content::File(file) = &part.content {
-            let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime);
+            let name = file
+                .name
+                .as_deref()
+                .or(file.uri.as_deref())
+                .unwrap_or(&file.mime);
             text.push_str(&format!("\n[attached: {}]", base::text::title(name)));
         }
     }
@@ -171,8 +196,13 @@ fn clean(answer: &str) -> Option<String> {
     while let Some((_, rest)) = text.split_once("</think>") {
         text = rest;
     }
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && *line != "<think>")?;
-    let line = line.trim_start_matches('#').trim_matches(['"', '\'', '`', '*', ' ', '“', '”', '「', '」']);
+    let line = text
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && *line != "<think>")?;
+    let line = line
+        .trim_start_matches('#')
+        .trim_matches(['"', '\'', '`', '*', ' ', '“', '”', '「', '」']);
     let line = line.trim_end_matches('.');
     let title = tidy(line);
     (!title.is_empty()).then_some(title)
@@ -185,8 +215,14 @@ mod tests {
     #[test]
     fn title_is_one_plain_line() {
         for (answer, title) in [
-            ("Wildcards in permission rules", Some("Wildcards in permission rules")),
-            ("<think>\nhm\n</think>\n\n\"Fix the build.\"\nBecause it is broken.", Some("Fix the build")),
+            (
+                "Wildcards in permission rules",
+                Some("Wildcards in permission rules"),
+            ),
+            (
+                "<think>\nhm\n</think>\n\n\"Fix the build.\"\nBecause it is broken.",
+                Some("Fix the build"),
+            ),
             ("## `Retry` logic", Some("Retry` logic")),
             ("\n \n", None),
             ("<think>\nand no end", Some("and no end")),

@@ -29,12 +29,17 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
     }
     if let Err(why) = scope.permissions.account.check(AccountProperty::Trust) {
         let notice = review.notice();
-        return TrustOutcome::Withheld(Some(text::sentences([notice.as_deref().unwrap_or_default(), &why])));
+        return TrustOutcome::Withheld(Some(text::sentences([
+            notice.as_deref().unwrap_or_default(),
+            &why,
+        ])));
     }
     match ask(review, scope).await {
         Some(true) => {}
         Some(false) => {
-            scope.environment.decline(&review.declined_as(&scope.project.worktree.root));
+            scope
+                .environment
+                .decline(&review.declined_as(&scope.project.worktree.root));
             return TrustOutcome::Declined(review.notice());
         }
         None => return TrustOutcome::Withheld(review.notice()),
@@ -44,13 +49,20 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
     let trusted = review.clone();
     let written = base::task::spawn_blocking(move || {
         let mut store = TrustStore::open(&environment);
-        store.decide(&root, &trusted, true, environment.now()).map_err(|e| e.to_string())?;
-        Ok(store.entry(&root).map(|entry| serde_json::to_string(entry).unwrap_or_default()))
+        store
+            .decide(&root, &trusted, true, environment.now())
+            .map_err(|e| e.to_string())?;
+        Ok(store
+            .entry(&root)
+            .map(|entry| serde_json::to_string(entry).unwrap_or_default()))
     });
     let written = match written.await.unwrap_or_else(|e| Err(e.to_string())) {
         Ok(entry) => {
             let project = scope.project.worktree.shared_name();
-            let shared = scope.record.decide(&project, entry.unwrap_or_default()).await;
+            let shared = scope
+                .record
+                .decide(&project, entry.unwrap_or_default())
+                .await;
             shared.map_err(|e| format!("other machines are not told of your answer: {e}"))
         }
         Err(e) => Err(e),
@@ -67,7 +79,10 @@ pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome 
 /// calls.
 async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     let call = scope.call_id();
-    let introduction = review.introduction().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    let introduction = review
+        .introduction()
+        .map(|text| format!("{text}\n\n"))
+        .unwrap_or_default();
     let subject = review.subject(&scope.project.worktree.root);
     let text = if review.items.is_empty() {
         format!(
@@ -94,8 +109,20 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     update_call(update).await;
     let (reply, answer) = oneshot::channel();
     let title = TITLE.to_owned();
-    let question = Confirmation { call: call.clone(), title, facts, text, yes: "Trust", no: "Not now", reply };
-    if !scope.outlet.send(TurnMessage::Confirm(Box::new(question))).await {
+    let question = Confirmation {
+        call: call.clone(),
+        title,
+        facts,
+        text,
+        yes: "Trust",
+        no: "Not now",
+        reply,
+    };
+    if !scope
+        .outlet
+        .send(TurnMessage::Confirm(Box::new(question)))
+        .await
+    {
         return None;
     }
     let answer = tokio::select! {
@@ -106,6 +133,11 @@ async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
         Some(true) => (Progress::Completed, "This project is trusted"),
         _ => (Progress::Failed, "This project is not trusted"),
     };
-    update_call(CallUpdate { title: Some(title.into()), progress: Some(progress), ..CallUpdate::of(&call) }).await;
+    update_call(CallUpdate {
+        title: Some(title.into()),
+        progress: Some(progress),
+        ..CallUpdate::of(&call)
+    })
+    .await;
     answer
 }

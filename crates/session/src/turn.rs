@@ -289,12 +289,19 @@ pub fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 
 /// Returns the cost of messages in US dollars; `None` if no price is known.
 pub fn cost(messages: &[Message]) -> Option<f64> {
-    messages.iter().filter_map(|m| m.assistant()?.cost).reduce(|a, b| a + b)
+    messages
+        .iter()
+        .filter_map(|m| m.assistant()?.cost)
+        .reduce(|a, b| a + b)
 }
 
 impl From<Vec<Message>> for History {
     fn from(messages: Vec<Message>) -> Self {
-        Self { messages, undone_cost: None, cold: 0 }
+        Self {
+            messages,
+            undone_cost: None,
+            cold: 0,
+        }
     }
 }
 
@@ -313,7 +320,10 @@ impl TurnContext {
     }
 
     pub fn part(&self, content: Content) -> Part {
-        Part { id: PartId::new(self.environment.fresh(PartId::PREFIX)), content }
+        Part {
+            id: PartId::new(self.environment.fresh(PartId::PREFIX)),
+            content,
+        }
     }
 
     pub fn message_id(&self) -> MessageId {

@@ -21,14 +21,23 @@ pub fn store_of(environment: &Environment, user: &str) -> Store {
     let user = user.to_owned();
     Store::open(move || match place(&environment) {
         StorePlace::Files(dir) => StorePlace::Files(dir.join("users").join(user)),
-        StorePlace::Database(place) => StorePlace::Database(DatabasePlace { user: Some(user), ..place }),
+        StorePlace::Database(place) => StorePlace::Database(DatabasePlace {
+            user: Some(user),
+            ..place
+        }),
     })
 }
 
 /// Returns the location of the store. Reads files: blocks.
 fn place(environment: &Environment) -> StorePlace {
-    let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let own = environment
+        .home
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("/"));
     let worktree = Worktree::find(&own, &[], environment.home.as_deref());
     let database = config::load(environment, &worktree, &own).settings.store;
-    database.map_or_else(|| StorePlace::Files(environment.dirs.data.clone()), StorePlace::Database)
+    database.map_or_else(
+        || StorePlace::Files(environment.dirs.data.clone()),
+        StorePlace::Database,
+    )
 }

@@ -36,10 +36,27 @@ impl Sessions {
     /// The reason why there is none, as a text for the user.
     pub(super) async fn directory(&self, session: &str, asked: &Path) -> Result<PathBuf, String> {
         let served = self.served();
-        let Some((program, arguments)) = served.workspace.split_first() else { return Ok(asked.to_path_buf()) };
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain([session]).collect();
-        let known = [("ADJUTANT_SESSION", session), ("ADJUTANT_DIRECTORY", &asked.to_string_lossy())];
-        let ran = process::run(program, &arguments, asked, &known, &self.environment, WORKSPACE_TIMEOUT).await;
+        let Some((program, arguments)) = served.workspace.split_first() else {
+            return Ok(asked.to_path_buf());
+        };
+        let arguments: Vec<&str> = arguments
+            .iter()
+            .map(String::as_str)
+            .chain([session])
+            .collect();
+        let known = [
+            ("ADJUTANT_SESSION", session),
+            ("ADJUTANT_DIRECTORY", &asked.to_string_lossy()),
+        ];
+        let ran = process::run(
+            program,
+            &arguments,
+            asked,
+            &known,
+            &self.environment,
+            WORKSPACE_TIMEOUT,
+        )
+        .await;
         let ran = ran.map_err(|e| format!("{program} cannot be run: {e}"))?;
         let printed = String::from_utf8_lossy(&ran.stdout);
         if !ran.status.success() {
@@ -48,7 +65,10 @@ impl Sessions {
         }
         let path = PathBuf::from(printed.trim_end().lines().next_back().unwrap_or_default());
         if !path.is_absolute() || !path.is_dir() {
-            return Err(format!("{program} printed no directory that exists: \"{}\"", path.display()));
+            return Err(format!(
+                "{program} printed no directory that exists: \"{}\"",
+                path.display()
+            ));
         }
         Ok(path)
     }

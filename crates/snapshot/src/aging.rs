@@ -25,12 +25,17 @@ const REMOVAL_PREFIX: &str = ".going-";
 
 /// Returns whether a file exists and was last used before `limit`.
 fn is_unused(path: &Path, limit: SystemTime) -> bool {
-    fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|used| used < limit)
+    fs::metadata(path)
+        .and_then(|data| data.modified())
+        .is_ok_and(|used| used < limit)
 }
 
 /// Returns the name of a file without the prefix for removal.
 pub(super) fn usual_name(name: &OsStr) -> OsString {
-    match name.to_str().and_then(|name| name.strip_prefix(REMOVAL_PREFIX)) {
+    match name
+        .to_str()
+        .and_then(|name| name.strip_prefix(REMOVAL_PREFIX))
+    {
         Some(usual) => usual.into(),
         None => name.to_owned(),
     }
@@ -42,7 +47,9 @@ pub(super) fn remove_unused(path: &Path, limit: SystemTime, is_wanted: impl Fn(&
     let renamed = removal_path(path);
     let was_renamed = !path.exists() && renamed.exists();
     // Each of these steps may fail because another process was faster.
-    if !was_renamed && (!is_unused(path, limit) || is_wanted(path) || fs::rename(path, &renamed).is_err()) {
+    if !was_renamed
+        && (!is_unused(path, limit) || is_wanted(path) || fs::rename(path, &renamed).is_err())
+    {
         return;
     }
     if is_unused(&renamed, limit) && !(was_renamed && is_wanted(&renamed)) {
@@ -82,8 +89,14 @@ pub(super) fn note_use(path: &Path) -> bool {
 }
 
 fn touch(path: &Path) {
-    let now = || Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    let times = Timestamps { last_access: now(), last_modification: now() };
+    let now = || Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now(),
+        last_modification: now(),
+    };
     // The file is usable even if its time cannot be set.
     rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).ok();
 }

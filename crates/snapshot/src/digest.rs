@@ -30,7 +30,10 @@ pub(super) fn blob_name(bytes: &[u8]) -> String {
 pub(super) fn hex(bytes: &[u8]) -> String {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| char::from(HEX.get(usize::from(n)).copied().unwrap_or(b'0'));
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
 }
 
 /// Parses the name of a content. Returns `None` for a blob id of git, and for any other text.

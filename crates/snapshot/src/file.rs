@@ -27,13 +27,23 @@ impl FileStamp {
         rustix::fs::lstat(path).ok().map(|data| Self::of(&data))
     }
 
-    #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
+    #[expect(
+        clippy::unnecessary_cast,
+        clippy::cast_lossless,
+        reason = "other systems have other types here"
+    )]
     pub(super) fn of(data: &Stat) -> Self {
         let modified = data.st_mtime as i128 * 1_000_000_000 + data.st_mtime_nsec as i128;
         let changed = data.st_ctime as i128 * 1_000_000_000 + data.st_ctime_nsec as i128;
         let inode = data.st_ino as u64;
         let mode = data.st_mode as u32;
-        Self { size: u64::try_from(data.st_size).unwrap_or(0), modified, changed, inode, mode }
+        Self {
+            size: u64::try_from(data.st_size).unwrap_or(0),
+            modified,
+            changed,
+            inode,
+            mode,
+        }
     }
 
     fn kind(&self) -> FileType {
@@ -44,7 +54,9 @@ impl FileStamp {
 /// Returns the time of a file's creation in nanoseconds since 1970, or of its last change if the
 /// file system does not record its creation.
 pub(super) fn born(path: &Path) -> i128 {
-    created(path).or_else(|| Some(FileStamp::at(path)?.changed)).unwrap_or(i128::MIN)
+    created(path)
+        .or_else(|| Some(FileStamp::at(path)?.changed))
+        .unwrap_or(i128::MIN)
 }
 
 /// Calls `statx` directly, because the standard library does not find it in a static program.
@@ -53,18 +65,30 @@ fn created(path: &Path) -> Option<i128> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     let data = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
     let is_known = data.stx_mask & StatxFlags::BTIME.bits() != 0;
-    is_known.then(|| i128::from(data.stx_btime.tv_sec) * 1_000_000_000 + i128::from(data.stx_btime.tv_nsec))
+    is_known.then(|| {
+        i128::from(data.stx_btime.tv_sec) * 1_000_000_000 + i128::from(data.stx_btime.tv_nsec)
+    })
 }
 
 #[cfg(not(target_os = "linux"))]
 fn created(path: &Path) -> Option<i128> {
     let created = fs::symlink_metadata(path).ok()?.created().ok()?;
-    i128::try_from(created.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
+    i128::try_from(
+        created
+            .duration_since(std::time::UNIX_EPOCH)
+            .ok()?
+            .as_nanos(),
+    )
+    .ok()
 }
 
 /// Reads the state of a file; with `objects`, its content is stored. Returns `None` if there is no
 /// file. The content of a file larger than `limit` is not stored.
-pub(super) fn read(path: &Path, limit: u64, objects: Option<&Objects>) -> io::Result<Option<FileState>> {
+pub(super) fn read(
+    path: &Path,
+    limit: u64,
+    objects: Option<&Objects>,
+) -> io::Result<Option<FileState>> {
     read_known(path, limit, objects, None)
 }
 
@@ -84,7 +108,11 @@ pub(super) fn read_known(
     Ok(match load(path, limit)? {
         FoundFile::Missing => None,
         FoundFile::Large(state) => Some(state),
-        FoundFile::Content { bytes, kind, .. } => Some(FileState { hash: name(&bytes)?, kind, large: false }),
+        FoundFile::Content { bytes, kind, .. } => Some(FileState {
+            hash: name(&bytes)?,
+            kind,
+            large: false,
+        }),
     })
 }
 
@@ -114,7 +142,11 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
     let mode = data.mode;
     if data.kind().is_symlink() {
         let bytes = fs::read_link(path)?.into_os_string().into_encoded_bytes();
-        return Ok(FoundFile::Content { bytes, kind: FileKind::Link, mode });
+        return Ok(FoundFile::Content {
+            bytes,
+            kind: FileKind::Link,
+            mode,
+        });
     }
     if !data.kind().is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -123,7 +155,8 @@ pub(super) fn load(path: &Path, limit: u64) -> io::Result<FoundFile> {
     if data.size > limit {
         return Ok(FoundFile::Large(large(&data, kind)));
     }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let mut bytes = Vec::with_capacity(usize::try_from(data.size).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
@@ -145,5 +178,9 @@ pub(super) fn kind(stamp: &FileStamp) -> FileKind {
 /// Returns the state of a file whose content is not stored. The hash distinguishes it by its
 /// metadata.
 pub(super) fn large(stamp: &FileStamp, kind: FileKind) -> FileState {
-    FileState { hash: format!("{} bytes of {}", stamp.size, stamp.modified), kind, large: true }
+    FileState {
+        hash: format!("{} bytes of {}", stamp.size, stamp.modified),
+        kind,
+        large: true,
+    }
 }

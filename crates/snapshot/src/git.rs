@@ -43,7 +43,9 @@ pub(super) struct GitObjects {
 
 impl std::fmt::Debug for GitObjects {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("GitObjects").field(&self.store.path()).finish()
+        f.debug_tuple("GitObjects")
+            .field(&self.store.path())
+            .finish()
     }
 }
 
@@ -62,12 +64,21 @@ impl GitObjects {
             alloc_limit_bytes: Some(MAX_OBJECT_BYTES),
             ..Default::default()
         };
-        let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options).ok()?;
+        let store = Store::at_opts(
+            objects,
+            gix_hash::Kind::Sha1,
+            &mut std::iter::empty(),
+            options,
+        )
+        .ok()?;
         let store = Arc::new(store);
         let mut own = store.to_handle_arc();
         own.prevent_pack_unload();
         own.refresh_never();
-        Some(Self { store, own: Mutex::new(own) })
+        Some(Self {
+            store,
+            own: Mutex::new(own),
+        })
     }
 
     pub(super) fn lookup(&self) -> ObjectLookup {
@@ -90,9 +101,13 @@ impl GitObjects {
 impl ObjectLookup {
     /// Returns whether a blob of this size is in a pack.
     pub(super) fn holds(&self, name: &str, size: u64) -> bool {
-        let Ok(id) = ObjectId::from_hex(name.as_bytes()) else { return false };
+        let Ok(id) = ObjectId::from_hex(name.as_bytes()) else {
+            return false;
+        };
         match self.0.try_header(&id) {
-            Ok(Some(header @ Header::Packed(_))) => header.kind() == Kind::Blob && header.size() == size,
+            Ok(Some(header @ Header::Packed(_))) => {
+                header.kind() == Kind::Blob && header.size() == size
+            }
             _ => false,
         }
     }
@@ -107,9 +122,16 @@ impl GitIndex {
     /// files of the project.
     pub(super) fn read(root: &Path, lists: &[PathBuf]) -> Self {
         let dirs = git::dirs(root);
-        let Some(own) = dirs.first() else { return Self::default() };
+        let Some(own) = dirs.first() else {
+            return Self::default();
+        };
         let further = dirs.iter().map(|dir| dir.join("info/attributes"));
-        if lists.iter().cloned().chain(further).any(|list| changes_contents(&list)) {
+        if lists
+            .iter()
+            .cloned()
+            .chain(further)
+            .any(|list| changes_contents(&list))
+        {
             return Self::default();
         }
         let Some(index_time) = FileStamp::at(&own.join("index")).map(|stamp| stamp.modified) else {
@@ -117,9 +139,11 @@ impl GitIndex {
         };
         let mut files = HashMap::new();
         let is_complete = git::index(own, 20, &mut |entry| {
-            let Ok(path) = std::str::from_utf8(entry.path) else { return };
-            let is_older =
-                entry.modified < index_time - CLOCK_TICK_NANOS && entry.changed < index_time - CLOCK_TICK_NANOS;
+            let Ok(path) = std::str::from_utf8(entry.path) else {
+                return;
+            };
+            let is_older = entry.modified < index_time - CLOCK_TICK_NANOS
+                && entry.changed < index_time - CLOCK_TICK_NANOS;
             if entry.plain && is_older {
                 let stamp = FileStamp {
                     size: entry.size.into(),
@@ -131,7 +155,11 @@ impl GitIndex {
                 files.insert(path.to_owned(), (stamp, hex(entry.id)));
             }
         });
-        if is_complete { Self(files) } else { Self::default() }
+        if is_complete {
+            Self(files)
+        } else {
+            Self::default()
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -67,7 +67,10 @@ impl IgnoreRules {
             return Some(parent.clone());
         }
         let ignored = self.matches(path, false);
-        if path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|list| name == *list)) {
+        if path
+            .file_name()
+            .is_some_and(|name| IGNORE_FILES.iter().any(|list| name == *list))
+        {
             self.is_changing = true;
         }
         ignored.then(|| path.to_owned())
@@ -88,8 +91,13 @@ impl IgnoreRules {
         let is_below_root = dir.starts_with(&self.root) && dir != self.root;
         let parent = if is_below_root { dir.parent() } else { None };
         let ignored = parent.and_then(|parent| {
-            let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let by_name = REPOSITORIES.contains(&name) || self.is_bare && name == "node_modules" || dir == self.data;
+            let name = dir
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            let by_name = REPOSITORIES.contains(&name)
+                || self.is_bare && name == "node_modules"
+                || dir == self.data;
             let ignored_parent = self.dir(parent).ignored.clone();
             ignored_parent.or_else(|| (by_name || self.matches(dir, true)).then(|| dir.to_owned()))
         });
@@ -120,7 +128,9 @@ impl IgnoreRules {
         let [from_ignore, from_gitignore] = verdicts;
         let from_files = from_ignore.or(from_gitignore);
         let with_excluded = from_files.or_else(|| verdict(&self.excluded, path, is_dir));
-        with_excluded.or_else(|| verdict(&self.global, path, is_dir)).unwrap_or(false)
+        with_excluded
+            .or_else(|| verdict(&self.global, path, is_dir))
+            .unwrap_or(false)
     }
 }
 
@@ -199,26 +209,46 @@ mod tests {
                 fs::write(root.join(".git/info/exclude"), "excluded.x\n").unwrap();
             }
             fs::write(above.join(".gitignore"), "*.bak\n").unwrap();
-            fs::write(root.join(".gitignore"), "*.log\n!keep.log\n/target/\n/o/*\n!/o/p\n").unwrap();
+            fs::write(
+                root.join(".gitignore"),
+                "*.log\n!keep.log\n/target/\n/o/*\n!/o/p\n",
+            )
+            .unwrap();
             fs::write(root.join("deep/.gitignore"), "*.tmp\n").unwrap();
             fs::write(root.join("deep/kept/.gitignore"), "!*.log\n").unwrap();
             fs::write(root.join("o/p/.ignore"), "r.txt\n").unwrap();
             let mut walker = WalkBuilder::new(&root);
             let bare = !repository;
             let own = data.clone();
-            walker.hidden(false).require_git(repository).filter_entry(move |entry| {
-                let name = entry.file_name().to_str().unwrap_or_default();
-                !(REPOSITORIES.contains(&name) || bare && name == "node_modules" || entry.path() == own)
-            });
-            let walked: std::collections::BTreeSet<PathBuf> =
-                walker.build().flatten().map(|entry| entry.path().to_owned()).filter(|path| path.is_file()).collect();
+            walker
+                .hidden(false)
+                .require_git(repository)
+                .filter_entry(move |entry| {
+                    let name = entry.file_name().to_str().unwrap_or_default();
+                    !(REPOSITORIES.contains(&name)
+                        || bare && name == "node_modules"
+                        || entry.path() == own)
+                });
+            let walked: std::collections::BTreeSet<PathBuf> = walker
+                .build()
+                .flatten()
+                .map(|entry| entry.path().to_owned())
+                .filter(|path| path.is_file())
+                .collect();
             let mut rules = IgnoreRules::new(&root, &data);
             for file in files {
                 let path = root.join(file);
                 let ignored = rules.ignored(&path);
-                assert_eq!(ignored.is_none(), walked.contains(&path), "{file}, repository: {repository}: {ignored:?}");
+                assert_eq!(
+                    ignored.is_none(),
+                    walked.contains(&path),
+                    "{file}, repository: {repository}: {ignored:?}"
+                );
             }
-            assert_eq!(rules.ignored(&root.join("target/x")), Some(root.join("target")));
+            assert_eq!(
+                rules.ignored(&root.join("target/x")),
+                Some(root.join("target"))
+            );
             assert!(rules.ignored(&root.join("b.new")).is_none());
             // A file with rules that is about to change is read again from then on.
             assert!(rules.ignored(&root.join(".gitignore")).is_none());

@@ -111,8 +111,17 @@ struct ReadTask {
 
 impl ReadTask {
     fn new(dir: &str, name: &str, stamp: FileStamp, entry: &FileEntry) -> Self {
-        let in_git = entry.state.clone().filter(|state| !state.large && is_blob_name(&state.hash));
-        Self { dir: dir.to_owned(), name: name.to_owned(), stamp, is_new: entry.stamp.is_none(), in_git }
+        let in_git = entry
+            .state
+            .clone()
+            .filter(|state| !state.large && is_blob_name(&state.hash));
+        Self {
+            dir: dir.to_owned(),
+            name: name.to_owned(),
+            stamp,
+            is_new: entry.stamp.is_none(),
+            in_git,
+        }
     }
 }
 
@@ -137,14 +146,19 @@ impl FileIndex {
         let saved = saved.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
         let index = saved.filter(|index| index.format == FORMAT && index.root == root);
         let data = dir.ancestors().nth(2).unwrap_or(dir).to_owned();
-        Self { data, ..index.unwrap_or_else(|| Self::new(root)) }
+        Self {
+            data,
+            ..index.unwrap_or_else(|| Self::new(root))
+        }
     }
 
     /// Returns whether the index contains a file.
     pub(super) fn has(&self, path: &Path) -> bool {
         let rel = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
         let (dir, name) = rel.map_or(("", ""), |rel| rel.rsplit_once('/').unwrap_or(("", rel)));
-        self.dirs.get(dir).is_some_and(|dir| dir.files.contains_key(name))
+        self.dirs
+            .get(dir)
+            .is_some_and(|dir| dir.files.contains_key(name))
     }
 
     /// Returns whether the index was never updated.
@@ -155,7 +169,9 @@ impl FileIndex {
     /// Saves the index. It is only a cache: if it cannot be saved, it will be built again.
     pub(super) fn save(&self, dir: &Path) {
         let write = || -> io::Result<()> {
-            let mut file = tempfile::Builder::new().prefix(".index-").tempfile_in(dir)?;
+            let mut file = tempfile::Builder::new()
+                .prefix(".index-")
+                .tempfile_in(dir)?;
             serde_json::to_writer(io::BufWriter::new(&mut file), self)?;
             file.persist(dir.join("index.json")).map_err(|e| e.error)?;
             Ok(())
@@ -187,7 +203,10 @@ impl FileIndex {
         }
         let mut tasks = self.walk(everything, at, stop)?;
         let has_new_rules = tasks.iter().any(|task| is_ignore_file(&task.name))
-            || self.removed.iter().any(|(path, _)| is_ignore_file(path.rsplit('/').next().unwrap_or(path)));
+            || self
+                .removed
+                .iter()
+                .any(|(path, _)| is_ignore_file(path.rsplit('/').next().unwrap_or(path)));
         if has_new_rules && !everything {
             tasks = self.walk(true, at, stop)?;
         }
@@ -199,7 +218,11 @@ impl FileIndex {
         for entry in self.dirs.values().flat_map(|dir| dir.files.values()) {
             bytes += entry.stamp.map_or(0, |stamp| stored_size(stamp.size));
         }
-        bytes += tasks.iter().filter(|task| task.is_new).map(|task| stored_size(task.stamp.size)).sum::<u64>();
+        bytes += tasks
+            .iter()
+            .filter(|task| task.is_new)
+            .map(|task| stored_size(task.stamp.size))
+            .sum::<u64>();
         if bytes > MOST_BYTES {
             return Err(Untracked::ManyBytes(self.root.clone()));
         }
@@ -212,12 +235,19 @@ impl FileIndex {
         // (because it was ignored, or was moved into the project) was not created by the command,
         // and must not be removed by an undo.
         let removed = std::mem::take(&mut self.removed);
-        let removed_inodes: HashSet<u64> = removed.iter().filter_map(|(_, entry)| Some(entry.stamp?.inode)).collect();
+        let removed_inodes: HashSet<u64> = removed
+            .iter()
+            .filter_map(|(_, entry)| Some(entry.stamp?.inode))
+            .collect();
         for (task, state) in tasks.into_iter().zip(states) {
             let path = self.absolute(&task.dir, &task.name);
             let is_known = !task.is_new || removed_inodes.contains(&task.stamp.inode);
             let was_made = is_known || born(&path) >= self.at;
-            let Some(entry) = self.dirs.get_mut(&task.dir).and_then(|dir| dir.files.get_mut(&task.name)) else {
+            let Some(entry) = self
+                .dirs
+                .get_mut(&task.dir)
+                .and_then(|dir| dir.files.get_mut(&task.name))
+            else {
                 continue;
             };
             let old = std::mem::replace(&mut entry.state, state.clone());
@@ -231,8 +261,16 @@ impl FileIndex {
             if !is_first && wants_changes && was_made {
                 let old = self.stored_state(old, objects);
                 let new = self.stored_state(state, objects);
-                let change = FileChange { path: path.display().to_string(), old, new, compared: true };
-                changes.push((change, [before.map(|stamp| stamp.mode), Some(task.stamp.mode)]));
+                let change = FileChange {
+                    path: path.display().to_string(),
+                    old,
+                    new,
+                    compared: true,
+                };
+                changes.push((
+                    change,
+                    [before.map(|stamp| stamp.mode), Some(task.stamp.mode)],
+                ));
             }
         }
         for (path, entry) in removed {
@@ -243,7 +281,12 @@ impl FileIndex {
             note_last_use(entry.state.as_ref(), objects);
             if wants_changes && entry.state.is_some() && !is_ignored {
                 let old = self.stored_state(entry.state, objects);
-                let change = FileChange { path: path.display().to_string(), old, new: None, compared: true };
+                let change = FileChange {
+                    path: path.display().to_string(),
+                    old,
+                    new: None,
+                    compared: true,
+                };
                 changes.push((change, [entry.stamp.map(|stamp| stamp.mode), None]));
             }
         }
@@ -253,10 +296,18 @@ impl FileIndex {
 
     /// Discards entries whose content is not in git any more, so that their files are read again.
     fn discard_lost_blobs(&mut self) {
-        let mut all: Vec<&mut FileEntry> = self.dirs.values_mut().flat_map(|dir| dir.files.values_mut()).collect();
+        let mut all: Vec<&mut FileEntry> = self
+            .dirs
+            .values_mut()
+            .flat_map(|dir| dir.files.values_mut())
+            .collect();
         let Some(git) = &self.git else {
             for entry in all {
-                if entry.state.as_ref().is_some_and(|state| is_blob_name(&state.hash)) {
+                if entry
+                    .state
+                    .as_ref()
+                    .is_some_and(|state| is_blob_name(&state.hash))
+                {
                     entry.stamp = None;
                     entry.state = None;
                 }
@@ -267,7 +318,9 @@ impl FileIndex {
             let lookup = git.lookup();
             for entry in chunk {
                 let size = entry.stamp.map_or(0, |stamp| stamp.size);
-                let is_lost = |state: &FileState| is_blob_name(&state.hash) && !lookup.holds(&state.hash, size);
+                let is_lost = |state: &FileState| {
+                    is_blob_name(&state.hash) && !lookup.holds(&state.hash, size)
+                };
                 if entry.state.as_ref().is_some_and(is_lost) {
                     entry.stamp = None;
                     entry.state = None;
@@ -286,9 +339,15 @@ impl FileIndex {
     fn without_blobs(&mut self, tasks: Vec<ReadTask>, at: i128) -> Vec<ReadTask> {
         let Some(git) = &self.git else { return tasks };
         let attributes = |(dir, entry): (&String, &DirEntry)| {
-            entry.files.contains_key(".gitattributes").then(|| self.absolute(dir, ".gitattributes"))
+            entry
+                .files
+                .contains_key(".gitattributes")
+                .then(|| self.absolute(dir, ".gitattributes"))
         };
-        let index = GitIndex::read(&self.root, &self.dirs.iter().filter_map(attributes).collect::<Vec<_>>());
+        let index = GitIndex::read(
+            &self.root,
+            &self.dirs.iter().filter_map(attributes).collect::<Vec<_>>(),
+        );
         if index.is_empty() {
             return tasks;
         }
@@ -296,7 +355,11 @@ impl FileIndex {
             if task.stamp.size > LARGEST {
                 return None;
             }
-            let path = if task.dir.is_empty() { task.name.clone() } else { format!("{}/{}", task.dir, task.name) };
+            let path = if task.dir.is_empty() {
+                task.name.clone()
+            } else {
+                format!("{}/{}", task.dir, task.name)
+            };
             let id = index.unchanged(&path, &task.stamp)?;
             lookup.holds(id, task.stamp.size).then(|| id.to_owned())
         };
@@ -306,17 +369,29 @@ impl FileIndex {
         };
         let chunk_length = tasks.len().div_ceil(threads()).max(64);
         let blob_ids: Vec<Option<String>> = std::thread::scope(|scope| {
-            let running: Vec<_> =
-                tasks.chunks(chunk_length).map(|chunk| (chunk.len(), scope.spawn(|| find_blobs(chunk)))).collect();
+            let running: Vec<_> = tasks
+                .chunks(chunk_length)
+                .map(|chunk| (chunk.len(), scope.spawn(|| find_blobs(chunk))))
+                .collect();
             // The files of a panicked thread are read.
-            running.into_iter().flat_map(|(len, thread)| thread.join().unwrap_or_else(|_| vec![None; len])).collect()
+            running
+                .into_iter()
+                .flat_map(|(len, thread)| thread.join().unwrap_or_else(|_| vec![None; len]))
+                .collect()
         });
         let mut remaining = Vec::new();
         for (task, blob_id) in tasks.into_iter().zip(blob_ids) {
-            let entry = self.dirs.get_mut(&task.dir).and_then(|dir| dir.files.get_mut(&task.name));
+            let entry = self
+                .dirs
+                .get_mut(&task.dir)
+                .and_then(|dir| dir.files.get_mut(&task.name));
             match (blob_id, entry) {
                 (Some(hash), Some(entry)) => {
-                    entry.state = Some(FileState { hash, kind: kind(&task.stamp), large: false });
+                    entry.state = Some(FileState {
+                        hash,
+                        kind: kind(&task.stamp),
+                        large: false,
+                    });
                     entry.stamp = Some(task.stamp);
                     entry.is_settled = task.stamp.changed < at - CLOCK_TICK_NANOS;
                 }
@@ -338,19 +413,39 @@ impl FileIndex {
         if hash.is_none() {
             tracing::warn!("git does not keep {} any more", state.hash);
         }
-        Some(FileState { hash: hash.unwrap_or(state.hash), ..state })
+        Some(FileState {
+            hash: hash.unwrap_or(state.hash),
+            ..state
+        })
     }
 
     /// Examines all directories and files without opening files, and returns the files that have to
     /// be read.
-    fn walk(&mut self, everything: bool, at: i128, stop: &Deadline<'_>) -> Result<Vec<ReadTask>, Untracked> {
+    fn walk(
+        &mut self,
+        everything: bool,
+        at: i128,
+        stop: &Deadline<'_>,
+    ) -> Result<Vec<ReadTask>, Untracked> {
         let mut tasks = Vec::new();
-        let mut listing = if everything { Some(self.list("", None, stop)?) } else { None };
-        let mut unchanged = if everything { HashMap::new() } else { self.unchanged_directories() };
+        let mut listing = if everything {
+            Some(self.list("", None, stop)?)
+        } else {
+            None
+        };
+        let mut unchanged = if everything {
+            HashMap::new()
+        } else {
+            self.unchanged_directories()
+        };
         let mut waiting = vec![String::new()];
         let mut seen = 0;
         while let Some(rel) = waiting.pop() {
-            let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
+            let prefix = if rel.is_empty() {
+                String::new()
+            } else {
+                format!("{rel}/")
+            };
             if let (Some(found_tasks), Some(dir)) = (unchanged.remove(&rel), self.dirs.get(&rel)) {
                 tasks.extend(found_tasks);
                 seen += dir.files.len();
@@ -360,8 +455,9 @@ impl FileIndex {
             let path = self.root.join(&rel);
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = rustix::fs::open(&path, flags, Mode::empty());
-            let Some((open, data)) =
-                opened.ok().and_then(|open| rustix::fs::fstat(&open).ok().map(|data| (open, data)))
+            let Some((open, data)) = opened
+                .ok()
+                .and_then(|open| rustix::fs::fstat(&open).ok().map(|data| (open, data)))
             else {
                 self.remove_directory(&rel);
                 continue;
@@ -371,29 +467,45 @@ impl FileIndex {
             let mut dir = self.dirs.remove(&rel).unwrap_or_default();
             let is_changed = dir.stamp != Some(now) || !dir.is_settled;
             if is_changed || everything {
-                if is_changed && listing.as_ref().is_none_or(|listing| !listing.contains_key(&rel)) {
+                if is_changed
+                    && listing
+                        .as_ref()
+                        .is_none_or(|listing| !listing.contains_key(&rel))
+                {
                     // A new directory is listed with everything below it.
                     let depth = if dir.stamp.is_some() { Some(1) } else { None };
                     let more = self.list(&rel, depth, &stop.unstopped())?;
                     listing.get_or_insert_default().extend(more);
                 }
-                let (files, dirs) = listing.as_mut().and_then(|listing| listing.remove(&rel)).unwrap_or_default();
+                let (files, dirs) = listing
+                    .as_mut()
+                    .and_then(|listing| listing.remove(&rel))
+                    .unwrap_or_default();
                 let mut old = std::mem::take(&mut dir.files);
                 for name in files {
-                    let entry = old.remove(&name).unwrap_or(FileEntry { stamp: None, state: None, is_settled: false });
+                    let entry = old.remove(&name).unwrap_or(FileEntry {
+                        stamp: None,
+                        state: None,
+                        is_settled: false,
+                    });
                     dir.files.insert(name, entry);
                 }
-                self.removed.extend(old.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)));
+                self.removed.extend(
+                    old.into_iter()
+                        .map(|(name, entry)| (format!("{prefix}{name}"), entry)),
+                );
                 let present: HashSet<&String> = dirs.iter().collect();
                 for name in dir.dirs.iter().filter(|name| !present.contains(name)) {
                     self.remove_directory(&format!("{prefix}{name}"));
                 }
                 dir.dirs = dirs;
                 dir.stamp = Some(now);
-                dir.is_settled = stamp.changed < at - CLOCK_TICK_NANOS && stamp.modified < at - CLOCK_TICK_NANOS;
+                dir.is_settled =
+                    stamp.changed < at - CLOCK_TICK_NANOS && stamp.modified < at - CLOCK_TICK_NANOS;
             }
             for (name, entry) in &dir.files {
-                let Ok(data) = rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) else {
+                let Ok(data) = rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)
+                else {
                     // The file was removed after the listing. The directory is unsettled, so that
                     // the next update reports it.
                     dir.is_settled = false;
@@ -420,7 +532,10 @@ impl FileIndex {
     fn unchanged_directories(&self) -> HashMap<String, Vec<ReadTask>> {
         let dirs: Vec<(&String, &DirEntry)> = self.dirs.iter().collect();
         let find_changed = |chunk: &[(&String, &DirEntry)]| -> Vec<(String, Vec<ReadTask>)> {
-            chunk.iter().filter_map(|(rel, dir)| Some(((*rel).clone(), self.changed_files(rel, dir)?))).collect()
+            chunk
+                .iter()
+                .filter_map(|(rel, dir)| Some(((*rel).clone(), self.changed_files(rel, dir)?)))
+                .collect()
         };
         let threads = threads();
         if dirs.len() < 32 || threads == 1 {
@@ -429,9 +544,14 @@ impl FileIndex {
         std::thread::scope(|scope| {
             let find_changed = &find_changed;
             let chunks = dirs.chunks(dirs.len().div_ceil(threads));
-            let running: Vec<_> = chunks.map(|chunk| scope.spawn(move || find_changed(chunk))).collect();
+            let running: Vec<_> = chunks
+                .map(|chunk| scope.spawn(move || find_changed(chunk)))
+                .collect();
             // The directories of a panicked thread are listed again.
-            running.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+            running
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap_or_default())
+                .collect()
         })
     }
 
@@ -446,7 +566,9 @@ impl FileIndex {
         }
         let mut tasks = Vec::new();
         for (name, entry) in &dir.files {
-            let stamp = FileStamp::of(&rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?);
+            let stamp = FileStamp::of(
+                &rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?,
+            );
             if entry.stamp != Some(stamp) || !entry.is_settled {
                 tasks.push(ReadTask::new(rel, name, stamp, entry));
             }
@@ -459,15 +581,28 @@ impl FileIndex {
         let Some(dir) = self.dirs.remove(rel) else {
             return;
         };
-        let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
-        self.removed.extend(dir.files.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)));
+        let prefix = if rel.is_empty() {
+            String::new()
+        } else {
+            format!("{rel}/")
+        };
+        self.removed.extend(
+            dir.files
+                .into_iter()
+                .map(|(name, entry)| (format!("{prefix}{name}"), entry)),
+        );
         for name in dir.dirs {
             self.remove_directory(&format!("{prefix}{name}"));
         }
     }
 
     /// Lists files and directories below a directory, to a depth, except for ignored ones.
-    fn list(&self, rel: &str, depth: Option<usize>, stop: &Deadline<'_>) -> Result<DirListing, Untracked> {
+    fn list(
+        &self,
+        rel: &str,
+        depth: Option<usize>,
+        stop: &Deadline<'_>,
+    ) -> Result<DirListing, Untracked> {
         let top = self.root.join(rel);
         // Without a repository there may be no ignore rules, so this directory is ignored by
         // default.
@@ -505,10 +640,21 @@ impl FileIndex {
             if entry.depth() == 0 {
                 continue;
             }
-            let Some(kind) = entry.file_type() else { continue };
-            let Some(path) = entry.path().strip_prefix(&self.root).ok().and_then(Path::to_str) else { continue };
+            let Some(kind) = entry.file_type() else {
+                continue;
+            };
+            let Some(path) = entry
+                .path()
+                .strip_prefix(&self.root)
+                .ok()
+                .and_then(Path::to_str)
+            else {
+                continue;
+            };
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-            let Some((files, dirs)) = listing.get_mut(parent) else { continue };
+            let Some((files, dirs)) = listing.get_mut(parent) else {
+                continue;
+            };
             if kind.is_dir() {
                 dirs.push(name.to_owned());
                 if depth.is_none() {
@@ -545,9 +691,13 @@ impl FileIndex {
             stop.check()?;
             let path = self.absolute(&task.dir, &task.name);
             // A file that cannot be read now has a state that is equal to no other one.
-            read_known(&path, LARGEST, Some(objects), task.in_git.as_ref()).or_else(|e| match e.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => Err(Untracked::Failed(e.to_string())),
-                _ => Ok(Some(large(&task.stamp, FileKind::Plain))),
+            read_known(&path, LARGEST, Some(objects), task.in_git.as_ref()).or_else(|e| {
+                match e.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => {
+                        Err(Untracked::Failed(e.to_string()))
+                    }
+                    _ => Ok(Some(large(&task.stamp, FileKind::Plain))),
+                }
             })
         };
         let threads = threads();
@@ -558,22 +708,38 @@ impl FileIndex {
         let results = std::thread::scope(|scope| {
             let running: Vec<_> = chunks
                 .into_iter()
-                .map(|chunk| scope.spawn(move || chunk.iter().map(read_one).collect::<Result<Vec<_>, Untracked>>()))
+                .map(|chunk| {
+                    scope.spawn(move || {
+                        chunk
+                            .iter()
+                            .map(read_one)
+                            .collect::<Result<Vec<_>, Untracked>>()
+                    })
+                })
                 .collect();
-            running.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+            running
+                .into_iter()
+                .map(std::thread::ScopedJoinHandle::join)
+                .collect::<Vec<_>>()
         });
         let mut states = Vec::with_capacity(tasks.len());
         for result in results {
-            states.extend(result.map_err(|_| Untracked::Failed("a thread ended unexpectedly".into()))??);
+            states.extend(
+                result.map_err(|_| Untracked::Failed("a thread ended unexpectedly".into()))??,
+            );
         }
         Ok(states)
     }
 
     /// Removes contents that have not been used for long and that no file has, at most once a day.
     pub(super) fn clean(&self, dir: &Path, objects: &Objects, modes: &FileModes) {
-        let Some(now) = cleaning_time(dir) else { return };
+        let Some(now) = cleaning_time(dir) else {
+            return;
+        };
         let entries = self.dirs.values().flat_map(|dir| dir.files.values());
-        let wanted: HashSet<&str> = entries.filter_map(|entry| Some(entry.state.as_ref()?.hash.as_str())).collect();
+        let wanted: HashSet<&str> = entries
+            .filter_map(|entry| Some(entry.state.as_ref()?.hash.as_str()))
+            .collect();
         let limit = now.checked_sub(MAX_UNUSED_AGE).unwrap_or(UNIX_EPOCH);
         objects.clean(limit, |hash| wanted.contains(hash));
         modes.clean(limit);
@@ -591,9 +757,14 @@ pub(super) fn is_cleaning_due(dir: &Path) -> bool {
 
 /// Returns the present time, if the last cleaning is more than a day ago.
 fn cleaning_time(dir: &Path) -> Option<SystemTime> {
-    let now = UNIX_EPOCH + Duration::from_nanos(u64::try_from(file_system_time(dir).ok()?).unwrap_or(0));
-    let last = fs::metadata(dir.join(CLEANED)).and_then(|data| data.modified()).unwrap_or(UNIX_EPOCH);
-    now.duration_since(last).is_ok_and(|past| past > CLEANING_INTERVAL).then_some(now)
+    let now =
+        UNIX_EPOCH + Duration::from_nanos(u64::try_from(file_system_time(dir).ok()?).unwrap_or(0));
+    let last = fs::metadata(dir.join(CLEANED))
+        .and_then(|data| data.modified())
+        .unwrap_or(UNIX_EPOCH);
+    now.duration_since(last)
+        .is_ok_and(|past| past > CLEANING_INTERVAL)
+        .then_some(now)
 }
 
 /// Records the use of a content that a file had until now, which may be longer than unused contents
@@ -606,7 +777,9 @@ fn note_last_use(state: Option<&FileState>, objects: &Objects) {
 
 /// Returns the number of threads for examining and reading files.
 fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(4)
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(4)
 }
 
 /// The names of files and of directories, by directory.
@@ -625,5 +798,7 @@ fn is_ignore_file(name: &str) -> bool {
 fn file_system_time(dir: &Path) -> io::Result<i128> {
     let path = dir.join("tick");
     private_note(&path, b".")?;
-    FileStamp::at(&path).map(|stamp| stamp.changed).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    FileStamp::at(&path)
+        .map(|stamp| stamp.changed)
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }

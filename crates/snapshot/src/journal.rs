@@ -66,7 +66,11 @@ struct TouchedFile {
 #[derive(Debug, Clone)]
 enum Before {
     Missing,
-    InMemory { bytes: Vec<u8>, kind: FileKind, mode: u32 },
+    InMemory {
+        bytes: Vec<u8>,
+        kind: FileKind,
+        mode: u32,
+    },
     Stored(FileState),
 }
 
@@ -85,7 +89,10 @@ fn note_unkept(unkept: &Mutex<BTreeSet<UnkeptWrite>>, what: String, why: UnkeptR
     let write = if unkept.len() < MAX_UNKEPT {
         UnkeptWrite { what, why }
     } else {
-        UnkeptWrite { what: String::new(), why: UnkeptReason::Further }
+        UnkeptWrite {
+            what: String::new(),
+            why: UnkeptReason::Further,
+        }
     };
     unkept.insert(write);
 }
@@ -102,8 +109,17 @@ pub struct JournalEntries {
 impl WriteJournal {
     pub fn new(tracker: Arc<Tracker>) -> Self {
         let unkept: Arc<Mutex<BTreeSet<UnkeptWrite>>> = Arc::default();
-        let state = Mutex::new(JournalState { unkept: unkept.clone(), ..JournalState::default() });
-        Self { tracker, running: AtomicUsize::new(0), has_reports: AtomicBool::new(false), state, unkept }
+        let state = Mutex::new(JournalState {
+            unkept: unkept.clone(),
+            ..JournalState::default()
+        });
+        Self {
+            tracker,
+            running: AtomicUsize::new(0),
+            has_reports: AtomicBool::new(false),
+            state,
+            unkept,
+        }
     }
 
     /// Records that a program reports to this journal from now on.
@@ -151,7 +167,9 @@ impl WriteJournal {
     ) -> std::io::Result<()> {
         let mut state = locked(&self.state);
         let name = path.display().to_string();
-        state.finished.retain(|(by, change)| by.as_ref() != Some(call) || change.path != name);
+        state
+            .finished
+            .retain(|(by, change)| by.as_ref() != Some(call) || change.path != name);
         let touched = state.touched.remove(path);
         let new = self.tracker.look(path)?;
         let known = if !was_touched {
@@ -160,11 +178,18 @@ impl WriteJournal {
             Some(self.store(path, touched.before.clone())?)
         } else {
             let mut earlier = state.finished.iter().rev();
-            earlier.find(|(_, known)| known.path == name).map(|(_, known)| known.new.clone())
+            earlier
+                .find(|(_, known)| known.path == name)
+                .map(|(_, known)| known.new.clone())
         };
         let old = known.unwrap_or(old);
         if old != new {
-            let change = FileChange { path: name, old, new: new.clone(), compared: false };
+            let change = FileChange {
+                path: name,
+                old,
+                new: new.clone(),
+                compared: false,
+            };
             state.finished.push((Some(call.clone()), change));
         }
         if let Some(mut touched) = touched {
@@ -185,7 +210,9 @@ impl WriteJournal {
         if files.is_empty() && unkept.is_empty() {
             return;
         }
-        locked(&self.state).finished.extend(files.into_iter().map(|change| (None, change)));
+        locked(&self.state)
+            .finished
+            .extend(files.into_iter().map(|change| (None, change)));
         locked(&self.unkept).extend(unkept);
         self.has_reports.store(true, Ordering::SeqCst);
     }
@@ -240,8 +267,11 @@ impl WriteJournal {
         let mut files = transcript::merged(state.finished.iter().map(|(_, change)| change));
         state.finished.clear();
         files.sort_by(|one, other| one.path.cmp(&other.path));
-        let unkept = std::mem::take(&mut *locked(&self.unkept)).into_iter().collect();
-        self.has_reports.store(!state.touched.is_empty(), Ordering::SeqCst);
+        let unkept = std::mem::take(&mut *locked(&self.unkept))
+            .into_iter()
+            .collect();
+        self.has_reports
+            .store(!state.touched.is_empty(), Ordering::SeqCst);
         drop(state);
         if !files.is_empty() {
             self.tracker.clean();
@@ -256,12 +286,26 @@ impl WriteJournal {
         let path_text = path.display().to_string();
         match self.resolve_change(&path, before) {
             Ok((change, present)) => {
-                let change = change.map(|(old, new)| FileChange { path: path_text, old, new, compared: false });
-                state.finished.extend(change.map(|change| (calls.first().cloned(), change)));
+                let change = change.map(|(old, new)| FileChange {
+                    path: path_text,
+                    old,
+                    new,
+                    compared: false,
+                });
+                state
+                    .finished
+                    .extend(change.map(|change| (calls.first().cloned(), change)));
                 // A process that still has it open may write again.
                 if self.is_open() && has_open(pid, &path) {
                     state.memory += present.memory();
-                    state.touched.insert(path, TouchedFile { before: present, pid, calls });
+                    state.touched.insert(
+                        path,
+                        TouchedFile {
+                            before: present,
+                            pid,
+                            calls,
+                        },
+                    );
                 }
             }
             Err(e) => {
@@ -272,7 +316,11 @@ impl WriteJournal {
     }
 
     /// Returns the states of a file before and after, if they differ, and its present state.
-    fn resolve_change(&self, path: &Path, before: Before) -> std::io::Result<(Option<StatePair>, Before)> {
+    fn resolve_change(
+        &self,
+        path: &Path,
+        before: Before,
+    ) -> std::io::Result<(Option<StatePair>, Before)> {
         let now = match load(path, LARGEST) {
             Ok(now) => now,
             // The file was replaced by a directory or a pipe.
@@ -281,9 +329,14 @@ impl WriteJournal {
         };
         match (&before, &now) {
             (Before::Missing, FoundFile::Missing) => return Ok((None, before)),
-            (Before::InMemory { bytes, kind, .. }, FoundFile::Content { bytes: now, kind: now_kind, .. })
-                if bytes == now && kind == now_kind =>
-            {
+            (
+                Before::InMemory { bytes, kind, .. },
+                FoundFile::Content {
+                    bytes: now,
+                    kind: now_kind,
+                    ..
+                },
+            ) if bytes == now && kind == now_kind => {
                 return Ok((None, before));
             }
             _ => {}
@@ -292,7 +345,9 @@ impl WriteJournal {
         let new = match now {
             FoundFile::Missing => None,
             FoundFile::Large(state) => Some(state),
-            FoundFile::Content { bytes, kind, mode } => self.store(path, Before::InMemory { bytes, kind, mode })?,
+            FoundFile::Content { bytes, kind, mode } => {
+                self.store(path, Before::InMemory { bytes, kind, mode })?
+            }
         };
         let present = new.clone().map_or(Before::Missing, Before::Stored);
         Ok(((old != new).then_some((old, new)), present))
@@ -311,7 +366,11 @@ fn stored(path: &Path, before: Before, tracker: &Tracker) -> std::io::Result<Opt
         Before::Missing => None,
         Before::Stored(state) => Some(state),
         Before::InMemory { bytes, kind, mode } => {
-            let state = FileState { hash: tracker.objects.put(&bytes)?, kind, large: false };
+            let state = FileState {
+                hash: tracker.objects.put(&bytes)?,
+                kind,
+                large: false,
+            };
             tracker.modes.note(std::iter::once((path, &state, mode)));
             Some(state)
         }
@@ -329,7 +388,8 @@ impl JournalState {
     }
 
     fn rules(&mut self, tracker: &Tracker) -> &mut IgnoreRules {
-        self.rules.get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
+        self.rules
+            .get_or_insert_with(|| IgnoreRules::new(&tracker.root, tracker.data()))
     }
 
     fn touch(&mut self, path: &Path, pid: u32, call: &CallId, tracker: &Tracker) {
@@ -340,7 +400,10 @@ impl JournalState {
             return;
         }
         if let Some(ignored) = self.rules(tracker).ignored(path) {
-            let name = ignored.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = ignored
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             // Writes of version control to its own files, and writes to adjutant's data, are not
             // part of the user's work.
             if !super::ignored::REPOSITORIES.contains(&name) && ignored != tracker.data() {
@@ -362,7 +425,15 @@ impl JournalState {
                 return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
             }
         };
-        self.insert(path, TouchedFile { before, pid, calls: vec![call.clone()] }, tracker);
+        self.insert(
+            path,
+            TouchedFile {
+                before,
+                pid,
+                calls: vec![call.clone()],
+            },
+            tracker,
+        );
     }
 
     fn insert(&mut self, path: &Path, mut touched: TouchedFile, tracker: &Tracker) {
@@ -374,7 +445,8 @@ impl JournalState {
                     Ok(state) => state.map_or(Before::Missing, Before::Stored),
                     Err(e) => {
                         tracing::warn!("what {} was is not kept: {e}", path.display());
-                        return self.note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
+                        return self
+                            .note_unkept(path.display().to_string(), UnkeptReason::Unreadable);
                     }
                 };
             }
@@ -389,12 +461,15 @@ impl JournalState {
         let mut seen = 0;
         while let Some(below) = waiting.pop() {
             let dirs = [from.join(&below), to.join(&below)];
-            let is_recorded =
-                dirs.iter().any(|dir| is_in_project(dir) && self.rules(tracker).ignored_dir(dir).is_none());
+            let is_recorded = dirs
+                .iter()
+                .any(|dir| is_in_project(dir) && self.rules(tracker).ignored_dir(dir).is_none());
             if !is_recorded {
                 continue;
             }
-            let Ok(entries) = fs::read_dir(&dirs[0]) else { continue };
+            let Ok(entries) = fs::read_dir(&dirs[0]) else {
+                continue;
+            };
             for entry in entries.flatten() {
                 seen += 1;
                 if seen > MAX_ENTRIES {
@@ -417,8 +492,12 @@ impl JournalState {
 
 /// Returns whether a process has a file open, as far as that is visible.
 fn has_open(pid: u32, path: &Path) -> bool {
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    open.map(|entry| fs::read_link(entry.path())).any(|target| target.is_ok_and(|target| target == path))
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    open.map(|entry| fs::read_link(entry.path()))
+        .any(|target| target.is_ok_and(|target| target == path))
 }
 
 impl Tracker {

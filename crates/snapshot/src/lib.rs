@@ -174,7 +174,11 @@ impl Tracker {
     /// # Errors
     /// As [`Tracker::look`].
     pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
-        let limit = if state.is_some_and(|state| state.large) { 0 } else { MAX_NAMED_BYTES };
+        let limit = if state.is_some_and(|state| state.large) {
+            0
+        } else {
+            MAX_NAMED_BYTES
+        };
         let is_same = file::read(path, limit, None)?.as_ref() == state;
         if let Some(state) = state
             && is_same
@@ -191,7 +195,11 @@ impl Tracker {
     /// Errors of the system.
     pub fn keep(&self, bytes: &[u8]) -> std::io::Result<FileState> {
         let hash = self.objects.put(bytes)?;
-        Ok(FileState { hash, kind: FileKind::Plain, large: false })
+        Ok(FileState {
+            hash,
+            kind: FileKind::Plain,
+            large: false,
+        })
     }
 
     /// Returns whether comparisons of the project cover an existing file. They do not cover files
@@ -212,12 +220,20 @@ impl Tracker {
     /// # Errors
     /// If it was not stored, or was removed.
     pub fn content(&self, state: &FileState) -> Result<Vec<u8>, Missing> {
-        if state.large { Err(Missing::NeverKept) } else { self.objects.get(&state.hash) }
+        if state.large {
+            Err(Missing::NeverKept)
+        } else {
+            self.objects.get(&state.hash)
+        }
     }
 
     /// Returns a content in its stored form, or `None` if it is not stored.
     pub fn packed(&self, state: &FileState) -> Option<Vec<u8>> {
-        if state.large { None } else { self.objects.packed(&state.hash) }
+        if state.large {
+            None
+        } else {
+            self.objects.packed(&state.hash)
+        }
     }
 
     /// Returns whether a content should be stored and is not.
@@ -231,7 +247,8 @@ impl Tracker {
     /// Errors of the system, and an error if the content does not have this digest.
     pub fn unpack(&self, hash: &str, packed: &[u8]) -> std::io::Result<()> {
         let bytes = objects::unpacked(packed).filter(|bytes| digest::digest(bytes) == hash);
-        let bytes = bytes.ok_or_else(|| std::io::Error::other("a content is not what it is called"))?;
+        let bytes =
+            bytes.ok_or_else(|| std::io::Error::other("a content is not what it is called"))?;
         self.objects.put(&bytes).map(drop)
     }
 
@@ -244,7 +261,10 @@ impl Tracker {
         let mut inner = locked(&self.inner);
         self.compare(&mut inner, stop)?;
         inner.marks += 1;
-        Ok(Mark { tracker: self.clone(), at: inner.forgotten + inner.log.len() })
+        Ok(Mark {
+            tracker: self.clone(),
+            at: inner.forgotten + inner.log.len(),
+        })
     }
 
     /// Returns the changes since a mark, one per file, sorted by path.
@@ -262,12 +282,18 @@ impl Tracker {
         if let Some(off) = self.off.as_ref().or(inner.off.as_ref()) {
             return Err(off.clone());
         }
-        let stop = &Deadline { stop: Some(stop), end: Instant::now() + COMPARISON_TIMEOUT, root: &self.root };
+        let stop = &Deadline {
+            stop: Some(stop),
+            end: Instant::now() + COMPARISON_TIMEOUT,
+            root: &self.root,
+        };
         stop.check()?;
         let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
         base::environment::private_dir(&self.dir).map_err(failed)?;
         let is_first = inner.index.is_none();
-        let index = inner.index.get_or_insert_with(|| index::FileIndex::load(&self.dir, &self.root));
+        let index = inner
+            .index
+            .get_or_insert_with(|| index::FileIndex::load(&self.dir, &self.root));
         let was_new = index.is_new();
         let refreshed = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
             Ok(refreshed) => refreshed,
@@ -291,8 +317,11 @@ impl Tracker {
         }
         // Without a mark, the changes cannot be queried.
         if inner.marks > 0 {
-            self.modes.note(refreshed.changes.iter().flat_map(states_with_modes));
-            inner.log.extend(refreshed.changes.into_iter().map(|(change, _)| change));
+            self.modes
+                .note(refreshed.changes.iter().flat_map(states_with_modes));
+            inner
+                .log
+                .extend(refreshed.changes.into_iter().map(|(change, _)| change));
         }
         Ok(())
     }
@@ -306,7 +335,11 @@ impl Tracker {
         match &inner.index {
             Some(index) => index.clean(&self.dir, &self.objects, &self.modes),
             // The saved index names contents in use, even if nothing was compared in this process.
-            None => index::FileIndex::load(&self.dir, &self.root).clean(&self.dir, &self.objects, &self.modes),
+            None => index::FileIndex::load(&self.dir, &self.root).clean(
+                &self.dir,
+                &self.objects,
+                &self.modes,
+            ),
         }
     }
 
@@ -340,7 +373,10 @@ fn joined(log: &[FileChange]) -> Vec<FileChange> {
             .and_modify(|known| known.new.clone_from(&change.new))
             .or_insert_with(|| change.clone());
     }
-    files.into_values().filter(|change| change.old != change.new).collect()
+    files
+        .into_values()
+        .filter(|change| change.old != change.new)
+        .collect()
 }
 
 /// The trackers of a process, one per project. A leaf lock.
@@ -351,7 +387,10 @@ impl Trackers {
     /// Returns the tracker of a project.
     pub fn of(&self, data: &Path, root: &Path, home: Option<&Path>) -> Arc<Tracker> {
         let mut trackers = locked(&self.0);
-        trackers.entry(root.to_owned()).or_insert_with(|| Arc::new(Tracker::new(data, root, home))).clone()
+        trackers
+            .entry(root.to_owned())
+            .or_insert_with(|| Arc::new(Tracker::new(data, root, home)))
+            .clone()
     }
 }
 
@@ -365,7 +404,10 @@ struct Deadline<'a> {
 impl Deadline<'_> {
     /// Returns a deadline that ignores cancellation, for work that must not stop halfway.
     fn unstopped(&self) -> Self {
-        Self { stop: None, ..*self }
+        Self {
+            stop: None,
+            ..*self
+        }
     }
 
     fn check(&self) -> Result<(), Untracked> {

@@ -55,7 +55,11 @@ struct ModeList {
 impl FileModes {
     /// Opens the lists of a project, below `dir`.
     pub(super) fn new(dir: &Path) -> Self {
-        Self { list: dir.join("modes"), old: dir.join("modes.old"), known: Mutex::default() }
+        Self {
+            list: dir.join("modes"),
+            old: dir.join("modes.old"),
+            known: Mutex::default(),
+        }
     }
 
     /// Records the modes of files in their states. If they cannot be written, they are unknown
@@ -64,9 +68,12 @@ impl FileModes {
         // The mode may be that of a link that has replaced the file, or of a file that has replaced
         // the link.
         let is_file = |mode: u32| FileType::from_raw_mode(mode as RawMode).is_file();
-        let recorded = seen.filter(|(_, state, mode)| state.kind != FileKind::Link && !state.large && is_file(*mode));
-        let seen: Vec<(u128, u32)> =
-            recorded.map(|(path, state, mode)| (key(path, state), mode & PERMISSIONS)).collect();
+        let recorded = seen.filter(|(_, state, mode)| {
+            state.kind != FileKind::Link && !state.large && is_file(*mode)
+        });
+        let seen: Vec<(u128, u32)> = recorded
+            .map(|(path, state, mode)| (key(path, state), mode & PERMISSIONS))
+            .collect();
         if seen.is_empty() {
             return;
         }
@@ -74,7 +81,10 @@ impl FileModes {
         if let Err(e) = self.add(list, &seen) {
             // The modes that were not written have to be written the next time.
             *list = ModeList::default();
-            tracing::warn!("the modes of files are not kept in {}: {e}", self.list.display());
+            tracing::warn!(
+                "the modes of files are not kept in {}: {e}",
+                self.list.display()
+            );
         }
     }
 
@@ -88,7 +98,11 @@ impl FileModes {
             }
         }
         if lines.len() > 1 {
-            private_file().append(true).create(true).open(&self.list)?.write_all(lines.as_bytes())?;
+            private_file()
+                .append(true)
+                .create(true)
+                .open(&self.list)?
+                .write_all(lines.as_bytes())?;
         }
         Ok(())
     }
@@ -98,11 +112,17 @@ impl FileModes {
         let (list, old) = &mut *locked(&self.known);
         for (list, path) in [(&mut *list, &self.list), (&mut *old, &self.old)] {
             if let Err(e) = list.catch_up(path) {
-                tracing::warn!("the modes of files cannot be read in {}: {e}", path.display());
+                tracing::warn!(
+                    "the modes of files cannot be read in {}: {e}",
+                    path.display()
+                );
             }
         }
         let key = key(path, state);
-        list.modes.get(&key).or_else(|| old.modes.get(&key)).copied()
+        list.modes
+            .get(&key)
+            .or_else(|| old.modes.get(&key))
+            .copied()
     }
 
     /// Renames the list, if the old one has not grown since `limit`, and so starts a new one.
@@ -119,9 +139,15 @@ impl FileModes {
     pub(super) fn access(&self, change: &FileChange) -> FileAccess {
         let path = PathBuf::from(&change.path);
         let there = fs::symlink_metadata(&path);
-        let missing = there.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
-        let now = there.ok().filter(fs::Metadata::is_file).map(|data| data.permissions().mode() & 0o7777);
-        let known = |state: &Option<FileState>| state.as_ref().and_then(|state| self.of(&path, state));
+        let missing = there
+            .as_ref()
+            .is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        let now = there
+            .ok()
+            .filter(fs::Metadata::is_file)
+            .map(|data| data.permissions().mode() & 0o7777);
+        let known =
+            |state: &Option<FileState>| state.as_ref().and_then(|state| self.of(&path, state));
         let is_as_left = now.is_some() && known(&change.old) == now.map(|now| now & PERMISSIONS);
         let kind = change.new.as_ref().map(|new| new.kind);
         let adjusted_to_kind = |mode: u32| match kind {
@@ -138,7 +164,13 @@ impl FileModes {
             // file has now.
             (Some(mode), Some(now)) => adjusted_to_kind(now) & (!PERMISSIONS | mode),
         };
-        FileAccess { path, now, missing, is_as_left, wanted }
+        FileAccess {
+            path,
+            now,
+            missing,
+            is_as_left,
+            wanted,
+        }
     }
 }
 
@@ -155,7 +187,10 @@ impl ModeList {
         };
         let data = file.metadata()?;
         if data.ino() != self.inode || data.len() < self.read {
-            *self = Self { inode: data.ino(), ..Self::default() };
+            *self = Self {
+                inode: data.ino(),
+                ..Self::default()
+            };
         }
         if data.len() == self.read {
             return Ok(());
@@ -165,23 +200,36 @@ impl ModeList {
         file.read_to_end(&mut added)?;
         // Another process may still be writing the last line.
         let complete = memchr::memrchr(b'\n', &added).map_or(0, |end| end + 1);
-        let lines = added.get(..complete).unwrap_or_default().split(|byte| *byte == b'\n');
-        self.modes.extend(lines.filter_map(|line| parsed(std::str::from_utf8(line).ok()?)));
+        let lines = added
+            .get(..complete)
+            .unwrap_or_default()
+            .split(|byte| *byte == b'\n');
+        self.modes
+            .extend(lines.filter_map(|line| parsed(std::str::from_utf8(line).ok()?)));
         self.read += u64::try_from(complete).unwrap_or(0);
         Ok(())
     }
 }
 
 fn parsed(line: &str) -> Option<(u128, u32)> {
-    let (mode, key) = line.split_once(' ').filter(|(mode, key)| mode.len() == 3 && key.len() == 32)?;
-    Some((u128::from_str_radix(key, 16).ok()?, u32::from_str_radix(mode, 8).ok()?))
+    let (mode, key) = line
+        .split_once(' ')
+        .filter(|(mode, key)| mode.len() == 3 && key.len() == 32)?;
+    Some((
+        u128::from_str_radix(key, 16).ok()?,
+        u32::from_str_radix(mode, 8).ok()?,
+    ))
 }
 
 fn key(path: &Path, state: &FileState) -> u128 {
     let mut context = Context::new(&SHA256);
     context.update(path.as_os_str().as_encoded_bytes());
     context.update(format!("\0{:?} {}", state.kind, state.hash).as_bytes());
-    context.finish().as_ref().first_chunk().map_or(0, |first| u128::from_be_bytes(*first))
+    context
+        .finish()
+        .as_ref()
+        .first_chunk()
+        .map_or(0, |first| u128::from_be_bytes(*first))
 }
 
 /// The permissions of a file that is about to be restored, before and after.
@@ -212,7 +260,14 @@ impl FileAccess {
     pub fn narrow(&self) -> io::Result<()> {
         let Some(now) = self.now else { return Ok(()) };
         let narrowed = now & (self.wanted | !OTHERS_READ);
-        set_mode(&self.path, if self.is_as_left { narrowed | OWNER_WRITE } else { narrowed })
+        set_mode(
+            &self.path,
+            if self.is_as_left {
+                narrowed | OWNER_WRITE
+            } else {
+                narrowed
+            },
+        )
     }
 
     /// Reverts [`FileAccess::narrow`].
@@ -240,7 +295,8 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path)?.permissions().mode() & 0o7777 == mode {
         return Ok(());
     }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
@@ -254,7 +310,11 @@ mod tests {
     const FILE: u32 = 0o100_000;
 
     fn state(hash: &str, kind: FileKind) -> FileState {
-        FileState { hash: hash.into(), kind, large: false }
+        FileState {
+            hash: hash.into(),
+            kind,
+            large: false,
+        }
     }
 
     /// Columns: the kind, the recorded modes of the future and of the present state, the present
@@ -272,14 +332,56 @@ mod tests {
             (FileKind::Plain, None, None, None, 0o600),
             (FileKind::Program, None, None, None, 0o700),
             // The file is as the change left it.
-            (FileKind::Plain, Some(0o600), Some(0o644), Some(0o644), 0o600),
-            (FileKind::Plain, Some(0o644), Some(0o600), Some(0o600), 0o644),
-            (FileKind::Plain, Some(0o644), Some(0o755), Some(0o755), 0o644),
-            (FileKind::Program, Some(0o750), Some(0o600), Some(0o600), 0o750),
+            (
+                FileKind::Plain,
+                Some(0o600),
+                Some(0o644),
+                Some(0o644),
+                0o600,
+            ),
+            (
+                FileKind::Plain,
+                Some(0o644),
+                Some(0o600),
+                Some(0o600),
+                0o644,
+            ),
+            (
+                FileKind::Plain,
+                Some(0o644),
+                Some(0o755),
+                Some(0o755),
+                0o644,
+            ),
+            (
+                FileKind::Program,
+                Some(0o750),
+                Some(0o600),
+                Some(0o600),
+                0o750,
+            ),
             // The mode was changed since.
-            (FileKind::Plain, Some(0o644), Some(0o644), Some(0o600), 0o600),
-            (FileKind::Plain, Some(0o600), Some(0o600), Some(0o644), 0o600),
-            (FileKind::Program, Some(0o755), Some(0o644), Some(0o600), 0o700),
+            (
+                FileKind::Plain,
+                Some(0o644),
+                Some(0o644),
+                Some(0o600),
+                0o600,
+            ),
+            (
+                FileKind::Plain,
+                Some(0o600),
+                Some(0o600),
+                Some(0o644),
+                0o600,
+            ),
+            (
+                FileKind::Program,
+                Some(0o755),
+                Some(0o644),
+                Some(0o600),
+                0o700,
+            ),
             // The modes are unknown.
             (FileKind::Plain, None, None, Some(0o640), 0o640),
             (FileKind::Plain, None, None, Some(0o755), 0o644),
@@ -337,7 +439,10 @@ mod tests {
         note(&other, "1", 0o600);
         assert_eq!(length(), before, "it is known already");
         // A process was killed while writing.
-        let mut list = fs::File::options().append(true).open(dir.path().join("modes")).unwrap();
+        let mut list = fs::File::options()
+            .append(true)
+            .open(dir.path().join("modes"))
+            .unwrap();
         list.write_all(b"644 0123").unwrap();
         assert_eq!(of("1"), [Some(0o600); 2]);
         note(&other, "3", 0o660);
@@ -347,7 +452,13 @@ mod tests {
         assert_eq!(one.of(Path::new("/p/g"), &plain("1")), None);
         assert_eq!(one.of(path, &state("1", FileKind::Program)), None);
         // Links and modes of links are not recorded.
-        one.note([(path, &state("4", FileKind::Link), FILE | 0o777), (path, &plain("4"), 0o120_777)].into_iter());
+        one.note(
+            [
+                (path, &state("4", FileKind::Link), FILE | 0o777),
+                (path, &plain("4"), 0o120_777),
+            ]
+            .into_iter(),
+        );
         assert_eq!(of("4"), [None; 2]);
         assert_eq!(one.of(path, &state("4", FileKind::Link)), None);
     }
@@ -359,17 +470,27 @@ mod tests {
         let other = FileModes::new(dir.path());
         let path = Path::new("/p/f");
         let plain = |hash: &str| state(hash, FileKind::Plain);
-        let note = |modes: &FileModes, hash: &str| modes.note(std::iter::once((path, &plain(hash), FILE | 0o640)));
-        let known = |modes: &FileModes| ["1", "2", "3"].map(|hash| modes.of(path, &plain(hash)).is_some());
+        let note = |modes: &FileModes, hash: &str| {
+            modes.note(std::iter::once((path, &plain(hash), FILE | 0o640)))
+        };
+        let known =
+            |modes: &FileModes| ["1", "2", "3"].map(|hash| modes.of(path, &plain(hash)).is_some());
         let old = dir.path().join("modes.old");
         note(&one, "1");
         assert_eq!(known(&other), [true, false, false]);
-        let limit = fs::metadata(dir.path().join("modes")).unwrap().modified().unwrap();
+        let limit = fs::metadata(dir.path().join("modes"))
+            .unwrap()
+            .modified()
+            .unwrap();
         one.clean(limit);
         assert!(old.exists());
         note(&other, "2");
         one.clean(limit);
-        assert_eq!([&one, &other].map(known), [[true, true, false]; 2], "it was added to lately");
+        assert_eq!(
+            [&one, &other].map(known),
+            [[true, true, false]; 2],
+            "it was added to lately"
+        );
         // A mode in the old list is recorded again, because that list is removed earlier.
         note(&other, "1");
         let list = fs::File::options().write(true).open(&old).unwrap();

@@ -75,7 +75,10 @@ pub(super) struct Objects {
 impl Objects {
     /// Stores contents below `dir`, and packs below `packs`.
     pub(super) fn new(dir: PathBuf, packs: PathBuf) -> Self {
-        Self { dir, packs: Packs::new(packs) }
+        Self {
+            dir,
+            packs: Packs::new(packs),
+        }
     }
 
     fn path(&self, hash: &str) -> Option<PathBuf> {
@@ -86,7 +89,9 @@ impl Objects {
     /// or a complete content behind.
     pub(super) fn put(&self, bytes: &[u8]) -> io::Result<String> {
         let hash = digest(bytes);
-        let path = self.path(&hash).ok_or_else(|| io::Error::other("a digest is a digest"))?;
+        let path = self
+            .path(&hash)
+            .ok_or_else(|| io::Error::other("a digest is a digest"))?;
         if self.packs.note_use(&hash) || note_use(&path) {
             return Ok(hash);
         }
@@ -123,17 +128,24 @@ impl Objects {
 
     /// Returns a content in its stored form.
     pub(super) fn packed(&self, hash: &str) -> Option<Vec<u8>> {
-        self.own_file(hash).or_else(|| self.packs.packed(hash)).or_else(|| self.own_file(hash))
+        self.own_file(hash)
+            .or_else(|| self.packs.packed(hash))
+            .or_else(|| self.own_file(hash))
     }
 
     /// Reads the file of a content. Callers look for it before and after the packs, because a
     /// process that removes a pack may have written one of its contents to a file meanwhile.
     fn own_file(&self, hash: &str) -> Option<Vec<u8>> {
-        possible_paths(&self.path(hash)?).iter().find_map(|path| fs::read(path).ok())
+        possible_paths(&self.path(hash)?)
+            .iter()
+            .find_map(|path| fs::read(path).ok())
     }
 
     pub(super) fn has(&self, hash: &str) -> bool {
-        let has_file = || self.path(hash).is_some_and(|path| possible_paths(&path).iter().any(|path| path.exists()));
+        let has_file = || {
+            self.path(hash)
+                .is_some_and(|path| possible_paths(&path).iter().any(|path| path.exists()))
+        };
         has_file() || self.packs.has(hash) || has_file()
     }
 
@@ -144,7 +156,10 @@ impl Objects {
             return Ok(bytes);
         }
         // If the file is damaged, a pack may contain an intact copy.
-        self.packs.packed(hash).and_then(|stored| genuine(hash, &stored)).ok_or(Missing::Damaged)
+        self.packs
+            .packed(hash)
+            .and_then(|stored| genuine(hash, &stored))
+            .ok_or(Missing::Damaged)
     }
 
     /// Removes contents that were last used before `limit`, unless they are `wanted`.
@@ -158,7 +173,9 @@ impl Objects {
             }
         }
         let keep = |hash: &str, packed: &[u8]| match self.path(hash) {
-            Some(path) if genuine(hash, packed).is_some() && !note_use(&path) => self.write(&path, packed),
+            Some(path) if genuine(hash, packed).is_some() && !note_use(&path) => {
+                self.write(&path, packed)
+            }
             _ => Ok(()),
         };
         self.packs.clean(limit, wanted, keep);

@@ -83,7 +83,10 @@ struct PackedContent {
 
 impl Packs {
     pub(super) fn new(dir: PathBuf) -> Self {
-        Self { dir, state: Mutex::default() }
+        Self {
+            dir,
+            state: Mutex::default(),
+        }
     }
 
     /// Stores a content. Returns `false` if it needs its own file.
@@ -91,8 +94,12 @@ impl Packs {
     /// # Errors
     /// Errors of the system. Nothing of the content is stored then.
     pub(super) fn put(&self, hash: &str, packed: &[u8]) -> io::Result<bool> {
-        let Some(digest) = parse_name(hash) else { return Ok(false) };
-        let Ok(length) = u32::try_from(packed.len()) else { return Ok(false) };
+        let Some(digest) = parse_name(hash) else {
+            return Ok(false);
+        };
+        let Ok(length) = u32::try_from(packed.len()) else {
+            return Ok(false);
+        };
         let mut state = locked(&self.state);
         state.stored += 1;
         if state.stored <= LOOSE || packed.len() > MAX_CONTENT_BYTES || state.is_unsupported {
@@ -103,21 +110,34 @@ impl Packs {
         record.extend_from_slice(&digest);
         record.extend_from_slice(&length.to_be_bytes());
         record.extend_from_slice(packed);
-        let Some(own) = state.own_pack(&self.dir) else { return Ok(false) };
+        let Some(own) = state.own_pack(&self.dir) else {
+            return Ok(false);
+        };
         own.append(&record)?;
         let name = own.name.clone();
         let end = own.length;
         let at = end - u64::from(length);
-        state.known.insert(digest, PackedContent { pack: name.clone(), at, length });
+        state.known.insert(
+            digest,
+            PackedContent {
+                pack: name.clone(),
+                at,
+                length,
+            },
+        );
         state.read.insert(name, end);
         Ok(true)
     }
 
     /// Marks a content as in use. Returns whether this process knows a pack that has it.
     pub(super) fn note_use(&self, hash: &str) -> bool {
-        let Some(digest) = parse_name(hash) else { return false };
+        let Some(digest) = parse_name(hash) else {
+            return false;
+        };
         let mut state = locked(&self.state);
-        let Some(location) = state.known.get(&digest) else { return false };
+        let Some(location) = state.known.get(&digest) else {
+            return false;
+        };
         if note_use(&self.dir.join(&location.pack)) {
             return true;
         }
@@ -131,7 +151,10 @@ impl Packs {
         for _ in 0..2 {
             let location = self.find(hash)?;
             let path = self.dir.join(&location.pack);
-            if let Some(file) = possible_paths(&path).iter().find_map(|path| File::open(path).ok()) {
+            if let Some(file) = possible_paths(&path)
+                .iter()
+                .find_map(|path| File::open(path).ok())
+            {
                 return read_content(&file, location.at, location.length).ok();
             }
         }
@@ -147,7 +170,9 @@ impl Packs {
         let digest = parse_name(hash)?;
         let mut state = locked(&self.state);
         if let Some(location) = state.known.get(&digest)
-            && possible_paths(&self.dir.join(&location.pack)).iter().any(|path| path.exists())
+            && possible_paths(&self.dir.join(&location.pack))
+                .iter()
+                .any(|path| path.exists())
         {
             return Some(location.clone());
         }
@@ -166,7 +191,9 @@ impl Packs {
     ) {
         for name in names(&self.dir) {
             let path = self.dir.join(&name);
-            remove_unused(&path, limit, |path| !is_unlocked(path) || must_stay(path, &wanted, &keep).unwrap_or(true));
+            remove_unused(&path, limit, |path| {
+                !is_unlocked(path) || must_stay(path, &wanted, &keep).unwrap_or(true)
+            });
         }
     }
 }
@@ -175,7 +202,11 @@ impl PacksState {
     /// Returns the pack to append to, or `None` if none can be created here.
     fn own_pack(&mut self, dir: &Path) -> Option<&mut OwnPack> {
         // Another process may have removed it.
-        if !self.own.as_ref().is_some_and(|own| own.length < MAX_PACK_BYTES && dir.join(&own.name).exists()) {
+        if !self
+            .own
+            .as_ref()
+            .is_some_and(|own| own.length < MAX_PACK_BYTES && dir.join(&own.name).exists())
+        {
             self.own = match OwnPack::create(dir) {
                 Ok(own) => Some(own),
                 Err(e) => {
@@ -191,7 +222,11 @@ impl PacksState {
     /// Reads records that were added to the packs since the last time.
     fn refresh(&mut self, dir: &Path) {
         let names = names(dir);
-        let is_removed = |name: &Path| names.binary_search_by(|other| other.as_os_str().cmp(name.as_os_str())).is_err();
+        let is_removed = |name: &Path| {
+            names
+                .binary_search_by(|other| other.as_os_str().cmp(name.as_os_str()))
+                .is_err()
+        };
         if self.read.keys().any(|name| is_removed(name)) {
             // Contents of a removed pack may be in another one as well.
             self.read.clear();
@@ -201,11 +236,20 @@ impl PacksState {
             let from = self.read.get(Path::new(&name)).copied().unwrap_or(0);
             let path = dir.join(&name);
             let is_longer = |path: &PathBuf| fs::metadata(path).is_ok_and(|data| data.len() > from);
-            let Some(longer) = possible_paths(&path).into_iter().find(is_longer) else { continue };
+            let Some(longer) = possible_paths(&path).into_iter().find(is_longer) else {
+                continue;
+            };
             let pack: Arc<Path> = Path::new(&name).into();
             let known = &mut self.known;
             let add = |digest: Digest, at: u64, length: u32| {
-                known.insert(digest, PackedContent { pack: pack.clone(), at, length });
+                known.insert(
+                    digest,
+                    PackedContent {
+                        pack: pack.clone(),
+                        at,
+                        length,
+                    },
+                );
             };
             match File::open(longer).and_then(|file| read_records(&file, from, add)) {
                 Ok(end) => {
@@ -220,12 +264,20 @@ impl PacksState {
 impl OwnPack {
     fn create(dir: &Path) -> io::Result<Self> {
         base::environment::private_dir(dir)?;
-        let temporary = tempfile::Builder::new().prefix("").suffix(".pack").rand_bytes(12).tempfile_in(dir)?;
+        let temporary = tempfile::Builder::new()
+            .prefix("")
+            .suffix(".pack")
+            .rand_bytes(12)
+            .tempfile_in(dir)?;
         // Lock it before its name is permanent, so that no cleaning removes it.
         rustix::fs::flock(temporary.as_file(), FlockOperation::NonBlockingLockShared)?;
         let (file, path) = temporary.keep().map_err(|e| e.error)?;
         let name = Path::new(path.file_name().unwrap_or_default()).into();
-        Ok(Self { file, name, length: 0 })
+        Ok(Self {
+            file,
+            name,
+            length: 0,
+        })
     }
 
     /// Appends a complete record, or nothing.
@@ -245,8 +297,9 @@ impl OwnPack {
 fn names(dir: &Path) -> Vec<OsString> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.map(|entry| usual_name(&entry.file_name()));
-    let mut names: Vec<OsString> =
-        names.filter(|name| Path::new(name).extension().is_some_and(|e| e == "pack")).collect();
+    let mut names: Vec<OsString> = names
+        .filter(|name| Path::new(name).extension().is_some_and(|e| e == "pack"))
+        .collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -255,7 +308,9 @@ fn names(dir: &Path) -> Vec<OsString> {
 /// Returns whether no process appends to a pack.
 fn is_unlocked(path: &Path) -> bool {
     // Some network file systems lock only files that are open for writing.
-    let Ok(file) = private_file().read(true).write(true).open(path) else { return false };
+    let Ok(file) = private_file().read(true).write(true).open(path) else {
+        return false;
+    };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
@@ -274,7 +329,10 @@ fn must_stay(
             wanted_records.push((hash, at, length));
         }
     })?;
-    let bytes: u64 = wanted_records.iter().map(|(_, _, length)| u64::from(*length)).sum();
+    let bytes: u64 = wanted_records
+        .iter()
+        .map(|(_, _, length)| u64::from(*length))
+        .sum();
     if bytes > end / RETAINED_PART {
         note_use(path);
         return Ok(true);
@@ -300,7 +358,9 @@ fn read_records(file: &File, from: u64, mut add: impl FnMut(Digest, u64, u32)) -
     let mut header = [0; HEADER];
     while end + HEADER as u64 <= length {
         reader.read_exact(&mut header)?;
-        let Some((digest, size)) = parse_header(&header) else { break };
+        let Some((digest, size)) = parse_header(&header) else {
+            break;
+        };
         let at = end + HEADER as u64;
         if at + u64::from(size) > length {
             break;
@@ -337,7 +397,9 @@ mod tests {
 
     /// Stores [`COUNT`] contents. Returns their names.
     fn fill(objects: &Objects) -> Vec<String> {
-        (0..COUNT).map(|n| objects.put(&content(n)).unwrap()).collect()
+        (0..COUNT)
+            .map(|n| objects.put(&content(n)).unwrap())
+            .collect()
     }
 
     fn pack_of(dir: &Path) -> PathBuf {
@@ -348,12 +410,15 @@ mod tests {
 
     /// Returns the numbers of the contents of [`fill`] that are present and intact.
     fn intact(objects: &Objects, names: &[String]) -> Vec<usize> {
-        (0..COUNT).filter(|n| objects.get(&names[*n]) == Ok(content(*n))).collect()
+        (0..COUNT)
+            .filter(|n| objects.get(&names[*n]) == Ok(content(*n)))
+            .collect()
     }
 
     /// Makes the last use of a pack forty days older. Returns a time soon after its last use.
     fn make_older(path: &Path) -> SystemTime {
-        let old = fs::metadata(path).unwrap().modified().unwrap() - Duration::from_secs(40 * 24 * 3600);
+        let old =
+            fs::metadata(path).unwrap().modified().unwrap() - Duration::from_secs(40 * 24 * 3600);
         File::open(path).unwrap().set_modified(old).unwrap();
         old + Duration::from_secs(24 * 3600)
     }
@@ -375,7 +440,9 @@ mod tests {
         assert_eq!(fill(&one), names);
         assert_eq!(fs::metadata(pack_of(dir.path())).unwrap().len(), length);
         // A large content has its own file.
-        let large: Vec<u8> = (0..1_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let large: Vec<u8> = (0..1_000_000_u32)
+            .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+            .collect();
         let large = one.put(&large).unwrap();
         assert!(other.has(&large));
         assert_eq!(fs::metadata(pack_of(dir.path())).unwrap().len(), length);
@@ -385,7 +452,10 @@ mod tests {
     fn incomplete_record_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let names = fill(&open(dir.path()));
-        let pack = File::options().append(true).open(pack_of(dir.path())).unwrap();
+        let pack = File::options()
+            .append(true)
+            .open(pack_of(dir.path()))
+            .unwrap();
         let length = pack.metadata().unwrap().len();
         let all: Vec<usize> = (0..COUNT).collect();
         for rest in [&b"P"[..], &[0; 100], b"not a record"] {
@@ -505,7 +575,11 @@ mod tests {
     #[test]
     fn failed_append_leaves_pack_unchanged() {
         let file = File::options().write(true).open("/dev/full").unwrap();
-        let mut own = OwnPack { file, name: Path::new("own").into(), length: 7 };
+        let mut own = OwnPack {
+            file,
+            name: Path::new("own").into(),
+            length: 7,
+        };
         assert!(own.append(b"record").is_err());
         assert_eq!(own.length, 7);
     }
@@ -516,7 +590,8 @@ mod tests {
         let names = fill(&open(dir.path()));
         let path = pack_of(dir.path());
         let aside = path.with_file_name(format!(".going-{}", path.file_name().unwrap().display()));
-        let limit = fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_secs(24 * 3600);
+        let limit =
+            fs::metadata(&path).unwrap().modified().unwrap() - Duration::from_secs(24 * 3600);
         fs::rename(&path, &aside).unwrap();
         let other = open(dir.path());
         assert_eq!(intact(&other, &names).len(), COUNT);

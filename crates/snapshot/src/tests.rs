@@ -23,7 +23,11 @@ impl Fixture {
         let data = base.join("data");
         fs::create_dir_all(&root).unwrap();
         fs::create_dir_all(&data).unwrap();
-        Self { _dir: dir, root, data }
+        Self {
+            _dir: dir,
+            root,
+            data,
+        }
     }
 
     fn tracker(&self) -> Arc<Tracker> {
@@ -63,7 +67,12 @@ fn changes_of(fixture: &Fixture, tracker: &Arc<Tracker>, work: impl FnOnce()) ->
     let changes = tracker.since(&mark, &go).unwrap();
     let line = |change: &transcript::FileChange| {
         let path = Path::new(&change.path).strip_prefix(&fixture.root).unwrap();
-        format!("{}: {} -> {}", path.display(), shown(change.old.as_ref()), shown(change.new.as_ref()))
+        format!(
+            "{}: {} -> {}",
+            path.display(),
+            shown(change.old.as_ref()),
+            shown(change.new.as_ref())
+        )
     };
     changes.iter().map(line).collect()
 }
@@ -71,7 +80,17 @@ fn changes_of(fixture: &Fixture, tracker: &Arc<Tracker>, work: impl FnOnce()) ->
 #[test]
 fn comparison_finds_every_kind_of_change() {
     let fixture = Fixture::new();
-    for name in ["same", "edited", "gone", "deep/er/f", "mode", "touched", "moved", "becomes-link", "swapped"] {
+    for name in [
+        "same",
+        "edited",
+        "gone",
+        "deep/er/f",
+        "mode",
+        "touched",
+        "moved",
+        "becomes-link",
+        "swapped",
+    ] {
         fixture.write(name, name);
     }
     let path = |name: &str| fixture.root.join(name);
@@ -144,13 +163,30 @@ fn ignored_files_are_not_recorded() {
     let fixture = Fixture::new();
     fixture.write(".gitignore", "*.log\n/build/\n");
     fixture.write("sub/.gitignore", "!keep.log\nsecret\n");
-    for name in ["a.log", "build/out", "sub/keep.log", "sub/secret", "sub/seen", ".git/config", "mod/.git", "mod/f"] {
+    for name in [
+        "a.log",
+        "build/out",
+        "sub/keep.log",
+        "sub/secret",
+        "sub/seen",
+        ".git/config",
+        "mod/.git",
+        "mod/f",
+    ] {
         fixture.write(name, "1");
     }
     let tracker = fixture.tracker();
     let found = changes_of(&fixture, &tracker, || {
-        for name in ["a.log", "build/out", "sub/keep.log", "sub/secret", "sub/seen", ".git/config", "mod/.git", "mod/f"]
-        {
+        for name in [
+            "a.log",
+            "build/out",
+            "sub/keep.log",
+            "sub/secret",
+            "sub/seen",
+            ".git/config",
+            "mod/.git",
+            "mod/f",
+        ] {
             fixture.write(name, "2");
         }
         fixture.write("new.log", "2");
@@ -174,14 +210,18 @@ fn ignored_files_are_not_recorded() {
     });
     assert_eq!(
         found,
-        ["sub/.gitignore: Plain \"!keep.log\\nsecret\\n\" -> Plain \"seen\\n\"", "sub/made: nothing -> Plain \"3\""]
+        [
+            "sub/.gitignore: Plain \"!keep.log\\nsecret\\n\" -> Plain \"seen\\n\"",
+            "sub/made: nothing -> Plain \"3\""
+        ]
     );
     let found = changes_of(&fixture, &tracker, || fixture.write("sub/secret", "4"));
     assert_eq!(found, ["sub/secret: Plain \"2\" -> Plain \"4\""]);
     pass_a_tick(&fixture);
     // A renamed file that was ignored before was not created.
-    let found =
-        changes_of(&fixture, &tracker, || fs::rename(fixture.root.join("a.log"), fixture.root.join("a.txt")).unwrap());
+    let found = changes_of(&fixture, &tracker, || {
+        fs::rename(fixture.root.join("a.log"), fixture.root.join("a.txt")).unwrap()
+    });
     assert_eq!(found, Vec::<String>::new());
 }
 
@@ -193,8 +233,14 @@ fn own_data_is_not_recorded() {
     fs::create_dir_all(&fixture.data).unwrap();
     fixture.write("f", "1");
     let tracker = fixture.tracker();
-    assert_eq!(changes_of(&fixture, &tracker, || fixture.write("f", "2")), ["f: Plain \"1\" -> Plain \"2\""]);
-    assert_eq!(changes_of(&fixture, &tracker, || fixture.write("home/data/x", "2")), Vec::<String>::new());
+    assert_eq!(
+        changes_of(&fixture, &tracker, || fixture.write("f", "2")),
+        ["f: Plain \"1\" -> Plain \"2\""]
+    );
+    assert_eq!(
+        changes_of(&fixture, &tracker, || fixture.write("home/data/x", "2")),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -212,9 +258,15 @@ fn saved_index_is_used_by_next_process() {
     let both = changes_of(&fixture, &tracker, || fixture.write("b", "3"));
     assert_eq!(both, ["b: Plain \"2\" -> Plain \"3\""]);
     fs::write(fixture.data.join("snapshots").join("x"), "").unwrap();
-    let index = walk(&fixture.data).into_keys().find(|path| path.ends_with("index.json")).unwrap();
+    let index = walk(&fixture.data)
+        .into_keys()
+        .find(|path| path.ends_with("index.json"))
+        .unwrap();
     fs::write(index, "garbage").unwrap();
-    assert_eq!(changes_of(&fixture, &fixture.tracker(), || fixture.write("b", "4")), ["b: Plain \"3\" -> Plain \"4\""]);
+    assert_eq!(
+        changes_of(&fixture, &fixture.tracker(), || fixture.write("b", "4")),
+        ["b: Plain \"3\" -> Plain \"4\""]
+    );
 }
 
 #[test]
@@ -248,7 +300,12 @@ fn cancelled_comparison_reports_nothing_false() {
     fixture.write("a", "2");
     fs::remove_dir_all(fixture.root.join("d")).unwrap();
     assert_eq!(tracker.since(&mark, &stop).unwrap_err(), Untracked::Stopped);
-    let found: Vec<_> = tracker.since(&mark, &go).unwrap().into_iter().map(|change| change.new.is_some()).collect();
+    let found: Vec<_> = tracker
+        .since(&mark, &go)
+        .unwrap()
+        .into_iter()
+        .map(|change| change.new.is_some())
+        .collect();
     assert_eq!(found, [true, false]);
 }
 
@@ -259,7 +316,14 @@ fn large_content_is_reported_as_not_stored() {
     fixture.write("large", &large("a"));
     let tracker = fixture.tracker();
     let found = changes_of(&fixture, &tracker, || fixture.write("large", &large("b")));
-    assert_eq!(found, [format!("large: {} -> {}", Missing::NeverKept, Missing::NeverKept)]);
+    assert_eq!(
+        found,
+        [format!(
+            "large: {} -> {}",
+            Missing::NeverKept,
+            Missing::NeverKept
+        )]
+    );
     let named = tracker.look(&fixture.root.join("large")).unwrap().unwrap();
     assert_eq!(tracker.content(&named).unwrap().len(), large("b").len());
     let home = Tracker::new(&fixture.data, &fixture.root, Some(&fixture.root.join("me")));
@@ -275,10 +339,18 @@ fn damaged_content_is_reported() {
     for text in ["", "short", &text] {
         let state = tracker.keep(text.as_bytes()).unwrap();
         assert_eq!(tracker.content(&state).unwrap(), text.as_bytes());
-        let file = walk(&fixture.data).into_keys().find(|path| path.ends_with(&state.hash[2..])).unwrap();
+        let file = walk(&fixture.data)
+            .into_keys()
+            .find(|path| path.ends_with(&state.hash[2..]))
+            .unwrap();
         let stored = fs::read(&file).unwrap();
         fs::write(&file, &stored[..stored.len() - 1]).unwrap();
-        assert_eq!(tracker.content(&state), Err(Missing::Damaged), "{}", text.len());
+        assert_eq!(
+            tracker.content(&state),
+            Err(Missing::Damaged),
+            "{}",
+            text.len()
+        );
         fs::remove_file(&file).unwrap();
         assert_eq!(tracker.content(&state), Err(Missing::Gone));
     }
@@ -288,20 +360,37 @@ fn damaged_content_is_reported() {
 #[test]
 fn repository_is_not_modified() {
     let fixture = Fixture::new();
-    for name in [".git/HEAD", ".git/index", ".git/refs/heads/main", ".git/objects/aa/bb", ".git/info/exclude", "f"] {
+    for name in [
+        ".git/HEAD",
+        ".git/index",
+        ".git/refs/heads/main",
+        ".git/objects/aa/bb",
+        ".git/info/exclude",
+        "f",
+    ] {
         fixture.write(name, "f\n");
     }
     let stamps = |root: &Path| {
         let of = |path: &PathBuf| {
             let data = fs::metadata(path).unwrap();
-            (fs::read(path).unwrap(), data.modified().unwrap(), std::os::unix::fs::MetadataExt::ctime_nsec(&data))
+            (
+                fs::read(path).unwrap(),
+                data.modified().unwrap(),
+                std::os::unix::fs::MetadataExt::ctime_nsec(&data),
+            )
         };
-        walk(root).into_keys().map(|path| (path.clone(), of(&path))).collect::<Vec<_>>()
+        walk(root)
+            .into_keys()
+            .map(|path| (path.clone(), of(&path)))
+            .collect::<Vec<_>>()
     };
     let before = stamps(&fixture.root.join(".git"));
     let tracker = fixture.tracker();
     // Files that `.git/info/exclude` names are ignored.
-    assert_eq!(changes_of(&fixture, &tracker, || fixture.write("f", "2")), Vec::<String>::new());
+    assert_eq!(
+        changes_of(&fixture, &tracker, || fixture.write("f", "2")),
+        Vec::<String>::new()
+    );
     tracker.save();
     assert_eq!(stamps(&fixture.root.join(".git")), before);
 }
@@ -322,11 +411,18 @@ fn walk(root: &Path) -> BTreeMap<PathBuf, ()> {
 }
 
 /// Runs git in the project, without the settings of a user or the system.
-#[expect(clippy::disallowed_methods, reason = "the repository is made by git itself")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the repository is made by git itself"
+)]
 fn git(fixture: &Fixture, args: &[&str]) {
     let mut git = std::process::Command::new("git");
-    git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &fixture.data);
-    git.env("GIT_CONFIG_NOSYSTEM", "1").args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args);
+    git.env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("HOME", &fixture.data);
+    git.env("GIT_CONFIG_NOSYSTEM", "1")
+        .args(["-c", "user.name=a", "-c", "user.email=a@b"])
+        .args(args);
     let ran = git.current_dir(&fixture.root).output().unwrap();
     assert!(ran.status.success(), "{args:?}: {ran:?}");
 }
@@ -340,9 +436,13 @@ fn wait_until_settled(fixture: &Fixture) {
 
 /// Creates a project whose contents are all in a pack of git.
 fn packed(fixture: &Fixture) {
-    for (path, text) in
-        [("same", "same"), ("edited", "edited"), ("gone", "gone"), ("deep/er/f", "deep"), ("mode", "mode")]
-    {
+    for (path, text) in [
+        ("same", "same"),
+        ("edited", "edited"),
+        ("gone", "gone"),
+        ("deep/er/f", "deep"),
+        ("mode", "mode"),
+    ] {
         fixture.write(path, text);
     }
     symlink("edited", fixture.root.join("link")).unwrap();
@@ -360,10 +460,23 @@ fn packed(fixture: &Fixture) {
 fn stored_count(fixture: &Fixture) -> usize {
     fn files(dir: &Path) -> usize {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
+        entries
+            .map(|entry| {
+                if entry.path().is_dir() {
+                    files(&entry.path())
+                } else {
+                    1
+                }
+            })
+            .sum()
     }
-    let projects = fs::read_dir(fixture.data.join("snapshots")).into_iter().flatten().flatten();
-    projects.map(|project| files(&project.path().join("objects"))).sum()
+    let projects = fs::read_dir(fixture.data.join("snapshots"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    projects
+        .map(|project| files(&project.path().join("objects")))
+        .sum()
 }
 
 #[test]
@@ -403,7 +516,8 @@ fn content_in_git_is_verified_by_next_process() {
     packed(&fixture);
     assert_eq!(changes_of(&fixture, &fixture.tracker(), || ()), [""; 0]);
     assert_eq!(
-        changes_of(&fixture, &fixture.tracker(), || fixture.write("edited", "1")),
+        changes_of(&fixture, &fixture.tracker(), || fixture
+            .write("edited", "1")),
         ["edited: Plain \"edited\" -> Plain \"1\""]
     );
     assert_eq!(stored_count(&fixture), 2);
@@ -414,7 +528,13 @@ fn content_in_git_is_verified_by_next_process() {
         fixture.write("same", "2");
         fs::remove_file(fixture.root.join("gone")).unwrap();
     });
-    assert_eq!(found, ["gone: Plain \"gone\" -> nothing", "same: Plain \"same\" -> Plain \"2\""]);
+    assert_eq!(
+        found,
+        [
+            "gone: Plain \"gone\" -> nothing",
+            "same: Plain \"same\" -> Plain \"2\""
+        ]
+    );
 }
 
 #[test]
@@ -430,9 +550,21 @@ fn content_that_git_may_convert_is_stored() {
             },
             2,
         ),
-        ("a filter", |fixture| fixture.write("deep/.gitattributes", "*.x filter=lfs\n"), 6),
-        ("a filter outside the attributes files", |fixture| fixture.write(".git/info/attributes", "* filter=x"), 5),
-        ("another encoding", |fixture| fixture.write(".gitattributes", "f working-tree-encoding=UTF-16"), 6),
+        (
+            "a filter",
+            |fixture| fixture.write("deep/.gitattributes", "*.x filter=lfs\n"),
+            6,
+        ),
+        (
+            "a filter outside the attributes files",
+            |fixture| fixture.write(".git/info/attributes", "* filter=x"),
+            5,
+        ),
+        (
+            "another encoding",
+            |fixture| fixture.write(".gitattributes", "f working-tree-encoding=UTF-16"),
+            6,
+        ),
         (
             "not in a pack",
             |fixture| {
@@ -462,12 +594,15 @@ fn content_that_git_may_convert_is_stored() {
         let fixture = Fixture::new();
         packed(&fixture);
         work(&fixture);
-        let before: BTreeMap<_, _> =
-            ["same", "edited", "gone"].map(|file| (file, fs::read_to_string(fixture.root.join(file)).unwrap())).into();
+        let before: BTreeMap<_, _> = ["same", "edited", "gone"]
+            .map(|file| (file, fs::read_to_string(fixture.root.join(file)).unwrap()))
+            .into();
         let tracker = fixture.tracker();
         assert_eq!(changes_of(&fixture, &tracker, || ()), [""; 0], "{name}");
         assert_eq!(stored_count(&fixture), wanted, "{name}");
-        let found = changes_of(&fixture, &tracker, || before.keys().for_each(|name| fixture.write(name, "other")));
+        let found = changes_of(&fixture, &tracker, || {
+            before.keys().for_each(|name| fixture.write(name, "other"))
+        });
         let wanted: Vec<String> = ["edited", "gone", "same"]
             .map(|name| format!("{name}: Plain {:?} -> Plain \"other\"", before[name]))
             .into();
@@ -482,7 +617,14 @@ fn changes_between_steps_are_saved_in_index() {
     let tracker = fixture.tracker();
     assert_eq!(changes_of(&fixture, &tracker, || ()), [""; 0]);
     pass_a_tick(&fixture);
-    let saved = || fs::read(Tracker::new(&fixture.data, &fixture.root, None).dir.join("index.json")).unwrap();
+    let saved = || {
+        fs::read(
+            Tracker::new(&fixture.data, &fixture.root, None)
+                .dir
+                .join("index.json"),
+        )
+        .unwrap()
+    };
     let before = saved();
     fixture.write("a", "2");
     // The change is not attributed, but the next process need not find it again.
@@ -500,7 +642,8 @@ fn pipe_instead_of_attributes_is_not_read() {
     fs::create_dir_all(pipe.parent().unwrap()).unwrap();
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert_eq!(
-        changes_of(&fixture, &fixture.tracker(), || fixture.write("edited", "1")),
+        changes_of(&fixture, &fixture.tracker(), || fixture
+            .write("edited", "1")),
         ["edited: Plain \"edited\" -> Plain \"1\""]
     );
 }
@@ -509,7 +652,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes a file older. Returns whether it exists.
 fn make_older(path: &Path, days: u32) -> bool {
-    let Ok(file) = fs::File::options().write(true).open(path) else { return false };
+    let Ok(file) = fs::File::options().write(true).open(path) else {
+        return false;
+    };
     let then = file.metadata().unwrap().modified().unwrap() - DAY * days;
     file.set_modified(then).unwrap();
     true
@@ -517,8 +662,12 @@ fn make_older(path: &Path, days: u32) -> bool {
 
 /// Makes all contents older by some days.
 fn pass_days(fixture: &Fixture, days: u32) {
-    let is_ours = |part: std::path::Component<'_>| part.as_os_str() == "objects" || part.as_os_str() == "packs";
-    let contents = walk(&fixture.data).into_keys().filter(|path| path.components().any(is_ours));
+    let is_ours = |part: std::path::Component<'_>| {
+        part.as_os_str() == "objects" || part.as_os_str() == "packs"
+    };
+    let contents = walk(&fixture.data)
+        .into_keys()
+        .filter(|path| path.components().any(is_ours));
     contents.for_each(|path| assert!(make_older(&path, days)));
 }
 
@@ -540,15 +689,26 @@ fn contents_are_removed_a_month_after_last_use() {
             tracker.look(&fixture.root.join("ignored")).unwrap();
             fixture.write("ignored", "after");
         }),
-        ("it is compared by an undo, and ignored", |fixture, tracker| {
-            let state = tracker.look(&fixture.root.join("ignored")).unwrap();
-            pass_days(fixture, 40);
-            assert!(tracker.is(&fixture.root.join("ignored"), state.as_ref()).unwrap());
-            fixture.write("ignored", "after");
-        }),
+        (
+            "it is compared by an undo, and ignored",
+            |fixture, tracker| {
+                let state = tracker.look(&fixture.root.join("ignored")).unwrap();
+                pass_days(fixture, 40);
+                assert!(
+                    tracker
+                        .is(&fixture.root.join("ignored"), state.as_ref())
+                        .unwrap()
+                );
+                fixture.write("ignored", "after");
+            },
+        ),
         ("it is replaced", |fixture, _| fixture.write("f", "after")),
-        ("it is removed", |fixture, _| fs::remove_file(fixture.root.join("f")).unwrap()),
-        ("its directory is removed", |fixture, _| fs::remove_dir_all(fixture.root.join("d")).unwrap()),
+        ("it is removed", |fixture, _| {
+            fs::remove_file(fixture.root.join("f")).unwrap()
+        }),
+        ("its directory is removed", |fixture, _| {
+            fs::remove_dir_all(fixture.root.join("d")).unwrap()
+        }),
     ];
     for (event, work) in table {
         let fixture = Fixture::new();
@@ -568,12 +728,24 @@ fn contents_are_removed_a_month_after_last_use() {
         pass_days(&fixture, 40);
         work(&fixture, &fixture.tracker());
         let tracker = clean(&fixture);
-        assert_eq!(tracker.content(&state).as_deref(), Ok(&b"before"[..]), "{event}");
+        assert_eq!(
+            tracker.content(&state).as_deref(),
+            Ok(&b"before"[..]),
+            "{event}"
+        );
         assert_eq!(tracker.content(&unused), Err(Missing::Gone), "{event}");
         pass_days(&fixture, 20);
-        assert_eq!(clean(&fixture).content(&state).as_deref(), Ok(&b"before"[..]), "{event}, 20 days later");
+        assert_eq!(
+            clean(&fixture).content(&state).as_deref(),
+            Ok(&b"before"[..]),
+            "{event}, 20 days later"
+        );
         pass_days(&fixture, 20);
-        assert_eq!(clean(&fixture).content(&state), Err(Missing::Gone), "{event}, 40 days later");
+        assert_eq!(
+            clean(&fixture).content(&state),
+            Err(Missing::Gone),
+            "{event}, 40 days later"
+        );
     }
 }
 

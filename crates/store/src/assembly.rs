@@ -17,9 +17,15 @@ pub(super) struct Assembly {
 impl Assembly {
     /// Begins with the record and the messages as id and JSON, oldest first. Returns `None` if
     /// there is neither a readable record nor a fallback.
-    pub(super) fn begin(record: Option<String>, rows: Vec<(String, String)>, fallback: Option<Record>) -> Option<Self> {
+    pub(super) fn begin(
+        record: Option<String>,
+        rows: Vec<(String, String)>,
+        fallback: Option<Record>,
+    ) -> Option<Self> {
         let mut damage = Vec::new();
-        let record = record.and_then(|json| serde_json::from_str(&json).ok()).or(fallback)?;
+        let record = record
+            .and_then(|json| serde_json::from_str(&json).ok())
+            .or(fallback)?;
         let mut messages: Vec<Message> = Vec::with_capacity(rows.len());
         let mut positions: HashMap<String, usize> = HashMap::with_capacity(rows.len());
         for (id, json) in rows {
@@ -31,12 +37,24 @@ impl Assembly {
                 Err(e) => damage.push(format!("message {id} cannot be read: {e}")),
             }
         }
-        Some(Self { stored: StoredSession { record, messages, damage }, positions, last_position: 0 })
+        Some(Self {
+            stored: StoredSession {
+                record,
+                messages,
+                damage,
+            },
+            positions,
+            last_position: 0,
+        })
     }
 
     /// Returns the message whose parts [`Self::cold`] needs; `None` if there is no summary.
     pub(super) fn summarised(&self) -> Option<&MessageId> {
-        let summary = self.stored.messages.iter().rfind(|message| message.is_summary())?;
+        let summary = self
+            .stored
+            .messages
+            .iter()
+            .rfind(|message| message.is_summary())?;
         summary.assistant().map(|summary| &summary.parent)
     }
 
@@ -45,9 +63,19 @@ impl Assembly {
     /// `parent`.
     pub(super) fn cold(&self, parent: &MessageId, parts: &[String]) -> usize {
         for json in parts {
-            if let Ok(Part { content: Content::Compaction(asked), .. }) = serde_json::from_str::<Part>(json) {
-                let first = asked.tail.as_ref().and_then(|tail| self.positions.get(tail.as_str()));
-                return first.or_else(|| self.positions.get(parent.as_str())).copied().unwrap_or(0);
+            if let Ok(Part {
+                content: Content::Compaction(asked),
+                ..
+            }) = serde_json::from_str::<Part>(json)
+            {
+                let first = asked
+                    .tail
+                    .as_ref()
+                    .and_then(|tail| self.positions.get(tail.as_str()));
+                return first
+                    .or_else(|| self.positions.get(parent.as_str()))
+                    .copied()
+                    .unwrap_or(0);
             }
         }
         0
@@ -55,7 +83,10 @@ impl Assembly {
 
     /// Adds a part. If its message is before `cold`, the result of a call is left out.
     pub(super) fn part(&mut self, id: &str, message: &str, json: &str, cold: usize) {
-        match (serde_json::from_str::<Part>(json), self.positions.get(message)) {
+        match (
+            serde_json::from_str::<Part>(json),
+            self.positions.get(message),
+        ) {
             (Ok(mut part), Some(position)) => {
                 if let Content::Tool(call) = &mut part.content
                     && *position < cold
@@ -70,8 +101,14 @@ impl Assembly {
                 }
                 messages[*position].parts.push(part);
             }
-            (Ok(_), None) => self.stored.damage.push(format!("part {id} belongs to no message")),
-            (Err(e), _) => self.stored.damage.push(format!("part {id} cannot be read: {e}")),
+            (Ok(_), None) => self
+                .stored
+                .damage
+                .push(format!("part {id} belongs to no message")),
+            (Err(e), _) => self
+                .stored
+                .damage
+                .push(format!("part {id} cannot be read: {e}")),
         }
     }
 

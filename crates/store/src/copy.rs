@@ -15,7 +15,11 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
     let now = environment.now();
     let title = from.record.title.as_deref().map(fork_title);
     let record = Record {
-        titled: if title.is_some() { TitleSource::User } else { TitleSource::Words },
+        titled: if title.is_some() {
+            TitleSource::User
+        } else {
+            TitleSource::Words
+        },
         title,
         parent: None,
         depth: 0,
@@ -29,7 +33,13 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
     // Undone messages are not part of the copied conversation.
     let hidden = from.record.undone.last().map(|undone| undone.from.clone());
     renamed(
-        from.rewritten(record, move |message| if Some(&message.id) == hidden.as_ref() { None } else { Some(message) }),
+        from.rewritten(record, move |message| {
+            if Some(&message.id) == hidden.as_ref() {
+                None
+            } else {
+                Some(message)
+            }
+        }),
         environment,
     )
 }
@@ -37,17 +47,26 @@ pub fn forked(from: impl Into<SessionFeed>, environment: &Environment) -> Sessio
 /// Copies a session with new ids throughout.
 pub fn renamed(from: impl Into<SessionFeed>, environment: &Environment) -> SessionFeed {
     let from = from.into();
-    let mut record = Record { id: SessionId::new(environment.fresh(SessionId::PREFIX)), ..from.record.clone() };
+    let mut record = Record {
+        id: SessionId::new(environment.fresh(SessionId::PREFIX)),
+        ..from.record.clone()
+    };
     let mut names: HashMap<MessageId, MessageId> = HashMap::new();
     // The record precedes the messages that it names.
     for undone in &mut record.undone {
         let fresh = || MessageId::new(environment.fresh(MessageId::PREFIX));
-        undone.from = names.entry(undone.from.clone()).or_insert_with(fresh).clone();
+        undone.from = names
+            .entry(undone.from.clone())
+            .or_insert_with(fresh)
+            .clone();
     }
     let environment = environment.clone();
     from.rewritten(record, move |mut message| {
         let fresh = || MessageId::new(environment.fresh(MessageId::PREFIX));
-        message.id = names.entry(message.id.clone()).or_insert_with(fresh).clone();
+        message.id = names
+            .entry(message.id.clone())
+            .or_insert_with(fresh)
+            .clone();
         for part in &mut message.parts {
             part.id = PartId::new(environment.fresh(PartId::PREFIX));
             if let Content::Tool(call) = &mut part.content {
@@ -76,7 +95,9 @@ fn point(message: &mut Message, new: &dyn Fn(&MessageId) -> MessageId) {
 
 /// Returns "X (fork #1)" for "X", and "X (fork #4)" for "X (fork #3)".
 fn fork_title(title: &str) -> String {
-    let numbered = title.strip_suffix(')').and_then(|rest| rest.rsplit_once(" (fork #"));
+    let numbered = title
+        .strip_suffix(')')
+        .and_then(|rest| rest.rsplit_once(" (fork #"));
     match numbered.and_then(|(name, n)| Some((name, n.parse::<u32>().ok()?))) {
         Some((name, n)) => format!("{name} (fork #{})", n.saturating_add(1)),
         None => format!("{title} (fork #1)"),
@@ -89,9 +110,11 @@ mod tests {
 
     #[test]
     fn forks_are_numbered() {
-        for (title, fork) in
-            [("A", "A (fork #1)"), ("A (fork #1)", "A (fork #2)"), ("A (fork #x)", "A (fork #x) (fork #1)")]
-        {
+        for (title, fork) in [
+            ("A", "A (fork #1)"),
+            ("A (fork #1)", "A (fork #2)"),
+            ("A (fork #x)", "A (fork #x) (fork #1)"),
+        ] {
             assert_eq!(fork_title(title), fork);
         }
     }

@@ -21,7 +21,11 @@ pub enum Error {
     Changed(String),
     /// The file cannot be read as a session.
     #[error("the file of session {id} is damaged ({reason}); it was left as it is: {path}")]
-    Damaged { id: SessionId, reason: String, path: String },
+    Damaged {
+        id: SessionId,
+        reason: String,
+        path: String,
+    },
     #[error(
         "session {id} was written by a newer adjutant (format {found}, this one knows {known}); update adjutant to open it"
     )]
@@ -61,11 +65,15 @@ pub enum Error {
         known: i64,
     },
     /// The database is unreachable; pending writes wait in memory.
-    #[error("the database is away ({0}); the conversation goes on in memory and is saved when it is back")]
+    #[error(
+        "the database is away ({0}); the conversation goes on in memory and is saved when it is back"
+    )]
     Away(String),
     /// The database has been unreachable for longer than the settings allow, or too many writes are
     /// pending.
-    #[error("the database has been away for too long ({0}); what was said since it went is not saved")]
+    #[error(
+        "the database has been away for too long ({0}); what was said since it went is not saved"
+    )]
     AwayTooLong(String),
     /// Another process took the session over because this one had not renewed its lease.
     #[error("session {0} was taken over by another process; what was said here since is not saved")]

@@ -15,8 +15,15 @@ pub struct SessionFeed {
 }
 
 impl SessionFeed {
-    pub fn new(record: Record, messages: impl Iterator<Item = Result<Message, Error>> + Send + 'static) -> Self {
-        Self { record, messages: Box::new(messages), damage: Arc::default() }
+    pub fn new(
+        record: Record,
+        messages: impl Iterator<Item = Result<Message, Error>> + Send + 'static,
+    ) -> Self {
+        Self {
+            record,
+            messages: Box::new(messages),
+            damage: Arc::default(),
+        }
     }
 
     /// Returns the damage found in the messages so far, for the user.
@@ -35,7 +42,11 @@ impl SessionFeed {
             Ok(message) => change(message).map(Ok),
             Err(e) => Some(Err(e)),
         });
-        Self { record, messages: Box::new(changed), damage: self.damage }
+        Self {
+            record,
+            messages: Box::new(changed),
+            damage: self.damage,
+        }
     }
 
     pub(super) fn with_damage(self, damage: Arc<Mutex<Vec<String>>>) -> Self {
@@ -47,7 +58,11 @@ impl SessionFeed {
     pub(super) fn whole(mut self) -> Result<StoredSession, Error> {
         let messages = self.by_ref().collect::<Result<_, _>>()?;
         let damage = std::mem::take(&mut *base::lock::locked(&self.damage));
-        Ok(StoredSession { record: self.record, messages, damage })
+        Ok(StoredSession {
+            record: self.record,
+            messages,
+            damage,
+        })
     }
 }
 

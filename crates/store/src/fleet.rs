@@ -19,7 +19,13 @@ pub enum TaskState {
 }
 
 impl TaskState {
-    const ALL: [Self; 5] = [Self::Waiting, Self::Running, Self::Done, Self::Failed, Self::Cancelled];
+    const ALL: [Self; 5] = [
+        Self::Waiting,
+        Self::Running,
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -109,7 +115,9 @@ impl FleetJob {
         match self {
             Self::Put { reply, .. } => drop(reply.send(Err(no_queue()))),
             Self::Claim { reply } => drop(reply.send(Err(no_queue()))),
-            Self::End { reply, .. } | Self::Cancel { reply, .. } => drop(reply.send(Err(no_queue()))),
+            Self::End { reply, .. } | Self::Cancel { reply, .. } => {
+                drop(reply.send(Err(no_queue())))
+            }
             Self::Look { reply, .. } => drop(reply.send(Err(no_queue()))),
             Self::Busy { reply } => drop(reply.send(Err(no_queue()))),
         }

@@ -8,8 +8,8 @@ use super::fleet::FleetJob;
 use super::takeover::RequestSource;
 use super::write::SessionWrite;
 use super::{
-    BackendState, Error, Grant, ListQuery, LoadOptions, LockHolder, Record, RecordChange, ReplySender, SearchPage,
-    SessionFeed, SessionPage, StoredGrants, StoredSession,
+    BackendState, Error, Grant, ListQuery, LoadOptions, LockHolder, Record, RecordChange,
+    ReplySender, SearchPage, SessionFeed, SessionPage, StoredGrants, StoredSession,
 };
 use base::id::{PartId, SessionId};
 use std::time::Duration;

@@ -145,7 +145,11 @@ impl Store {
         if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
             tracing::error!("no thread for the store: {e}");
         }
-        Self { jobs, shared: Arc::default(), meters }
+        Self {
+            jobs,
+            shared: Arc::default(),
+            meters,
+        }
     }
 
     /// Returns the counters of the store.
@@ -174,7 +178,8 @@ impl Store {
     /// Writes a session's record. It does not replace a title that the user gave: only
     /// [`RecordChange::Title`] does.
     pub async fn record(&self, record: &Record) {
-        self.write(&record.id, SessionWrite::Record(Box::new(record.clone()))).await;
+        self.write(&record.id, SessionWrite::Record(Box::new(record.clone())))
+            .await;
     }
 
     /// Changes one aspect of a session's record.
@@ -185,14 +190,29 @@ impl Store {
     /// Writes a message without its parts. A message with the same id is replaced.
     pub async fn message(&self, session: &SessionId, message: &Message) {
         match serde_json::to_string(message) {
-            Ok(json) => self.write(session, SessionWrite::Message { id: message.id.to_string(), json }).await,
+            Ok(json) => {
+                self.write(
+                    session,
+                    SessionWrite::Message {
+                        id: message.id.to_string(),
+                        json,
+                    },
+                )
+                .await
+            }
             Err(e) => tracing::error!("message {} cannot be written as JSON: {e}", message.id),
         }
     }
 
     /// Removes a message and all later ones.
     pub async fn cut(&self, session: &SessionId, from: &MessageId) {
-        self.write(session, SessionWrite::Cut { from: from.to_string() }).await;
+        self.write(
+            session,
+            SessionWrite::Cut {
+                from: from.to_string(),
+            },
+        )
+        .await;
     }
 
     /// Writes a part. A part with the same id is replaced.
@@ -207,7 +227,10 @@ impl Store {
             serde_json::to_string(part)
         };
         match json {
-            Ok(json) => self.write(session, SessionWrite::Part { id, message, json }).await,
+            Ok(json) => {
+                self.write(session, SessionWrite::Part { id, message, json })
+                    .await
+            }
             Err(e) => tracing::error!("part {id} cannot be written as JSON: {e}"),
         }
     }
@@ -218,7 +241,9 @@ impl Store {
     pub async fn handed_over(&self, session: &SessionId) {
         let session = session.clone();
         // A store that has stopped has nothing to write.
-        self.ask(|reply| StoreJob::HandOver { session, reply }).await.ok();
+        self.ask(|reply| StoreJob::HandOver { session, reply })
+            .await
+            .ok();
     }
 
     /// Waits until everything written about a session so far is on the disk.
@@ -238,7 +263,9 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn load(&self, session: &SessionId) -> Result<StoredSession, Error> {
-        self.load_with(session, LoadOptions::default()).await.map(|(stored, _)| stored)
+        self.load_with(session, LoadOptions::default())
+            .await
+            .map(|(stored, _)| stored)
     }
 
     /// Like [`Store::load`], but leaves out the results of calls that no model will see: those
@@ -248,7 +275,14 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn load_lean(&self, session: &SessionId) -> Result<(StoredSession, usize), Error> {
-        self.load_with(session, LoadOptions { lean: true, ..LoadOptions::default() }).await
+        self.load_with(
+            session,
+            LoadOptions {
+                lean: true,
+                ..LoadOptions::default()
+            },
+        )
+        .await
     }
 
     /// Like [`Store::load`], with options. Also returns the number of messages at the beginning
@@ -256,9 +290,18 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn load_with(&self, session: &SessionId, options: LoadOptions) -> Result<(StoredSession, usize), Error> {
+    pub async fn load_with(
+        &self,
+        session: &SessionId,
+        options: LoadOptions,
+    ) -> Result<(StoredSession, usize), Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Load { session, options, reply }).await
+        self.ask(|reply| StoreJob::Load {
+            session,
+            options,
+            reply,
+        })
+        .await
     }
 
     /// Reads the given parts of a session completely. Unreadable parts are left out.
@@ -267,7 +310,12 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn parts(&self, session: &SessionId, ids: Vec<PartId>) -> Result<Vec<Part>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Parts { session, ids, reply }).await
+        self.ask(|reply| StoreJob::Parts {
+            session,
+            ids,
+            reply,
+        })
+        .await
     }
 
     /// Reads the present state of a session without changing or locking it, even if another process
@@ -308,7 +356,12 @@ impl Store {
     /// stored then.
     pub async fn import(&self, feed: impl Into<SessionFeed>) -> Result<(), Error> {
         let feed = Box::new(feed.into());
-        self.ask(|reply| StoreJob::Import { feed, of: None, reply }).await
+        self.ask(|reply| StoreJob::Import {
+            feed,
+            of: None,
+            reply,
+        })
+        .await
     }
 
     /// Like [`Store::import`], for a copy of a session: the changes of the original can be undone
@@ -327,7 +380,8 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn rename(&self, session: &SessionId, title: &str) -> Result<Record, Error> {
-        self.change(session, RecordChange::Title(title.to_owned())).await
+        self.change(session, RecordChange::Title(title.to_owned()))
+            .await
     }
 
     /// Changes a session's record durably, whether or not the session is open here.
@@ -336,7 +390,12 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn change(&self, session: &SessionId, change: RecordChange) -> Result<Record, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Change { session, change, reply }).await
+        self.ask(|reply| StoreJob::Change {
+            session,
+            change,
+            reply,
+        })
+        .await
     }
 
     /// Returns the sessions that a session delegated to.
@@ -345,7 +404,8 @@ impl Store {
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Children { session, reply }).await
+        self.ask(|reply| StoreJob::Children { session, reply })
+            .await
     }
 
     /// Deletes a session and its children. An unknown session is no error.
@@ -383,14 +443,21 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn discard(&self, session: &SessionId, unsaid: bool) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Discard { session, unsaid, reply }).await
+        self.ask(|reply| StoreJob::Discard {
+            session,
+            unsaid,
+            reply,
+        })
+        .await
     }
 
     /// Closes a session's file. Once this returns, another process can open it.
     pub async fn close(&self, session: &SessionId) {
         let session = session.clone();
         // A store that has stopped holds no file.
-        self.ask(|reply| StoreJob::Close { session, reply }).await.ok();
+        self.ask(|reply| StoreJob::Close { session, reply })
+            .await
+            .ok();
     }
 
     /// Writes everything that is pending, closes every file, and ends the thread. Later calls fail.
@@ -408,7 +475,13 @@ impl Store {
     pub async fn request(&self, holder: &LockHolder, session: &SessionId) -> Option<Duration> {
         let holder = holder.clone();
         let session = session.clone();
-        self.ask(|reply| StoreJob::Ask { holder, session, reply }).await.ok()?
+        self.ask(|reply| StoreJob::Ask {
+            holder,
+            session,
+            reply,
+        })
+        .await
+        .ok()?
     }
 
     /// Receives the requests of other processes for sessions that are open here, from now on. Only
@@ -426,10 +499,21 @@ impl Store {
     ///
     /// # Errors
     /// Returns [`Error::Unwritable`] if nothing can be read.
-    pub async fn search(&self, query: ListQuery, words: &str, limit: usize) -> Result<SearchPage, Error> {
+    pub async fn search(
+        &self,
+        query: ListQuery,
+        words: &str,
+        limit: usize,
+    ) -> Result<SearchPage, Error> {
         let query = Box::new(query);
         let words = words.to_owned();
-        self.ask(|reply| StoreJob::Search { query, words, limit, reply }).await
+        self.ask(|reply| StoreJob::Search {
+            query,
+            words,
+            limit,
+            reply,
+        })
+        .await
     }
 
     /// Returns the models chosen last in a project, the newest first.
@@ -448,7 +532,12 @@ impl Store {
     /// Returns [`Error::Unwritable`]; the stored models are then unchanged.
     pub async fn chosen(&self, project: &str, models: Vec<ModelRef>) -> Result<(), Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Chosen { project, models, reply }).await
+        self.ask(|reply| StoreJob::Chosen {
+            project,
+            models,
+            reply,
+        })
+        .await
     }
 
     /// Returns the grants of a project. A loss of grants is reported only once.
@@ -457,7 +546,11 @@ impl Store {
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn grants(&self, project: &str) -> Result<StoredGrants, Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Grants { project: Some(project), reply }).await
+        self.ask(|reply| StoreJob::Grants {
+            project: Some(project),
+            reply,
+        })
+        .await
     }
 
     /// Returns the grants of all projects. A loss of grants is left for [`Store::grants`] to
@@ -466,7 +559,11 @@ impl Store {
     /// # Errors
     /// Returns [`Error::Unwritable`] if no index is available.
     pub async fn all_grants(&self) -> Result<StoredGrants, Error> {
-        self.ask(|reply| StoreJob::Grants { project: None, reply }).await
+        self.ask(|reply| StoreJob::Grants {
+            project: None,
+            reply,
+        })
+        .await
     }
 
     /// Deletes a grant.
@@ -488,13 +585,19 @@ impl Store {
     }
 
     async fn write(&self, session: &SessionId, entry: SessionWrite) {
-        let job = StoreJob::Write { session: session.clone(), entry };
+        let job = StoreJob::Write {
+            session: session.clone(),
+            entry,
+        };
         if !self.jobs.send(job).await {
             tracing::error!("the store is gone; session {session} is not saved any more");
         }
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> StoreJob) -> Result<T, Error> {
+    async fn ask<T>(
+        &self,
+        job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> StoreJob,
+    ) -> Result<T, Error> {
         let gone = || Error::Unwritable("the store has stopped".into());
         let (reply, answer) = oneshot::channel();
         if !self.jobs.put(job(reply)) {

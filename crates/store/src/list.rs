@@ -61,22 +61,35 @@ impl ListQuery {
         sessions.truncate(self.limit);
         let mut next = None;
         if has_more && let Some(last) = sessions.last() {
-            next = Some(ListCursor { updated: last.updated, id: last.id.clone() });
+            next = Some(ListCursor {
+                updated: last.updated,
+                id: last.id.clone(),
+            });
         }
-        SessionPage { sessions, next, filling: None, unreadable: Vec::new() }
+        SessionPage {
+            sessions,
+            next,
+            filling: None,
+            unreadable: Vec::new(),
+        }
     }
 
     /// Returns the position before which the page starts, as integer and text for SQL.
     pub(super) fn start(&self) -> (i64, String) {
         match &self.after {
-            Some(cursor) => (i64::try_from(cursor.updated.0).unwrap_or(i64::MAX), cursor.id.to_string()),
+            Some(cursor) => (
+                i64::try_from(cursor.updated.0).unwrap_or(i64::MAX),
+                cursor.id.to_string(),
+            ),
             None => (i64::MAX, LAST_ID.to_owned()),
         }
     }
 
     /// Returns the number of records to read: one more than the page has, to detect a next page.
     pub(super) fn rows(&self) -> i64 {
-        i64::try_from(self.limit).unwrap_or(i64::MAX - 1).saturating_add(1)
+        i64::try_from(self.limit)
+            .unwrap_or(i64::MAX - 1)
+            .saturating_add(1)
     }
 }
 
@@ -95,7 +108,13 @@ impl Store {
         after: Option<ListCursor>,
         limit: usize,
     ) -> Result<SessionPage, Error> {
-        self.list_where(ListQuery { cwd: cwd.map(Path::to_path_buf), after, limit, ..ListQuery::default() }).await
+        self.list_where(ListQuery {
+            cwd: cwd.map(Path::to_path_buf),
+            after,
+            limit,
+            ..ListQuery::default()
+        })
+        .await
     }
 
     /// Lists the sessions that match the query, newest first.
@@ -104,16 +123,28 @@ impl Store {
     /// See [`Store::list`].
     pub async fn list_where(&self, query: ListQuery) -> Result<SessionPage, Error> {
         let query = Box::new(query);
-        self.ask(|reply| StoreJob::List { query, reply }).await.map_err(Error::of_list)
+        self.ask(|reply| StoreJob::List { query, reply })
+            .await
+            .map_err(Error::of_list)
     }
 
     /// Returns the listed sessions whose ids begin with `beginning`, at most `limit`.
     ///
     /// # Errors
     /// See [`Store::list`].
-    pub async fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, Error> {
+    pub async fn beginning_with(
+        &self,
+        beginning: &str,
+        limit: usize,
+    ) -> Result<Vec<SessionId>, Error> {
         let beginning = beginning.to_owned();
-        self.ask(|reply| StoreJob::Beginning { beginning, limit, reply }).await.map_err(Error::of_list)
+        self.ask(|reply| StoreJob::Beginning {
+            beginning,
+            limit,
+            reply,
+        })
+        .await
+        .map_err(Error::of_list)
     }
 
     /// Waits until the list has all sessions: see [`SessionPage::filling`].
@@ -123,7 +154,9 @@ impl Store {
     pub async fn filled(&self) -> Result<(), Error> {
         // A list that turns out to be damaged is rebuilt by the next query, so wait twice.
         for _ in 0..2 {
-            self.ask(|reply| StoreJob::Filled { reply }).await.map_err(Error::of_list)?;
+            self.ask(|reply| StoreJob::Filled { reply })
+                .await
+                .map_err(Error::of_list)?;
         }
         Ok(())
     }

@@ -32,8 +32,12 @@ impl StoreMeters {
     /// Counts a flush and its duration.
     pub(super) fn flushed(&self, took: Duration, failed: bool) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.failures.fetch_add(u64::from(failed), Ordering::Relaxed);
-        self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.failures
+            .fetch_add(u64::from(failed), Ordering::Relaxed);
+        self.micros.fetch_add(
+            u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// Counts a batch and its entries.
@@ -53,7 +57,11 @@ impl StoreMeters {
 
     /// Counts a successful or failed renewal of the leases.
     pub(super) fn renewed(&self, succeeded: bool) {
-        let counter = if succeeded { &self.renewals } else { &self.late };
+        let counter = if succeeded {
+            &self.renewals
+        } else {
+            &self.late
+        };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -65,28 +73,70 @@ impl StoreMeters {
     /// Returns all numbers, always in the same order.
     pub fn read(&self) -> Vec<StoreNumber> {
         let seconds = Duration::from_micros(self.micros.load(Ordering::Relaxed)).as_secs_f64();
-        let number = |name, kind, help, value| StoreNumber { name, kind, help, value };
+        let number = |name, kind, help, value| StoreNumber {
+            name,
+            kind,
+            help,
+            value,
+        };
         let count = |name, help, counter: &AtomicU64| {
             let value = u32::try_from(counter.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
             number(name, "counter", help, f64::from(value))
         };
         let waiting = u32::try_from(self.waiting.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         vec![
-            count("adjutant_store_flushes_total", "Waits until something was kept.", &self.flushes),
-            number("adjutant_store_flush_seconds_total", "counter", "How long those took together.", seconds),
-            count("adjutant_store_flushes_failed_total", "Of those, after which it was not kept.", &self.failures),
-            count("adjutant_store_batches_total", "Transactions that wrote something.", &self.batches),
-            count("adjutant_store_entries_total", "Messages, parts and records that were written.", &self.entries),
+            count(
+                "adjutant_store_flushes_total",
+                "Waits until something was kept.",
+                &self.flushes,
+            ),
+            number(
+                "adjutant_store_flush_seconds_total",
+                "counter",
+                "How long those took together.",
+                seconds,
+            ),
+            count(
+                "adjutant_store_flushes_failed_total",
+                "Of those, after which it was not kept.",
+                &self.failures,
+            ),
+            count(
+                "adjutant_store_batches_total",
+                "Transactions that wrote something.",
+                &self.batches,
+            ),
+            count(
+                "adjutant_store_entries_total",
+                "Messages, parts and records that were written.",
+                &self.entries,
+            ),
             number(
                 "adjutant_store_entries_waiting",
                 "gauge",
                 "Entries that could not be written yet.",
                 f64::from(waiting),
             ),
-            count("adjutant_store_connections_total", "Connections to the database.", &self.connections),
-            count("adjutant_store_lease_renewals_total", "Renewals of the sessions' leases.", &self.renewals),
-            count("adjutant_store_lease_renewals_failed_total", "Renewals that did not succeed.", &self.late),
-            count("adjutant_store_leases_lost_total", "Sessions that were taken over by others.", &self.lost),
+            count(
+                "adjutant_store_connections_total",
+                "Connections to the database.",
+                &self.connections,
+            ),
+            count(
+                "adjutant_store_lease_renewals_total",
+                "Renewals of the sessions' leases.",
+                &self.renewals,
+            ),
+            count(
+                "adjutant_store_lease_renewals_failed_total",
+                "Renewals that did not succeed.",
+                &self.late,
+            ),
+            count(
+                "adjutant_store_leases_lost_total",
+                "Sessions that were taken over by others.",
+                &self.lost,
+            ),
         ]
     }
 }

@@ -46,8 +46,13 @@ use base::channel::Receiver;
 
 /// Executes jobs until the last [`super::Store`] is dropped.
 pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, scheduler::run(place, jobs, meters)),
+    match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => {
+            tokio::task::LocalSet::new().block_on(&runtime, scheduler::run(place, jobs, meters))
+        }
         Err(e) => tracing::error!("no runtime for the store: {e}"),
     }
 }

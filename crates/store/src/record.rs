@@ -119,7 +119,8 @@ pub struct PastUndo {
 /// Returns the number of messages that no undo hides.
 pub fn visible(messages: &[Message], undone: &[UndoEntry]) -> usize {
     let from = undone.last().map(|undone| &undone.from);
-    from.and_then(|from| messages.iter().position(|m| m.id == *from)).unwrap_or(messages.len())
+    from.and_then(|from| messages.iter().position(|m| m.id == *from))
+        .unwrap_or(messages.len())
 }
 
 impl Record {
@@ -155,7 +156,9 @@ impl Record {
     /// Returns this record as the replacement of `before`: a title that the user gave is preserved.
     pub(super) fn after(&self, before: Option<&Self>) -> Self {
         let mut record = self.clone();
-        if let Some(before) = before.filter(|before| before.titled == TitleSource::User && before.title.is_some()) {
+        if let Some(before) =
+            before.filter(|before| before.titled == TitleSource::User && before.title.is_some())
+        {
             record.title.clone_from(&before.title);
             record.titled = before.titled;
         }
@@ -203,7 +206,12 @@ impl RecordChange {
                 record.titled = TitleSource::User;
             }
             Self::Archived(archived) => record.archived = archived,
-            Self::Choice { agent, model, steer, approvals } => {
+            Self::Choice {
+                agent,
+                model,
+                steer,
+                approvals,
+            } => {
                 record.agent = Some(agent);
                 record.model = model;
                 record.steer = steer;

@@ -48,7 +48,9 @@ pub(super) const MIN_INDEXED_LETTERS: usize = 3;
 
 /// Whether all words are too short for an index.
 pub(super) fn are_short(words: &[String]) -> bool {
-    words.iter().all(|word| word.chars().nth(MIN_INDEXED_LETTERS - 1).is_none())
+    words
+        .iter()
+        .all(|word| word.chars().nth(MIN_INDEXED_LETTERS - 1).is_none())
 }
 
 const EXCERPT_CONTEXT_BYTES: usize = 60;
@@ -65,7 +67,9 @@ pub(super) fn search(
     let found: Mutex<Vec<(usize, SearchHit)>> = Mutex::default();
     let search_next = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        let Some(record) = records.get(at) else { return };
+        let Some(record) = records.get(at) else {
+            return;
+        };
         if locked(&found).len() >= limit {
             return;
         }
@@ -73,7 +77,9 @@ pub(super) fn search(
             locked(&found).push((at, hit));
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
+    let threads = std::thread::available_parallelism()
+        .map_or(1, std::num::NonZero::get)
+        .min(8);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(search_next);
@@ -97,7 +103,11 @@ pub(super) fn search_session(
 ) -> Option<SearchHit> {
     let stored = read.unwrap_or_else(|e| {
         tracing::debug!("not searched: {e}");
-        StoredSession { record: record.clone(), messages: Vec::new(), damage: Vec::new() }
+        StoredSession {
+            record: record.clone(),
+            messages: Vec::new(),
+            damage: Vec::new(),
+        }
     });
     hit(&stored, words)
 }
@@ -107,20 +117,41 @@ fn hit(stored: &StoredSession, words: &[String]) -> Option<SearchHit> {
         let text = text.to_lowercase();
         words.iter().all(|word| text.contains(word.as_str()))
     };
-    let texts: Vec<String> = stored.messages.iter().map(text).filter(|text| contains(text)).collect();
+    let texts: Vec<String> = stored
+        .messages
+        .iter()
+        .map(text)
+        .filter(|text| contains(text))
+        .collect();
     let is_in_title = stored.record.title.as_deref().is_some_and(contains);
     let excerpt = match texts.first() {
         Some(text) => excerpt(text, &words[0]),
         None if is_in_title => String::new(),
         None => return None,
     };
-    Some(SearchHit { record: stored.record.clone(), messages: texts.len(), excerpt })
+    Some(SearchHit {
+        record: stored.record.clone(),
+        messages: texts.len(),
+        excerpt,
+    })
 }
 
 /// Returns the searchable texts of a session in lower case: its title, then its messages.
 pub(super) fn texts(stored: &StoredSession) -> Vec<String> {
-    let title = stored.record.title.as_deref().unwrap_or_default().to_lowercase();
-    std::iter::once(title).chain(stored.messages.iter().map(|message| text(message).to_lowercase())).collect()
+    let title = stored
+        .record
+        .title
+        .as_deref()
+        .unwrap_or_default()
+        .to_lowercase();
+    std::iter::once(title)
+        .chain(
+            stored
+                .messages
+                .iter()
+                .map(|message| text(message).to_lowercase()),
+        )
+        .collect()
 }
 
 /// Returns the searchable text of a message: the texts and the titles of calls.
@@ -151,6 +182,10 @@ fn excerpt(text: &str, word: &str) -> String {
     let end = text.ceil_char_boundary((at + word.len() + EXCERPT_CONTEXT_BYTES).min(text.len()));
     let middle: Vec<&str> = text[start..end].split_whitespace().collect();
     let before = if start > 0 { "…" } else { "" };
-    let after = if end < text.trim_end().len() { "…" } else { "" };
+    let after = if end < text.trim_end().len() {
+        "…"
+    } else {
+        ""
+    };
     format!("{before}{}{after}", middle.join(" "))
 }

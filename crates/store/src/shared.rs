@@ -14,7 +14,10 @@ impl Store {
         if let Some(shared) = self.shared.get() {
             return *shared;
         }
-        let shared = self.ask(|reply| StoreJob::Shared { reply }).await.unwrap_or(false);
+        let shared = self
+            .ask(|reply| StoreJob::Shared { reply })
+            .await
+            .unwrap_or(false);
         *self.shared.get_or_init(|| shared)
     }
 
@@ -28,7 +31,8 @@ impl Store {
     /// session later.
     pub async fn content(&self, session: &SessionId, name: String, bytes: Vec<u8>) {
         if self.is_shared().await {
-            self.write(session, SessionWrite::Content { name, bytes }).await;
+            self.write(session, SessionWrite::Content { name, bytes })
+                .await;
         }
     }
 
@@ -37,9 +41,18 @@ impl Store {
     ///
     /// # Errors
     /// Returns any [`Error`].
-    pub async fn contents(&self, session: &SessionId, names: Vec<String>) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    pub async fn contents(
+        &self,
+        session: &SessionId,
+        names: Vec<String>,
+    ) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Contents { session, names, reply }).await
+        self.ask(|reply| StoreJob::Contents {
+            session,
+            names,
+            reply,
+        })
+        .await
     }
 
     /// Returns the decision about a project's own settings, made on any machine.
@@ -48,7 +61,12 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn trust(&self, project: &str) -> Result<Option<String>, Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Trust { project, entry: None, reply }).await
+        self.ask(|reply| StoreJob::Trust {
+            project,
+            entry: None,
+            reply,
+        })
+        .await
     }
 
     /// Stores the decision about a project's own settings, for all machines.
@@ -57,7 +75,13 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn decide(&self, project: &str, entry: String) -> Result<(), Error> {
         let project = project.to_owned();
-        self.ask(|reply| StoreJob::Trust { project, entry: Some(entry), reply }).await.map(drop)
+        self.ask(|reply| StoreJob::Trust {
+            project,
+            entry: Some(entry),
+            reply,
+        })
+        .await
+        .map(drop)
     }
 
     /// Queues a prompt in the store, for a registered session that has no pending prompt.
@@ -66,7 +90,14 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn put_task(&self, session: &SessionId, work: String) -> Result<(), Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Put { session, work, reply })).await
+        self.ask(|reply| {
+            StoreJob::Fleet(FleetJob::Put {
+                session,
+                work,
+                reply,
+            })
+        })
+        .await
     }
 
     /// Takes the prompt that has waited longest: for the first time, or because its host was lost.
@@ -74,7 +105,8 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn claim_task(&self) -> Result<Option<ClaimedTask>, Error> {
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Claim { reply })).await
+        self.ask(|reply| StoreJob::Fleet(FleetJob::Claim { reply }))
+            .await
     }
 
     /// Reports the outcome of a prompt that this process has claimed. With [`TaskState::Waiting`],
@@ -89,7 +121,15 @@ impl Store {
         outcome: Option<String>,
     ) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Fleet(FleetJob::End { session, state, outcome, reply })).await
+        self.ask(|reply| {
+            StoreJob::Fleet(FleetJob::End {
+                session,
+                state,
+                outcome,
+                reply,
+            })
+        })
+        .await
     }
 
     /// Returns the status of a session's prompt; `None` if none was queued.
@@ -98,7 +138,8 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn task(&self, session: &SessionId) -> Result<Option<TaskStatus>, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Look { session, reply })).await
+        self.ask(|reply| StoreJob::Fleet(FleetJob::Look { session, reply }))
+            .await
     }
 
     /// Returns the sessions that a host has open, and those with a pending prompt.
@@ -106,7 +147,8 @@ impl Store {
     /// # Errors
     /// Returns any [`Error`].
     pub async fn busy(&self) -> Result<Vec<BusySession>, Error> {
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Busy { reply })).await
+        self.ask(|reply| StoreJob::Fleet(FleetJob::Busy { reply }))
+            .await
     }
 
     /// Cancels a session's pending prompt and its running turn, on any host. Returns whether there
@@ -116,6 +158,7 @@ impl Store {
     /// Returns any [`Error`].
     pub async fn cancel_task(&self, session: &SessionId) -> Result<bool, Error> {
         let session = session.clone();
-        self.ask(|reply| StoreJob::Fleet(FleetJob::Cancel { session, reply })).await
+        self.ask(|reply| StoreJob::Fleet(FleetJob::Cancel { session, reply }))
+            .await
     }
 }

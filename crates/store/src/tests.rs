@@ -11,19 +11,33 @@ pub(super) mod database;
 
 pub(super) fn record(id: &str, cwd: &str, updated: u64) -> Record {
     let title = Some(format!("title of {id}"));
-    Record { title, updated: Timestamp(updated), ..Record::new(SessionId::new(id), cwd.into(), Timestamp(1)) }
+    Record {
+        title,
+        updated: Timestamp(updated),
+        ..Record::new(SessionId::new(id), cwd.into(), Timestamp(1))
+    }
 }
 
 pub(super) fn message(id: &str, words: &[&str]) -> Message {
     let parts = words.iter().enumerate().map(|(n, words)| Part {
         id: PartId::new(format!("{id}-{n}")),
-        content: Content::Text(Text { text: (*words).into(), ..Text::default() }),
+        content: Content::Text(Text {
+            text: (*words).into(),
+            ..Text::default()
+        }),
     });
-    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let model = ModelRef {
+        provider: "p".into(),
+        model: "m".into(),
+        effort: None,
+    };
     Message {
         id: MessageId::new(id),
         created: Timestamp(1),
-        role: Role::User(User { agent: "build".into(), model }),
+        role: Role::User(User {
+            agent: "build".into(),
+            model,
+        }),
         parts: parts.collect(),
     }
 }
@@ -44,10 +58,18 @@ impl TestStore {
 /// Runs a test in each backend.
 async fn each(test: impl AsyncFn(TestStore)) {
     let dir = tempfile::tempdir().unwrap();
-    test(TestStore { place: StorePlace::Files(dir.path().into()), dir }).await;
+    test(TestStore {
+        place: StorePlace::Files(dir.path().into()),
+        dir,
+    })
+    .await;
     if let Some(database) = Database::get() {
         let place = StorePlace::Database(DatabasePlace::new(&database.fresh(60)));
-        test(TestStore { place, dir: tempfile::tempdir().unwrap() }).await;
+        test(TestStore {
+            place,
+            dir: tempfile::tempdir().unwrap(),
+        })
+        .await;
     }
 }
 
@@ -71,13 +93,22 @@ async fn history_is_restored() {
             assert_eq!(store.load(&record.id).await.unwrap().messages, []);
             write(&store, &record, &messages).await;
             // A part that is written again stays at its position.
-            store.part(&record.id, &messages[0].id, &messages[0].parts[0]).await;
+            store
+                .part(&record.id, &messages[0].id, &messages[0].parts[0])
+                .await;
             store.flush(&record.id).await.unwrap();
             store.close(&record.id).await;
             store.flush(&record.id).await.unwrap();
         }
         let stored = backend.store().load(&record.id).await.unwrap();
-        assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
+        assert_eq!(
+            stored,
+            StoredSession {
+                record,
+                messages: messages.to_vec(),
+                damage: vec![]
+            }
+        );
     })
     .await;
 }
@@ -86,9 +117,13 @@ async fn history_is_restored() {
 #[tokio::test]
 async fn concurrent_sessions_are_saved_in_order() {
     each(async |backend: TestStore| {
-        let records: Vec<Record> = (0..9).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
+        let records: Vec<Record> = (0..9)
+            .map(|n| record(&format!("ses_0000000{n}"), "/w", n))
+            .collect();
         let long = "many words ".repeat(30_000);
-        let messages: Vec<Message> = (0..3).map(|n| message(&format!("m{n}"), &[&long[n..], "short"])).collect();
+        let messages: Vec<Message> = (0..3)
+            .map(|n| message(&format!("m{n}"), &[&long[n..], "short"]))
+            .collect();
         let store = backend.store();
         let session = async |record: &Record| {
             store.create(record).await.unwrap();
@@ -106,7 +141,14 @@ async fn concurrent_sessions_are_saved_in_order() {
         let again = backend.store();
         for record in records {
             let stored = again.load(&record.id).await.unwrap();
-            assert_eq!(stored, StoredSession { record, messages: messages.clone(), damage: vec![] });
+            assert_eq!(
+                stored,
+                StoredSession {
+                    record,
+                    messages: messages.clone(),
+                    damage: vec![]
+                }
+            );
         }
     })
     .await;
@@ -152,25 +194,51 @@ async fn forks_and_imports_are_independent() {
     each(async |backend: TestStore| {
         let environment = environment(&backend);
         let store = backend.store();
-        let record = Record { agent: Some("plan".into()), ..record("ses_00000001", "/w", 1) };
+        let record = Record {
+            agent: Some("plan".into()),
+            ..record("ses_00000001", "/w", 1)
+        };
         store.create(&record).await.unwrap();
-        write(&store, &record, &[message("a", &["one", "two"]), message("b", &["three"])]).await;
+        write(
+            &store,
+            &record,
+            &[message("a", &["one", "two"]), message("b", &["three"])],
+        )
+        .await;
         let original = store.load(&record.id).await.unwrap();
         let fork = forked(original.clone(), &environment).whole().unwrap();
         store.import(fork.clone()).await.unwrap();
-        assert_eq!(store.import(fork.clone()).await, Err(Error::Taken(fork.record.id.clone())));
+        assert_eq!(
+            store.import(fork.clone()).await,
+            Err(Error::Taken(fork.record.id.clone()))
+        );
         let read = store.load(&fork.record.id).await.unwrap();
         assert_eq!(read, fork);
-        assert_eq!(read.record.title.as_deref(), Some("title of ses_00000001 (fork #1)"));
+        assert_eq!(
+            read.record.title.as_deref(),
+            Some("title of ses_00000001 (fork #1)")
+        );
         assert_eq!(read.record.agent.as_deref(), Some("plan"));
-        let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+        let texts = |stored: &StoredSession| {
+            stored
+                .messages
+                .iter()
+                .map(Message::visible_text)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(texts(&read), texts(&original));
         store.rename(&fork.record.id, "Another road").await.unwrap();
         let listed = store.list(None, None, 10).await.unwrap();
         assert!(
-            listed.sessions.iter().any(|r| r.title.as_deref() == Some("Another road") && r.titled == TitleSource::User)
+            listed.sessions.iter().any(
+                |r| r.title.as_deref() == Some("Another road") && r.titled == TitleSource::User
+            )
         );
-        assert_eq!(store.load(&record.id).await.unwrap(), original, "the first one is untouched");
+        assert_eq!(
+            store.load(&record.id).await.unwrap(),
+            original,
+            "the first one is untouched"
+        );
     })
     .await;
 }
@@ -183,23 +251,45 @@ async fn session_is_read_out_unchanged() {
         let store = backend.store();
         let record = record("ses_00000001", "/w", 1);
         store.create(&record).await.unwrap();
-        let messages: Vec<Message> = (0..50).map(|at| message(&format!("m{at}"), &["one", "two"])).collect();
+        let messages: Vec<Message> = (0..50)
+            .map(|at| message(&format!("m{at}"), &["one", "two"]))
+            .collect();
         write(&store, &record, &messages).await;
         // A late part belongs to an early message.
-        let late = Part { id: PartId::new("late"), ..messages[0].parts[0].clone() };
+        let late = Part {
+            id: PartId::new("late"),
+            ..messages[0].parts[0].clone()
+        };
         store.record(&record).await;
         store.part(&record.id, &messages[3].id, &late).await;
         store.flush(&record.id).await.unwrap();
         let whole = store.peek(&record.id).await.unwrap();
         assert_eq!(whole.messages[3].parts.len(), 3);
-        assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "open");
+        assert_eq!(
+            store.read_out(&record.id).await.unwrap().whole(),
+            Ok(whole.clone()),
+            "open"
+        );
         store.close(&record.id).await;
-        assert_eq!(store.read_out(&record.id).await.unwrap().whole(), Ok(whole.clone()), "closed");
-        let renamed = renamed(store.read_out(&record.id).await.unwrap(), &environment(&backend));
+        assert_eq!(
+            store.read_out(&record.id).await.unwrap().whole(),
+            Ok(whole.clone()),
+            "closed"
+        );
+        let renamed = renamed(
+            store.read_out(&record.id).await.unwrap(),
+            &environment(&backend),
+        );
         let copy = renamed.record.id.clone();
         store.import(renamed).await.unwrap();
         let read = store.load(&copy).await.unwrap();
-        let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+        let texts = |stored: &StoredSession| {
+            stored
+                .messages
+                .iter()
+                .map(Message::visible_text)
+                .collect::<Vec<_>>()
+        };
         assert_eq!((texts(&read), read.damage.len()), (texts(&whole), 0));
     })
     .await;
@@ -213,10 +303,18 @@ async fn failed_import_leaves_nothing() {
         let record = record("ses_00000001", "/w", 1);
         let broken = Error::Source("it ends here".into());
         let messages = [Ok(message("a", &["one"])), Err(broken.clone())];
-        assert_eq!(store.import(SessionFeed::new(record.clone(), messages.into_iter())).await, Err(broken));
+        assert_eq!(
+            store
+                .import(SessionFeed::new(record.clone(), messages.into_iter()))
+                .await,
+            Err(broken)
+        );
         assert_eq!(store.has(&record.id).await, Ok(false));
         let messages = [Ok(message("a", &["one"]))];
-        store.import(SessionFeed::new(record.clone(), messages.into_iter())).await.unwrap();
+        store
+            .import(SessionFeed::new(record.clone(), messages.into_iter()))
+            .await
+            .unwrap();
         assert_eq!(store.load(&record.id).await.unwrap().messages.len(), 1);
     })
     .await;
@@ -231,8 +329,13 @@ fn environment(backend: &TestStore) -> base::environment::Environment {
 async fn search_ignores_case() {
     each(async |backend: TestStore| {
         let store = backend.store();
-        for (n, words) in
-            ["The Übersicht is empty", "nothing of the kind", "an übersicht of an EMPTY room"].iter().enumerate()
+        for (n, words) in [
+            "The Übersicht is empty",
+            "nothing of the kind",
+            "an übersicht of an EMPTY room",
+        ]
+        .iter()
+        .enumerate()
         {
             let record = record(&format!("ses_0000000{n}"), "/w", n as u64);
             store.create(&record).await.unwrap();
@@ -243,15 +346,30 @@ async fn search_ignores_case() {
         store.list(None, None, 10).await.unwrap();
         // All of them are open.
         let found = async |words: &str| {
-            let hits = store.search(ListQuery::default(), words, 10).await.unwrap().hits;
-            hits.iter().map(|hit| (hit.record.id.to_string(), hit.excerpt.clone())).collect::<Vec<_>>()
+            let hits = store
+                .search(ListQuery::default(), words, 10)
+                .await
+                .unwrap()
+                .hits;
+            hits.iter()
+                .map(|hit| (hit.record.id.to_string(), hit.excerpt.clone()))
+                .collect::<Vec<_>>()
         };
         let both = [
-            ("ses_00000002".to_owned(), "an übersicht of an EMPTY room".to_owned()),
-            ("ses_00000000".to_owned(), "The Übersicht is empty".to_owned()),
+            (
+                "ses_00000002".to_owned(),
+                "an übersicht of an EMPTY room".to_owned(),
+            ),
+            (
+                "ses_00000000".to_owned(),
+                "The Übersicht is empty".to_owned(),
+            ),
         ];
         assert_eq!(found("Empty übersicht").await, both);
-        assert_eq!(found("title of ses_00000001").await, [("ses_00000001".to_owned(), String::new())]);
+        assert_eq!(
+            found("title of ses_00000001").await,
+            [("ses_00000001".to_owned(), String::new())]
+        );
         assert_eq!(found("  ").await, []);
     })
     .await;
@@ -263,7 +381,12 @@ async fn search_ignores_case() {
 #[tokio::test]
 async fn session_without_prompt_is_saved_until_left() {
     each(async |backend: TestStore| {
-        let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
+        let chosen = || RecordChange::Choice {
+            agent: "plan".into(),
+            model: None,
+            steer: None,
+            approvals: None,
+        };
         let named = || RecordChange::Title("Mine".into());
         let id = |n: u64| SessionId::new(format!("ses_0000000{n}"));
         let store = backend.store();
@@ -277,12 +400,22 @@ async fn session_without_prompt_is_saved_until_left() {
         }
         write(
             &store,
-            &Record { agent: Some("plan".into()), ..record(id(4).as_str(), "/w", 4) },
+            &Record {
+                agent: Some("plan".into()),
+                ..record(id(4).as_str(), "/w", 4)
+            },
             &[message("a", &["one"])],
         )
         .await;
         let listed = async |store: &Store| -> Vec<SessionId> {
-            store.list(None, None, 10).await.unwrap().sessions.into_iter().map(|one| one.id).collect()
+            store
+                .list(None, None, 10)
+                .await
+                .unwrap()
+                .sessions
+                .into_iter()
+                .map(|one| one.id)
+                .collect()
         };
         for n in 1..=4 {
             store.handed_over(&id(n)).await;
@@ -294,8 +427,14 @@ async fn session_without_prompt_is_saved_until_left() {
         }
         let again = backend.store();
         assert!(matches!(again.load(&id(1)).await, Err(Error::NotFound(_))));
-        assert_eq!(again.load(&id(2)).await.unwrap().record.agent.as_deref(), Some("plan"));
-        assert_eq!(again.load(&id(3)).await.unwrap().record.title.as_deref(), Some("Mine"));
+        assert_eq!(
+            again.load(&id(2)).await.unwrap().record.agent.as_deref(),
+            Some("plan")
+        );
+        assert_eq!(
+            again.load(&id(3)).await.unwrap().record.title.as_deref(),
+            Some("Mine")
+        );
         assert_eq!(again.load(&id(4)).await.unwrap().messages.len(), 1);
         // It is in use: other processes must not delete it.
         assert!(!again.discard(&id(2), true).await.unwrap());
@@ -314,21 +453,50 @@ async fn lists_are_paged() {
         let store = backend.store();
         for n in 0..5u64 {
             let cwd = if n == 3 { "/other" } else { "/w" };
-            let record = Record { archived: n == 4, ..record(&format!("ses_0000000{n}"), cwd, 10 + n / 2) };
+            let record = Record {
+                archived: n == 4,
+                ..record(&format!("ses_0000000{n}"), cwd, 10 + n / 2)
+            };
             store.create(&record).await.unwrap();
             write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
             store.record(&record).await;
             store.close(&record.id).await;
         }
-        let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+        let ids = |page: &SessionPage| {
+            page.sessions
+                .iter()
+                .map(|r| r.id.to_string())
+                .collect::<Vec<_>>()
+        };
         let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
         assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
-        let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
-        assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
-        let archived = |archived| ListQuery { archived: Some(archived), limit: 9, ..ListQuery::default() };
+        let second = store
+            .list(Some(Path::new("/w")), first.next, 2)
+            .await
+            .unwrap();
+        assert_eq!(
+            (ids(&second), second.next),
+            (
+                vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()],
+                None
+            )
+        );
+        let archived = |archived| ListQuery {
+            archived: Some(archived),
+            limit: 9,
+            ..ListQuery::default()
+        };
         let aside = store.list_where(archived(true)).await.unwrap();
         assert_eq!(ids(&aside), ["ses_00000004"]);
-        assert_eq!(store.list_where(archived(false)).await.unwrap().sessions.len(), 4);
+        assert_eq!(
+            store
+                .list_where(archived(false))
+                .await
+                .unwrap()
+                .sessions
+                .len(),
+            4
+        );
     })
     .await;
 }
@@ -345,16 +513,48 @@ async fn project_list_includes_subdirectories() {
             store.record(&record).await;
             store.close(&record.id).await;
         }
-        let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
-        let query = ListQuery { cwd: Some("/w".into()), is_project: true, limit: 2, ..ListQuery::default() };
+        let ids = |page: &SessionPage| {
+            page.sessions
+                .iter()
+                .map(|r| r.id.to_string())
+                .collect::<Vec<_>>()
+        };
+        let query = ListQuery {
+            cwd: Some("/w".into()),
+            is_project: true,
+            limit: 2,
+            ..ListQuery::default()
+        };
         let first = store.list_where(query.clone()).await.unwrap();
         assert_eq!(ids(&first), ["ses_00000005", "ses_00000003"]);
-        let second = store.list_where(ListQuery { after: first.next, ..query.clone() }).await.unwrap();
-        assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
-        let all = store.list_where(ListQuery { cwd: Some("/".into()), limit: 9, ..query }).await.unwrap();
+        let second = store
+            .list_where(ListQuery {
+                after: first.next,
+                ..query.clone()
+            })
+            .await
+            .unwrap();
+        assert_eq!(
+            (ids(&second), second.next),
+            (
+                vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()],
+                None
+            )
+        );
+        let all = store
+            .list_where(ListQuery {
+                cwd: Some("/".into()),
+                limit: 9,
+                ..query
+            })
+            .await
+            .unwrap();
         assert_eq!(all.sessions.len(), places.len());
         store.filled().await.unwrap();
-        assert_eq!(store.beginning_with("ses_00000003", 9).await.unwrap(), [SessionId::new("ses_00000003")]);
+        assert_eq!(
+            store.beginning_with("ses_00000003", 9).await.unwrap(),
+            [SessionId::new("ses_00000003")]
+        );
         assert_eq!(store.beginning_with("ses_", 3).await.unwrap().len(), 3);
         assert_eq!(store.beginning_with("ses_1", 3).await.unwrap(), []);
     })
@@ -368,7 +568,16 @@ async fn cut_messages_are_deleted() {
         let store = backend.store();
         let record = record("ses_00000001", "/w", 5);
         store.create(&record).await.unwrap();
-        write(&store, &record, &[message("a", &["one"]), message("b", &["two"]), message("c", &["three"])]).await;
+        write(
+            &store,
+            &record,
+            &[
+                message("a", &["one"]),
+                message("b", &["two"]),
+                message("c", &["three"]),
+            ],
+        )
+        .await;
         store.handed_over(&record.id).await;
         // Some of them are written in the same batch as the cut.
         write(&store, &record, &[message("d", &["four"])]).await;
@@ -378,11 +587,18 @@ async fn cut_messages_are_deleted() {
         store.stop().await;
         let store = backend.store();
         let left = store.load(&record.id).await.unwrap();
-        assert_eq!(left.messages, [message("a", &["one"]), message("b", &["again"])]);
+        assert_eq!(
+            left.messages,
+            [message("a", &["one"]), message("b", &["again"])]
+        );
         store.cut(&record.id, &MessageId::new("a")).await;
         store.flush(&record.id).await.unwrap();
         assert_eq!(store.peek(&record.id).await.unwrap().messages, []);
-        assert_eq!(store.list(None, None, 9).await.unwrap().sessions, [], "nothing is said in it any more");
+        assert_eq!(
+            store.list(None, None, 9).await.unwrap().sessions,
+            [],
+            "nothing is said in it any more"
+        );
     })
     .await;
 }
@@ -398,15 +614,33 @@ async fn grants_and_recent_models_belong_to_project() {
             pattern: pattern.into(),
             given: Timestamp(7),
         };
-        for grant in [grant("/a", "ls *"), grant("/a", "cat *"), grant("/b", "ls *"), grant("/a", "ls *")] {
+        for grant in [
+            grant("/a", "ls *"),
+            grant("/a", "cat *"),
+            grant("/b", "ls *"),
+            grant("/a", "ls *"),
+        ] {
             store.grant(&grant).await.unwrap();
         }
-        assert_eq!(store.grants("/a").await.unwrap().grants, [grant("/a", "cat *"), grant("/a", "ls *")]);
+        assert_eq!(
+            store.grants("/a").await.unwrap().grants,
+            [grant("/a", "cat *"), grant("/a", "ls *")]
+        );
         store.revoke(&grant("/a", "cat *")).await.unwrap();
-        assert_eq!(store.all_grants().await.unwrap().grants, [grant("/a", "ls *"), grant("/b", "ls *")]);
-        let model = |name: &str| ModelRef { provider: "p".into(), model: name.into(), effort: None };
+        assert_eq!(
+            store.all_grants().await.unwrap().grants,
+            [grant("/a", "ls *"), grant("/b", "ls *")]
+        );
+        let model = |name: &str| ModelRef {
+            provider: "p".into(),
+            model: name.into(),
+            effort: None,
+        };
         store.chosen("/a", vec![model("1")]).await.unwrap();
-        store.chosen("/a", vec![model("2"), model("1")]).await.unwrap();
+        store
+            .chosen("/a", vec![model("2"), model("1")])
+            .await
+            .unwrap();
         assert_eq!(store.recent("/a").await, [model("2"), model("1")]);
         assert_eq!(store.recent("/b").await, []);
     })
@@ -418,17 +652,32 @@ async fn children_are_deleted_with_parent() {
     each(async |backend: TestStore| {
         let store = backend.store();
         let parent = record("ses_00000001", "/w", 5);
-        let child = Record { parent: Some(parent.id.clone()), ..record("ses_00000002", "/w", 6) };
+        let child = Record {
+            parent: Some(parent.id.clone()),
+            ..record("ses_00000002", "/w", 6)
+        };
         for record in [&parent, &child] {
             store.create(record).await.unwrap();
             write(&store, record, &[message("a", &["one"])]).await;
             store.close(&record.id).await;
         }
-        assert_eq!(store.children(&parent.id).await.unwrap(), std::slice::from_ref(&child.id));
+        assert_eq!(
+            store.children(&parent.id).await.unwrap(),
+            std::slice::from_ref(&child.id)
+        );
         assert_eq!(store.list(None, None, 9).await.unwrap().sessions.len(), 1);
-        let part = store.parts(&child.id, vec![PartId::new("a-0"), PartId::new("none")]).await.unwrap();
+        let part = store
+            .parts(&child.id, vec![PartId::new("a-0"), PartId::new("none")])
+            .await
+            .unwrap();
         assert_eq!(part, message("a", &["one"]).parts);
-        assert!(store.change(&parent.id, RecordChange::Archived(true)).await.unwrap().archived);
+        assert!(
+            store
+                .change(&parent.id, RecordChange::Archived(true))
+                .await
+                .unwrap()
+                .archived
+        );
         store.close(&child.id).await;
         store.delete(&parent.id).await.unwrap();
         for id in [&parent.id, &child.id] {

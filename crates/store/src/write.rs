@@ -46,9 +46,17 @@ impl SessionWrite {
         let json = serde_json::to_string(message).unwrap_or_default();
         let parts = message.parts.iter().map(|part| {
             let json = serde_json::to_string(part).unwrap_or_default();
-            Self::Part { id: part.id.to_string(), message: message.id.to_string(), json }
+            Self::Part {
+                id: part.id.to_string(),
+                message: message.id.to_string(),
+                json,
+            }
         });
-        std::iter::once(Self::Message { id: message.id.to_string(), json }).chain(parts)
+        std::iter::once(Self::Message {
+            id: message.id.to_string(),
+            json,
+        })
+        .chain(parts)
     }
 }
 

@@ -47,7 +47,10 @@ pub struct AcceptedArguments {
 
 /// Returns a name in lower case without separators.
 fn folded(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 /// Returns the offered tool of this name: an exact match, a variant in case or separators (`Read`,
@@ -57,50 +60,90 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
     if let Some(tool) = spelled(tools, name) {
         return Some(tool);
     }
-    let fit = |tool: &Arc<dyn AnyTool>| tool.accept(input.clone()).is_ok_and(|accepted| accepted.notes.is_empty());
+    let fit = |tool: &Arc<dyn AnyTool>| {
+        tool.accept(input.clone())
+            .is_ok_and(|accepted| accepted.notes.is_empty())
+    };
     let mut fitting = elsewhere(tools, name).filter(fit);
     let tool = fitting.next()?;
-    if fitting.next().is_some() { None } else { Some(tool) }
+    if fitting.next().is_some() {
+        None
+    } else {
+        Some(tool)
+    }
 }
 
 /// Returns the kind of work of a call of this name, before its arguments are known.
 pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> ToolKind {
-    let mut kinds = spelled(tools, name).into_iter().chain(elsewhere(tools, name)).map(|tool| tool.kind());
+    let mut kinds = spelled(tools, name)
+        .into_iter()
+        .chain(elsewhere(tools, name))
+        .map(|tool| tool.kind());
     let first = kinds.next().unwrap_or_default();
-    if kinds.all(|kind| kind == first) { first } else { ToolKind::default() }
+    if kinds.all(|kind| kind == first) {
+        first
+    } else {
+        ToolKind::default()
+    }
 }
 
 /// Returns the tool of this name, ignoring case, separators and known prefixes.
 fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
     let find = |name: &str| tools.iter().find(|tool| tool.name() == name).cloned();
     let bare = bare(name);
-    find(name).or_else(|| find(&name.to_lowercase())).or_else(|| find(bare)).or_else(|| {
-        let bare = folded(bare);
-        PROPERTIES.iter().find(|tool| folded(tool.name) == bare).and_then(|tool| find(tool.name))
-    })
+    find(name)
+        .or_else(|| find(&name.to_lowercase()))
+        .or_else(|| find(bare))
+        .or_else(|| {
+            let bare = folded(bare);
+            PROPERTIES
+                .iter()
+                .find(|tool| folded(tool.name) == bare)
+                .and_then(|tool| find(tool.name))
+        })
 }
 
 /// Removes a known prefix from a name.
 fn bare(name: &str) -> &str {
-    NAME_PREFIXES.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name)
+    NAME_PREFIXES
+        .iter()
+        .find_map(|before| name.strip_prefix(before))
+        .unwrap_or(name)
 }
 
 /// Returns the tools that have this name in other agents, ignoring case and separators.
 fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc<dyn AnyTool>> {
     let name = folded(bare(name));
-    let named = PROPERTIES.iter().filter(|tool| tool.aliases.also.contains(&name.as_str()));
-    let find = |wanted: &ToolProperties| tools.iter().find(|tool| tool.name() == wanted.name).cloned();
+    let named = PROPERTIES
+        .iter()
+        .filter(|tool| tool.aliases.also.contains(&name.as_str()));
+    let find = |wanted: &ToolProperties| {
+        tools
+            .iter()
+            .find(|tool| tool.name() == wanted.name)
+            .cloned()
+    };
     named.filter_map(find).collect::<Vec<_>>().into_iter()
 }
 
 /// Returns the message to a model that calls an unknown tool.
 pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
-    let all: Vec<&str> = tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect();
+    let all: Vec<&str> = tools
+        .iter()
+        .filter(|tool| tool.listed())
+        .map(|tool| tool.name())
+        .collect();
     if all.is_empty() {
         return "No tools can be called now. Answer in words.".into();
     }
     let meant: Vec<String> = elsewhere(tools, name)
-        .map(|tool| format!(" Perhaps you mean {}; it takes {}.", tool.name(), wanted(&tool.schema())))
+        .map(|tool| {
+            format!(
+                " Perhaps you mean {}; it takes {}.",
+                tool.name(),
+                wanted(&tool.schema())
+            )
+        })
         .collect();
     format!(
         "There is no tool named \"{}\" for you here. You have: {}.{}",
@@ -123,7 +166,9 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
         Value::Object(mut fields) => {
             for (field, word, means) in names.says {
                 let is_match = |(name, value): &(&String, &Value)| {
-                    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    let value = value
+                        .as_str()
+                        .map_or_else(|| value.to_string(), str::to_owned);
                     folded(name) == *field && folded(&value) == *word
                 };
                 if let Some(name) = fields.iter().find(is_match).map(|(name, _)| name.clone()) {
@@ -137,8 +182,12 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
         }
         other => shaped(other, schema, names)?,
     };
-    let known: Vec<&str> =
-        schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    let known: Vec<&str> = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
     if !notes.is_empty() {
         notes = vec![format!(
             "{tool} knows no {}, which {} left out; it takes {}.",
@@ -158,8 +207,15 @@ fn object(
     names: &Aliases,
     extra: &mut Vec<String>,
 ) -> Result<Map<String, Value>, String> {
-    let Some(known) = schema["properties"].as_object() else { return Ok(fields) };
-    let also = |field: &str, name: &str| names.fields.iter().any(|(own, also)| *own == field && also.contains(&name));
+    let Some(known) = schema["properties"].as_object() else {
+        return Ok(fields);
+    };
+    let also = |field: &str, name: &str| {
+        names
+            .fields
+            .iter()
+            .any(|(own, also)| *own == field && also.contains(&name))
+    };
     let mut out: Map<String, Value> = Map::new();
     let mut others = Vec::new();
     for (name, value) in fields {
@@ -170,12 +226,15 @@ fn object(
     }
     for (name, value) in others {
         let bare = folded(&name);
-        let own = known.keys().find(|field| folded(field) == bare).or_else(|| {
-            let mut called = known.keys().filter(|field| also(field, &bare));
-            // "path" may be an alias of two fields; the one without a value is preferred.
-            let open = called.clone().find(|field| !out.contains_key(*field));
-            open.or_else(|| called.next())
-        });
+        let own = known
+            .keys()
+            .find(|field| folded(field) == bare)
+            .or_else(|| {
+                let mut called = known.keys().filter(|field| also(field, &bare));
+                // "path" may be an alias of two fields; the one without a value is preferred.
+                let open = called.clone().find(|field| !out.contains_key(*field));
+                open.or_else(|| called.next())
+            });
         if let Some(own) = own {
             let value = shaped(value, &known[own], names)?;
             match out.get(own) {
@@ -214,7 +273,10 @@ fn object(
         }
         let slip = |field: &&String| !out.contains_key(*field) && is_slip(&bare, &folded(field));
         if let Some(field) = known.keys().find(slip) {
-            return Err(format!("{} is not known; write {field}, if that is what you mean", text::escaped(&name)));
+            return Err(format!(
+                "{} is not known; write {field}, if that is what you mean",
+                text::escaped(&name)
+            ));
         }
         extra.push(text::title(&name));
     }
@@ -232,7 +294,12 @@ fn is_slip(one: &str, other: &str) -> bool {
     let head = one.iter().zip(other).take_while(|(a, b)| a == b).count();
     let a = &one[head..];
     let b = &other[head..];
-    let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let tail = a
+        .iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take_while(|(a, b)| a == b)
+        .count();
     let a = &a[..a.len() - tail];
     let b = &b[..b.len() - tail];
     a.len().max(b.len()) <= 1 || (a.len() == 2 && b.len() == 2 && a[0] == b[1] && a[1] == b[0])
@@ -245,10 +312,12 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
     Ok(match (kind, value) {
         ("string", Value::String(word)) => Value::String(choice(word, schema)),
         ("string", value @ (Value::Number(_) | Value::Bool(_))) => Value::String(value.to_string()),
-        ("integer" | "number", Value::String(text)) => match serde_json::from_str::<Value>(text.trim()) {
-            Ok(number) if number.is_number() => whole(number, kind),
-            _ => Value::String(text),
-        },
+        ("integer" | "number", Value::String(text)) => {
+            match serde_json::from_str::<Value>(text.trim()) {
+                Ok(number) if number.is_number() => whole(number, kind),
+                _ => Value::String(text),
+            }
+        }
         ("integer" | "number", number @ Value::Number(_)) => whole(number, kind),
         ("boolean", Value::String(word)) => match word.trim().to_ascii_lowercase().as_str() {
             "true" | "yes" | "1" => Value::Bool(true),
@@ -264,22 +333,34 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
                 Value::String(text) => match parse(&text) {
                     Ok(Value::Array(items)) => items,
                     Ok(one @ Value::Object(_)) => vec![one],
-                    _ if schema["items"]["type"] == "string" && !text.is_empty() => vec![Value::String(text)],
+                    _ if schema["items"]["type"] == "string" && !text.is_empty() => {
+                        vec![Value::String(text)]
+                    }
                     _ => return Ok(Value::String(text)),
                 },
                 one @ Value::Object(_) if schema["items"]["type"] == "object" => vec![one],
                 other => return Ok(other),
             };
-            Value::Array(items.into_iter().map(|item| shaped(item, &schema["items"], names)).collect::<Result<_, _>>()?)
+            Value::Array(
+                items
+                    .into_iter()
+                    .map(|item| shaped(item, &schema["items"], names))
+                    .collect::<Result<_, _>>()?,
+            )
         }
         ("object", value) => {
             let value = match value {
-                Value::String(text) => parse(&text).ok().filter(Value::is_object).unwrap_or(Value::String(text)),
+                Value::String(text) => parse(&text)
+                    .ok()
+                    .filter(Value::is_object)
+                    .unwrap_or(Value::String(text)),
                 value => value,
             };
             match value {
                 // Superfluous fields of list entries are omitted without a note.
-                Value::Object(fields) => Value::Object(object(fields, schema, names, &mut Vec::new())?),
+                Value::Object(fields) => {
+                    Value::Object(object(fields, schema, names, &mut Vec::new())?)
+                }
                 value => value,
             }
         }
@@ -289,9 +370,13 @@ fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String
 
 /// Converts `3.0` to `3` for an integer field.
 fn whole(number: Value, kind: &str) -> Value {
-    let exact = number
-        .as_f64()
-        .filter(|n| n.fract() == 0.0 && n.abs() < 9e15 && kind == "integer" && !number.is_i64() && !number.is_u64());
+    let exact = number.as_f64().filter(|n| {
+        n.fract() == 0.0
+            && n.abs() < 9e15
+            && kind == "integer"
+            && !number.is_i64()
+            && !number.is_u64()
+    });
     match exact.and_then(|n| format!("{n:.0}").parse::<i64>().ok()) {
         Some(n) => Value::from(n),
         None => number,
@@ -301,24 +386,41 @@ fn whole(number: Value, kind: &str) -> Value {
 /// Returns a value of an enumeration in its proper case.
 fn choice(word: String, schema: &Value) -> String {
     let choices = super::input::choices(schema);
-    let same = choices.iter().find(|choice| folded(choice) == folded(&word) && !choices.contains(&word.as_str()));
+    let same = choices
+        .iter()
+        .find(|choice| folded(choice) == folded(&word) && !choices.contains(&word.as_str()));
     same.map_or(word, |choice| (*choice).to_owned())
 }
 
 /// Describes the arguments of a tool in a line.
 pub fn wanted(schema: &Value) -> String {
-    let required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    let required = |name: &str| {
+        schema["required"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|one| one == name))
+    };
     let one = |(name, field): (&String, &Value)| {
         let kind = match field["type"].as_str().unwrap_or("any") {
-            "array" if field["items"]["type"] == "object" => format!("a list of {{{}}}", wanted(&field["items"])),
+            "array" if field["items"]["type"] == "object" => {
+                format!("a list of {{{}}}", wanted(&field["items"]))
+            }
             "array" => "a list".to_owned(),
             kind => kind.to_owned(),
         };
         let optional = if required(name) { "" } else { ", optional" };
         format!("{name} ({kind}{optional})")
     };
-    let fields: Vec<String> = schema["properties"].as_object().into_iter().flatten().map(one).collect();
-    if fields.is_empty() { "nothing".into() } else { fields.join(", ") }
+    let fields: Vec<String> = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(one)
+        .collect();
+    if fields.is_empty() {
+        "nothing".into()
+    } else {
+        fields.join(", ")
+    }
 }
 
 /// Parses the arguments of a call from text: JSON, JSON in a JSON string or a code block, JSON with
@@ -329,27 +431,40 @@ pub fn wanted(schema: &Value) -> String {
 pub fn arguments(tool: &str, raw: &str) -> Result<Value, String> {
     let patch = raw.trim_start().starts_with("*** Begin Patch");
     if patch && ["applypatch", "patch"].contains(&folded(tool).as_str()) {
-        return Ok(Value::Object(Map::from_iter([("patchText".to_owned(), Value::String(raw.to_owned()))])));
+        return Ok(Value::Object(Map::from_iter([(
+            "patchText".to_owned(),
+            Value::String(raw.to_owned()),
+        )])));
     }
     match parse(raw)? {
-        Value::String(inner) => {
-            parse(&inner).and_then(|inner| if inner.is_object() { Ok(inner) } else { Err(not(&inner)) })
-        }
+        Value::String(inner) => parse(&inner).and_then(|inner| {
+            if inner.is_object() {
+                Ok(inner)
+            } else {
+                Err(not(&inner))
+            }
+        }),
         object @ Value::Object(_) => Ok(object),
         other => Err(not(&other)),
     }
 }
 
 fn not(value: &Value) -> String {
-    format!("{} is not an object", text::cut_chars(&value.to_string(), 80))
+    format!(
+        "{} is not an object",
+        text::cut_chars(&value.to_string(), 80)
+    )
 }
 
 fn parse(raw: &str) -> Result<Value, String> {
     let text = raw.trim();
-    let fenced =
-        text.strip_prefix("```").and_then(|text| text.strip_suffix("```")).and_then(|text| text.split_once('\n'));
+    let fenced = text
+        .strip_prefix("```")
+        .and_then(|text| text.strip_suffix("```"))
+        .and_then(|text| text.split_once('\n'));
     let text = fenced.map_or(text, |(_, inside)| inside.trim());
-    serde_json::from_str(text).or_else(|e| serde_json::from_str(&controlled(text)).map_err(|_| fault(text, &e)))
+    serde_json::from_str(text)
+        .or_else(|e| serde_json::from_str(&controlled(text)).map_err(|_| fault(text, &e)))
 }
 
 /// Escapes raw line breaks and tabs within strings.
@@ -372,13 +487,28 @@ fn controlled(text: &str) -> String {
 
 /// Describes a JSON error, with 80 characters of context.
 fn fault(text: &str, e: &serde_json::Error) -> String {
-    let before: usize = text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum();
+    let before: usize = text
+        .split_inclusive('\n')
+        .take(e.line().saturating_sub(1))
+        .map(str::len)
+        .sum();
     let at = text.floor_char_boundary((before + e.column()).min(text.len()));
-    let start = text[..at].char_indices().rev().nth(39).map_or(0, |(at, _)| at);
-    let end = text[at..].char_indices().nth(40).map_or(text.len(), |(more, _)| at + more);
+    let start = text[..at]
+        .char_indices()
+        .rev()
+        .nth(39)
+        .map_or(0, |(at, _)| at);
+    let end = text[at..]
+        .char_indices()
+        .nth(40)
+        .map_or(text.len(), |(more, _)| at + more);
     let head = if start > 0 { "…" } else { "" };
     let tail = if end < text.len() { "…" } else { "" };
-    format!("{e}, at the end of: {head}{}⟨here⟩{}{tail}", &text[start..at], &text[at..end])
+    format!(
+        "{e}, at the end of: {head}{}⟨here⟩{}{tail}",
+        &text[start..at],
+        &text[at..end]
+    )
 }
 
 #[cfg(test)]
@@ -389,22 +519,37 @@ mod tests {
     use super::*;
 
     fn offered() -> Vec<Arc<dyn AnyTool>> {
-        ToolRegistry::built_in().all().filter(|tool| tool.name() != "invalid").cloned().collect()
+        ToolRegistry::built_in()
+            .all()
+            .filter(|tool| tool.name() != "invalid")
+            .cloned()
+            .collect()
     }
 
     #[test]
     fn aliases_refer_to_existing_fields() {
         let tools = offered();
-        for ToolProperties { name: own, aliases, .. } in PROPERTIES {
-            let Some(tool) = tools.iter().find(|tool| tool.name() == *own) else { continue };
+        for ToolProperties {
+            name: own, aliases, ..
+        } in PROPERTIES
+        {
+            let Some(tool) = tools.iter().find(|tool| tool.name() == *own) else {
+                continue;
+            };
             let schema = tool.schema().to_string();
             for (field, also) in aliases.fields {
                 assert!(schema.contains(&format!("\"{field}\":")), "{own} {field}");
-                assert!(also.iter().all(|name| folded(name) == *name), "{own} {field}");
+                assert!(
+                    also.iter().all(|name| folded(name) == *name),
+                    "{own} {field}"
+                );
             }
             for name in aliases.also {
                 assert_eq!(folded(name), *name);
-                assert!(tools.iter().all(|tool| folded(tool.name()) != *name), "{name} is a tool of ours");
+                assert!(
+                    tools.iter().all(|tool| folded(tool.name()) != *name),
+                    "{name} is a tool of ours"
+                );
             }
         }
     }
@@ -413,8 +558,18 @@ mod tests {
     fn calls_with_one_meaning_are_repaired() {
         // The called name and arguments; the tool and arguments that run.
         let table = [
-            ("Read", json!({"file_path": "a"}), "read", json!({"filePath": "a"})),
-            ("view", json!({"path": "a"}), "read", json!({"filePath": "a"})),
+            (
+                "Read",
+                json!({"file_path": "a"}),
+                "read",
+                json!({"filePath": "a"}),
+            ),
+            (
+                "view",
+                json!({"path": "a"}),
+                "read",
+                json!({"filePath": "a"}),
+            ),
             (
                 "read",
                 json!({"file": "a", "offset": "10", "limit": 20.0}),
@@ -439,7 +594,12 @@ mod tests {
                 "write",
                 json!({"filePath": "a", "content": "x"}),
             ),
-            ("str_replace_editor", json!({"command": "view", "path": "a"}), "read", json!({"filePath": "a"})),
+            (
+                "str_replace_editor",
+                json!({"command": "view", "path": "a"}),
+                "read",
+                json!({"filePath": "a"}),
+            ),
             (
                 "str_replace_based_edit_tool",
                 json!({"command": "str_replace", "path": "a", "old_str": "b", "new_str": ""}),
@@ -452,9 +612,24 @@ mod tests {
                 "bash",
                 json!({"command": "ls", "timeout": 5000, "run_in_background": false}),
             ),
-            ("run_command", json!({"command": "ls"}), "bash", json!({"command": "ls"})),
-            ("functions.bash", json!({"command": "ls"}), "bash", json!({"command": "ls"})),
-            ("BashOutput", json!({"bash_id": "b1"}), "bash_output", json!({"bash_id": "b1"})),
+            (
+                "run_command",
+                json!({"command": "ls"}),
+                "bash",
+                json!({"command": "ls"}),
+            ),
+            (
+                "functions.bash",
+                json!({"command": "ls"}),
+                "bash",
+                json!({"command": "ls"}),
+            ),
+            (
+                "BashOutput",
+                json!({"bash_id": "b1"}),
+                "bash_output",
+                json!({"bash_id": "b1"}),
+            ),
             (
                 "MultiEdit",
                 json!({"file_path": "a", "edits": "[{\"old_string\": \"b\", \"new_string\": \"c\"}]"}),
@@ -479,21 +654,42 @@ mod tests {
                 "todowrite",
                 json!({"todos": [{"content": "x", "status": "in_progress", "activeForm": "xing"}]}),
             ),
-            ("list", json!({"path": ".", "ignore": "*.o"}), "list", json!({"path": ".", "ignore": ["*.o"]})),
-            ("read", json!({"filePath": "a", "path": "a"}), "read", json!({"filePath": "a"})),
+            (
+                "list",
+                json!({"path": ".", "ignore": "*.o"}),
+                "list",
+                json!({"path": ".", "ignore": ["*.o"]}),
+            ),
+            (
+                "read",
+                json!({"filePath": "a", "path": "a"}),
+                "read",
+                json!({"filePath": "a"}),
+            ),
             (
                 "read",
                 json!({"filePath": "a", "explanation": "to see it", "encoding": ""}),
                 "read",
                 json!({"filePath": "a"}),
             ),
-            ("write", json!({"path": "a", "content": 17}), "write", json!({"filePath": "a", "content": "17"})),
+            (
+                "write",
+                json!({"path": "a", "content": 17}),
+                "write",
+                json!({"filePath": "a", "content": "17"}),
+            ),
         ];
         let tools = offered();
         for (name, input, tool, expected) in table {
             let found = named(&tools, name, &input).unwrap_or_else(|| panic!("{name} {input}"));
-            let accepted = found.accept(input.clone()).unwrap_or_else(|e| panic!("{name} {input}: {e}"));
-            assert_eq!((found.name(), &accepted.input, accepted.notes.len()), (tool, &expected, 0), "{name} {input}");
+            let accepted = found
+                .accept(input.clone())
+                .unwrap_or_else(|e| panic!("{name} {input}: {e}"));
+            assert_eq!(
+                (found.name(), &accepted.input, accepted.notes.len()),
+                (tool, &expected, 0),
+                "{name} {input}"
+            );
             assert_eq!(found.accept(expected.clone()).unwrap().input, expected);
         }
     }
@@ -507,8 +703,14 @@ mod tests {
             ("", json!({})),
             ("view", json!({"somewhere": "a"})),
             ("view", json!({"path": "a", "depth": 3})),
-            ("str_replace_editor", json!({"command": "insert", "path": "a", "insert_line": 1, "new_str": "x"})),
-            ("str_replace_editor", json!({"command": "undo_edit", "path": "a"})),
+            (
+                "str_replace_editor",
+                json!({"command": "insert", "path": "a", "insert_line": 1, "new_str": "x"}),
+            ),
+            (
+                "str_replace_editor",
+                json!({"command": "undo_edit", "path": "a"}),
+            ),
             ("kill", json!({"signal": 9})),
         ];
         for (name, input) in table {
@@ -526,7 +728,10 @@ mod tests {
         );
         let read = tools.iter().find(|tool| tool.name() == "read").unwrap();
         for (input, why) in [
-            (json!({"filePath": "a", "ofset": 1}), "ofset is not known; write offset, if that is what you mean"),
+            (
+                json!({"filePath": "a", "ofset": 1}),
+                "ofset is not known; write offset, if that is what you mean",
+            ),
             (
                 json!({"filePath": "a", "path": "b"}),
                 "filePath and path are the same field, with two values; send filePath alone",
@@ -536,19 +741,35 @@ mod tests {
         }
         let grep = crate::erase(super::super::grep::GrepTool);
         for (input, means) in [
-            (json!({"-i": true, "-n": true, "glob": "*.rs"}), json!({"ignoreCase": true, "include": "*.rs"})),
-            (json!({"output_mode": "files_with_matches"}), json!({"filesOnly": true})),
+            (
+                json!({"-i": true, "-n": true, "glob": "*.rs"}),
+                json!({"ignoreCase": true, "include": "*.rs"}),
+            ),
+            (
+                json!({"output_mode": "files_with_matches"}),
+                json!({"filesOnly": true}),
+            ),
             (json!({"output_mode": "count"}), json!({})),
-            (json!({"output_mode": "content", "-C": 2}), json!({"context": 2})),
+            (
+                json!({"output_mode": "content", "-C": 2}),
+                json!({"context": 2}),
+            ),
             (json!({"-B": 1, "-A": "3"}), json!({"context": 3})),
-            (json!({"case_sensitive": "false", "-w": true}), json!({"ignoreCase": true, "word": true})),
+            (
+                json!({"case_sensitive": "false", "-w": true}),
+                json!({"ignoreCase": true, "word": true}),
+            ),
         ] {
             let with_pattern = |mut input: Value| {
                 input["pattern"] = json!("x");
                 input
             };
             let accepted = grep.accept(with_pattern(input.clone())).unwrap();
-            assert_eq!((accepted.input, accepted.notes), (with_pattern(means), Vec::new()), "{input}");
+            assert_eq!(
+                (accepted.input, accepted.notes),
+                (with_pattern(means), Vec::new()),
+                "{input}"
+            );
         }
         let accepted = read.accept(json!({"filePath": "a", "depth": 3})).unwrap();
         assert_eq!(
@@ -563,22 +784,46 @@ mod tests {
     #[test]
     fn arguments_are_parsed_from_text() {
         let table = [
-            ("read", "\"{\\\"filePath\\\": \\\"a\\\"}\"", json!({"filePath": "a"})),
-            ("read", "```json\n{\"filePath\": \"a\"}\n```", json!({"filePath": "a"})),
-            ("write", "{\"content\": \"a\n\tb\\n\\\"c\\\"\"}", json!({"content": "a\n\tb\n\"c\""})),
-            ("apply_patch", "*** Begin Patch\n*** End Patch", json!({"patchText": "*** Begin Patch\n*** End Patch"})),
+            (
+                "read",
+                "\"{\\\"filePath\\\": \\\"a\\\"}\"",
+                json!({"filePath": "a"}),
+            ),
+            (
+                "read",
+                "```json\n{\"filePath\": \"a\"}\n```",
+                json!({"filePath": "a"}),
+            ),
+            (
+                "write",
+                "{\"content\": \"a\n\tb\\n\\\"c\\\"\"}",
+                json!({"content": "a\n\tb\n\"c\""}),
+            ),
+            (
+                "apply_patch",
+                "*** Begin Patch\n*** End Patch",
+                json!({"patchText": "*** Begin Patch\n*** End Patch"}),
+            ),
         ];
         for (tool, raw, expected) in table {
             assert_eq!(arguments(tool, raw), Ok(expected), "{raw}");
         }
-        let long = format!("{{\"content\": \"{}\", oldString: \"{}\"}}", "ä".repeat(100), "b".repeat(100));
+        let long = format!(
+            "{{\"content\": \"{}\", oldString: \"{}\"}}",
+            "ä".repeat(100),
+            "b".repeat(100)
+        );
         let why = arguments("edit", &long).unwrap_err();
         assert!(
-            why.starts_with("key must be a string at line 1 column ") && why.contains(", o⟨here⟩ldString: \"bbb"),
+            why.starts_with("key must be a string at line 1 column ")
+                && why.contains(", o⟨here⟩ldString: \"bbb"),
             "{why}"
         );
         assert!(why.chars().count() < 180, "{why}");
-        assert_eq!(arguments("edit", "[1]").unwrap_err(), "[1] is not an object");
+        assert_eq!(
+            arguments("edit", "[1]").unwrap_err(),
+            "[1] is not an object"
+        );
         assert_eq!(
             arguments("edit", "\"x\"").unwrap_err(),
             "expected value at line 1 column 1, at the end of: x⟨here⟩"

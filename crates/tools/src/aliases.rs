@@ -13,16 +13,52 @@ pub struct Aliases {
 }
 
 impl Aliases {
-    pub const NONE: Self = Self { also: &[], says: &[], fields: &[] };
+    pub const NONE: Self = Self {
+        also: &[],
+        says: &[],
+        fields: &[],
+    };
 }
 
-pub(super) const PATH: &[&str] =
-    &["path", "file", "filename", "filepath", "targetfile", "absolutepath", "relativepath", "uri"];
-pub(super) const FOLDER: &[&str] =
-    &["directory", "dir", "folder", "root", "searchpath", "dirpath", "directorypath", "cwd"];
-pub(super) const OLD: &[&str] =
-    &["oldstr", "old", "oldtext", "oldcontent", "search", "find", "searchstring", "originaltext"];
-pub(super) const NEW: &[&str] =
-    &["newstr", "new", "newtext", "newcontent", "replace", "replacement", "replacewith", "replacestring"];
+pub(super) const PATH: &[&str] = &[
+    "path",
+    "file",
+    "filename",
+    "filepath",
+    "targetfile",
+    "absolutepath",
+    "relativepath",
+    "uri",
+];
+pub(super) const FOLDER: &[&str] = &[
+    "directory",
+    "dir",
+    "folder",
+    "root",
+    "searchpath",
+    "dirpath",
+    "directorypath",
+    "cwd",
+];
+pub(super) const OLD: &[&str] = &[
+    "oldstr",
+    "old",
+    "oldtext",
+    "oldcontent",
+    "search",
+    "find",
+    "searchstring",
+    "originaltext",
+];
+pub(super) const NEW: &[&str] = &[
+    "newstr",
+    "new",
+    "newtext",
+    "newcontent",
+    "replace",
+    "replacement",
+    "replacewith",
+    "replacestring",
+];
 pub(super) const ALL: &[&str] = &["all", "global", "replaceallmatches", "allowmultiple"];
 pub(super) const JOB: &[&str] = &["id", "shellid", "jobid", "taskid", "commandid", "processid"];

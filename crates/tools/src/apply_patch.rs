@@ -59,7 +59,13 @@ enum StepDone {
 
 impl PatchStep {
     fn new(document: Document, new: Option<String>, change: Change) -> Self {
-        Self { document, new, from: None, change, remarks: Vec::new() }
+        Self {
+            document,
+            new,
+            from: None,
+            change,
+            remarks: Vec::new(),
+        }
     }
 
     fn removes(&self) -> bool {
@@ -88,7 +94,12 @@ impl PatchStep {
     /// Returns the changes for language servers; none for a file that is not text.
     fn planned(&self) -> Vec<Planned> {
         let Some(from) = &self.from else {
-            return self.document.is_text().then(|| self.document.planned(self.new.as_deref())).into_iter().collect();
+            return self
+                .document
+                .is_text()
+                .then(|| self.document.planned(self.new.as_deref()))
+                .into_iter()
+                .collect();
         };
         if !from.is_text() {
             return Vec::new();
@@ -98,15 +109,23 @@ impl PatchStep {
     }
 
     /// Performs the step. Returns the written text. `last` is set for the last step.
-    async fn act(&self, last: bool, context: &ToolContext) -> Result<(StepDone, Option<WrittenText>), Failure> {
+    async fn act(
+        &self,
+        last: bool,
+        context: &ToolContext,
+    ) -> Result<(StepDone, Option<WrittenText>), Failure> {
         let document = &self.document;
         match (&self.from, &self.new) {
             (None, Some(new)) => Ok((StepDone::Written, Some(document.write(new, context).await?))),
-            (None, None) if last => document.remove(context).map(|()| (StepDone::Removed(None), None)),
+            (None, None) if last => document
+                .remove(context)
+                .map(|()| (StepDone::Removed(None), None)),
             (None, None) => Ok((StepDone::Removed(Some(document.set_aside(context)?)), None)),
             (Some(from), new) => {
                 from.rename(document, context)?;
-                let Some(new) = new else { return Ok((StepDone::Moved(false), None)) };
+                let Some(new) = new else {
+                    return Ok((StepDone::Moved(false), None));
+                };
                 match document.write(new, context).await {
                     Ok(written) => Ok((StepDone::Moved(true), Some(written))),
                     Err(failure) => Err(match from.rename_back(document, context) {
@@ -129,18 +148,25 @@ impl PatchStep {
         let shown = &self.document.place.shown;
         match (done, &self.from) {
             (StepDone::Removed(None), _) => Ok(()),
-            (StepDone::Removed(Some(aside)), _) => {
-                self.document.put_back(aside, context).map_err(|why| format!("{shown} ({why})"))
-            }
+            (StepDone::Removed(Some(aside)), _) => self
+                .document
+                .put_back(aside, context)
+                .map_err(|why| format!("{shown} ({why})")),
             (StepDone::Moved(rewritten), Some(from)) => {
                 let named = &from.place.shown;
                 from.rename_back(&self.document, context)
                     .map_err(|e| format!("{named} (it is called {shown} now, because {e})"))?;
-                if rewritten { from.restore(context).await.map_err(|_| named.clone()) } else { Ok(()) }
+                if rewritten {
+                    from.restore(context).await.map_err(|_| named.clone())
+                } else {
+                    Ok(())
+                }
             }
-            (StepDone::Written | StepDone::Moved(_), _) => {
-                self.document.restore(context).await.map_err(|_| shown.clone())
-            }
+            (StepDone::Written | StepDone::Moved(_), _) => self
+                .document
+                .restore(context)
+                .await
+                .map_err(|_| shown.clone()),
         }
     }
 }
@@ -166,23 +192,48 @@ impl Tool for ApplyPatchTool {
             Section::Add { path, .. } | Section::Delete { path } => path,
             Section::Update { path, to, .. } => to.as_ref().unwrap_or(path),
         });
-        let paths: Vec<PathBuf> = paths.map(|path| base::worktree::normal(&context.absolute(path))).collect();
+        let paths: Vec<PathBuf> = paths
+            .map(|path| base::worktree::normal(&context.absolute(path)))
+            .collect();
         let title = match (&paths[..], &sections[..]) {
             ([], _) => "Patch".to_owned(),
             // A file that is not text has no diff, so only the title shows the request.
             ([one], [Section::Delete { .. }]) => format!("Delete {}", context.relative(one)),
-            ([one], [Section::Update { path, to: Some(_), .. }]) => {
+            (
+                [one],
+                [
+                    Section::Update {
+                        path, to: Some(_), ..
+                    },
+                ],
+            ) => {
                 let from = base::worktree::normal(&context.absolute(path));
-                format!("Move {} to {}", context.relative(&from), context.relative(one))
+                format!(
+                    "Move {} to {}",
+                    context.relative(&from),
+                    context.relative(one)
+                )
             }
             ([one], _) => format!("Patch {}", context.relative(one)),
-            ([first, rest @ ..], _) => format!("Patch {} and {} more", context.relative(first), rest.len()),
+            ([first, rest @ ..], _) => {
+                format!("Patch {} and {} more", context.relative(first), rest.len())
+            }
         };
-        let locations = paths.into_iter().map(|path| Location { path, line: None }).collect();
-        CallDescription { title: text::title(&title), locations }
+        let locations = paths
+            .into_iter()
+            .map(|path| Location { path, line: None })
+            .collect();
+        CallDescription {
+            title: text::title(&title),
+            locations,
+        }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let sections = parse(&input.patch_text).map_err(|e| verification_failed(&e.to_string()))?;
         let mut steps: Vec<PatchStep> = Vec::new();
         // All problems are reported at once.
@@ -218,7 +269,9 @@ impl Ready {
             let change = document.change(&new);
             PatchStep::new(document, Some(new), change)
         };
-        Self { steps: replaced.into_iter().map(step).collect() }
+        Self {
+            steps: replaced.into_iter().map(step).collect(),
+        }
     }
 
     /// Returns the access requests: first those for leaving the project, then one per file.
@@ -226,8 +279,13 @@ impl Ready {
         let mut needs: Vec<Need> = Vec::new();
         for step in &self.steps {
             for need in step.needs() {
-                let known = |seen: &Need| seen.permission == "external_directory" && seen.patterns == need.patterns;
-                if !needs.iter().any(|seen| need.permission == "external_directory" && known(seen)) {
+                let known = |seen: &Need| {
+                    seen.permission == "external_directory" && seen.patterns == need.patterns
+                };
+                if !needs
+                    .iter()
+                    .any(|seen| need.permission == "external_directory" && known(seen))
+                {
                     needs.push(need);
                 }
             }
@@ -261,7 +319,12 @@ impl Ready {
             };
             let real = || step.document.place.real.path.clone();
             if let Some(written) = written {
-                notes.extend(written.notes.iter().map(|note| format!("{}: {note}", step.document.place.shown)));
+                notes.extend(
+                    written
+                        .notes
+                        .iter()
+                        .map(|note| format!("{}: {note}", step.document.place.shown)),
+                );
                 texts.push((real(), written.text.clone()));
                 step.change.new = written.text;
             } else if let Some(from) = step.from.as_ref().filter(|from| from.is_text()) {
@@ -273,7 +336,9 @@ impl Ready {
                 && let Err(e) = aside.remove()
             {
                 let shown = &self.steps[n].document.place.shown;
-                notes.push(format!("{shown}: what it held could not be removed, and lies beside it: {e}."));
+                notes.push(format!(
+                    "{shown}: what it held could not be removed, and lies beside it: {e}."
+                ));
             }
         }
         let found = check.after(&texts, context).await;
@@ -285,7 +350,11 @@ impl Ready {
 
 /// Reads the files of a section and computes their new content. Later sections see the results of
 /// earlier ones.
-async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolContext) -> Result<(), Failure> {
+async fn verify(
+    section: Section,
+    steps: &mut Vec<PatchStep>,
+    context: &ToolContext,
+) -> Result<(), Failure> {
     match section {
         Section::Add { path, text } => {
             let mut document = target(context, &path).await?;
@@ -313,11 +382,19 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
             let change = document.deletion();
             steps.push(PatchStep::new(document, None, change));
         }
-        Section::Update { path, to: Some(to), hunks } => {
+        Section::Update {
+            path,
+            to: Some(to),
+            hunks,
+        } => {
             let step = moved(&path, &to, &hunks, steps, context).await?;
             steps.push(step);
         }
-        Section::Update { path, to: None, hunks } => {
+        Section::Update {
+            path,
+            to: None,
+            hunks,
+        } => {
             let document = target(context, &path).await?;
             if let Some(step) = earlier(steps, &document) {
                 if step.from.is_some() {
@@ -337,7 +414,10 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
             let (text, remarks) = changed(&document, &document.text, &hunks, context)?;
             let remarks = note.into_iter().chain(remarks).collect();
             let change = document.change(&text);
-            steps.push(PatchStep { remarks, ..PatchStep::new(document, Some(text), change) });
+            steps.push(PatchStep {
+                remarks,
+                ..PatchStep::new(document, Some(text), change)
+            });
         }
     }
     Ok(())
@@ -369,7 +449,10 @@ async fn moved(
         return Err(Failure::Tell(format!("{shown} cannot be moved to itself.")));
     }
     if there.exists {
-        return Err(Failure::Tell(format!("{} exists already; {shown} cannot be moved there.", there.place.shown)));
+        return Err(Failure::Tell(format!(
+            "{} exists already; {shown} cannot be moved there.",
+            there.place.shown
+        )));
     }
     if earlier(steps, &there).is_some() {
         return Err(twice(&there));
@@ -378,7 +461,11 @@ async fn moved(
     let change = there.change(&text);
     // Unsaved changes of the editor are written to the new name.
     let new = (text != document.text || document.is_unsaved()).then_some(text);
-    Ok(PatchStep { from: Some(document), remarks, ..PatchStep::new(there, new, change) })
+    Ok(PatchStep {
+        from: Some(document),
+        remarks,
+        ..PatchStep::new(there, new, change)
+    })
 }
 
 /// Applies hunks to a text. Also returns notes for the model on inexact matches.
@@ -415,7 +502,11 @@ fn changed(
 }
 
 async fn existing(document: Document, context: &ToolContext) -> Result<Document, Failure> {
-    if document.exists { Ok(document) } else { Err(document.missing(context).await) }
+    if document.exists {
+        Ok(document)
+    } else {
+        Err(document.missing(context).await)
+    }
 }
 
 /// Returns the step of an earlier section for the same file.
@@ -432,15 +523,20 @@ fn twice(document: &Document) -> Failure {
 }
 
 /// Undoes the completed steps after a failure.
-async fn undo(steps: &[PatchStep], done: Vec<(usize, StepDone)>, failure: Failure, context: &ToolContext) -> Failure {
+async fn undo(
+    steps: &[PatchStep],
+    done: Vec<(usize, StepDone)>,
+    failure: Failure,
+    context: &ToolContext,
+) -> Failure {
     let mut left = Vec::new();
     for (n, done) in done.into_iter().rev() {
         left.extend(steps[n].undo(done, context).await.err());
     }
     match (left.is_empty(), &failure) {
-        (true, Failure::Tell(why)) => {
-            Failure::Tell(format!("{why} The other files of the patch are as they were, too."))
-        }
+        (true, Failure::Tell(why)) => Failure::Tell(format!(
+            "{why} The other files of the patch are as they were, too."
+        )),
         (true, _) => failure,
         (false, _) => Failure::Tell(format!(
             "{failure} These files were changed already and could not be restored: {}.",
@@ -475,13 +571,19 @@ fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
             diffs.push_str(&diff);
         }
         let before = step.from.as_ref().unwrap_or(&step.document);
-        file.insert("relativePath".into(), Value::String(before.place.shown.clone()));
+        file.insert(
+            "relativePath".into(),
+            Value::String(before.place.shown.clone()),
+        );
         file.insert("type".into(), Value::String(kind.into()));
         if step.from.is_some() {
             file.insert("movePath".into(), Value::String(shown.clone()));
         }
         files.push(Value::Object(file));
-        locations.push(step.document.location(step.new.as_deref().unwrap_or_default()));
+        locations.push(
+            step.document
+                .location(step.new.as_deref().unwrap_or_default()),
+        );
     }
     lines.extend(remarks);
     lines.extend(notes);
@@ -491,8 +593,15 @@ fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
     };
     let each = |step: PatchStep| [Some(step.change), step.from.map(|from| from.deletion())];
     let changes = steps.into_iter().flat_map(each).flatten();
-    let changes: BTreeMap<String, Change> = changes.map(|change| (change.path.clone(), change)).collect();
-    ToolOutput { metadata, locations, changes: changes.into_values().collect(), ..ToolOutput::text(lines.join("\n")) }
+    let changes: BTreeMap<String, Change> = changes
+        .map(|change| (change.path.clone(), change))
+        .collect();
+    ToolOutput {
+        metadata,
+        locations,
+        changes: changes.into_values().collect(),
+        ..ToolOutput::text(lines.join("\n"))
+    }
 }
 
 #[cfg(test)]
@@ -511,7 +620,9 @@ mod tests {
 
     async fn look(context: &ToolContext, paths: &[&str]) {
         for path in paths {
-            call(&erase(read::ReadTool), json!({ "filePath": path }), context).await.unwrap();
+            call(&erase(read::ReadTool), json!({ "filePath": path }), context)
+                .await
+                .unwrap();
         }
     }
 
@@ -524,23 +635,40 @@ mod tests {
         let context = stage.context();
         look(&context, &["up.txt", "old/name.txt", "gone.txt"]).await;
         let body = "*** Update File: up.txt\n@@\n a\n-b\n+B\n*** Add File: new/dir/n.txt\n+n\n*** Update File: old/name.txt\n*** Move to: moved.txt\n@@\n-y\n+Y\n*** Delete File: gone.txt";
-        let (needs, output) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
+        let (needs, output) = call(&erase(ApplyPatchTool), patch(body), &context)
+            .await
+            .unwrap();
         assert_eq!(stage.read("up.txt"), b"a\nB\n");
         assert_eq!(stage.read("new/dir/n.txt"), b"n\n");
         assert_eq!(stage.read("moved.txt"), "\u{feff}x\r\nY\r\n".as_bytes());
-        assert!(!stage.cwd().join("old/name.txt").exists() && !stage.cwd().join("gone.txt").exists());
+        assert!(
+            !stage.cwd().join("old/name.txt").exists() && !stage.cwd().join("gone.txt").exists()
+        );
         assert_eq!(
             output.text,
             "Success. Updated the following files:\nM up.txt\nA new/dir/n.txt\nM moved.txt\nD gone.txt"
         );
-        let asked: Vec<_> = needs.iter().map(|need| (need.patterns[0].as_str(), need.changes.len())).collect();
+        let asked: Vec<_> = needs
+            .iter()
+            .map(|need| (need.patterns[0].as_str(), need.changes.len()))
+            .collect();
         assert_eq!(
             asked,
-            [("up.txt", 1), ("new/dir/n.txt", 1), ("moved.txt", 1), ("old/name.txt", 1), ("gone.txt", 1)]
+            [
+                ("up.txt", 1),
+                ("new/dir/n.txt", 1),
+                ("moved.txt", 1),
+                ("old/name.txt", 1),
+                ("gone.txt", 1)
+            ]
         );
         assert_eq!(output.changes.len(), 5);
-        let description = ApplyPatchTool::describe(&serde_json::from_value(patch(body)).unwrap(), &context);
-        assert_eq!((description.title.as_str(), description.locations.len()), ("Patch up.txt and 3 more", 4));
+        let description =
+            ApplyPatchTool::describe(&serde_json::from_value(patch(body)).unwrap(), &context);
+        assert_eq!(
+            (description.title.as_str(), description.locations.len()),
+            ("Patch up.txt and 3 more", 4)
+        );
     }
 
     #[tokio::test]
@@ -554,12 +682,18 @@ mod tests {
         look(&context, &["a", "b"]).await;
         let good = "*** Update File: a\n@@\n-1\n+one\n";
         let table = [
-            ("*** Update File: b\n@@\n-nope\n+x", "Failed to find expected lines in b"),
+            (
+                "*** Update File: b\n@@\n-nope\n+x",
+                "Failed to find expected lines in b",
+            ),
             ("*** Update File: unread\n@@\n-    three\n+x", "2: \tthree"),
             ("*** Add File: unread\n+x", "was not read in this session"),
             ("*** Delete File: none", "File none not found"),
             ("*** Delete File: a", "more than once"),
-            ("*** Update File: a\n@@\n-1\n+two", "Failed to find expected lines in a"),
+            (
+                "*** Update File: a\n@@\n-1\n+two",
+                "Failed to find expected lines in a",
+            ),
             (
                 "*** Update File: b\n@@\n-2 or\n+x\n*** Update File: none\n@@\n-x\n+y",
                 "b:\n2 or\nThe closest place is at lines 1-1:\n1: 2\nWhat differs:\n- line 1: the file has `2`, you wrote `2 or`\n\nFile none not found.\n\nNothing was changed",
@@ -568,18 +702,34 @@ mod tests {
             ("nonsense", "Invalid patch format"),
         ];
         for (bad, why) in table {
-            let failure =
-                call(&erase(ApplyPatchTool), patch(&format!("{good}{bad}")), &context).await.unwrap_err().to_string();
+            let failure = call(
+                &erase(ApplyPatchTool),
+                patch(&format!("{good}{bad}")),
+                &context,
+            )
+            .await
+            .unwrap_err()
+            .to_string();
             assert!(
                 failure.starts_with("apply_patch verification failed: ") && failure.contains(why),
                 "{bad}: {failure}"
             );
-            assert_eq!((stage.read("a"), stage.read("b")), (b"1\n".to_vec(), b"2\n".to_vec()));
+            assert_eq!(
+                (stage.read("a"), stage.read("b")),
+                (b"1\n".to_vec(), b"2\n".to_vec())
+            );
         }
         let outside = stage.outside().join("n").display().to_string();
         let body = format!("{good}*** Add File: {outside}\n+x");
-        let prepared = erase(ApplyPatchTool).prepare(patch(&body), &context).await.unwrap();
-        let asked: Vec<&str> = prepared.needs.iter().map(|need| need.permission.as_str()).collect();
+        let prepared = erase(ApplyPatchTool)
+            .prepare(patch(&body), &context)
+            .await
+            .unwrap();
+        let asked: Vec<&str> = prepared
+            .needs
+            .iter()
+            .map(|need| need.permission.as_str())
+            .collect();
         assert_eq!(asked, ["external_directory", "edit", "edit"]);
     }
 
@@ -593,25 +743,44 @@ mod tests {
         context.session.seen.show("\t\ty();");
         look(&context, &["b"]).await;
         let body = "*** Update File: a\n@@\n-3\n+three\n*** Delete File: b\n*** Update File: a\n@@\n-1\n+one\n*** Add File: b\n+new\n*** Update File: c\n@@\n-        y();\n+        y();\n+        z();";
-        let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
-        assert_eq!((stage.read("a"), stage.read("b")), (b"one\n2\nthree\n".to_vec(), b"new\n".to_vec()));
+        let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context)
+            .await
+            .unwrap();
+        assert_eq!(
+            (stage.read("a"), stage.read("b")),
+            (b"one\n2\nthree\n".to_vec(), b"new\n".to_vec())
+        );
         assert_eq!(stage.read("c"), b"\tif x {\n\t\ty();\n\t\tz();\n\t}\n");
         assert_eq!(
             output.text,
             "Success. Updated the following files:\nM a\nM b\nM c\nc: lines of a hunk were not in it exactly; they were found ignoring spaces around lines. It has tabs where you wrote spaces. The lines as they are now:\n2: \t\ty();\n3: \t\tz();"
         );
         look(&context, &["c"]).await;
-        call(&erase(ApplyPatchTool), patch("*** Delete File: c"), &context).await.unwrap();
+        call(
+            &erase(ApplyPatchTool),
+            patch("*** Delete File: c"),
+            &context,
+        )
+        .await
+        .unwrap();
         assert!(!stage.cwd().join("c").exists());
     }
 
     fn set_mode(stage: &TestProject, name: &str, mode: u32) {
-        std::fs::set_permissions(stage.cwd().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::set_permissions(
+            stage.cwd().join(name),
+            std::fs::Permissions::from_mode(mode),
+        )
+        .unwrap();
     }
 
     /// Returns the metadata of a file.
     fn mode(stage: &TestProject, name: &str) -> u32 {
-        std::fs::symlink_metadata(stage.cwd().join(name)).unwrap().permissions().mode() & 0o7777
+        std::fs::symlink_metadata(stage.cwd().join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777
     }
 
     #[tokio::test]
@@ -632,20 +801,36 @@ mod tests {
             set_mode(&stage, "gone", 0o640);
             look(&context, &["gone", "stays"]).await;
             let body = "*** Delete File: gone\n*** Update File: run.sh\n*** Move to: bin/run.sh\n@@\n-echo 1\n+echo one\n*** Update File: private\n*** Move to: kept\n*** Delete File: stays";
-            let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
+            let prepared = erase(ApplyPatchTool)
+                .prepare(patch(body), &context)
+                .await
+                .unwrap();
             set_mode(&stage, "stays", 0o444);
-            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
-            assert!(failure.ends_with("read-only. The other files of the patch are as they were, too."), "{failure}");
+            let failure = (prepared.run)(context.clone())
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                failure.ends_with("read-only. The other files of the patch are as they were, too."),
+                "{failure}"
+            );
             for (name, was, text) in [
                 ("run.sh", 0o755, "echo 1\n"),
                 ("private", 0o600, "2\n"),
                 ("gone", 0o640, "3\n"),
                 ("stays", 0o444, "3\n"),
             ] {
-                assert_eq!((mode(&stage, name), stage.read(name)), (was, text.into()), "{way:?} {name}");
+                assert_eq!(
+                    (mode(&stage, name), stage.read(name)),
+                    (was, text.into()),
+                    "{way:?} {name}"
+                );
             }
-            let left: Vec<_> =
-                std::fs::read_dir(stage.cwd()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+            let left: Vec<_> = std::fs::read_dir(stage.cwd())
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.file_name())
+                .collect();
             assert_eq!(left.len(), 6, "{left:?}");
             set_mode(&stage, "stays", 0o644);
             // Unsaved text is moved too.
@@ -653,20 +838,44 @@ mod tests {
             if unsaved {
                 editor.type_into(&stage.cwd().join("private"), "unsaved\n");
             }
-            let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
-            assert!(output.text.ends_with("\nD gone\nM bin/run.sh\nM kept\nD stays"), "{}", output.text);
+            let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context)
+                .await
+                .unwrap();
+            assert!(
+                output
+                    .text
+                    .ends_with("\nD gone\nM bin/run.sh\nM kept\nD stays"),
+                "{}",
+                output.text
+            );
             assert_eq!(
                 (mode(&stage, "bin/run.sh"), stage.read("bin/run.sh")),
                 (0o755, b"echo one\n".to_vec()),
                 "{way:?}"
             );
             let kept = if unsaved { "unsaved\n" } else { "2\n" };
-            assert_eq!((mode(&stage, "kept"), stage.read("kept")), (0o600, kept.into()), "{way:?}");
+            assert_eq!(
+                (mode(&stage, "kept"), stage.read("kept")),
+                (0o600, kept.into()),
+                "{way:?}"
+            );
             // The file was not read under either name.
-            let failure = call(&erase(ApplyPatchTool), patch("*** Add File: kept\n+x"), &context).await.unwrap_err();
-            assert!(failure.to_string().contains("was not read in this session"), "{failure}");
-            let left: Vec<_> =
-                std::fs::read_dir(stage.cwd()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+            let failure = call(
+                &erase(ApplyPatchTool),
+                patch("*** Add File: kept\n+x"),
+                &context,
+            )
+            .await
+            .unwrap_err();
+            assert!(
+                failure.to_string().contains("was not read in this session"),
+                "{failure}"
+            );
+            let left: Vec<_> = std::fs::read_dir(stage.cwd())
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.file_name())
+                .collect();
             assert_eq!(left.len(), 3, "{left:?}");
         }
     }
@@ -675,42 +884,87 @@ mod tests {
     async fn binary_file_is_removed_and_moved_unchanged() {
         let stage = TestProject::new();
         let context = stage.context();
-        let large =
-            || std::fs::File::create(stage.cwd().join("large")).unwrap().set_len(super::super::disk::LARGEST + 1);
-        let files: [(&str, &[u8]); 3] = [("latin", b"caf\xe9\n"), ("utf16", b"\xff\xfea\0"), ("nul", b"a\0b")];
+        let large = || {
+            std::fs::File::create(stage.cwd().join("large"))
+                .unwrap()
+                .set_len(super::super::disk::LARGEST + 1)
+        };
+        let files: [(&str, &[u8]); 3] = [
+            ("latin", b"caf\xe9\n"),
+            ("utf16", b"\xff\xfea\0"),
+            ("nul", b"a\0b"),
+        ];
         for (name, bytes) in files {
             stage.write_bytes(name, bytes);
             set_mode(&stage, name, 0o750);
             let body = format!("*** Update File: {name}\n*** Move to: to/{name}");
-            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap();
+            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
+                .await
+                .unwrap();
             assert_eq!(
-                (stage.read(&format!("to/{name}")), mode(&stage, &format!("to/{name}"))),
+                (
+                    stage.read(&format!("to/{name}")),
+                    mode(&stage, &format!("to/{name}"))
+                ),
                 (bytes.to_vec(), 0o750)
             );
             assert!(!stage.cwd().join(name).exists());
-            assert_eq!(output.text, format!("Success. Updated the following files:\nM to/{name}"));
+            assert_eq!(
+                output.text,
+                format!("Success. Updated the following files:\nM to/{name}")
+            );
             // Both names are judged and recorded for undo, neither of them with a text.
-            let told: Vec<_> = needs.iter().map(|need| (&*need.patterns[0], &need.changes[..])).collect();
-            let [(to, [new]), (from, [old])] = &told[..] else { panic!("{told:?}") };
+            let told: Vec<_> = needs
+                .iter()
+                .map(|need| (&*need.patterns[0], &need.changes[..]))
+                .collect();
+            let [(to, [new]), (from, [old])] = &told[..] else {
+                panic!("{told:?}")
+            };
             assert_eq!((*to, *from), (&*format!("to/{name}"), name));
-            assert_eq!((new.old.as_deref(), &*new.new, new.deleted), (None, "", false));
-            assert_eq!((old.old.as_deref(), &*old.new, old.deleted), (None, "", true));
+            assert_eq!(
+                (new.old.as_deref(), &*new.new, new.deleted),
+                (None, "", false)
+            );
+            assert_eq!(
+                (old.old.as_deref(), &*old.new, old.deleted),
+                (None, "", true)
+            );
             let body = format!("*** Delete File: to/{name}");
-            let description = ApplyPatchTool::describe(&serde_json::from_value(patch(&body)).unwrap(), &context);
+            let description =
+                ApplyPatchTool::describe(&serde_json::from_value(patch(&body)).unwrap(), &context);
             assert_eq!(description.title, format!("Delete to/{name}"));
-            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap();
+            let (needs, output) = call(&erase(ApplyPatchTool), patch(&body), &context)
+                .await
+                .unwrap();
             assert!(!stage.cwd().join("to").join(name).exists());
             assert_eq!(*needs[0].changes[0], output.changes[0]);
         }
         large().unwrap();
         let body = "*** Update File: large\n*** Move to: to/large";
-        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
-        assert_eq!(std::fs::metadata(stage.cwd().join("to/large")).unwrap().len(), super::super::disk::LARGEST + 1);
+        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context)
+            .await
+            .unwrap();
+        assert_eq!(
+            std::fs::metadata(stage.cwd().join("to/large"))
+                .unwrap()
+                .len(),
+            super::super::disk::LARGEST + 1
+        );
         // Undo cannot restore the file under its old name, so it must not remove it under the new
         // one.
-        let told: Vec<_> = needs.iter().map(|need| (&*need.patterns[0], need.changes.len())).collect();
+        let told: Vec<_> = needs
+            .iter()
+            .map(|need| (&*need.patterns[0], need.changes.len()))
+            .collect();
         assert_eq!(told, [("to/large", 0), ("large", 1)]);
-        call(&erase(ApplyPatchTool), patch("*** Delete File: to/large"), &context).await.unwrap();
+        call(
+            &erase(ApplyPatchTool),
+            patch("*** Delete File: to/large"),
+            &context,
+        )
+        .await
+        .unwrap();
         assert!(!stage.cwd().join("to/large").exists());
     }
 
@@ -722,25 +976,55 @@ mod tests {
         stage.write_bytes("there", b"\xff");
         stage.write_bytes("tls.key", b"\xff");
         let table = [
-            ("*** Update File: latin\n*** Move to: new\n@@\n-a\n+b", "latin is not UTF-8"),
+            (
+                "*** Update File: latin\n*** Move to: new\n@@\n-a\n+b",
+                "latin is not UTF-8",
+            ),
             ("*** Update File: latin\n@@\n-a\n+b", "latin is not UTF-8"),
             ("*** Add File: latin\n+b", "latin is not UTF-8"),
-            ("*** Update File: latin\n*** Move to: there", "there exists already; latin cannot be moved there."),
+            (
+                "*** Update File: latin\n*** Move to: there",
+                "there exists already; latin cannot be moved there.",
+            ),
             // Under another name it could be read without asking.
-            ("*** Update File: tls.key\n*** Move to: tls.txt", "tls.key is not read without asking, and it is no text"),
-            ("*** Delete File: latin\n*** Update File: latin\n*** Move to: new", "more than once"),
-            ("*** Update File: latin\n*** Move to: new\n*** Add File: new\n+x", "more than once"),
+            (
+                "*** Update File: tls.key\n*** Move to: tls.txt",
+                "tls.key is not read without asking, and it is no text",
+            ),
+            (
+                "*** Delete File: latin\n*** Update File: latin\n*** Move to: new",
+                "more than once",
+            ),
+            (
+                "*** Update File: latin\n*** Move to: new\n*** Add File: new\n+x",
+                "more than once",
+            ),
         ];
         for (body, why) in table {
-            let failure = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap_err().to_string();
+            let failure = call(&erase(ApplyPatchTool), patch(body), &context)
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(failure.contains(why), "{body}: {failure}");
         }
-        for body in ["*** Delete File: latin", "*** Update File: latin\n*** Move to: new"] {
+        for body in [
+            "*** Delete File: latin",
+            "*** Update File: latin\n*** Move to: new",
+        ] {
             stage.write_bytes("latin", b"caf\xe9\n");
-            let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
+            let prepared = erase(ApplyPatchTool)
+                .prepare(patch(body), &context)
+                .await
+                .unwrap();
             stage.write_bytes("latin", b"caf\xe9\nmore\n");
-            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
-            assert!(failure.contains("changed while you were being asked"), "{body}: {failure}");
+            let failure = (prepared.run)(context.clone())
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                failure.contains("changed while you were being asked"),
+                "{body}: {failure}"
+            );
             assert_eq!(stage.read("latin"), b"caf\xe9\nmore\n");
         }
     }
@@ -754,17 +1038,42 @@ mod tests {
         }
         look(&context, &["read", "changed"]).await;
         stage.write("changed", "changed\nand the user's\n");
-        call(&erase(ApplyPatchTool), patch("*** Delete File: read"), &context).await.unwrap();
+        call(
+            &erase(ApplyPatchTool),
+            patch("*** Delete File: read"),
+            &context,
+        )
+        .await
+        .unwrap();
         for (name, why, content) in [
-            ("unread", "unread exists, and was not read in this session, so it was not removed.", "1: unread"),
-            ("changed", "changed has changed since it was read", "2: and the user's"),
+            (
+                "unread",
+                "unread exists, and was not read in this session, so it was not removed.",
+                "1: unread",
+            ),
+            (
+                "changed",
+                "changed has changed since it was read",
+                "2: and the user's",
+            ),
         ] {
             let body = format!("*** Delete File: {name}");
-            let failure = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap_err().to_string();
-            assert!(failure.contains(why) && failure.contains(content), "{name}: {failure}");
-            assert!(failure.contains("send the call again") && stage.cwd().join(name).exists(), "{name}: {failure}");
+            let failure = call(&erase(ApplyPatchTool), patch(&body), &context)
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                failure.contains(why) && failure.contains(content),
+                "{name}: {failure}"
+            );
+            assert!(
+                failure.contains("send the call again") && stage.cwd().join(name).exists(),
+                "{name}: {failure}"
+            );
             // The first attempt has shown it.
-            call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap();
+            call(&erase(ApplyPatchTool), patch(&body), &context)
+                .await
+                .unwrap();
             assert!(!stage.cwd().join(name).exists());
         }
     }
@@ -782,28 +1091,85 @@ mod tests {
         symlink(stage.outside().join("o"), stage.cwd().join("out")).unwrap();
         let address = format!("file://{}/link", stage.cwd().display());
         let table = [
-            ("*** Delete File: link".to_owned(), "link is a link that leads to src/f."),
-            ("*** Delete File: ./in/../link".to_owned(), "is a link that leads to src/f."),
-            ("*** Delete File: dangling".to_owned(), "dangling is a link that leads to nowhere."),
-            ("*** Delete File: in".to_owned(), "in is a link that leads to src."),
-            ("*** Delete File: out".to_owned(), "out is a link that leads to ../outside/o."),
-            (format!("*** Delete File: {address}"), "leads to src/f. A patch"),
-            ("*** Update File: link\n*** Move to: new".to_owned(), "link is a link that leads to src/f."),
-            ("*** Update File: link\n*** Move to: new\n@@\n-a\n+b".to_owned(), "link is a link that leads to src/f."),
-            ("*** Update File: src/f\n*** Move to: dangling".to_owned(), "dangling is a link that leads to nowhere."),
-            ("*** Update File: src/f\n*** Move to: link".to_owned(), "link is a link that leads to src/f."),
+            (
+                "*** Delete File: link".to_owned(),
+                "link is a link that leads to src/f.",
+            ),
+            (
+                "*** Delete File: ./in/../link".to_owned(),
+                "is a link that leads to src/f.",
+            ),
+            (
+                "*** Delete File: dangling".to_owned(),
+                "dangling is a link that leads to nowhere.",
+            ),
+            (
+                "*** Delete File: in".to_owned(),
+                "in is a link that leads to src.",
+            ),
+            (
+                "*** Delete File: out".to_owned(),
+                "out is a link that leads to ../outside/o.",
+            ),
+            (
+                format!("*** Delete File: {address}"),
+                "leads to src/f. A patch",
+            ),
+            (
+                "*** Update File: link\n*** Move to: new".to_owned(),
+                "link is a link that leads to src/f.",
+            ),
+            (
+                "*** Update File: link\n*** Move to: new\n@@\n-a\n+b".to_owned(),
+                "link is a link that leads to src/f.",
+            ),
+            (
+                "*** Update File: src/f\n*** Move to: dangling".to_owned(),
+                "dangling is a link that leads to nowhere.",
+            ),
+            (
+                "*** Update File: src/f\n*** Move to: link".to_owned(),
+                "link is a link that leads to src/f.",
+            ),
         ];
         for (body, why) in table {
-            let failure = call(&erase(ApplyPatchTool), patch(&body), &context).await.unwrap_err().to_string();
-            assert!(failure.contains(why) && failure.contains("by their own names only"), "{body}: {failure}");
+            let failure = call(&erase(ApplyPatchTool), patch(&body), &context)
+                .await
+                .unwrap_err()
+                .to_string();
+            assert!(
+                failure.contains(why) && failure.contains("by their own names only"),
+                "{body}: {failure}"
+            );
         }
-        assert_eq!((stage.read("link"), stage.read("out")), (b"a\n".to_vec(), b"a\n".to_vec()));
+        assert_eq!(
+            (stage.read("link"), stage.read("out")),
+            (b"a\n".to_vec(), b"a\n".to_vec())
+        );
         // A link to a directory may be part of the path of a file. A change through a link applies
         // to the file.
         look(&context, &["out", "src/f"]).await;
-        call(&erase(ApplyPatchTool), patch("*** Update File: in/f\n*** Move to: in/g"), &context).await.unwrap();
-        call(&erase(ApplyPatchTool), patch("*** Update File: out\n@@\n-a\n+b"), &context).await.unwrap();
-        call(&erase(ApplyPatchTool), patch("*** Delete File: in/g"), &context).await.unwrap();
+        call(
+            &erase(ApplyPatchTool),
+            patch("*** Update File: in/f\n*** Move to: in/g"),
+            &context,
+        )
+        .await
+        .unwrap();
+        call(
+            &erase(ApplyPatchTool),
+            patch("*** Update File: out\n@@\n-a\n+b"),
+            &context,
+        )
+        .await
+        .unwrap();
+        call(
+            &erase(ApplyPatchTool),
+            patch("*** Delete File: in/g"),
+            &context,
+        )
+        .await
+        .unwrap();
         assert!(!stage.cwd().join("src/f").exists() && !stage.cwd().join("src/g").exists());
         assert_eq!(std::fs::read(stage.outside().join("o")).unwrap(), b"b\n");
     }
@@ -815,11 +1181,15 @@ mod tests {
         stage.write("windows", "\u{feff}a\r\nb\r\n");
         stage.write("anew", "a\r\n");
         look(&context, &["windows", "anew"]).await;
-        let body =
-            "*** Add File: windows\n+c\n+d\n*** Delete File: anew\n*** Add File: anew\n+e\n*** Add File: fresh\n+f";
-        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
+        let body = "*** Add File: windows\n+c\n+d\n*** Delete File: anew\n*** Add File: anew\n+e\n*** Add File: fresh\n+f";
+        let (needs, _) = call(&erase(ApplyPatchTool), patch(body), &context)
+            .await
+            .unwrap();
         assert_eq!(stage.read("windows"), "\u{feff}c\r\nd\r\n".as_bytes());
-        assert_eq!((stage.read("anew"), stage.read("fresh")), (b"e\r\n".to_vec(), b"f\n".to_vec()));
+        assert_eq!(
+            (stage.read("anew"), stage.read("fresh")),
+            (b"e\r\n".to_vec(), b"f\n".to_vec())
+        );
         assert_eq!(needs[0].changes[0].new, "c\r\nd\r\n");
     }
 
@@ -831,15 +1201,26 @@ mod tests {
         for way in [None, Some(EditorReply::Saves)] {
             let context = way.map_or_else(|| stage.context(), |way| stage.with_editor(way).0);
             look(&context, &["a", "dir/b"]).await;
-            let body = "*** Update File: a\n@@\n-1\n+one\n*** Add File: c\n+new\n*** Delete File: dir/b";
-            let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
+            let body =
+                "*** Update File: a\n@@\n-1\n+one\n*** Add File: c\n+new\n*** Delete File: dir/b";
+            let prepared = erase(ApplyPatchTool)
+                .prepare(patch(body), &context)
+                .await
+                .unwrap();
             set_mode(&stage, "dir/b", 0o444);
-            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+            let failure = (prepared.run)(context.clone())
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(
-                failure.contains("Cannot delete dir/b: it is read-only") && failure.contains("as they were"),
+                failure.contains("Cannot delete dir/b: it is read-only")
+                    && failure.contains("as they were"),
                 "{failure}"
             );
-            assert_eq!((stage.read("a"), stage.read("dir/b")), (b"1\n".to_vec(), b"2\n".to_vec()));
+            assert_eq!(
+                (stage.read("a"), stage.read("dir/b")),
+                (b"1\n".to_vec(), b"2\n".to_vec())
+            );
             assert!(!stage.cwd().join("c").exists());
             set_mode(&stage, "dir/b", 0o644);
         }

@@ -37,7 +37,9 @@ use base::text;
 use base::variables::GIT_HELD;
 use events::{Event, ProgramExit, Severity, ToolKind};
 use permission::approve::held;
-use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate};
+use permission::{
+    Action, Need, PermissionContext, Rules, SandboxGuarantee, command_need, evaluate,
+};
 use sandbox::process::{Program, StdioMode};
 use transcript::{BackgroundJob, CallFacts, JobState};
 
@@ -102,8 +104,21 @@ impl Tool for BashTool {
         ],
         says: &[],
         fields: &[
-            ("command", &["cmd", "script", "commandline", "shellcommand", "input", "code"]),
-            ("workdir", &["cwd", "dir", "directory", "workingdirectory", "workingdir"]),
+            (
+                "command",
+                &[
+                    "cmd",
+                    "script",
+                    "commandline",
+                    "shellcommand",
+                    "input",
+                    "code",
+                ],
+            ),
+            (
+                "workdir",
+                &["cwd", "dir", "directory", "workingdirectory", "workingdir"],
+            ),
             ("timeout", &["timeoutms"]),
             ("run_in_background", &["background", "isbackground"]),
         ],
@@ -112,8 +127,17 @@ impl Tool for BashTool {
     type Ready = Ready;
 
     fn beside(input: &Input, context: &ToolContext) -> bool {
-        let Ok(place) = resolve(context, input.workdir.as_deref().unwrap_or("."), Access::List) else { return false };
-        let judged = PermissionContext { cwd: place.real.path, ..context.policy.place.clone() };
+        let Ok(place) = resolve(
+            context,
+            input.workdir.as_deref().unwrap_or("."),
+            Access::List,
+        ) else {
+            return false;
+        };
+        let judged = PermissionContext {
+            cwd: place.real.path,
+            ..context.policy.place.clone()
+        };
         input.run_in_background != Some(true) && only_reads(&command_need(&input.command, &judged))
     }
 
@@ -122,15 +146,24 @@ impl Tool for BashTool {
             Some(true) => text::title(&format!("{} &", input.command)),
             _ => text::title(&input.command),
         };
-        CallDescription { title, locations: Vec::new() }
+        CallDescription {
+            title,
+            locations: Vec::new(),
+        }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         if input.command.trim().is_empty() {
             return Err(Failure::tell("command is empty."));
         }
         if input.command.contains('\0') {
-            return Err(Failure::tell("command contains a NUL character; no program can be given that."));
+            return Err(Failure::tell(
+                "command contains a NUL character; no program can be given that.",
+            ));
         }
         if cfg!(target_os = "linux") && input.command.len() >= MAX_ARGUMENT_BYTES {
             return Err(Failure::Tell(format!(
@@ -139,18 +172,34 @@ impl Tool for BashTool {
             )));
         }
         if input.timeout == Some(0) {
-            return Err(Failure::tell("Invalid timeout value: 0. It is in milliseconds."));
+            return Err(Failure::tell(
+                "Invalid timeout value: 0. It is in milliseconds.",
+            ));
         }
         let background = input.run_in_background == Some(true);
         if background {
-            context.session.jobs.check_capacity().map_err(Failure::Tell)?;
+            context
+                .session
+                .jobs
+                .check_capacity()
+                .map_err(Failure::Tell)?;
         }
-        let place = resolve(context, input.workdir.as_deref().unwrap_or("."), Access::List)?;
+        let place = resolve(
+            context,
+            input.workdir.as_deref().unwrap_or("."),
+            Access::List,
+        )?;
         if place.real.found != PathKind::Directory {
-            return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
+            return Err(Failure::Tell(format!(
+                "workdir is not a directory: {}",
+                place.shown
+            )));
         }
         let judged = PermissionContext {
-            scratch: Some(scratch::directory(&context.project.environment, context.session.id.as_str())),
+            scratch: Some(scratch::directory(
+                &context.project.environment,
+                context.session.id.as_str(),
+            )),
             trusted: context.confinement.trusted,
             cwd: place.real.path.clone(),
             ..context.policy.place.clone()
@@ -158,12 +207,18 @@ impl Tool for BashTool {
         let mut need = command_need(&input.command, &judged);
         // A known-harmless command may run in any sandbox, whatever the agent may do.
         let reads = !background && only_reads(&need);
-        let confinement = if reads { context.confinement.proven() } else { context.confinement.clone() };
+        let confinement = if reads {
+            context.confinement.proven()
+        } else {
+            context.confinement.clone()
+        };
         let mut lock = confinement.lock(context).await?;
         need.unproven.clone_from(&lock.unproven);
         lock.line.clone_from(&need.command);
         need.guarantee = match lock.guarantee.in_place(&judged) {
-            SandboxGuarantee::ReadOnly { .. } if !reads && is_exposed(&input, &lock, &confinement, context) => {
+            SandboxGuarantee::ReadOnly { .. }
+                if !reads && is_exposed(&input, &lock, &confinement, context) =>
+            {
                 SandboxGuarantee::None
             }
             found => found,
@@ -173,24 +228,59 @@ impl Tool for BashTool {
             need.held = true;
         }
         need.sandbox.clone_from(&lock.words);
-        need.metadata.insert("command".into(), Value::String(input.command.clone()));
-        need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
+        need.metadata
+            .insert("command".into(), Value::String(input.command.clone()));
+        need.metadata.insert(
+            "workdir".into(),
+            Value::String(place.path.display().to_string()),
+        );
         let needs = place.needs(Access::List, need);
-        let limit = input.timeout.or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS)).map(Duration::from_millis);
+        let limit = input
+            .timeout
+            .or_else(|| (!background).then_some(DEFAULT_TIMEOUT_MS))
+            .map(Duration::from_millis);
         let keep = input.keep_on_timeout == Some(true);
         let bash = find("bash", judged.system_path());
-        Ok((needs, Ready { command: input.command, limit, background, keep, place, bash, confinement, lock }))
+        Ok((
+            needs,
+            Ready {
+                command: input.command,
+                limit,
+                background,
+                keep,
+                place,
+                bash,
+                confinement,
+                lock,
+            },
+        ))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.place.still()?;
         if ready.background {
             // Other jobs may have been started while the user was asked.
-            context.session.jobs.check_capacity().map_err(Failure::Tell)?;
+            context
+                .session
+                .jobs
+                .check_capacity()
+                .map_err(Failure::Tell)?;
         }
         let (begun, note, watch) = start(&ready, &context)?;
-        let Ready { command, limit, background, keep, lock, .. } = ready;
-        let plan = CommandOptions { limit, background, keep, note };
+        let Ready {
+            command,
+            limit,
+            background,
+            keep,
+            lock,
+            ..
+        } = ready;
+        let plan = CommandOptions {
+            limit,
+            background,
+            keep,
+            note,
+        };
         let followed = begun.follow(&plan, &context).await;
         if let Some(note) = &plan.note {
             // The file may not exist.
@@ -209,19 +299,44 @@ impl Tool for BashTool {
                 false
             }
         };
-        let mut result_notes = ResultNotes { background: None, notes: Vec::new(), sandbox: lock.words.clone() };
+        let mut result_notes = ResultNotes {
+            background: None,
+            notes: Vec::new(),
+            sandbox: lock.words.clone(),
+        };
         if background && !stays && !matches!(end, CommandEnd::Timeout(_)) {
-            result_notes.notes.push("It has ended already: nothing runs in the background.".into());
+            result_notes
+                .notes
+                .push("It has ended already: nothing runs in the background.".into());
         }
         result_notes.notes.extend(context.call.order.clone());
-        let RunningCommand { child, pipe, open, mut printed, mut live, .. } = begun;
+        let RunningCommand {
+            child,
+            pipe,
+            open,
+            mut printed,
+            mut live,
+            ..
+        } = begun;
         if stays {
             let shown = printed.shown_output();
             let is_started = matches!(end, CommandEnd::Kept(BackgroundedAt::Start));
             let spent = if is_started { limit } else { None };
             let worktree = context.project.worktree.clone();
-            let running = DetachedCommand { child, pipe, open, printed, lock, watch, worktree, limit: spent };
-            let (id, path) = context.session.jobs.add(running, &command, &context.call.id);
+            let running = DetachedCommand {
+                child,
+                pipe,
+                open,
+                printed,
+                lock,
+                watch,
+                worktree,
+                limit: spent,
+            };
+            let (id, path) = context
+                .session
+                .jobs
+                .add(running, &command, &context.call.id);
             let words = end.stays(&id);
             let apart = if shown.text.is_empty() { "" } else { "\n" };
             live.take(format!("{apart}{words}\n").as_bytes());
@@ -235,14 +350,26 @@ impl Tool for BashTool {
         let shown = printed.shown_output();
         if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
             let missed = lock.misses(&shown.text, &command, &context.project.environment);
-            result_notes.notes.extend(missed.or_else(|| lock.blame(&shown.text)));
+            result_notes
+                .notes
+                .extend(missed.or_else(|| lock.blame(&shown.text)));
         }
         let changed = watch.changes(&context.project.worktree);
         if !changed.is_empty() {
             result_notes.notes.push(changed_note(&changed));
-            let title =
-                format!("A command changed files that decide what runs on this machine: {}.", changed.join(", "));
-            context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+            let title = format!(
+                "A command changed files that decide what runs on this machine: {}.",
+                changed.join(", ")
+            );
+            context
+                .client
+                .outlet
+                .event(Event::Notice {
+                    severity: Severity::Warning,
+                    title,
+                    details: None,
+                })
+                .await;
         }
         Ok(output(shown, &end, exit, result_notes))
     }
@@ -250,31 +377,60 @@ impl Tool for BashTool {
 
 /// Starts the shell. Also returns the file for its exit code, if it may have to wait for background
 /// commands, and the state of the control files before it.
-fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option<PathBuf>, ControlFiles), Failure> {
-    let Ready { command, place, bash, confinement, lock, .. } = ready;
-    let mut env = context.project.settings.variables.tame(&context.project.environment);
+fn start(
+    ready: &Ready,
+    context: &ToolContext,
+) -> Result<(RunningCommand, Option<PathBuf>, ControlFiles), Failure> {
+    let Ready {
+        command,
+        place,
+        bash,
+        confinement,
+        lock,
+        ..
+    } = ready;
+    let mut env = context
+        .project
+        .settings
+        .variables
+        .tame(&context.project.environment);
     if !context.confinement.trusted {
         env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
     }
-    env.extend(context.call.variables.iter().map(|(name, value)| (name.into(), value.into())));
+    env.extend(
+        context
+            .call
+            .variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
     if confinement.reads_only() {
         // In a read-only sandbox, fetched objects could not be stored.
         env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
     }
     let work = context.call.id.as_str();
     let is_waiting = bash.is_some() && starts_others(command);
-    let note = if is_waiting { notebook(&lock.scratch, work) } else { None };
-    let line = note.as_deref().and_then(|note| staying(command, note)).unwrap_or_else(|| command.clone());
+    let note = if is_waiting {
+        notebook(&lock.scratch, work)
+    } else {
+        None
+    };
+    let line = note
+        .as_deref()
+        .and_then(|note| staying(command, note))
+        .unwrap_or_else(|| command.clone());
     let (shell, args) = match bash {
         Some(bash) => (bash.clone(), &["--noprofile", "--norc", "-c"][..]),
         None => ("/bin/sh".into(), &["-c"][..]),
     };
-    let program = Program::new(shell, &place.real.path, env).args(args.iter().copied().chain([line.as_str()]));
+    let program = Program::new(shell, &place.real.path, env)
+        .args(args.iter().copied().chain([line.as_str()]));
     let program = match context.session.exec.split_first() {
         Some((before, words)) => {
             let own = |word: &String| {
                 let word = word.replace("{session}", context.session.id.as_str());
-                word.replace("{cwd}", &place.real.path.to_string_lossy()).into()
+                word.replace("{cwd}", &place.real.path.to_string_lossy())
+                    .into()
             };
             program.behind(own(before), words.iter().map(own).collect())
         }
@@ -283,9 +439,12 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
     let program = confinement.enter(lock, context, program.env("PWD", &place.path))?;
     // After the sandbox has created the paths that it protects, and before the command runs.
     let watch = ControlFiles::look(&context.project.worktree);
-    let mut child = program
-        .start(StdioMode::Merged, work)
-        .map_err(|e| Failure::Tell(format!("The shell could not be started in {}: {e}.", place.shown)))?;
+    let mut child = program.start(StdioMode::Merged, work).map_err(|e| {
+        Failure::Tell(format!(
+            "The shell could not be started in {}: {e}.",
+            place.shown
+        ))
+    })?;
     let Some(pipe) = child.output.take() else {
         return Err(Failure::Broken("the shell has no output".into()));
     };
@@ -306,12 +465,21 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
 
 /// Returns whether a command of a read-only agent could read hidden paths because its sandbox
 /// cannot hide any: it names such a path, or continues in the background.
-fn is_exposed(input: &Input, lock: &CommandSandbox, confinement: &Confinement, context: &ToolContext) -> bool {
+fn is_exposed(
+    input: &Input,
+    lock: &CommandSandbox,
+    confinement: &Confinement,
+    context: &ToolContext,
+) -> bool {
     if lock.hides() {
         return false;
     }
     let stays = input.run_in_background == Some(true) || starts_others(&input.command);
-    stays || confinement.hidden(lock, context).mentioned(&input.command, &context.project.environment).is_some()
+    stays
+        || confinement
+            .hidden(lock, context)
+            .mentioned(&input.command, &context.project.environment)
+            .is_some()
 }
 
 /// Returns the sandbox in which a command runs without asking the user, if the approvals allow
@@ -329,7 +497,11 @@ fn unasked(need: &Need, lock: &CommandSandbox, context: &ToolContext) -> Option<
 /// Returns whether a command line is known-harmless, and starts no background commands.
 fn only_reads(need: &Need) -> bool {
     let verdict = evaluate(&Rules::default(), &Rules::default(), need);
-    verdict.proven_read_only && !need.command.as_ref().is_some_and(|line| starts_others(&line.text))
+    verdict.proven_read_only
+        && !need
+            .command
+            .as_ref()
+            .is_some_and(|line| starts_others(&line.text))
 }
 
 /// Notes for the model in addition to the output.
@@ -340,7 +512,12 @@ struct ResultNotes {
     sandbox: Option<String>,
 }
 
-fn output(shown: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, result_notes: ResultNotes) -> ToolOutput {
+fn output(
+    shown: ShownOutput,
+    end: &CommandEnd,
+    exit: Option<ProgramExit>,
+    result_notes: ResultNotes,
+) -> ToolOutput {
     let printed = !shown.text.trim().is_empty();
     let mut display = shown.text.clone();
     let text = match (printed, end) {
@@ -359,13 +536,23 @@ fn output(shown: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, resul
         (_, None) => {}
     }
     if let CommandEnd::Done(_, status) = end {
-        notes.push(format!("What it started with & has ended: {}.", ending(*status).0));
+        notes.push(format!(
+            "What it started with & has ended: {}.",
+            ending(*status).0
+        ));
     }
     let mut metadata = Map::new();
     if let CommandEnd::Timeout(limit) = end {
-        metadata.insert(CallFacts::TIME_LIMIT.into(), u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).into());
+        metadata.insert(
+            CallFacts::TIME_LIMIT.into(),
+            u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).into(),
+        );
     }
-    let mut facts = CallFacts { sandbox: result_notes.sandbox, output_path: shown.path, ..CallFacts::default() };
+    let mut facts = CallFacts {
+        sandbox: result_notes.sandbox,
+        output_path: shown.path,
+        ..CallFacts::default()
+    };
     if let Some(exit) = exit {
         metadata.insert("truncated".into(), Value::Bool(facts.output_path.is_some()));
         facts.exit = Some(exit);
@@ -374,9 +561,16 @@ fn output(shown: ShownOutput, end: &CommandEnd, exit: Option<ProgramExit>, resul
         notes.push(format!(
             "{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it."
         ));
-        let before = if printed { format!("{}\n\n", display.trim_end_matches('\n')) } else { String::new() };
+        let before = if printed {
+            format!("{}\n\n", display.trim_end_matches('\n'))
+        } else {
+            String::new()
+        };
         display = format!("{before}{words}");
-        facts.job = Some(BackgroundJob { id, state: JobState::Running });
+        facts.job = Some(BackgroundJob {
+            id,
+            state: JobState::Running,
+        });
         facts.output_path = all.or(facts.output_path);
     }
     notes.extend(result_notes.notes);
@@ -409,7 +603,9 @@ mod tests {
     }
 
     /// Returns the events for the editor: the stream, the number of pieces, the exit.
-    async fn received_stream(mut up: Receiver<TurnMessage>) -> (String, usize, Option<ProgramExit>) {
+    async fn received_stream(
+        mut up: Receiver<TurnMessage>,
+    ) -> (String, usize, Option<ProgramExit>) {
         let mut text = String::new();
         let mut pieces = 0;
         let mut exit = None;
@@ -434,17 +630,49 @@ mod tests {
         stage.write("sub/f", "");
         let context = stage.context();
         let table = [
-            (json!({"command": "echo a; echo b >&2; echo c"}), "a\nb\nc\n\nExit code: 0", json!(0)),
-            (json!({"command": "exit 3"}), "(no output)\n\nExit code: 3", json!(3)),
-            (json!({"command": "kill -9 $$"}), "(no output)\n\nEnded by SIGKILL", json!(null)),
-            (json!({"command": "ls", "workdir": "sub", "description": "Lists"}), "f\n\nExit code: 0", json!(0)),
-            (json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}), "cat 0 dumb\n\nExit code: 0", json!(0)),
-            (json!({"command": "printf '\\xff\\xc3'"}), "\u{fffd}\u{fffd}\n\nExit code: 0", json!(0)),
-            (json!({"command": ": < /dev/tty || echo none"}), "none\n", json!(0)),
+            (
+                json!({"command": "echo a; echo b >&2; echo c"}),
+                "a\nb\nc\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": "exit 3"}),
+                "(no output)\n\nExit code: 3",
+                json!(3),
+            ),
+            (
+                json!({"command": "kill -9 $$"}),
+                "(no output)\n\nEnded by SIGKILL",
+                json!(null),
+            ),
+            (
+                json!({"command": "ls", "workdir": "sub", "description": "Lists"}),
+                "f\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}),
+                "cat 0 dumb\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": "printf '\\xff\\xc3'"}),
+                "\u{fffd}\u{fffd}\n\nExit code: 0",
+                json!(0),
+            ),
+            (
+                json!({"command": ": < /dev/tty || echo none"}),
+                "none\n",
+                json!(0),
+            ),
         ];
         for (input, text, exit) in table {
             let output = bash(&context, input.clone()).await.unwrap();
-            assert!(text_of(&output).contains(text), "{input}: {}", text_of(&output));
+            assert!(
+                text_of(&output).contains(text),
+                "{input}: {}",
+                text_of(&output)
+            );
             assert_eq!(output.facts.to_json()["exit"], exit, "{input}");
         }
         let rebase = "git init -q r && cd r && export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=user.name GIT_CONFIG_VALUE_0=a \
@@ -460,17 +688,32 @@ mod tests {
             (json!({"command": " "}), "empty"),
             (json!({"command": "a\0b"}), "NUL"),
             #[cfg(target_os = "linux")]
-            (json!({"command": "a".repeat(1 << 20)}), "Write it to a file"),
+            (
+                json!({"command": "a".repeat(1 << 20)}),
+                "Write it to a file",
+            ),
             (json!({"command": "ls", "timeout": 0}), "Invalid timeout"),
             (json!({"command": "ls", "timeout": -1}), "timeout"),
-            (json!({"command": "ls", "workdir": "sub/f"}), "not a directory"),
-            (json!({"command": "ls", "workdir": "none"}), "not a directory"),
+            (
+                json!({"command": "ls", "workdir": "sub/f"}),
+                "not a directory",
+            ),
+            (
+                json!({"command": "ls", "workdir": "none"}),
+                "not a directory",
+            ),
         ] {
             let failure = bash(&context, input.clone()).await.unwrap_err().to_string();
             assert!(failure.contains(why), "{input}: {failure}");
         }
         let outside = stage.outside().display().to_string();
-        let (needs, _) = call(&erase(BashTool), json!({"command": "pwd", "workdir": outside}), &context).await.unwrap();
+        let (needs, _) = call(
+            &erase(BashTool),
+            json!({"command": "pwd", "workdir": outside}),
+            &context,
+        )
+        .await
+        .unwrap();
         assert_eq!(needs[0].permission, "external_directory");
         assert!(needs.iter().any(|need| need.permission == "bash"));
     }
@@ -483,7 +726,9 @@ mod tests {
         let script = "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4";
         let cwd = stage.cwd().to_path_buf();
         let listener = base::task::spawn(async move {
-            let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else { panic!() };
+            let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else {
+                panic!()
+            };
             assert_eq!(update.stream.as_deref(), Some("first\n"));
             std::fs::write(cwd.join("go"), "").unwrap();
             received_stream(up).await
@@ -491,7 +736,10 @@ mod tests {
         bash(&context, json!({"command": script})).await.unwrap();
         drop(context);
         let (text, _, exit) = listener.await.unwrap();
-        assert_eq!((text.as_str(), exit.and_then(|exit| exit.code)), ("second\n", Some(4)));
+        assert_eq!(
+            (text.as_str(), exit.and_then(|exit| exit.code)),
+            ("second\n", Some(4))
+        );
     }
 
     #[tokio::test]
@@ -499,15 +747,22 @@ mod tests {
         let stage = TestProject::new();
         let context = stage.context();
         let began = Instant::now();
-        let input = json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 200});
+        let input =
+            json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 200});
         let output = bash(&context, input).await.unwrap();
         assert!(
-            text_of(&output).starts_with("so far\n\nThe command was terminated after exceeding its timeout of 200 ms."),
+            text_of(&output).starts_with(
+                "so far\n\nThe command was terminated after exceeding its timeout of 200 ms."
+            ),
             "{}",
             text_of(&output)
         );
         assert_eq!(output.facts.exit.unwrap().code, None);
-        assert!(began.elapsed() < Duration::from_millis(3_200), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_millis(3_200),
+            "{:?}",
+            began.elapsed()
+        );
     }
 
     #[tokio::test]
@@ -515,17 +770,29 @@ mod tests {
         let stage = TestProject::new();
         let (context, mut up) = stage.listened();
         let command = "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > pid; echo ready; sleep 72\" & wait";
-        let prepared = erase(BashTool).prepare(json!({"command": command}), &context).await.unwrap();
+        let prepared = erase(BashTool)
+            .prepare(json!({"command": command}), &context)
+            .await
+            .unwrap();
         let running = base::task::spawn((prepared.run)(context.clone()));
-        let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else { panic!() };
+        let Some(TurnMessage::Event(Event::Call(update))) = up.recv().await else {
+            panic!()
+        };
         assert_eq!(update.stream.as_deref(), Some("ready\n"));
         let began = Instant::now();
         context.cancelled.cancel();
-        assert!(matches!(running.await.unwrap(), Err(Failure::CutOff(printed)) if printed == "ready\n"));
-        assert!(began.elapsed() < Duration::from_millis(600), "{:?}", began.elapsed());
+        assert!(
+            matches!(running.await.unwrap(), Err(Failure::CutOff(printed)) if printed == "ready\n")
+        );
+        assert!(
+            began.elapsed() < Duration::from_millis(600),
+            "{:?}",
+            began.elapsed()
+        );
         let pid = String::from_utf8(stage.read("pid")).unwrap();
         // Gone, or a zombie until init reaps it.
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_else(|_| ") Z".into());
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
+            .unwrap_or_else(|_| ") Z".into());
         assert!(stat.contains(") Z") || stat.contains(") X"), "{stat}");
     }
 
@@ -534,18 +801,38 @@ mod tests {
         let stage = TestProject::new();
         let context = stage.context();
         let began = Instant::now();
-        let output = bash(&context, json!({"command": "sleep 20 & echo done"})).await.unwrap();
-        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        let output = bash(&context, json!({"command": "sleep 20 & echo done"}))
+            .await
+            .unwrap();
         assert!(
-            output.text.contains("done\n") && output.note.contains("still running, in the background as bash_1."),
+            began.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            began.elapsed()
+        );
+        assert!(
+            output.text.contains("done\n")
+                && output
+                    .note
+                    .contains("still running, in the background as bash_1."),
             "{}",
             output.text
         );
         assert_eq!(context.session.jobs.running().len(), 1);
-        context.session.jobs.stop("bash_1", "stopped").await.unwrap();
+        context
+            .session
+            .jobs
+            .stop("bash_1", "stopped")
+            .await
+            .unwrap();
         let began = Instant::now();
-        let output = bash(&context, json!({"command": "echo x | (sleep 0.1; cat)"})).await.unwrap();
-        assert!(output.text.starts_with("x\n") && !output.note.contains("background"), "{}", output.text);
+        let output = bash(&context, json!({"command": "echo x | (sleep 0.1; cat)"}))
+            .await
+            .unwrap();
+        assert!(
+            output.text.starts_with("x\n") && !output.note.contains("background"),
+            "{}",
+            output.text
+        );
         assert!(began.elapsed() < Duration::from_secs(2));
     }
 
@@ -555,39 +842,82 @@ mod tests {
         let stage = TestProject::new();
         let late = "while [ ! -e go ]; do sleep 0.01; done; echo late; echo later >&2; exit 5";
         let table = [
-            (format!("({late}) & echo now"), "exit code 5", "late\nlater\n"),
-            (format!("(({late}) & echo now); true"), "exit code 0", "late\nlater\n"),
-            (format!("({late}) & disown; echo now"), "exit code 0", "late\nlater\n"),
-            (format!("trap 'echo bye' EXIT; ({late}) & echo now"), "exit code 0", "late\nlater\n"),
-            (format!("set -eux; ({late}) & echo now"), "exit code 5", "late"),
+            (
+                format!("({late}) & echo now"),
+                "exit code 5",
+                "late\nlater\n",
+            ),
+            (
+                format!("(({late}) & echo now); true"),
+                "exit code 0",
+                "late\nlater\n",
+            ),
+            (
+                format!("({late}) & disown; echo now"),
+                "exit code 0",
+                "late\nlater\n",
+            ),
+            (
+                format!("trap 'echo bye' EXIT; ({late}) & echo now"),
+                "exit code 0",
+                "late\nlater\n",
+            ),
+            (
+                format!("set -eux; ({late}) & echo now"),
+                "exit code 5",
+                "late",
+            ),
             (format!("({late}) >log 2>&1 & echo now"), "exit code 5", ""),
-            (format!("({late}; sleep 1) & ({late}) & echo now; false"), "exit code 5", "late\nlater\n"),
+            (
+                format!("({late}; sleep 1) & ({late}) & echo now; false"),
+                "exit code 5",
+                "late\nlater\n",
+            ),
         ];
         for (n, (command, how, printed)) in (1..).zip(table) {
             let context = stage.context();
             std::fs::remove_file(stage.cwd().join("go")).ok();
             let output = bash(&context, json!({"command": command})).await.unwrap();
             assert!(
-                output.text.contains("now\n") && output.note.contains("in the background as bash_1."),
+                output.text.contains("now\n")
+                    && output.note.contains("in the background as bash_1."),
                 "{}",
                 output.text
             );
-            assert_eq!(output.facts.exit.unwrap().code, Some(i32::from(n == 7)), "{command}");
+            assert_eq!(
+                output.facts.exit.unwrap().code,
+                Some(i32::from(n == 7)),
+                "{command}"
+            );
             assert_eq!(output.facts.job.unwrap().id, "bash_1");
             stage.write("go", "");
             let reading = context
                 .session
                 .jobs
-                .read("bash_1", Duration::from_secs(20), &super::super::jobs::WaitFor::End)
+                .read(
+                    "bash_1",
+                    Duration::from_secs(20),
+                    &super::super::jobs::WaitFor::End,
+                )
                 .await
                 .unwrap();
             assert_eq!(reading.how.as_deref(), Some(how), "{command}");
-            assert!(reading.text.contains(printed) && !reading.text.contains("now\n"), "{command}: {}", reading.text);
+            assert!(
+                reading.text.contains(printed) && !reading.text.contains("now\n"),
+                "{command}: {}",
+                reading.text
+            );
         }
         // A command that has ended by then is not in the background.
         let context = stage.context();
-        let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"})).await.unwrap();
-        assert!(output.note.lines().any(|line| line == "Exit code: 0"), "{}", output.text);
+        let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"}))
+            .await
+            .unwrap();
+        assert!(
+            output.note.lines().any(|line| line == "Exit code: 0"),
+            "{}",
+            output.text
+        );
         assert!(context.session.jobs.running().is_empty());
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 0);
@@ -599,7 +929,10 @@ mod tests {
         let context = stage.context();
         let table = [
             (json!({"command": "cat a; ls -la | head"}), true),
-            (json!({"command": "git status --short && git log --oneline -3"}), true),
+            (
+                json!({"command": "git status --short && git log --oneline -3"}),
+                true,
+            ),
             (json!({"command": "touch a"}), false),
             (json!({"command": "ls > a"}), false),
             (json!({"command": "ls & cat a"}), false),
@@ -616,7 +949,11 @@ mod tests {
     async fn flood_of_output_is_bounded() {
         let stage = TestProject::new();
         let table = [
-            ("head -c 20000000 /dev/zero | tr '\\0' 'é'; echo END", 20_000_004, "END"),
+            (
+                "head -c 20000000 /dev/zero | tr '\\0' 'é'; echo END",
+                20_000_004,
+                "END",
+            ),
             ("seq 1000000", 6_888_896, "1000000"),
             ("seq 3000", 13_893, "3000"),
         ];
@@ -627,12 +964,20 @@ mod tests {
             let output = bash(&context, json!({"command": command})).await.unwrap();
             drop(context);
             let (streamed, pieces, _) = listener.await.unwrap();
-            let beats = usize::try_from(began.elapsed().as_millis() / UPDATE_INTERVAL.as_millis()).unwrap();
+            let beats =
+                usize::try_from(began.elapsed().as_millis() / UPDATE_INTERVAL.as_millis()).unwrap();
             assert!(pieces <= beats + 2, "{pieces} in {beats} beats");
             assert!(streamed.len() <= pieces * (2 * MAX_UPDATE_BYTES + 100));
-            assert!(output.text.len() < (50 << 10) + 1_000, "{}", output.text.len());
+            assert!(
+                output.text.len() < (50 << 10) + 1_000,
+                "{}",
+                output.text.len()
+            );
             assert!(output.text.lines().count() < 2_020);
-            assert!(output.text.contains(" bytes truncated...") && output.text.contains(last), "{command}");
+            assert!(
+                output.text.contains(" bytes truncated...") && output.text.contains(last),
+                "{command}"
+            );
             let path = output.facts.output_path.as_ref().unwrap().to_str().unwrap();
             assert_eq!(std::fs::metadata(path).unwrap().len(), bytes, "{command}");
         }

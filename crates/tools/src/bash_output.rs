@@ -59,21 +59,48 @@ impl Tool for BashOutputTool {
     type Ready = Ready;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: text::title(&format!("Output of {}", input.bash_id)), locations: Vec::new() }
+        CallDescription {
+            title: text::title(&format!("Output of {}", input.bash_id)),
+            locations: Vec::new(),
+        }
     }
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let pattern = input.until.filter(|pattern| !pattern.is_empty());
         let until = match &pattern {
             None => WaitFor::End,
-            Some(pattern) => WaitFor::Output(Box::new(SearchPattern::new("until", pattern, MatchOptions::default())?)),
+            Some(pattern) => WaitFor::Output(Box::new(SearchPattern::new(
+                "until",
+                pattern,
+                MatchOptions::default(),
+            )?)),
         };
-        let wait = input.wait.unwrap_or(if pattern.is_some() { DEFAULT_WAIT_MS } else { 0 }).min(MAX_WAIT_MS);
-        Ok((Vec::new(), Ready { id: input.bash_id, wait: Duration::from_millis(wait), until, pattern }))
+        let wait = input
+            .wait
+            .unwrap_or(if pattern.is_some() {
+                DEFAULT_WAIT_MS
+            } else {
+                0
+            })
+            .min(MAX_WAIT_MS);
+        Ok((
+            Vec::new(),
+            Ready {
+                id: input.bash_id,
+                wait: Duration::from_millis(wait),
+                until,
+                pattern,
+            },
+        ))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let Ready { id, wait, until, pattern } = ready;
+        let Ready {
+            id,
+            wait,
+            until,
+            pattern,
+        } = ready;
         let reading = tokio::select! {
             biased;
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
@@ -90,23 +117,55 @@ impl Tool for BashOutputTool {
     }
 }
 
-fn output(id: String, reading: JobOutput, missed: Option<String>, limits: OutputLimits) -> ToolOutput {
-    let JobOutput { text, skipped, how, code, notes, whole, .. } = reading;
+fn output(
+    id: String,
+    reading: JobOutput,
+    missed: Option<String>,
+    limits: OutputLimits,
+) -> ToolOutput {
+    let JobOutput {
+        text,
+        skipped,
+        how,
+        code,
+        notes,
+        whole,
+        ..
+    } = reading;
     let news = !text.is_empty() || how.is_some();
     let cut = truncate::cut(&text, limits, KeepEnd::Tail);
     let skipped = skipped + u64::try_from(text.len() - cut.shown.len()).unwrap_or_default();
-    let shown = if text.trim().is_empty() { "(nothing new)".to_owned() } else { cut.shown };
-    let before = if skipped > 0 { format!("...{skipped} bytes not shown...\n\n") } else { String::new() };
+    let shown = if text.trim().is_empty() {
+        "(nothing new)".to_owned()
+    } else {
+        cut.shown
+    };
+    let before = if skipped > 0 {
+        format!("...{skipped} bytes not shown...\n\n")
+    } else {
+        String::new()
+    };
     let state = match &how {
         None if skipped > 0 => format!("{id} is running. {whole}"),
         None => format!("{id} is running."),
         Some(how) => format!("{id} has ended: {how}. {whole}"),
     };
-    let note = missed.into_iter().chain([state]).chain(notes).collect::<Vec<_>>().join("\n");
-    let metadata =
-        Map::from_iter([("bash_id".to_owned(), Value::String(id)), ("running".to_owned(), Value::Bool(how.is_none()))]);
+    let note = missed
+        .into_iter()
+        .chain([state])
+        .chain(notes)
+        .collect::<Vec<_>>()
+        .join("\n");
+    let metadata = Map::from_iter([
+        ("bash_id".to_owned(), Value::String(id)),
+        ("running".to_owned(), Value::Bool(how.is_none())),
+    ]);
     // Another call after new output is not a repetition.
-    let facts = CallFacts { news: Some(news), exit: Some(ProgramExit { code, signal: None }), ..CallFacts::default() };
+    let facts = CallFacts {
+        news: Some(news),
+        exit: Some(ProgramExit { code, signal: None }),
+        ..CallFacts::default()
+    };
     ToolOutput {
         text: format!("{before}{shown}"),
         note,

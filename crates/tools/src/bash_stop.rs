@@ -24,13 +24,19 @@ impl Tool for BashStopTool {
     const KIND: ToolKind = ToolKind::Other;
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "bash";
-    const ALIASES: Aliases =
-        Aliases { also: &["killshell", "killbash", "kill", "taskstop"], says: &[], fields: &[("bash_id", JOB)] };
+    const ALIASES: Aliases = Aliases {
+        also: &["killshell", "killbash", "kill", "taskstop"],
+        says: &[],
+        fields: &[("bash_id", JOB)],
+    };
     type Input = Input;
     type Ready = Input;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: text::title(&format!("Stop {}", input.bash_id)), locations: Vec::new() }
+        CallDescription {
+            title: text::title(&format!("Stop {}", input.bash_id)),
+            locations: Vec::new(),
+        }
     }
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
@@ -39,7 +45,12 @@ impl Tool for BashStopTool {
 
     async fn run(&self, input: Input, context: ToolContext) -> Result<ToolOutput, Failure> {
         let id = input.bash_id;
-        let how = context.session.jobs.stop(&id, "stopped by bash_stop").await.map_err(Failure::Tell)?;
+        let how = context
+            .session
+            .jobs
+            .stop(&id, "stopped by bash_stop")
+            .await
+            .map_err(Failure::Tell)?;
         context.session.jobs.heard(&id);
         let text = format!("{id} has ended: {how}.");
         Ok(ToolOutput {

@@ -27,12 +27,18 @@ impl SearchRoot {
     /// # Errors
     /// An error if there is a symlink now, and the system's errors.
     pub fn open(real: &Path) -> Result<Self, disk::Error> {
-        Ok(Self { path: real.into(), handle: Arc::new(disk::directory(real, false)?) })
+        Ok(Self {
+            path: real.into(),
+            handle: Arc::new(disk::directory(real, false)?),
+        })
     }
 
     /// Returns a reader for files below it; each thread has its own.
     pub fn reader(&self) -> SearchReader {
-        SearchReader { root: self.clone(), last: None }
+        SearchReader {
+            root: self.clone(),
+            last: None,
+        }
     }
 }
 
@@ -48,7 +54,9 @@ impl SearchReader {
     /// Returns the modification time of a regular file below the directory; `None` for everything
     /// else.
     pub fn modified(&mut self, path: &Path) -> Option<SystemTime> {
-        let stat = self.stat(path).filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file())?;
+        let stat = self
+            .stat(path)
+            .filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file())?;
         let seconds = u64::try_from(stat.st_mtime).ok()?;
         let rest = u32::try_from(stat.st_mtime_nsec).ok()?;
         Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, rest))
@@ -103,7 +111,9 @@ fn below(root: &OwnedFd, rest: &Path) -> Option<OwnedFd> {
     }
     let mut here: Option<OwnedFd> = None;
     for part in rest.components() {
-        let Component::Normal(name) = part else { return None };
+        let Component::Normal(name) = part else {
+            return None;
+        };
         here = Some(step(here.as_ref().unwrap_or(root), name)?);
     }
     here
@@ -140,9 +150,19 @@ mod tests {
         };
         assert_eq!(text(look.open(&root.join("sub/deep/f"))), "inside");
         assert_eq!(text(look.open(&root.join("top"))), "inside");
-        assert!(look.modified(&root.join("sub/deep/f")).is_some() && look.modified(&root.join("sub")).is_none());
+        assert!(
+            look.modified(&root.join("sub/deep/f")).is_some()
+                && look.modified(&root.join("sub")).is_none()
+        );
         assert!(look.finds(&root.join("linkf")) && look.modified(&root.join("linkf")).is_none());
-        for path in ["link/deep/f", "linkf", "../out/deep/f", "sub/../../out/deep/f", "none", "sub/deep"] {
+        for path in [
+            "link/deep/f",
+            "linkf",
+            "../out/deep/f",
+            "sub/../../out/deep/f",
+            "none",
+            "sub/deep",
+        ] {
             assert!(look.open(&root.join(path)).is_none(), "{path}");
         }
         assert!(!look.finds(&root.join("link/deep/f")) && !look.finds(&top.join("out/deep/f")));
@@ -151,7 +171,10 @@ mod tests {
         std::fs::rename(root.join("sub"), root.join("aside")).unwrap();
         std::os::unix::fs::symlink("../out", root.join("sub")).unwrap();
         let mut fresh = held.reader();
-        assert!(fresh.open(&root.join("sub/deep/f")).is_none() && fresh.modified(&root.join("sub/deep/f")).is_none());
+        assert!(
+            fresh.open(&root.join("sub/deep/f")).is_none()
+                && fresh.modified(&root.join("sub/deep/f")).is_none()
+        );
         assert_eq!(text(look.open(&root.join("top"))), "inside");
 
         // The searched directory itself becomes a link; the handle still refers to the original.

@@ -108,9 +108,13 @@ impl CapturedOutput {
         if self.filed >= MAX_FILE_BYTES {
             return;
         }
-        let Some((file, _)) = self.file.as_ref() else { return };
+        let Some((file, _)) = self.file.as_ref() else {
+            return;
+        };
         let live = self.screen.live();
-        let written = file.write_all_at(&live, self.filed).and_then(|()| file.set_len(self.filed + length(&live)));
+        let written = file
+            .write_all_at(&live, self.filed)
+            .and_then(|()| file.set_len(self.filed + length(&live)));
         if let Err(e) = written {
             self.trouble = Some(e.to_string());
             self.filed = MAX_FILE_BYTES;
@@ -142,9 +146,15 @@ impl CapturedOutput {
         let mut whole = match (&self.file, &self.trouble) {
             (Some((_, path)), None) => hint(path),
             (Some((_, path)), Some(trouble)) if self.granted > 0 => {
-                format!("The beginning of the output is in {}; the rest was not kept: {trouble}.", path.display())
+                format!(
+                    "The beginning of the output is in {}; the rest was not kept: {trouble}.",
+                    path.display()
+                )
             }
-            (_, trouble) => format!("The full output could not be kept: {}.", trouble.as_deref().unwrap_or_default()),
+            (_, trouble) => format!(
+                "The full output could not be kept: {}.",
+                trouble.as_deref().unwrap_or_default()
+            ),
         };
         if self.total > MAX_FILE_BYTES && self.trouble.is_none() {
             whole.push_str(&format!(
@@ -198,7 +208,9 @@ impl CapturedOutput {
         let most = self.most();
         let bytes = &bytes[bytes.len().saturating_sub(most)..];
         if self.tail.len() + bytes.len() > 2 * most {
-            let over = (self.tail.len() + bytes.len()).saturating_sub(most).min(self.tail.len());
+            let over = (self.tail.len() + bytes.len())
+                .saturating_sub(most)
+                .min(self.tail.len());
             self.tail.drain(..over);
         }
         self.tail.extend_from_slice(bytes);
@@ -216,14 +228,20 @@ impl CapturedOutput {
             let all = [&self.head[..], &live].concat();
             let text = String::from_utf8_lossy(&all);
             let text = text::head(&text, self.limits.bytes).to_owned();
-            return ShownOutput { text, hint: None, path: None };
+            return ShownOutput {
+                text,
+                hint: None,
+                path: None,
+            };
         }
         let end = [&self.tail[..], &live].concat();
         // The output that may still change may be the reason why it is too long.
         let (head, end) = if self.long(&[]) {
             (&self.head[..], end)
         } else {
-            let (head, rest) = self.head.split_at(self.head.len().min(self.limits.bytes / 5));
+            let (head, rest) = self
+                .head
+                .split_at(self.head.len().min(self.limits.bytes / 5));
             (head, [rest, &end].concat())
         };
         let tail = &end[end.len().saturating_sub(self.most())..];
@@ -241,7 +259,11 @@ impl CapturedOutput {
             text::head(&head, first).trim_end_matches('\n'),
             text::tail(&tail, self.limits.bytes - first)
         );
-        ShownOutput { text, hint: Some(self.whole()), path: self.path() }
+        ShownOutput {
+            text,
+            hint: Some(self.whole()),
+            path: self.path(),
+        }
     }
 }
 
@@ -256,8 +278,12 @@ fn breaks(bytes: &[u8]) -> usize {
 /// Returns at most `lines` lines from one end, cut between characters, and between lines if there
 /// is a line break that does not cost half of the bytes.
 fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
-    let breaks: Vec<usize> =
-        bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+    let breaks: Vec<usize> = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'\n')
+        .map(|(at, _)| at + 1)
+        .collect();
     match keep {
         KeepEnd::Head => {
             let last = breaks.last().filter(|last| **last >= bytes.len() / 2);
@@ -268,7 +294,10 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
             }
             // The bytes may end within a character.
             if at.is_none() {
-                let start = bytes.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
+                let start = bytes
+                    .iter()
+                    .rposition(|byte| byte & 0xc0 != 0x80)
+                    .unwrap_or(0);
                 if std::str::from_utf8(&bytes[start..end]).is_err() {
                     end = start;
                 }
@@ -279,9 +308,16 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
             let ended = bytes.last() == Some(&b'\n');
             let total = breaks.len() + usize::from(!ended);
             let first = breaks.first().filter(|first| **first <= bytes.len() / 2);
-            let start = if total > lines { breaks.get(total - lines - 1) } else { first };
+            let start = if total > lines {
+                breaks.get(total - lines - 1)
+            } else {
+                first
+            };
             // A single long line has no line break except its own end.
-            let mut start = start.copied().filter(|start| *start < bytes.len()).unwrap_or(0);
+            let mut start = start
+                .copied()
+                .filter(|start| *start < bytes.len())
+                .unwrap_or(0);
             while start < bytes.len() && bytes[start] & 0xc0 == 0x80 {
                 start += 1;
             }
@@ -302,9 +338,14 @@ mod tests {
         let environment = stage.context().project.environment;
         let old = folder(&environment.dirs).join("old");
         base::environment::private_dir(old.parent().unwrap()).unwrap();
-        let sparse = |path: &std::path::Path, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
+        let sparse = |path: &std::path::Path, size: u64| {
+            std::fs::File::create(path).unwrap().set_len(size).unwrap()
+        };
         sparse(&old, ALL_KEPT - (20 << 20));
-        let limits = OutputLimits { lines: 10, bytes: 1 << 10 };
+        let limits = OutputLimits {
+            lines: 10,
+            bytes: 1 << 10,
+        };
         let print = |mib: usize| {
             let mut printed = CapturedOutput::new(limits, environment.clone());
             (0..mib).for_each(|_| drop(printed.take(&vec![b'y'; 1 << 20])));
@@ -314,10 +355,24 @@ mod tests {
         let filed = std::fs::metadata(printed.path().unwrap()).unwrap().len();
         assert!((8 << 20..=20 << 20).contains(&filed), "{filed}");
         let hint = printed.shown_output().hint.unwrap();
-        assert!(hint.starts_with("The beginning of the output is in ") && hint.contains("512 MiB"), "{hint}");
+        assert!(
+            hint.starts_with("The beginning of the output is in ") && hint.contains("512 MiB"),
+            "{hint}"
+        );
         // A file that is no longer written to is removed to free space.
-        std::fs::File::options().write(true).open(&old).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
-        assert!(print(30).shown_output().hint.unwrap().starts_with("The full output is in "));
+        std::fs::File::options()
+            .write(true)
+            .open(&old)
+            .unwrap()
+            .set_modified(std::time::UNIX_EPOCH)
+            .unwrap();
+        assert!(
+            print(30)
+                .shown_output()
+                .hint
+                .unwrap()
+                .starts_with("The full output is in ")
+        );
         assert!(!old.exists());
     }
 
@@ -340,7 +395,11 @@ mod tests {
             (b"\xa9bc", 9, KeepEnd::Tail, b"bc"),
         ];
         for (bytes, lines, keep, expected) in table {
-            assert_eq!(whole_lines(bytes, *lines, *keep), *expected, "{bytes:?} {lines} {keep:?}");
+            assert_eq!(
+                whole_lines(bytes, *lines, *keep),
+                *expected,
+                "{bytes:?} {lines} {keep:?}"
+            );
         }
     }
 }

@@ -23,7 +23,12 @@ pub struct CallClock {
 
 impl CallClock {
     pub fn start(limit: Duration, now: Instant) -> Self {
-        Self { limit, word: now + limit, end: now + limit.saturating_mul(TOTAL_FACTOR), asked: None }
+        Self {
+            limit,
+            word: now + limit,
+            end: now + limit.saturating_mul(TOTAL_FACTOR),
+            asked: None,
+        }
     }
 
     /// Records that the call has reported progress.
@@ -60,7 +65,10 @@ impl CallClock {
     /// Returns the reason for the timeout, as the end of a sentence.
     pub fn why(&self, now: Instant) -> String {
         if now >= self.end {
-            format!("it took longer than {} s in all", self.limit.saturating_mul(TOTAL_FACTOR).as_secs_f64())
+            format!(
+                "it took longer than {} s in all",
+                self.limit.saturating_mul(TOTAL_FACTOR).as_secs_f64()
+            )
         } else {
             format!("nothing was heard of it for {} s", self.limit.as_secs_f64())
         }
@@ -82,15 +90,25 @@ mod tests {
     #[test]
     fn only_user_questions_extend_the_deadline() {
         let words: Vec<_> = (1..200).map(|n| (n * 5, Word)).collect();
-        let questions: Vec<_> = (1..500).flat_map(|n| [(n * 2, Asks), (n * 2, Answered)]).collect();
+        let questions: Vec<_> = (1..500)
+            .flat_map(|n| [(n * 2, Asks), (n * 2, Answered)])
+            .collect();
         let table = [
             ("silence", vec![], Some(10)),
             ("one word", vec![(9, Word)], Some(19)),
             ("words for ever", words, Some(600)),
             ("the user thinks", vec![(5, Asks)], None),
-            ("the user has thought", vec![(5, Asks), (1005, Answered)], Some(1015)),
+            (
+                "the user has thought",
+                vec![(5, Asks), (1005, Answered)],
+                Some(1015),
+            ),
             ("questions that answer themselves", questions, Some(600)),
-            ("a word while the user thinks", vec![(5, Asks), (500, Word)], None),
+            (
+                "a word while the user thinks",
+                vec![(5, Asks), (500, Word)],
+                None,
+            ),
         ];
         for (name, heard, expected) in table {
             let start = Instant::now();
@@ -106,7 +124,11 @@ mod tests {
                     Answered => clock.asking(false, now),
                 }
             }
-            assert_eq!(clock.until().map(|until| (until - start).as_secs()), expected, "{name}");
+            assert_eq!(
+                clock.until().map(|until| (until - start).as_secs()),
+                expected,
+                "{name}"
+            );
         }
     }
 

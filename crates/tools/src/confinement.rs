@@ -21,7 +21,9 @@ use permission::evaluate::only_reads;
 use permission::shell::JudgedLine;
 use permission::{Rules, SandboxGuarantee, protected};
 use sandbox::process::Program;
-use sandbox::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts};
+use sandbox::{
+    Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, WriteObserver, existing, outskirts,
+};
 
 /// The choice of the sandbox for an agent's commands.
 #[derive(Debug, Clone)]
@@ -80,45 +82,76 @@ impl Confinement {
     /// Returns a choice with the sandbox turned off.
     #[cfg(any(test, feature = "testing"))]
     pub fn none(environment: &Environment) -> Self {
-        let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
-        Self { wish, ..Self::new(&Sandbox::new(environment)) }
+        let wish = settings::SandboxSettings {
+            mode: SandboxMode::Off,
+            ..settings::SandboxSettings::default()
+        };
+        Self {
+            wish,
+            ..Self::new(&Sandbox::new(environment))
+        }
     }
 
     /// Chooses read-only if the rules allow no change in the project.
     #[must_use]
     pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
-        self.at(if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite }, settings)
+        self.at(
+            if only_reads(rules) {
+                Level::ReadOnly
+            } else {
+                Level::WorkspaceWrite
+            },
+            settings,
+        )
     }
 
     /// Chooses the level and the settings.
     #[must_use]
     pub fn at(&self, level: Level, settings: &Settings) -> Self {
-        Self { level, wish: settings.sandbox.clone(), trusted: settings.trusted, ..self.clone() }
+        Self {
+            level,
+            wish: settings.sandbox.clone(),
+            trusted: settings.trusted,
+            ..self.clone()
+        }
     }
 
     /// Chooses read-only for a command that only reads, of an agent that may do more.
     #[must_use]
     pub fn reading(&self) -> Self {
-        Self { level: Level::ReadOnly, is_single_command: self.level != Level::ReadOnly, ..self.clone() }
+        Self {
+            level: Level::ReadOnly,
+            is_single_command: self.level != Level::ReadOnly,
+            ..self.clone()
+        }
     }
 
     /// Chooses read-only for a known-harmless command, which loses nothing by that.
     #[must_use]
     pub fn proven(&self) -> Self {
-        Self { proven: true, ..self.reading() }
+        Self {
+            proven: true,
+            ..self.reading()
+        }
     }
 
     /// Suppresses notices, for a command outside the model's calls. The user is notified with the
     /// first call.
     #[must_use]
     pub fn quietly(&self) -> Self {
-        Self { is_notified: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]), ..self.clone() }
+        Self {
+            is_notified: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]),
+            ..self.clone()
+        }
     }
 
     /// Allows writing in the project, for a program that does not belong to a single agent.
     #[must_use]
     pub fn writing(&self) -> Self {
-        Self { level: Level::WorkspaceWrite, ..self.clone() }
+        Self {
+            level: Level::WorkspaceWrite,
+            ..self.clone()
+        }
     }
 
     /// Returns whether the level is read-only.
@@ -159,7 +192,11 @@ impl Confinement {
 
     /// Returns whether the same is known from an earlier trial run.
     pub fn is_known_to_hold(&self) -> bool {
-        self.wish.mode != SandboxMode::Off && self.sandbox.known(self.level).is_some_and(ProvenSandbox::is_whole)
+        self.wish.mode != SandboxMode::Off
+            && self
+                .sandbox
+                .known(self.level)
+                .is_some_and(ProvenSandbox::is_whole)
     }
 
     /// Returns whether every write of the agent's commands in the project is reported beforehand,
@@ -180,14 +217,25 @@ impl Confinement {
 
     fn describe(&self) -> String {
         let known = self.sandbox.known(self.level);
-        if self.wish.mode == SandboxMode::Off || known.is_some_and(|held| held.mechanism.is_none()) {
+        if self.wish.mode == SandboxMode::Off || known.is_some_and(|held| held.mechanism.is_none())
+        {
             return "Commands run without a sandbox.".to_owned();
         }
-        let sandbox = if known.is_some() { "a sandbox" } else { "a sandbox where this system has one" };
+        let sandbox = if known.is_some() {
+            "a sandbox"
+        } else {
+            "a sandbox where this system has one"
+        };
         let network = self.wish.network.unwrap_or(!self.reads_only());
-        let network = if network { "they reach the network" } else { "they have no network" };
+        let network = if network {
+            "they reach the network"
+        } else {
+            "they have no network"
+        };
         let writes = writes(self.level, known.map(|held| held.control));
-        format!("Commands run in {sandbox}: they may write {writes}; {network}. $TMPDIR is this session's own.")
+        format!(
+            "Commands run in {sandbox}: they may write {writes}; {network}. $TMPDIR is this session's own."
+        )
     }
 
     /// Determines the sandbox of the next command, and notifies the user at the first one. The
@@ -221,8 +269,11 @@ impl Confinement {
         let scratch = scratch::directory(&context.project.environment, context.session.id.as_str());
         // A sandbox does not contain commands that run behind another program, for instance in a
         // container.
-        let guarantee =
-            if context.session.exec.is_empty() { self.guarantee_of(&held, network) } else { SandboxGuarantee::None };
+        let guarantee = if context.session.exec.is_empty() {
+            self.guarantee_of(&held, network)
+        } else {
+            SandboxGuarantee::None
+        };
         let lock = CommandSandbox {
             sandbox: self.sandbox.clone(),
             held,
@@ -234,8 +285,13 @@ impl Confinement {
             line: None,
             hidden: OnceLock::new(),
         };
-        let telling = lock.words.is_some() && !(self.is_single_command && lock.held.mechanism.is_some());
-        let notice = if telling { self.notice_of(&lock.held, network) } else { None };
+        let telling =
+            lock.words.is_some() && !(self.is_single_command && lock.held.mechanism.is_some());
+        let notice = if telling {
+            self.notice_of(&lock.held, network)
+        } else {
+            None
+        };
         if let Some(notice) = notice {
             context.client.outlet.event(notice).await;
         }
@@ -260,13 +316,18 @@ impl Confinement {
         }
         if held.mechanism.is_some() {
             let title = format!("Commands run in a sandbox: {}.", held.words(network));
-            return Some(Event::Notice { severity: Severity::Info, title, details: None });
+            return Some(Event::Notice {
+                severity: Severity::Info,
+                title,
+                details: None,
+            });
         }
         reading.store(true, Ordering::Relaxed);
         writing.store(true, Ordering::Relaxed);
         Some(Event::Notice {
             severity: Severity::Warning,
-            title: "Commands run without a sandbox: one that you allow can do what you can do.".into(),
+            title: "Commands run without a sandbox: one that you allow can do what you can do."
+                .into(),
             details: Some(format!("{}.", held.reasons())),
         })
     }
@@ -274,8 +335,13 @@ impl Confinement {
     fn roots(&self, context: &ToolContext) -> Vec<PathBuf> {
         let tree = &context.project.worktree;
         let own = self.wish.writable.iter().map(|path| named(path, context));
-        let roots = std::iter::once(tree.root.clone()).chain(tree.extra.iter().cloned()).chain(tree.git_dirs());
-        roots.chain(outskirts(&context.project.environment)).chain(own).collect()
+        let roots = std::iter::once(tree.root.clone())
+            .chain(tree.extra.iter().cloned())
+            .chain(tree.git_dirs());
+        roots
+            .chain(outskirts(&context.project.environment))
+            .chain(own)
+            .collect()
     }
 
     /// Returns the program as it must be started. Reads the disk and creates the scratch directory.
@@ -283,7 +349,12 @@ impl Confinement {
     /// # Errors
     /// A message for the model, if the sandbox is no longer available: nothing is started
     /// without it.
-    pub fn enter(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Result<Program, Failure> {
+    pub fn enter(
+        &self,
+        lock: &CommandSandbox,
+        context: &ToolContext,
+        program: Program,
+    ) -> Result<Program, Failure> {
         self.entered(lock, context, context.call.observer.clone(), program)
     }
 
@@ -318,7 +389,8 @@ impl Confinement {
     /// Returns the paths that are hidden from a command; with Landlock, those that would be hidden
     /// if it could hide any.
     pub fn hidden<'l>(&self, lock: &'l CommandSandbox, context: &ToolContext) -> &'l Hidden {
-        lock.hidden.get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
+        lock.hidden
+            .get_or_init(|| Hidden::find(self.level, &self.wish, lock.line.as_deref(), context))
     }
 
     fn wrapped(
@@ -356,23 +428,42 @@ impl Confinement {
         let (writable, protected) = match level {
             Level::ReadOnly => (existing(scratch), vec![]),
             Level::WorkspaceWrite => {
-                let own: Vec<PathBuf> = self.wish.writable.iter().map(|path| named(path, context)).collect();
+                let own: Vec<PathBuf> = self
+                    .wish
+                    .writable
+                    .iter()
+                    .map(|path| named(path, context))
+                    .collect();
                 let wanted = |path: &PathBuf| {
-                    let shown = path.strip_prefix(&context.project.worktree.root).unwrap_or(path);
+                    let shown = path
+                        .strip_prefix(&context.project.worktree.root)
+                        .unwrap_or(path);
                     !own.iter().any(|own| path.starts_with(own)) && !protected::elsewhere(shown)
                 };
                 let data = std::fs::canonicalize(&context.project.environment.dirs.data).ok();
-                let keys = data
-                    .into_iter()
-                    .flat_map(|data| [data.join("auth.json"), data.join("sessions"), data.join("index.db")]);
+                let keys = data.into_iter().flat_map(|data| {
+                    [
+                        data.join("auth.json"),
+                        data.join("sessions"),
+                        data.join("index.db"),
+                    ]
+                });
                 if lock.held.control {
                     watch::prepare(&context.project.worktree);
                 }
-                let protected = watch::control_files(&context.project.worktree).into_iter().filter(wanted);
+                let protected = watch::control_files(&context.project.worktree)
+                    .into_iter()
+                    .filter(wanted);
                 let mut writable = existing(self.roots(context).into_iter().chain(scratch));
                 let mut protected = existing(protected);
                 for named in line
-                    .map(|line| opened(line, &context.policy.place, &context.project.worktree.git_dirs()))
+                    .map(|line| {
+                        opened(
+                            line,
+                            &context.policy.place,
+                            &context.project.worktree.git_dirs(),
+                        )
+                    })
                     .unwrap_or_default()
                 {
                     writable.extend(named.place(&writable, &protected));
@@ -392,9 +483,21 @@ impl Confinement {
                 (hidden.places.clone(), hidden.shown.clone())
             }
         };
-        let policy = SandboxPolicy { level, network: lock.network, writable, protected, hidden, shown, foreign };
+        let policy = SandboxPolicy {
+            level,
+            network: lock.network,
+            writable,
+            protected,
+            hidden,
+            shown,
+            foreign,
+        };
         // As root, tar changes the owners of extracted files, which the sandbox forbids.
-        let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
+        let program = if root && !foreign {
+            program.env_if_unset("TAR_OPTIONS", "--no-same-owner")
+        } else {
+            program
+        };
         lock.sandbox.wrap(&lock.held, &policy, observer, program)
     }
 }
@@ -432,12 +535,19 @@ impl CommandSandbox {
     /// Returns the same sandbox without network, if its restrictions hold for any command.
     pub fn alone(&self) -> Option<Self> {
         let words = self.words.as_ref().map(|_| self.held.words(false));
-        self.held.is_whole().then(|| Self { network: false, words, ..self.clone() })
+        self.held.is_whole().then(|| Self {
+            network: false,
+            words,
+            ..self.clone()
+        })
     }
 
     /// Returns whether hidden paths are actually invisible for the command.
     pub fn hides(&self) -> bool {
-        matches!(self.held.mechanism, Some(Mechanism::Bubblewrap | Mechanism::Seatbelt))
+        matches!(
+            self.held.mechanism,
+            Some(Mechanism::Bubblewrap | Mechanism::Seatbelt)
+        )
     }
 
     /// Names, for the model, the hidden paths that a failed command may have missed.
@@ -472,8 +582,15 @@ impl CommandSandbox {
         let what = if !self.network && contains_any(output, &NETWORK) {
             "has no network"
         } else if contains_any(output, &FILES) || (!self.network && output.contains("EPERM")) {
-            let network = if self.network { "" } else { "; it has no network" };
-            &format!("may write {}{network}", writes(self.held.level, Some(self.held.control)))
+            let network = if self.network {
+                ""
+            } else {
+                "; it has no network"
+            };
+            &format!(
+                "may write {}{network}",
+                writes(self.held.level, Some(self.held.control))
+            )
         } else {
             return None;
         };
@@ -497,7 +614,10 @@ mod tests {
 
     fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
         let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
-        let held = Arc::new(ProvenSandbox { mechanism, ..ProvenSandbox::none(level, vec![]) });
+        let held = Arc::new(ProvenSandbox {
+            mechanism,
+            ..ProvenSandbox::none(level, vec![])
+        });
         CommandSandbox {
             sandbox,
             held,
@@ -523,7 +643,13 @@ mod tests {
                 "touch: a: Permission denied",
                 Some("may write only files below $TMPDIR; it has no"),
             ),
-            (ReadOnly, true, held, "sh: 1: a: Read-only file system", Some("may write only files below $TMPDIR. It")),
+            (
+                ReadOnly,
+                true,
+                held,
+                "sh: 1: a: Read-only file system",
+                Some("may write only files below $TMPDIR. It"),
+            ),
             (
                 WorkspaceWrite,
                 true,
@@ -531,34 +657,63 @@ mod tests {
                 "Operation not permitted",
                 Some("settings of agents and editors) is reported"),
             ),
-            (WorkspaceWrite, true, held, "Could not resolve host: x", None),
-            (WorkspaceWrite, false, held, "Could not resolve host: x", Some("has no network")),
+            (
+                WorkspaceWrite,
+                true,
+                held,
+                "Could not resolve host: x",
+                None,
+            ),
+            (
+                WorkspaceWrite,
+                false,
+                held,
+                "Could not resolve host: x",
+                Some("has no network"),
+            ),
             (WorkspaceWrite, true, held, "assertion failed", None),
             (ReadOnly, false, None, "Permission denied", None),
         ];
         for (level, network, mechanism, output, wanted) in table {
             let blame = lock(level, network, mechanism).blame(output);
             assert_eq!(blame.is_some(), wanted.is_some(), "{output}");
-            assert!(blame.unwrap_or_default().contains(wanted.unwrap_or_default()), "{output}");
+            assert!(
+                blame
+                    .unwrap_or_default()
+                    .contains(wanted.unwrap_or_default()),
+                "{output}"
+            );
         }
     }
 
     #[test]
     fn reach_does_not_change_after_first_use() {
         let home = tempfile::tempdir().unwrap();
-        let environment =
-            Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home.path().display().to_string())]));
+        let environment = Environment::from_vars(BTreeMap::from([(
+            "HOME".to_owned(),
+            home.path().display().to_string(),
+        )]));
         let unknown = Confinement::new(&Sandbox::new(&environment));
         let reach = unknown.reach();
-        assert!(reach.starts_with("Commands run in a sandbox where this system has one: they may write the project"));
-        assert!(reach.contains("is refused, or reported to the user; they reach the network."), "{reach}");
+        assert!(reach.starts_with(
+            "Commands run in a sandbox where this system has one: they may write the project"
+        ));
+        assert!(
+            reach.contains("is refused, or reported to the user; they reach the network."),
+            "{reach}"
+        );
         let reading = unknown.reading().reach();
         assert!(
-            reading.contains("they may write only files below $TMPDIR; they have no network. $TMPDIR is this"),
+            reading.contains(
+                "they may write only files below $TMPDIR; they have no network. $TMPDIR is this"
+            ),
             "{reading}"
         );
         // The text does not change with the settings.
-        let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
+        let wish = settings::SandboxSettings {
+            mode: SandboxMode::Off,
+            ..settings::SandboxSettings::default()
+        };
         assert_eq!(Confinement { wish, ..unknown }.reach(), reach);
         let off = Confinement::none(&environment).reach();
         assert!(off.starts_with("Commands run without a sandbox"), "{off}");
@@ -577,8 +732,15 @@ mod tests {
         };
         assert!(!only_reads(&built_in(&[])));
         assert!(!only_reads(&built_in(&[("*", "*", Allow)])));
-        assert!(only_reads(&built_in(&[("*", "*", Allow), ("edit", "*", Deny), ("edit", "plans/*", Allow)])));
-        assert!(only_reads(&built_in(&[("*", "*", Deny), ("read", "*", Allow)])));
+        assert!(only_reads(&built_in(&[
+            ("*", "*", Allow),
+            ("edit", "*", Deny),
+            ("edit", "plans/*", Allow)
+        ])));
+        assert!(only_reads(&built_in(&[
+            ("*", "*", Deny),
+            ("read", "*", Allow)
+        ])));
         let mut rules = built_in(&[("edit", "*", Deny)]);
         rules.extend([user("docs/*", Ask)]);
         assert!(!only_reads(&rules));

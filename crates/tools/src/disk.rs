@@ -63,7 +63,10 @@ impl FileAt {
         let (Some(dir), Some(name)) = (real.parent(), real.file_name()) else {
             return Err(Error::Directory);
         };
-        Ok(Self { dir: directory(dir, false)?, name: name.to_owned() })
+        Ok(Self {
+            dir: directory(dir, false)?,
+            name: name.to_owned(),
+        })
     }
 
     /// Returns the metadata of the entry. Does not follow a symlink.
@@ -73,9 +76,13 @@ impl FileAt {
 
     fn open(&self) -> Result<(File, Metadata), Error> {
         // Checked before it is opened, because opening a device can have effects.
-        kind(FileType::from_raw_mode(self.look().map_err(missing)?.st_mode))?;
+        kind(FileType::from_raw_mode(
+            self.look().map_err(missing)?.st_mode,
+        ))?;
         let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()).map_err(missing)?);
+        let file = File::from(
+            rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()).map_err(missing)?,
+        );
         let data = file.metadata()?;
         kind(FileType::from_raw_mode(data.mode() as RawMode))?;
         Ok((file, data))
@@ -83,7 +90,12 @@ impl FileAt {
 
     /// Checks that an existing file may be replaced. A rename would bypass its mode.
     fn writable(&self, stat: &Stat) -> Result<(), Error> {
-        let allowed = rustix::fs::accessat(&self.dir, &self.name, rustix::fs::Access::WRITE_OK, AtFlags::empty());
+        let allowed = rustix::fs::accessat(
+            &self.dir,
+            &self.name,
+            rustix::fs::Access::WRITE_OK,
+            AtFlags::empty(),
+        );
         let free = stat.st_mode & 0o222 != 0 && allowed.is_ok();
         if free { Ok(()) } else { Err(Error::ReadOnly) }
     }
@@ -101,11 +113,17 @@ impl FileAt {
         let now = Self::find(real).map_err(|_| Error::Moved)?;
         let then = rustix::fs::fstat(&self.dir)?;
         let now = rustix::fs::fstat(&now.dir)?;
-        if (then.st_dev, then.st_ino) == (now.st_dev, now.st_ino) { Ok(()) } else { Err(Error::Moved) }
+        if (then.st_dev, then.st_ino) == (now.st_dev, now.st_ino) {
+            Ok(())
+        } else {
+            Err(Error::Moved)
+        }
     }
 }
 
-const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const STEP: OFlags = OFlags::DIRECTORY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 /// The flags of an open directory.
 #[cfg(target_os = "linux")]
 pub(super) const HANDLE: OFlags = STEP.union(OFlags::PATH);
@@ -151,7 +169,11 @@ pub(super) fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
 
 /// Maps the errors for a symlink in place of a directory, which depend on the system.
 fn replaced(e: Errno) -> Error {
-    if matches!(e, Errno::LOOP | Errno::NOTDIR) { Error::Moved } else { e.into() }
+    if matches!(e, Errno::LOOP | Errno::NOTDIR) {
+        Error::Moved
+    } else {
+        e.into()
+    }
 }
 
 /// Creates a directory and its parents without following symlinks.
@@ -323,7 +345,9 @@ fn prefix() -> String {
 
 /// Returns such a name that is most likely unused.
 fn unused() -> String {
-    let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
+    let tail: String = std::iter::repeat_with(fastrand::alphanumeric)
+        .take(8)
+        .collect();
     format!("{}{tail}{SUFFIX}", prefix())
 }
 
@@ -385,7 +409,11 @@ pub fn sweep(dir: &Path) {
 pub fn remove(real: &Path) -> Result<(), Error> {
     let spot = FileAt::find(real)?;
     spot.removable()?;
-    Ok(rustix::fs::unlinkat(&spot.dir, &spot.name, AtFlags::empty())?)
+    Ok(rustix::fs::unlinkat(
+        &spot.dir,
+        &spot.name,
+        AtFlags::empty(),
+    )?)
 }
 
 /// Renames a file to an unused name in an existing directory. Its bytes, mode, owner, times and
@@ -432,7 +460,13 @@ fn copy(spot: &FileAt, stat: &Stat, fresh: &FileAt, to: &Path) -> Result<(), Err
 /// Renames without replacing an existing entry.
 fn give_name(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Errno> {
     #[cfg(any(target_os = "linux", target_vendor = "apple"))]
-    match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, rustix::fs::RenameFlags::NOREPLACE) {
+    match rustix::fs::renameat_with(
+        from.0,
+        from.1,
+        to.0,
+        to.1,
+        rustix::fs::RenameFlags::NOREPLACE,
+    ) {
         // The kernel or the file system does not support the call, or a container forbids it.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::PERM) => {}
         done => return done,
@@ -445,7 +479,11 @@ fn give_name(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<(), Err
 }
 
 fn taken(e: Errno) -> Error {
-    if e == Errno::EXIST { Error::Taken } else { e.into() }
+    if e == Errno::EXIST {
+        Error::Taken
+    } else {
+        e.into()
+    }
 }
 
 /// A file that was renamed for removal. It gets its name back unless it is removed.
@@ -468,7 +506,13 @@ pub fn set_aside(real: &Path) -> Result<SetAside, Error> {
     loop {
         let name = unused();
         match give_name((&spot.dir, &spot.name), (&spot.dir, name.as_ref())) {
-            Ok(()) => return Ok(SetAside { spot, name, settled: false }),
+            Ok(()) => {
+                return Ok(SetAside {
+                    spot,
+                    name,
+                    settled: false,
+                });
+            }
             Err(Errno::EXIST) if tries < 16 => tries += 1,
             Err(e) => return Err(e.into()),
         }
@@ -482,7 +526,11 @@ impl SetAside {
     /// The system's errors; the file keeps its other name then.
     pub fn remove(mut self) -> Result<(), Error> {
         self.settled = true;
-        Ok(rustix::fs::unlinkat(&self.spot.dir, &self.name, AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(
+            &self.spot.dir,
+            &self.name,
+            AtFlags::empty(),
+        )?)
     }
 
     /// Restores its name.
@@ -495,7 +543,10 @@ impl SetAside {
     }
 
     fn give_back(&self) -> Result<(), Errno> {
-        give_name((&self.spot.dir, self.name.as_ref()), (&self.spot.dir, &self.spot.name))
+        give_name(
+            (&self.spot.dir, self.name.as_ref()),
+            (&self.spot.dir, &self.spot.name),
+        )
     }
 }
 
@@ -516,7 +567,11 @@ fn kind(kind: FileType) -> Result<(), Error> {
 }
 
 fn missing(e: Errno) -> Error {
-    if e == Errno::NOENT { Error::Missing } else { e.into() }
+    if e == Errno::NOENT {
+        Error::Missing
+    } else {
+        e.into()
+    }
 }
 
 /// Gives a file the owner and the extended attributes of the file it will replace, as far as the
@@ -536,10 +591,14 @@ fn take_over(spot: &FileAt, old: &Stat, fresh: &File) {
     let Ok(size) = rustix::fs::flistxattr(&file, &mut names[..]) else {
         return;
     };
-    for name in names[..size].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in names[..size]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
         let mut value = vec![0_u8; 64 << 10];
         if let Ok(size) = rustix::fs::fgetxattr(&file, name, &mut value[..]) {
-            rustix::fs::fsetxattr(fresh, name, &value[..size], rustix::fs::XattrFlags::empty()).ok();
+            rustix::fs::fsetxattr(fresh, name, &value[..size], rustix::fs::XattrFlags::empty())
+                .ok();
         }
     }
 }
@@ -580,11 +639,17 @@ mod tests {
         write(&path("new"), b"x").unwrap();
         let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
         rustix::process::umask(umask);
-        #[expect(clippy::useless_conversion, reason = "other systems have fewer bits here")]
+        #[expect(
+            clippy::useless_conversion,
+            reason = "other systems have fewer bits here"
+        )]
         let open = 0o666 & !u32::from(umask.as_raw_mode());
         assert_eq!(std::fs::metadata(path("new")).unwrap().mode() & 0o777, open);
         let left = std::fs::read_dir(&real).unwrap().flatten();
-        assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains(".tmp")));
+        assert!(
+            left.into_iter()
+                .all(|entry| !entry.file_name().to_string_lossy().contains(".tmp"))
+        );
     }
 
     #[test]
@@ -593,7 +658,12 @@ mod tests {
         let path = |name: &str| real.join(name);
         let state = |name: &str| {
             let data = std::fs::symlink_metadata(path(name)).unwrap();
-            (data.mode(), data.ino(), data.modified().unwrap(), std::fs::read(path(name)).unwrap())
+            (
+                data.mode(),
+                data.ino(),
+                data.modified().unwrap(),
+                std::fs::read(path(name)).unwrap(),
+            )
         };
         std::fs::write(path("f"), b"\xff\0").unwrap();
         std::fs::write(path("other"), "mine").unwrap();
@@ -609,15 +679,27 @@ mod tests {
             let moved = rename(&path("dir/g"), &path(name));
             assert!(matches!(moved, Err(Error::Taken)), "{name}: {moved:?}");
         }
-        assert!(matches!(rename(&path("link"), &path("new")), Err(Error::Special)));
-        assert!(matches!(rename(&path("no"), &path("new")), Err(Error::Missing)));
+        assert!(matches!(
+            rename(&path("link"), &path("new")),
+            Err(Error::Special)
+        ));
+        assert!(matches!(
+            rename(&path("no"), &path("new")),
+            Err(Error::Missing)
+        ));
         // The same by copying, as between file systems.
         let spot = FileAt::find(&path("dir/g")).unwrap();
         let fresh = FileAt::find(&path("copy")).unwrap();
         copy(&spot, &spot.removable().unwrap(), &fresh, &path("copy")).unwrap();
         let copied = state("copy");
-        assert_eq!((copied.0, copied.2, copied.3), (before.0, before.2, before.3.clone()));
-        assert!(matches!(copy(&spot, &spot.removable().unwrap(), &fresh, &path("copy")), Err(Error::Taken)));
+        assert_eq!(
+            (copied.0, copied.2, copied.3),
+            (before.0, before.2, before.3.clone())
+        );
+        assert!(matches!(
+            copy(&spot, &spot.removable().unwrap(), &fresh, &path("copy")),
+            Err(Error::Taken)
+        ));
         // The same if a removal is undone, explicitly or by dropping.
         set_aside(&path("dir/g")).unwrap().back().unwrap();
         drop(set_aside(&path("dir/g")).unwrap());
@@ -628,13 +710,19 @@ mod tests {
         let (name, why) = aside.back().unwrap_err();
         assert!(matches!(why, Error::Taken), "{why:?}");
         assert_eq!(
-            (std::fs::read(path("dir").join(name)).unwrap(), state("dir/g").3),
+            (
+                std::fs::read(path("dir").join(name)).unwrap(),
+                state("dir/g").3
+            ),
             (before.3, b"somebody's".into())
         );
         set_aside(&path("dir/g")).unwrap().remove().unwrap();
         assert!(!path("dir/g").exists());
         std::fs::set_permissions(path("copy"), Permissions::from_mode(0o444)).unwrap();
-        assert!(matches!(rename(&path("copy"), &path("new")), Err(Error::ReadOnly)));
+        assert!(matches!(
+            rename(&path("copy"), &path("new")),
+            Err(Error::ReadOnly)
+        ));
         assert!(matches!(set_aside(&path("copy")), Err(Error::ReadOnly)));
     }
 
@@ -650,7 +738,10 @@ mod tests {
         assert!(matches!(read(Path::new("/dev/zero")), Err(Error::Special)));
         assert!(matches!(read(&real), Err(Error::Directory)));
         assert!(matches!(read(&path("no")), Err(Error::Missing)));
-        File::create(path("large")).unwrap().set_len(LARGEST + 1).unwrap();
+        File::create(path("large"))
+            .unwrap()
+            .set_len(LARGEST + 1)
+            .unwrap();
         assert!(matches!(read(&path("large")), Err(Error::TooLarge(_))));
     }
 
@@ -661,7 +752,8 @@ mod tests {
         std::fs::create_dir_all(path("out/deep")).unwrap();
         std::fs::write(path("out/f"), "secret").unwrap();
         std::os::unix::fs::symlink("out", path("in")).unwrap();
-        let moved = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Moved)), "{result:?}");
+        let moved =
+            |result: Result<(), Error>| assert!(matches!(result, Err(Error::Moved)), "{result:?}");
         for file in ["in/f", "in/deep/f"] {
             moved(read(&path(file)).map(drop));
             moved(write(&path(file), b"x"));

@@ -81,7 +81,9 @@ impl Document {
         let saved = match bytes.map(String::from_utf8) {
             None => None,
             Some(Ok(text)) if text.contains('\0') => {
-                return Err(Failure::Tell(format!("{shown} is a binary file; only text can be edited.")));
+                return Err(Failure::Tell(format!(
+                    "{shown} is a binary file; only text can be edited."
+                )));
             }
             Some(Ok(text)) => Some(text),
             Some(Err(e)) => {
@@ -95,8 +97,11 @@ impl Document {
         // Only a readable file is requested from the editor; changes to any other file are refused
         // later.
         let known = context.session.seen.known(&place.real.path);
-        let buffer =
-            if known.is_some() || readable(&place, context) { context.buffer(&place.path).await } else { None };
+        let buffer = if known.is_some() || readable(&place, context) {
+            context.buffer(&place.path).await
+        } else {
+            None
+        };
         let buffer = buffer.filter(|text| !text.is_empty() || saved.is_some());
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
@@ -104,13 +109,31 @@ impl Document {
             (None, None) => return Ok(Self::absent(place)),
         };
         let mark = text.starts_with('\u{feff}');
-        let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
+        let text = text
+            .strip_prefix('\u{feff}')
+            .map_or_else(|| text.clone(), str::to_owned);
         let is_known = known.is_some_and(|known| known.text == TextFingerprint::of(&text));
-        Ok(Self { place, text, exists: true, mark, disk, is_known, raw: None })
+        Ok(Self {
+            place,
+            text,
+            exists: true,
+            mark,
+            disk,
+            is_known,
+            raw: None,
+        })
     }
 
     fn absent(place: ResolvedPath) -> Self {
-        Self { place, text: String::new(), exists: false, mark: false, disk: None, is_known: true, raw: None }
+        Self {
+            place,
+            text: String::new(),
+            exists: false,
+            mark: false,
+            disk: None,
+            is_known: true,
+            raw: None,
+        }
     }
 
     /// Checks that the whole file may be replaced: the model has seen its content, in any way, and
@@ -165,26 +188,46 @@ impl Document {
     fn is_familiar(&self, known: Option<&KnownFile>, context: &ToolContext) -> bool {
         // An empty file needs no reading, but the model must know if it had content before.
         let is_empty = self.text.trim().is_empty();
-        if is_empty { known.is_none() } else { context.session.seen.shows(&self.text) }
+        if is_empty {
+            known.is_none()
+        } else {
+            context.session.seen.shows(&self.text)
+        }
     }
 
     /// Returns the error, with the file's content, for a file that the model does not know in its
     /// present state. `done` is the refused operation.
-    fn refuse_unseen(&self, done: &str, known: Option<&KnownFile>, context: &ToolContext) -> Failure {
+    fn refuse_unseen(
+        &self,
+        done: &str,
+        known: Option<&KnownFile>,
+        context: &ToolContext,
+    ) -> Failure {
         let shown = &self.place.shown;
         let total = self.text.lines().count();
-        let why = match known.map(|known| known.was.as_deref().map(|was| changes(was, &self.text))) {
-            None => format!("{shown} exists, and was not read in this session, so it was not {done}."),
+        let why = match known.map(|known| known.was.as_deref().map(|was| changes(was, &self.text)))
+        {
+            None => {
+                format!("{shown} exists, and was not read in this session, so it was not {done}.")
+            }
             Some(None) => format!("{shown} has changed since it was read, so it was not {done}."),
             Some(Some(what)) => format!(
                 "{shown} has changed since it was read (by the user, the editor or a command), so it was not {done}:{what}"
             ),
         };
         self.note(context);
-        let more =
-            if total > MAX_SHOWN_LINES { format!("\n(lines 1-{MAX_SHOWN_LINES} of {total})") } else { String::new() };
-        let content: Vec<String> =
-            self.text.lines().take(MAX_SHOWN_LINES).enumerate().map(|(n, line)| format!("{}: {line}", n + 1)).collect();
+        let more = if total > MAX_SHOWN_LINES {
+            format!("\n(lines 1-{MAX_SHOWN_LINES} of {total})")
+        } else {
+            String::new()
+        };
+        let content: Vec<String> = self
+            .text
+            .lines()
+            .take(MAX_SHOWN_LINES)
+            .enumerate()
+            .map(|(n, line)| format!("{}: {line}", n + 1))
+            .collect();
         Failure::Tell(format!(
             "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be {done} all the same, send the call again; to change a part of it, edit that part.",
             content.join("\n")
@@ -200,8 +243,13 @@ impl Document {
             _ => content,
         };
         let breaks = self.text.matches('\n').count();
-        let returns = breaks > 0 && self.text.matches("\r\n").count() == breaks && !content.contains('\r');
-        if returns { content.replace('\n', "\r\n") } else { content.to_owned() }
+        let returns =
+            breaks > 0 && self.text.matches("\r\n").count() == breaks && !content.contains('\r');
+        if returns {
+            content.replace('\n', "\r\n")
+        } else {
+            content.to_owned()
+        }
     }
 
     /// Checks that a piece of the file may be changed. The model knows the piece because it has
@@ -223,7 +271,9 @@ impl Document {
         self.is_known = what.as_ref().is_some_and(|what| what.contains('\n'));
         let what = what.map_or(".".to_owned(), |what| format!(":{what}"));
         let shown = &self.place.shown;
-        Ok(Some(format!("{shown} had changed since you last saw it (by the user, the editor or a command){what}")))
+        Ok(Some(format!(
+            "{shown} had changed since you last saw it (by the user, the editor or a command){what}"
+        )))
     }
 
     /// Checks that the model has seen a piece that it has not quoted exactly. `text` is the text
@@ -231,8 +281,18 @@ impl Document {
     ///
     /// # Errors
     /// A message for the model with that piece, which then counts as read.
-    pub fn check_piece(&self, text: &str, context: &ToolContext, fuzzy: &FuzzyMatch) -> Result<(), Failure> {
-        if self.is_known || fuzzy.was.iter().all(|(_, was)| context.session.seen.shows(was)) {
+    pub fn check_piece(
+        &self,
+        text: &str,
+        context: &ToolContext,
+        fuzzy: &FuzzyMatch,
+    ) -> Result<(), Failure> {
+        if self.is_known
+            || fuzzy
+                .was
+                .iter()
+                .all(|(_, was)| context.session.seen.shows(was))
+        {
             return Ok(());
         }
         let mut places = Vec::new();
@@ -257,13 +317,18 @@ impl Document {
     /// found. Shows nothing of a file that may not be read without asking.
     pub fn nearest(&self, text: &str, wanted: &str, context: &ToolContext) -> String {
         if !self.is_known && !self.readable(context) {
-            return "Read the file again and copy the text from there, without the line numbers.".into();
+            return "Read the file again and copy the text from there, without the line numbers."
+                .into();
         }
         match near(text, wanted) {
             Some(near) => {
                 let place = numbered(text, near.first.saturating_sub(1), near.last + 1);
                 context.session.seen.show(&place);
-                let differs: Vec<String> = near.differences.iter().map(|differs| format!("\n- {differs}")).collect();
+                let differs: Vec<String> = near
+                    .differences
+                    .iter()
+                    .map(|differs| format!("\n- {differs}"))
+                    .collect();
                 format!(
                     "The closest place is at lines {}-{}:\n{place}\nWhat differs:{}",
                     near.first,
@@ -271,8 +336,13 @@ impl Document {
                     differs.concat()
                 )
             }
-            None if text.lines().count() <= 40 => format!("This is all of the file:\n{}", numbered(text, 1, 40)),
-            None => "Nothing in the file is like it. Look for a word of it with grep, or read the file.".into(),
+            None if text.lines().count() <= 40 => {
+                format!("This is all of the file:\n{}", numbered(text, 1, 40))
+            }
+            None => {
+                "Nothing in the file is like it. Look for a word of it with grep, or read the file."
+                    .into()
+            }
         }
     }
 
@@ -295,7 +365,10 @@ impl Document {
 
     /// Records that the model knows this state.
     pub fn note(&self, context: &ToolContext) {
-        context.session.seen.note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
+        context
+            .session
+            .seen
+            .note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
     }
 
     /// Returns whether its text differs from the disk because the editor holds unsaved changes.
@@ -307,12 +380,21 @@ impl Document {
     /// to show; undo reads the file itself.
     pub fn change(&self, new: &str) -> Change {
         let old = (self.exists && self.is_text()).then(|| self.text.clone());
-        Change { path: self.place.path.display().to_string(), old, new: new.into(), deleted: false, part: None }
+        Change {
+            path: self.place.path.display().to_string(),
+            old,
+            new: new.into(),
+            deleted: false,
+            part: None,
+        }
     }
 
     /// Returns the change that removes the file, for people.
     pub fn deletion(&self) -> Change {
-        Change { deleted: true, ..self.change("") }
+        Change {
+            deleted: true,
+            ..self.change("")
+        }
     }
 
     /// Returns the access request for the change, and the one for leaving the project if the file
@@ -329,13 +411,29 @@ impl Document {
     /// Returns the change to a new text, or the removal, for diagnostics before and after it.
     pub(super) fn planned(&self, new: Option<&str>) -> Planned {
         let old = self.exists.then(|| self.text.clone());
-        Planned { real: self.place.real.path.clone(), old, new: new.map(str::to_owned) }
+        Planned {
+            real: self.place.real.path.clone(),
+            old,
+            new: new.map(str::to_owned),
+        }
     }
 
     pub fn location(&self, new: &str) -> Location {
-        let same = self.text.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
-        let line = if self.exists && self.is_text() { u32::try_from(same + 1).ok() } else { None };
-        Location { path: self.place.path.clone(), line }
+        let same = self
+            .text
+            .lines()
+            .zip(new.lines())
+            .take_while(|(old, new)| old == new)
+            .count();
+        let line = if self.exists && self.is_text() {
+            u32::try_from(same + 1).ok()
+        } else {
+            None
+        };
+        Location {
+            path: self.place.path.clone(),
+            line,
+        }
     }
 
     /// Checks that the file has not changed since it was read: same path, same content.
@@ -348,7 +446,9 @@ impl Document {
             Some(was) => disk::identify(&self.place.real.path).is_ok_and(|now| now == was),
             None => {
                 let now = Self::open(self.place.clone(), context).await?;
-                now.exists == self.exists && now.text == self.text && (now.mark == self.mark || !self.exists)
+                now.exists == self.exists
+                    && now.text == self.text
+                    && (now.mark == self.mark || !self.exists)
             }
         };
         if same {
@@ -377,9 +477,16 @@ impl Document {
         disk::write(real, whole.as_bytes()).map_err(|e| self.refused(&e))?;
         let done = match format::format(real, context).await {
             Ok(failed) => {
-                let formatted = stored(real).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(whole.clone());
-                let formatted = formatted.strip_prefix('\u{feff}').unwrap_or(&formatted).to_owned();
-                self.put(&formatted, true, context).await.map(|written| (formatted, failed, written))
+                let formatted = stored(real)
+                    .and_then(|bytes| String::from_utf8(bytes).ok())
+                    .unwrap_or(whole.clone());
+                let formatted = formatted
+                    .strip_prefix('\u{feff}')
+                    .unwrap_or(&formatted)
+                    .to_owned();
+                self.put(&formatted, true, context)
+                    .await
+                    .map(|written| (formatted, failed, written))
             }
             Err(failure) => Err(failure),
         };
@@ -395,33 +502,51 @@ impl Document {
                 };
                 return match back {
                     Ok(()) => Err(failure),
-                    Err(e) => Err(Failure::Broken(format!("{failure} What was there could not be put back: {e}"))),
+                    Err(e) => Err(Failure::Broken(format!(
+                        "{failure} What was there could not be put back: {e}"
+                    ))),
                 };
             }
         };
         if formatted != new {
             let what = changes(new, &formatted);
-            written.notes.insert(0, format!("A formatter changed the file after that:{what}"));
+            written
+                .notes
+                .insert(0, format!("A formatter changed the file after that:{what}"));
         }
         written.notes.extend(failed);
         Ok(written)
     }
 
     fn refused(&self, e: &dyn std::fmt::Display) -> Failure {
-        Failure::Tell(format!("Cannot write {}: {e}. The file is as it was.", self.place.shown))
+        Failure::Tell(format!(
+            "Cannot write {}: {e}. The file is as it was.",
+            self.place.shown
+        ))
     }
 
     fn make_directory(&self) -> Result<(), Failure> {
-        self.place.real.path.parent().map_or(Ok(()), disk::make_directory).map_err(|e| self.refused(&e))
+        self.place
+            .real
+            .path
+            .parent()
+            .map_or(Ok(()), disk::make_directory)
+            .map_err(|e| self.refused(&e))
     }
 
     /// Writes a text unchanged: through the editor, otherwise to the disk unless it is on the disk
     /// already.
-    async fn put(&self, new: &str, is_on_disk: bool, context: &ToolContext) -> Result<WrittenText, Failure> {
+    async fn put(
+        &self,
+        new: &str,
+        is_on_disk: bool,
+        context: &ToolContext,
+    ) -> Result<WrittenText, Failure> {
         self.make_directory()?;
         let whole = self.with_mark(new);
         let unsaved = self.is_unsaved();
-        let plain = !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
+        let plain =
+            !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
         if (plain || unsaved) && context.client.files.write {
             let before = stored(&self.place.real.path);
             let written = context.write_buffer(&self.place.path, &whole).await;
@@ -429,22 +554,32 @@ impl Document {
             if let Some(Err(NotWritten::Refused(why))) = &written
                 && self.place.real.inside
             {
-                return Err(self.refused(&format!("the editor refused: {}", why.trim_end_matches('.'))));
+                return Err(self.refused(&format!(
+                    "the editor refused: {}",
+                    why.trim_end_matches('.')
+                )));
             }
             if let Some(Ok(())) = written {
                 let after = stored(&self.place.real.path);
                 // If the editor reports success but the disk has not changed, the file was not
                 // written.
                 if after != before || after.as_deref() == Some(whole.as_bytes()) {
-                    let saved = after.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+                    let saved = after
+                        .and_then(|bytes| String::from_utf8(bytes).ok())
+                        .unwrap_or_default();
                     self.written(&saved, context);
                     let other = TextFingerprint::of(&saved) != TextFingerprint::of(&whole);
                     let note = other.then(|| {
                         let what = changes(&whole, &saved);
                         format!("The editor changed the text when it saved the file (a formatter, perhaps):{what}")
                     });
-                    let text = saved.strip_prefix('\u{feff}').map_or_else(|| saved.clone(), str::to_owned);
-                    return Ok(WrittenText { text, notes: note.into_iter().collect() });
+                    let text = saved
+                        .strip_prefix('\u{feff}')
+                        .map_or_else(|| saved.clone(), str::to_owned);
+                    return Ok(WrittenText {
+                        text,
+                        notes: note.into_iter().collect(),
+                    });
                 }
             }
         }
@@ -452,7 +587,10 @@ impl Document {
             disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| self.refused(&e))?;
         }
         self.written(new, context);
-        Ok(WrittenText { text: new.to_owned(), notes: Vec::new() })
+        Ok(WrittenText {
+            text: new.to_owned(),
+            notes: Vec::new(),
+        })
     }
 
     /// Records that the model knows the text it has written. If it did not know the rest of the
@@ -460,7 +598,10 @@ impl Document {
     fn written(&self, text: &str, context: &ToolContext) {
         if self.is_known {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-            context.session.seen.note(&self.place.real.path, KnownFile::of(text, Some(TextFingerprint::of(text))));
+            context.session.seen.note(
+                &self.place.real.path,
+                KnownFile::of(text, Some(TextFingerprint::of(text))),
+            );
         } else {
             context.session.seen.forget(&self.place.real.path);
         }
@@ -481,7 +622,11 @@ impl Document {
 
     /// Returns a text in the form in which it is written to this file: with its byte order mark.
     fn with_mark(&self, text: &str) -> String {
-        if self.mark { format!("\u{feff}{text}") } else { text.to_owned() }
+        if self.mark {
+            format!("\u{feff}{text}")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Removes the file.
@@ -502,7 +647,10 @@ impl Document {
 pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let place = super::path::resolve(context, path, Access::Edit)?;
     if place.real.found == PathKind::Directory && place.real.inside {
-        return Err(Failure::Tell(format!("{} is a directory, not a file.", place.shown)));
+        return Err(Failure::Tell(format!(
+            "{} is a directory, not a file.",
+            place.shown
+        )));
     }
     if place.real.is_absent() && path.ends_with('/') {
         return Err(Failure::Tell(format!(
@@ -529,15 +677,25 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
 pub(super) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -> String {
     let in_buffer = TextFingerprint::of(&buffer);
     let on_disk = TextFingerprint::of(&saved);
-    let stale = known.is_some_and(|known| known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer);
+    let stale = known.is_some_and(|known| {
+        known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer
+    });
     let empty = buffer.is_empty() && !saved.is_empty();
-    if in_buffer == on_disk || stale || empty { saved } else { buffer }
+    if in_buffer == on_disk || stale || empty {
+        saved
+    } else {
+        buffer
+    }
 }
 
 /// Returns whether a file may be read without asking the user.
 fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
     let Policy { rules, grants, .. } = &*context.policy;
-    place.real.needs(Access::Read).iter().all(|need| evaluate(rules, grants, need).action == Action::Allow)
+    place
+        .real
+        .needs(Access::Read)
+        .iter()
+        .all(|need| evaluate(rules, grants, need).action == Action::Allow)
 }
 
 /// Describes the difference between two texts: the changed lines if they are few, otherwise their
@@ -546,11 +704,19 @@ fn changes(was: &str, now: &str) -> String {
     let mut ranges = Vec::new();
     let mut lines = String::new();
     let diff = text::diff::LineDiff::of(was, now);
-    for op in diff.ops().iter().filter(|op| op.tag() != similar::DiffTag::Equal) {
+    for op in diff
+        .ops()
+        .iter()
+        .filter(|op| op.tag() != similar::DiffTag::Equal)
+    {
         let new = op.new_range();
         let first = new.start + 1;
         let last = new.end.max(new.start + 1);
-        ranges.push(if first == last { first.to_string() } else { format!("{first}-{last}") });
+        ranges.push(if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        });
         for change in diff.changes(op) {
             let line = change.value().trim_end_matches(['\r', '\n']);
             match change.new_index() {
@@ -584,7 +750,10 @@ pub fn facts(change: &Change) -> Map<String, Value> {
         facts.insert("deletions".into(), Value::from(removed));
         let name = text::escaped(&change.path);
         let diff = diff.unified(Some((&name, &name)));
-        facts.insert("diff".into(), Value::String(text::head(&diff, 64 << 10).to_owned()));
+        facts.insert(
+            "diff".into(),
+            Value::String(text::head(&diff, 64 << 10).to_owned()),
+        );
     }
     facts
 }
@@ -603,8 +772,14 @@ pub fn encoding(bytes: &[u8]) -> &'static str {
     // Western texts have single bytes above 0x9f between ASCII letters; in Shift-JIS nearly all
     // kana begin with 0x82 or 0x83; GBK and EUC have their high bytes in pairs.
     let high = bytes.iter().filter(|byte| **byte >= 0x80).count();
-    let kana = bytes.iter().filter(|byte| (0x81..=0x83).contains(*byte)).count();
-    let paired = bytes.windows(2).filter(|pair| pair[0] >= 0xa1 && pair[1] >= 0xa1).count();
+    let kana = bytes
+        .iter()
+        .filter(|byte| (0x81..=0x83).contains(*byte))
+        .count();
+    let paired = bytes
+        .windows(2)
+        .filter(|pair| pair[0] >= 0xa1 && pair[1] >= 0xa1)
+        .count();
     if kana * 4 >= high {
         "Shift-JIS"
     } else if paired * 3 >= high {
@@ -652,13 +827,31 @@ mod tests {
             let mut document = target(&context, "f").await.unwrap();
             document.check_whole(&context).unwrap_err();
             document = target(&context, "f").await.unwrap();
-            let written = document.write(after.trim_start_matches('\u{feff}'), &context).await.unwrap();
-            assert_eq!(!written.notes.is_empty(), way == EditorReply::Formats, "{way:?}");
-            let expected =
-                if way == EditorReply::Formats { format!("{after}// formatted\n") } else { after.to_owned() };
+            let written = document
+                .write(after.trim_start_matches('\u{feff}'), &context)
+                .await
+                .unwrap();
+            assert_eq!(
+                !written.notes.is_empty(),
+                way == EditorReply::Formats,
+                "{way:?}"
+            );
+            let expected = if way == EditorReply::Formats {
+                format!("{after}// formatted\n")
+            } else {
+                after.to_owned()
+            };
             assert_eq!(stage.read("f"), expected.as_bytes(), "{way:?} {before:?}");
-            assert_eq!(editor.saved(), usize::from(writer == "editor"), "{way:?} {before:?}");
-            let known = context.session.seen.known(&document.place.real.path).unwrap();
+            assert_eq!(
+                editor.saved(),
+                usize::from(writer == "editor"),
+                "{way:?} {before:?}"
+            );
+            let known = context
+                .session
+                .seen
+                .known(&document.place.real.path)
+                .unwrap();
             assert_eq!(known.text, TextFingerprint::of(&expected));
         }
     }
@@ -669,13 +862,22 @@ mod tests {
         stage.write("f", "a\n");
         let (context, _) = stage.with_editor(EditorReply::Declines);
         let document = target(&context, "f").await.unwrap();
-        let failure = document.write("b\n", &context).await.unwrap_err().to_string();
-        assert_eq!(failure, "Cannot write f: the editor refused: the file is locked. The file is as it was.");
+        let failure = document
+            .write("b\n", &context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            failure,
+            "Cannot write f: the editor refused: the file is locked. The file is as it was."
+        );
         assert_eq!(stage.read("f"), b"a\n");
         // A file outside the editor's project is written on the disk.
         let outside = stage.outside().join("o");
         std::fs::write(&outside, "a\n").unwrap();
-        let document = target(&context, &outside.display().to_string()).await.unwrap();
+        let document = target(&context, &outside.display().to_string())
+            .await
+            .unwrap();
         document.write("b\n", &context).await.unwrap();
         assert_eq!(std::fs::read(&outside).unwrap(), b"b\n");
     }
@@ -697,17 +899,32 @@ mod tests {
         document.check_whole(&context).unwrap();
         // The user continues to type.
         editor.type_into(&stage.cwd().join("f"), "more\n");
-        let failure = document.check_unchanged(&context).await.unwrap_err().to_string();
-        assert!(failure.contains("changed while you were being asked"), "{failure}");
+        let failure = document
+            .check_unchanged(&context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("changed while you were being asked"),
+            "{failure}"
+        );
         let mut document = target(&context, "f").await.unwrap();
         let failure = document.check_whole(&context).unwrap_err().to_string();
-        assert!(failure.contains("has changed since it was read") && failure.contains("1: more"), "{failure}");
-        target(&context, "f").await.unwrap().check_whole(&context).unwrap();
+        assert!(
+            failure.contains("has changed since it was read") && failure.contains("1: more"),
+            "{failure}"
+        );
+        target(&context, "f")
+            .await
+            .unwrap()
+            .check_whole(&context)
+            .unwrap();
     }
 
     #[test]
     fn stale_buffer_is_not_taken_for_unsaved_changes() {
-        let known = |text: &str, disk: &str| Some(KnownFile::of(text, Some(TextFingerprint::of(disk))));
+        let known =
+            |text: &str, disk: &str| Some(KnownFile::of(text, Some(TextFingerprint::of(disk))));
         let table = [
             ("a", "a", None, "a"),
             ("b", "a", None, "b"),
@@ -718,7 +935,11 @@ mod tests {
             ("a\n", "a\r\n", None, "a\r\n"),
         ];
         for (buffer, saved, known, expected) in table {
-            assert_eq!(choose(buffer.into(), saved.into(), known.as_ref()), expected, "{buffer} {saved}");
+            assert_eq!(
+                choose(buffer.into(), saved.into(), known.as_ref()),
+                expected,
+                "{buffer} {saved}"
+            );
         }
     }
 }

@@ -59,7 +59,12 @@ impl Tool for EditTool {
             "stringreplace",
         ],
         says: &[("command", "strreplace", None)],
-        fields: &[("filePath", PATH), ("oldString", OLD), ("newString", NEW), ("replaceAll", ALL)],
+        fields: &[
+            ("filePath", PATH),
+            ("oldString", OLD),
+            ("newString", NEW),
+            ("replaceAll", ALL),
+        ],
     };
     type Input = Input;
     type Ready = Ready;
@@ -68,10 +73,23 @@ impl Tool for EditTool {
         describe("Edit", &input.file_path, context)
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let document = target(context, &input.file_path).await?;
         let all = input.replace_all.unwrap_or(false);
-        ready(document, vec![EditPiece { from: input.old_string, to: input.new_string, all }], context).await
+        ready(
+            document,
+            vec![EditPiece {
+                from: input.old_string,
+                to: input.new_string,
+                all,
+            }],
+            context,
+        )
+        .await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -84,7 +102,10 @@ pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDes
     let path = context.absolute(path);
     CallDescription {
         title: text::title(&format!("{verb} {}", context.relative(&path))),
-        locations: vec![Location { path: base::worktree::normal(&path), line: None }],
+        locations: vec![Location {
+            path: base::worktree::normal(&path),
+            line: None,
+        }],
     }
 }
 
@@ -111,9 +132,18 @@ pub(super) async fn ready(
     let made = spawn_blocking(move || {
         let (new, remarks) = made(&mut document, &pieces, &context)?;
         let change = document.change(&new);
-        Ok((document.needs(&change), Ready { document, new, change, remarks }))
+        Ok((
+            document.needs(&change),
+            Ready {
+                document,
+                new,
+                change,
+                remarks,
+            },
+        ))
     });
-    made.await.map_err(|e| Failure::Tell(format!("The edit could not be made: {e}.")))?
+    made.await
+        .map_err(|e| Failure::Tell(format!("The edit could not be made: {e}.")))?
 }
 
 /// Returns the text after all replacements, and notes on them.
@@ -124,7 +154,13 @@ fn made(
 ) -> Result<(String, Vec<String>), Failure> {
     let shown = document.place.shown.clone();
     let single = pieces.len() == 1;
-    let which = |n: usize| if single { String::new() } else { format!("Edit {} of {}: ", n + 1, pieces.len()) };
+    let which = |n: usize| {
+        if single {
+            String::new()
+        } else {
+            format!("Edit {} of {}: ", n + 1, pieces.len())
+        }
+    };
     let mut new = document.text.clone();
     let mut remarks = Vec::new();
     let mut failed = Vec::new();
@@ -143,13 +179,20 @@ fn made(
                 made += replaced.lines.len();
                 let places = text::count(replaced.lines.len(), "place");
                 if wanted.all {
-                    remarks.push(format!("{}{places} replaced, at lines {}.", which(n), list(&replaced.lines)));
+                    remarks.push(format!(
+                        "{}{places} replaced, at lines {}.",
+                        which(n),
+                        list(&replaced.lines)
+                    ));
                 }
                 remarks.extend(remark(&replaced).map(|remark| format!("{}{remark}", which(n))));
                 new = replaced.text;
                 if replaced.fuzzy.is_some() {
                     for (first, last) in replaced.now.iter().take(3) {
-                        remarks.push(format!("The lines as they are now:\n{}", numbered(&new, *first, *last)));
+                        remarks.push(format!(
+                            "The lines as they are now:\n{}",
+                            numbered(&new, *first, *last)
+                        ));
                     }
                 }
             }
@@ -160,18 +203,30 @@ fn made(
     if !failed.is_empty() {
         if !single {
             let fit = pieces.len() - failed.len();
-            let others = if fit == 0 { String::new() } else { format!(", although {} fit", text::count(fit, "edit")) };
-            failed.push(format!("Nothing was changed{others}: all edits of a call are made, or none."));
+            let others = if fit == 0 {
+                String::new()
+            } else {
+                format!(", although {} fit", text::count(fit, "edit"))
+            };
+            failed.push(format!(
+                "Nothing was changed{others}: all edits of a call are made, or none."
+            ));
         }
         return Err(Failure::Tell(failed.join("\n\n")));
     }
     if document.exists && new == document.text {
-        return Err(Failure::Tell(format!("The edits leave {shown} as it is; there is nothing to write.")));
+        return Err(Failure::Tell(format!(
+            "The edits leave {shown} as it is; there is nothing to write."
+        )));
     }
     if !single {
         remarks.insert(
             0,
-            format!("{} made, {} in all.", text::count(pieces.len(), "edit"), text::count(made, "replacement")),
+            format!(
+                "{} made, {} in all.",
+                text::count(pieces.len(), "edit"),
+                text::count(made, "replacement")
+            ),
         );
     }
     Ok((new, remarks))
@@ -206,14 +261,27 @@ fn piece(
 
 impl Ready {
     /// Writes the shown change, unless the file has changed since.
-    pub(super) async fn write(mut self, done: &str, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    pub(super) async fn write(
+        mut self,
+        done: &str,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, Failure> {
         self.document.check_unchanged(context).await?;
         let check = Check::before(vec![self.document.planned(Some(&self.new))], context).await;
         let written = self.document.write(&self.new, context).await?;
-        let found = check.after(&[(self.document.place.real.path.clone(), written.text.clone())], context).await;
+        let found = check
+            .after(
+                &[(self.document.place.real.path.clone(), written.text.clone())],
+                context,
+            )
+            .await;
         self.remarks.extend(written.notes);
         self.change.new = written.text;
-        let text = [done.to_owned()].into_iter().chain(self.remarks).collect::<Vec<_>>().join("\n");
+        let text = [done.to_owned()]
+            .into_iter()
+            .chain(self.remarks)
+            .collect::<Vec<_>>()
+            .join("\n");
         let mut output = ToolOutput {
             metadata: super::document::facts(&self.change),
             locations: vec![self.document.location(&self.change.new)],
@@ -238,7 +306,9 @@ mod tests {
     }
 
     async fn look(context: &ToolContext, path: &str) {
-        call(&erase(read::ReadTool), json!({"filePath": path}), context).await.unwrap();
+        call(&erase(read::ReadTool), json!({"filePath": path}), context)
+            .await
+            .unwrap();
     }
 
     #[tokio::test]
@@ -250,7 +320,11 @@ mod tests {
         let (needs, output) = edit(&context, input.clone()).await.unwrap();
         assert_eq!(stage.read("f"), b"a\nc\n");
         assert_eq!(
-            (needs[0].permission.as_str(), &needs[0].patterns[..], &needs[0].always[..]),
+            (
+                needs[0].permission.as_str(),
+                &needs[0].patterns[..],
+                &needs[0].always[..]
+            ),
             ("edit", &["f".to_owned()][..], &["f".to_owned()][..])
         );
         assert_eq!(*needs[0].changes[0], output.changes[0]);
@@ -266,15 +340,29 @@ mod tests {
             output.text,
             "Edit applied successfully.\nf had changed since you last saw it (by the user, the editor or a command):\n- c\n+ 2: b\n+ 3: user"
         );
-        let (_, output) = edit(&context, json!({"filePath": "f", "oldString": "c", "newString": "d"})).await.unwrap();
+        let (_, output) = edit(
+            &context,
+            json!({"filePath": "f", "oldString": "c", "newString": "d"}),
+        )
+        .await
+        .unwrap();
         assert_eq!(output.text, "Edit applied successfully.");
         // With several occurrences the quote is ambiguous, unless all are replaced.
         stage.write("g", "x\nx\n");
         let twice = json!({"filePath": "g", "oldString": "x", "newString": "y"});
-        assert!(edit(&context, twice).await.unwrap_err().to_string().contains("at lines 1, 2"));
+        assert!(
+            edit(&context, twice)
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("at lines 1, 2")
+        );
         let all = json!({"filePath": "g", "oldString": "x", "newString": "y", "replaceAll": true});
         let (_, output) = edit(&context, all).await.unwrap();
-        assert_eq!(output.text, "Edit applied successfully.\n2 places replaced, at lines 1, 2.");
+        assert_eq!(
+            output.text,
+            "Edit applied successfully.\n2 places replaced, at lines 1, 2."
+        );
     }
 
     #[tokio::test]
@@ -282,22 +370,33 @@ mod tests {
         let stage = TestProject::new();
         stage.write("f", "fn a() {\n\tone();\n\ttwo();\n}\n");
         let context = stage.context();
-        let input =
-            json!({"filePath": "f", "oldString": "    one();\n    two();", "newString": "    one();\n    2();"});
+        let input = json!({"filePath": "f", "oldString": "    one();\n    two();", "newString": "    one();\n    2();"});
         let failure = edit(&context, input.clone()).await.unwrap_err().to_string();
         assert!(
-            failure.contains("was not shown in this session") && failure.contains("2: \tone();\n3: \ttwo();"),
+            failure.contains("was not shown in this session")
+                && failure.contains("2: \tone();\n3: \ttwo();"),
             "{failure}"
         );
         assert!(failure.contains("tabs where you wrote spaces"), "{failure}");
         // The first attempt has shown it.
         let (_, output) = edit(&context, input).await.unwrap();
         assert_eq!(stage.read("f"), b"fn a() {\n\tone();\n\t2();\n}\n");
-        assert!(output.text.ends_with("The lines as they are now:\n2: \tone();\n3: \t2();"), "{}", output.text);
+        assert!(
+            output
+                .text
+                .ends_with("The lines as they are now:\n2: \tone();\n3: \t2();"),
+            "{}",
+            output.text
+        );
         // The output of a command counts like that of `read`.
         stage.write("g", "\tx();\n");
         context.session.seen.show("$ cat g\n\tx();\n");
-        edit(&context, json!({"filePath": "g", "oldString": "    x();", "newString": "    y();"})).await.unwrap();
+        edit(
+            &context,
+            json!({"filePath": "g", "oldString": "    x();", "newString": "    y();"}),
+        )
+        .await
+        .unwrap();
         assert_eq!(stage.read("g"), b"\ty();\n");
     }
 
@@ -307,7 +406,11 @@ mod tests {
         stage.write(".env", "KEY=1\n");
         let context = stage.context();
         for (from, to) in [("KEY=1", "KEY=2"), ("KEY = 1", "KEY=2"), ("other", "x")] {
-            let failure = edit(&context, json!({"filePath": ".env", "oldString": from, "newString": to})).await;
+            let failure = edit(
+                &context,
+                json!({"filePath": ".env", "oldString": from, "newString": to}),
+            )
+            .await;
             let failure = failure.unwrap_err().to_string();
             assert_eq!(
                 failure,
@@ -316,9 +419,16 @@ mod tests {
         }
         look(&context, ".env").await;
         stage.write(".env", "KEY=1\nMORE=secret\n");
-        let failure = edit(&context, json!({"filePath": ".env", "oldString": "KEY=1", "newString": "x"})).await;
+        let failure = edit(
+            &context,
+            json!({"filePath": ".env", "oldString": "KEY=1", "newString": "x"}),
+        )
+        .await;
         let failure = failure.unwrap_err().to_string();
-        assert!(failure.contains("has changed since it was read") && !failure.contains("secret"), "{failure}");
+        assert!(
+            failure.contains("has changed since it was read") && !failure.contains("secret"),
+            "{failure}"
+        );
     }
 
     #[tokio::test]
@@ -334,7 +444,10 @@ mod tests {
         );
         let miss = json!({"filePath": "f", "oldString": "nothing like it", "newString": ""});
         let failure = edit(&context, miss).await.unwrap_err().to_string();
-        assert!(failure.contains("This is all of the file:\n1: one\n"), "{failure}");
+        assert!(
+            failure.contains("This is all of the file:\n1: one\n"),
+            "{failure}"
+        );
     }
 
     #[tokio::test]
@@ -352,12 +465,19 @@ mod tests {
             std::fs::remove_file(stage.cwd().join("f")).unwrap();
             match swap {
                 "content" => stage.write("f", "user\n"),
-                "link" => std::os::unix::fs::symlink(stage.outside().join("f"), stage.cwd().join("f")).unwrap(),
+                "link" => {
+                    std::os::unix::fs::symlink(stage.outside().join("f"), stage.cwd().join("f"))
+                        .unwrap()
+                }
                 _ => {}
             }
-            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+            let failure = (prepared.run)(context.clone())
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(
-                failure.contains("changed while you were being asked") || failure.contains("another place"),
+                failure.contains("changed while you were being asked")
+                    || failure.contains("another place"),
                 "{swap}: {failure}"
             );
             std::fs::remove_file(stage.cwd().join("f")).ok();
@@ -388,12 +508,21 @@ mod tests {
             let stage = TestProject::new();
             stage.write_bytes("f", before);
             let context = stage.context();
-            call(&erase(read::ReadTool), json!({"filePath": "f"}), &context).await.ok();
-            let result = edit(&context, json!({"filePath": "f", "oldString": "old", "newString": "new"})).await;
+            call(&erase(read::ReadTool), json!({"filePath": "f"}), &context)
+                .await
+                .ok();
+            let result = edit(
+                &context,
+                json!({"filePath": "f", "oldString": "old", "newString": "new"}),
+            )
+            .await;
             assert_eq!(result.is_ok(), after.is_some(), "{before:?} {result:?}");
             assert_eq!(stage.read("f"), after.unwrap_or(before), "{before:?}");
             if let (Err(failure), false) = (result, before.ends_with(b"bin")) {
-                assert!(failure.to_string().contains("is not UTF-8 (it looks like "), "{failure}");
+                assert!(
+                    failure.to_string().contains("is not UTF-8 (it looks like "),
+                    "{failure}"
+                );
             }
         }
     }
@@ -403,44 +532,82 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let stage = TestProject::new();
         let context = stage.context();
-        let (needs, output) =
-            edit(&context, json!({"filePath": "new/dir/f", "oldString": "", "newString": "x\n"})).await.unwrap();
+        let (needs, output) = edit(
+            &context,
+            json!({"filePath": "new/dir/f", "oldString": "", "newString": "x\n"}),
+        )
+        .await
+        .unwrap();
         assert_eq!(stage.read("new/dir/f"), b"x\n");
         assert_eq!(needs[0].changes[0].old, None);
-        assert_eq!(output.changes[0].path, stage.cwd().join("new/dir/f").display().to_string());
-        let failure = edit(&context, json!({"filePath": "new/dir/f", "oldString": "", "newString": "y"}))
-            .await
-            .unwrap_err()
-            .to_string();
+        assert_eq!(
+            output.changes[0].path,
+            stage.cwd().join("new/dir/f").display().to_string()
+        );
+        let failure = edit(
+            &context,
+            json!({"filePath": "new/dir/f", "oldString": "", "newString": "y"}),
+        )
+        .await
+        .unwrap_err()
+        .to_string();
         assert!(failure.contains("write tool"), "{failure}");
-        let failure = edit(&context, json!({"filePath": "none", "oldString": "a", "newString": "y"}))
-            .await
-            .unwrap_err()
-            .to_string();
+        let failure = edit(
+            &context,
+            json!({"filePath": "none", "oldString": "a", "newString": "y"}),
+        )
+        .await
+        .unwrap_err()
+        .to_string();
         assert_eq!(failure, "File none not found.");
-        let failure = edit(&context, json!({"filePath": "new", "oldString": "a", "newString": "y"}))
-            .await
-            .unwrap_err()
-            .to_string();
+        let failure = edit(
+            &context,
+            json!({"filePath": "new", "oldString": "a", "newString": "y"}),
+        )
+        .await
+        .unwrap_err()
+        .to_string();
         assert!(failure.contains("is a directory"), "{failure}");
 
         stage.write("run.sh", "#!/bin/sh\n");
-        std::fs::set_permissions(stage.cwd().join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(
+            stage.cwd().join("run.sh"),
+            std::fs::Permissions::from_mode(0o755),
+        )
+        .unwrap();
         std::os::unix::fs::symlink("run.sh", stage.cwd().join("link")).unwrap();
         look(&context, "link").await;
-        let (needs, _) = edit(&context, json!({"filePath": "link", "oldString": "/bin/sh", "newString": "/bin/bash"}))
-            .await
-            .unwrap();
+        let (needs, _) = edit(
+            &context,
+            json!({"filePath": "link", "oldString": "/bin/sh", "newString": "/bin/bash"}),
+        )
+        .await
+        .unwrap();
         assert_eq!(needs[0].patterns, ["run.sh"]);
         assert_eq!(stage.read("run.sh"), b"#!/bin/bash\n");
-        assert!(std::fs::symlink_metadata(stage.cwd().join("link")).unwrap().is_symlink());
-        assert_eq!(std::fs::metadata(stage.cwd().join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+        assert!(
+            std::fs::symlink_metadata(stage.cwd().join("link"))
+                .unwrap()
+                .is_symlink()
+        );
+        assert_eq!(
+            std::fs::metadata(stage.cwd().join("run.sh"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o755
+        );
 
         std::fs::write(stage.outside().join("o"), "o\n").unwrap();
         let outside = stage.outside().join("o").display().to_string();
         look(&context, &outside).await;
-        let (needs, _) =
-            edit(&context, json!({"filePath": outside, "oldString": "o", "newString": "p"})).await.unwrap();
+        let (needs, _) = edit(
+            &context,
+            json!({"filePath": outside, "oldString": "o", "newString": "p"}),
+        )
+        .await
+        .unwrap();
         let asked: Vec<&str> = needs.iter().map(|need| need.permission.as_str()).collect();
         assert_eq!(asked, ["external_directory", "edit"]);
     }

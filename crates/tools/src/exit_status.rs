@@ -7,7 +7,10 @@ use events::ProgramExit;
 /// Describes the exit status of a shell, as text and as numbers.
 pub(super) fn ending(status: ExitStatus) -> (String, ProgramExit) {
     use std::os::unix::process::ExitStatusExt;
-    let exit = ProgramExit { code: status.code(), signal: status.signal().map(signal_name) };
+    let exit = ProgramExit {
+        code: status.code(),
+        signal: status.signal().map(signal_name),
+    };
     let how = match (exit.code, &exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, signal) => format!("ended by {}", signal.as_deref().unwrap_or("a signal")),
@@ -29,8 +32,8 @@ fn signal_name(number: i32) -> String {
         (14, "ALRM"),
         (15, "TERM"),
     ];
-    names
-        .iter()
-        .find(|(n, _)| *n == number)
-        .map_or_else(|| format!("signal {number}"), |(_, name)| format!("SIG{name}"))
+    names.iter().find(|(n, _)| *n == number).map_or_else(
+        || format!("signal {number}"),
+        |(_, name)| format!("SIG{name}"),
+    )
 }

@@ -18,15 +18,29 @@ fn tools() -> [(Arc<dyn AnyTool>, Value); 4] {
     let one = json!({ "oldString": "old", "newString": "new" });
     let patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n-old\n+new\n b\n*** End Patch\n";
     [
-        (erase(edit::EditTool), json!({ "filePath": "f", "oldString": "old", "newString": "new" })),
-        (erase(multiedit::MultieditTool), json!({ "filePath": "f", "edits": [one] })),
-        (erase(write::WriteTool), json!({ "filePath": "f", "content": "a\nnew\nb\n" })),
-        (erase(apply_patch::ApplyPatchTool), json!({ "patchText": patch })),
+        (
+            erase(edit::EditTool),
+            json!({ "filePath": "f", "oldString": "old", "newString": "new" }),
+        ),
+        (
+            erase(multiedit::MultieditTool),
+            json!({ "filePath": "f", "edits": [one] }),
+        ),
+        (
+            erase(write::WriteTool),
+            json!({ "filePath": "f", "content": "a\nnew\nb\n" }),
+        ),
+        (
+            erase(apply_patch::ApplyPatchTool),
+            json!({ "patchText": patch }),
+        ),
     ]
 }
 
 async fn look(context: &ToolContext) {
-    call(&erase(read::ReadTool), json!({ "filePath": "f" }), context).await.ok();
+    call(&erase(read::ReadTool), json!({ "filePath": "f" }), context)
+        .await
+        .ok();
 }
 
 /// Changes by another program in the meantime, and whether each prevents an edit. An addition
@@ -53,9 +67,14 @@ fn meanwhile(what: &str, stage: &TestProject) {
     let same = fs::read(&f).unwrap();
     match what {
         "writes something else" => stage.write("f", "somebody's\nold\n"),
-        "appends" => {
-            stage.write("f", [&same[..], b"more\n"].concat().iter().map(|b| char::from(*b)).collect::<String>())
-        }
+        "appends" => stage.write(
+            "f",
+            [&same[..], b"more\n"]
+                .concat()
+                .iter()
+                .map(|b| char::from(*b))
+                .collect::<String>(),
+        ),
         "empties it" => stage.write("f", ""),
         "removes it" => fs::remove_file(&f).unwrap(),
         "makes other line ends" => stage.write("f", "a\r\nold\r\nb\r\n"),
@@ -63,13 +82,25 @@ fn meanwhile(what: &str, stage: &TestProject) {
             fs::remove_file(&f).unwrap();
             fs::create_dir(&f).unwrap();
         }
-        "puts a link to the same words in its place" | "puts a link to other words in its place" => {
-            fs::write(&other, if what.contains("same") { &same[..] } else { b"other\nold\n" }).unwrap();
+        "puts a link to the same words in its place"
+        | "puts a link to other words in its place" => {
+            fs::write(
+                &other,
+                if what.contains("same") {
+                    &same[..]
+                } else {
+                    b"other\nold\n"
+                },
+            )
+            .unwrap();
             fs::remove_file(&f).unwrap();
             symlink(&other, &f).unwrap();
         }
         "writes the same again" => fs::write(&f, &same).unwrap(),
-        "touches it" => fs::File::open(&f).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap(),
+        "touches it" => fs::File::open(&f)
+            .unwrap()
+            .set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap(),
         "puts the same file in its place" => {
             fs::write(stage.cwd().join("fresh"), &same).unwrap();
             fs::rename(stage.cwd().join("fresh"), &f).unwrap();
@@ -81,9 +112,15 @@ fn meanwhile(what: &str, stage: &TestProject) {
 
 /// Describes the entry at a path with everything that a user could miss.
 fn state(path: &Path) -> String {
-    let Ok(data) = fs::symlink_metadata(path) else { return "nothing".into() };
+    let Ok(data) = fs::symlink_metadata(path) else {
+        return "nothing".into();
+    };
     match (data.is_symlink(), data.is_dir()) {
-        (true, _) => format!("link to {:?}: {:?}", fs::read_link(path).unwrap(), fs::read(path).ok()),
+        (true, _) => format!(
+            "link to {:?}: {:?}",
+            fs::read_link(path).unwrap(),
+            fs::read(path).ok()
+        ),
         (_, true) => "directory".into(),
         _ => format!("{:o} {:?}", data.mode() & 0o7777, fs::read(path).unwrap()),
     }
@@ -96,7 +133,10 @@ async fn fw03_changes_by_others_are_not_lost() {
     for (number, (tool, input)) in tools().into_iter().enumerate() {
         for (what, in_the_way) in MEANWHILE {
             for asked in [false, true] {
-                let case = format!("tool {number}, somebody {what}, {}", if asked { "while asked" } else { "before" });
+                let case = format!(
+                    "tool {number}, somebody {what}, {}",
+                    if asked { "while asked" } else { "before" }
+                );
                 let stage = TestProject::new();
                 stage.write("f", "a\nold\nb\n");
                 let context = stage.context();
@@ -110,12 +150,25 @@ async fn fw03_changes_by_others_are_not_lost() {
                 } else {
                     meanwhile(what, &stage);
                     let found = state(&path);
-                    (call(&tool, input.clone(), &context).await.map(|(_, output)| output), found)
+                    (
+                        call(&tool, input.clone(), &context)
+                            .await
+                            .map(|(_, output)| output),
+                        found,
+                    )
                 };
                 match result {
                     // The exact quote is changed, and everything that others wrote remains.
-                    (Ok(_), _) if !asked && number != 2 && ["writes something else", "appends"].contains(&what) => {
-                        let new: &[u8] = if what == "appends" { b"a\nnew\nb\nmore\n" } else { b"somebody's\nnew\n" };
+                    (Ok(_), _)
+                        if !asked
+                            && number != 2
+                            && ["writes something else", "appends"].contains(&what) =>
+                    {
+                        let new: &[u8] = if what == "appends" {
+                            b"a\nnew\nb\nmore\n"
+                        } else {
+                            b"somebody's\nnew\n"
+                        };
                         assert_eq!(fs::read(&path).unwrap(), new, "{case}");
                     }
                     (Ok(_), _) => {
@@ -125,11 +178,18 @@ async fn fw03_changes_by_others_are_not_lost() {
                         } else {
                             fs::metadata(&path).unwrap().mode() & 0o777
                         };
-                        let new: &[u8] = if what.contains("line ends") { b"a\r\nnew\r\nb\r\n" } else { b"a\nnew\nb\n" };
+                        let new: &[u8] = if what.contains("line ends") {
+                            b"a\r\nnew\r\nb\r\n"
+                        } else {
+                            b"a\nnew\nb\n"
+                        };
                         assert_eq!(state(&path), format!("{mode:o} {new:?}"), "{case}");
                     }
                     (Err(failure), found) => {
-                        assert!(in_the_way || (asked && what.contains("line ends")), "{case}: {failure}");
+                        assert!(
+                            in_the_way || (asked && what.contains("line ends")),
+                            "{case}: {failure}"
+                        );
                         assert_eq!(state(&path), found, "{case}");
                         let said = failure.to_string();
                         let reasons = [
@@ -143,7 +203,10 @@ async fn fw03_changes_by_others_are_not_lost() {
                             "not found",
                             "directory",
                         ];
-                        assert!(reasons.iter().any(|reason| said.contains(reason)), "{case}: {said}");
+                        assert!(
+                            reasons.iter().any(|reason| said.contains(reason)),
+                            "{case}: {said}"
+                        );
                     }
                 }
                 assert!(
@@ -159,7 +222,13 @@ async fn fw03_changes_by_others_are_not_lost() {
 /// FW04: line ends of every kind. Every byte outside the edit is unchanged.
 #[tokio::test]
 async fn fw04_line_ends_outside_the_edit_do_not_change() {
-    const LINES: [&str; 5] = ["first line", "the old word here", "middle", "another", "the last one"];
+    const LINES: [&str; 5] = [
+        "first line",
+        "the old word here",
+        "middle",
+        "another",
+        "the last one",
+    ];
     const ENDS: [&[&str]; 8] = [
         &["\n"],
         &["\r\n"],
@@ -182,7 +251,11 @@ async fn fw04_line_ends_outside_the_edit_do_not_change() {
     for ends in ENDS {
         for end in ["", ends[0], "\r\n"] {
             let lines = LINES.iter().enumerate().map(|(n, line)| {
-                let end = if n + 1 == LINES.len() { end } else { ends[n % ends.len()] };
+                let end = if n + 1 == LINES.len() {
+                    end
+                } else {
+                    ends[n % ends.len()]
+                };
                 format!("{line}{end}")
             });
             let before: String = lines.collect();
@@ -200,15 +273,24 @@ async fn fw04_line_ends_outside_the_edit_do_not_change() {
                 let to = before.find(last).unwrap() + last.len();
                 match done {
                     Ok(_) => {
-                        let inside =
-                            after.strip_prefix(&before[..from]).and_then(|rest| rest.strip_suffix(&before[to..]));
-                        let inside = inside.unwrap_or_else(|| panic!("{before:?} became {after:?} by {old:?}"));
-                        assert_eq!(inside.replace("\r\n", "\n").replace('\r', "\n"), new, "{before:?}, {old:?}");
+                        let inside = after
+                            .strip_prefix(&before[..from])
+                            .and_then(|rest| rest.strip_suffix(&before[to..]));
+                        let inside = inside
+                            .unwrap_or_else(|| panic!("{before:?} became {after:?} by {old:?}"));
+                        assert_eq!(
+                            inside.replace("\r\n", "\n").replace('\r', "\n"),
+                            new,
+                            "{before:?}, {old:?}"
+                        );
                         made += 1;
                     }
                     // A search over several lines may not find line ends that it does not know.
                     Err(failure) => {
-                        assert!(old.contains('\n') && before.contains('\r'), "{before:?}, {old:?}: {failure}");
+                        assert!(
+                            old.contains('\n') && before.contains('\r'),
+                            "{before:?}, {old:?}: {failure}"
+                        );
                         assert_eq!(after, before);
                     }
                 }
@@ -225,7 +307,13 @@ async fn fw05_other_encodings_are_refused_unchanged() {
     const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
     let utf16 = |text: &str, big: bool| {
         let units = text.encode_utf16().chain([]);
-        let bytes = units.flat_map(|unit| if big { unit.to_be_bytes() } else { unit.to_le_bytes() });
+        let bytes = units.flat_map(|unit| {
+            if big {
+                unit.to_be_bytes()
+            } else {
+                unit.to_le_bytes()
+            }
+        });
         let mark: [u8; 2] = if big { [0xfe, 0xff] } else { [0xff, 0xfe] };
         mark.into_iter().chain(bytes).collect::<Vec<u8>>()
     };
@@ -240,7 +328,10 @@ async fn fw05_other_encodings_are_refused_unchanged() {
         (utf16("a\nold\nb\n", true), false),
         (b"a\nold\nb\ncaf\xe9\n".to_vec(), false),
         (b"a\nold\nb\n\xfc\xdf\n".to_vec(), false),
-        (b"a\nold\nb\n\x82\xb1\x82\xf1\x82\xc9\x82\xbf\x82\xcd\n".to_vec(), false),
+        (
+            b"a\nold\nb\n\x82\xb1\x82\xf1\x82\xc9\x82\xbf\x82\xcd\n".to_vec(),
+            false,
+        ),
         (b"a\nold\nb\n\xc4\xe3\xba\xc3\n".to_vec(), false),
         (b"a\nold\nb\n\xff\n".to_vec(), false),
         (b"a\nold\nb\n\xed\xa0\x80\n".to_vec(), false),
@@ -251,7 +342,10 @@ async fn fw05_other_encodings_are_refused_unchanged() {
         _ => json!({ "filePath": "f", "oldString": "old", "newString": "new", "replaceAll": true }),
     };
     for (before, is_text) in &fixtures {
-        let more = [(erase(edit::EditTool), umlaut("edit")), (erase(edit::EditTool), umlaut("all"))];
+        let more = [
+            (erase(edit::EditTool), umlaut("edit")),
+            (erase(edit::EditTool), umlaut("all")),
+        ];
         for (tool, input) in tools().into_iter().chain(more) {
             let stage = TestProject::new();
             stage.write_bytes("f", before);
@@ -260,19 +354,28 @@ async fn fw05_other_encodings_are_refused_unchanged() {
             let case = format!("{} {input}", String::from_utf8_lossy(before));
             let done = call(&tool, input, &context).await;
             let after = stage.read("f");
-            assert!(!after.windows(3).any(|bytes| bytes == REPLACEMENT), "{case}");
+            assert!(
+                !after.windows(3).any(|bytes| bytes == REPLACEMENT),
+                "{case}"
+            );
             match done {
                 Ok(_) => {
                     assert!(is_text, "{case}");
                     let mark = "\u{feff}".as_bytes();
                     assert_eq!(after.starts_with(mark), before.starts_with(mark), "{case}");
-                    assert!(after != *before && std::str::from_utf8(&after).is_ok(), "{case}");
+                    assert!(
+                        after != *before && std::str::from_utf8(&after).is_ok(),
+                        "{case}"
+                    );
                 }
                 Err(failure) => {
                     assert!(!is_text, "{case}: {failure}");
                     assert_eq!(after, *before, "{case}");
                     let said = failure.to_string();
-                    assert!(said.contains("is not UTF-8 (it looks like ") || said.contains("binary"), "{case}: {said}");
+                    assert!(
+                        said.contains("is not UTF-8 (it looks like ") || said.contains("binary"),
+                        "{case}: {said}"
+                    );
                 }
             }
         }
@@ -313,25 +416,47 @@ async fn fw07_file_properties_survive_an_edit() {
             "setgid" => fs::set_permissions(&f, Permissions::from_mode(0o2640)).unwrap(),
             "read-only" => fs::set_permissions(&f, Permissions::from_mode(0o444)).unwrap(),
             "link inside" | "link outside" => {
-                let target = if what == "link inside" { &inside } else { &outside };
+                let target = if what == "link inside" {
+                    &inside
+                } else {
+                    &outside
+                };
                 fs::rename(&f, target).unwrap();
                 symlink(target, &f).unwrap();
             }
             "link to nothing" | "link to a directory" => {
                 fs::remove_file(&f).unwrap();
-                symlink(if what.ends_with("nothing") { "nowhere" } else { ".git" }, &f).unwrap();
+                symlink(
+                    if what.ends_with("nothing") {
+                        "nowhere"
+                    } else {
+                        ".git"
+                    },
+                    &f,
+                )
+                .unwrap();
             }
             "second name" => fs::hard_link(&f, stage.cwd().join("twin")).unwrap(),
             "attributes" => {
                 let file = fs::File::open(&f).unwrap();
-                let kept = rustix::fs::fsetxattr(&file, "user.adjutant", b"kept", rustix::fs::XattrFlags::empty());
+                let kept = rustix::fs::fsetxattr(
+                    &file,
+                    "user.adjutant",
+                    b"kept",
+                    rustix::fs::XattrFlags::empty(),
+                );
                 if kept.is_err() {
                     continue; // a file system without them
                 }
             }
             "sparse" | "2 GiB" => {
                 let size = if what == "sparse" { 1 << 20 } else { 2 << 30 };
-                fs::File::options().write(true).open(&f).unwrap().set_len(size).unwrap();
+                fs::File::options()
+                    .write(true)
+                    .open(&f)
+                    .unwrap()
+                    .set_len(size)
+                    .unwrap();
             }
             "pipe" => {
                 fs::remove_file(&f).unwrap();
@@ -344,7 +469,11 @@ async fn fw07_file_properties_survive_an_edit() {
         let before = fs::symlink_metadata(&f).unwrap();
         let done = call(&tool, input.clone(), &context).await;
         let after = fs::symlink_metadata(&f).unwrap();
-        let refusal = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let refusal = done
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         match what {
             "executable" | "setgid" | "attributes" | "second name" => {
                 done.unwrap();
@@ -362,10 +491,16 @@ async fn fw07_file_properties_survive_an_edit() {
             }
             "link inside" | "link outside" => {
                 let (needs, _) = done.unwrap();
-                let asked = needs.iter().any(|need| need.permission == "external_directory");
+                let asked = needs
+                    .iter()
+                    .any(|need| need.permission == "external_directory");
                 assert_eq!(asked, what == "link outside");
                 assert!(after.is_symlink(), "{what}");
-                let target = if what == "link inside" { &inside } else { &outside };
+                let target = if what == "link inside" {
+                    &inside
+                } else {
+                    &outside
+                };
                 assert_eq!(fs::read(target).unwrap(), b"a\nnew\nb\n", "{what}");
             }
             _ => {

@@ -14,7 +14,9 @@ pub fn arguments(tool: &str, input: Value) -> Result<Map<String, Value>, Failure
     match input {
         Value::Object(arguments) => Ok(arguments),
         Value::Null => Ok(Map::new()),
-        other => Err(Failure::Tell(format!("The arguments of {tool} must be an object, not {other}."))),
+        other => Err(Failure::Tell(format!(
+            "The arguments of {tool} must be an object, not {other}."
+        ))),
     }
 }
 
@@ -45,10 +47,17 @@ mod tests {
 
     #[test]
     fn arguments_must_be_an_object_or_null() {
-        let given = |input: Value| arguments("acme_look", input).map(Value::Object).map_err(|e| e.to_string());
+        let given = |input: Value| {
+            arguments("acme_look", input)
+                .map(Value::Object)
+                .map_err(|e| e.to_string())
+        };
         assert_eq!(given(json!({"a": 1})), Ok(json!({"a": 1})));
         assert_eq!(given(Value::Null), Ok(json!({})));
-        assert_eq!(given(json!([1])), Err("The arguments of acme_look must be an object, not [1].".to_owned()));
+        assert_eq!(
+            given(json!([1])),
+            Err("The arguments of acme_look must be an object, not [1].".to_owned())
+        );
     }
 
     #[test]

@@ -43,11 +43,21 @@ pub fn any(settings: &Settings, path: &Path) -> bool {
 /// `Cancelled` if the user cancels meanwhile.
 pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, Failure> {
     let mut notes = Vec::new();
-    for entry in context.project.settings.formatters.iter().filter(|entry| entry.is_for(real)) {
+    for entry in context
+        .project
+        .settings
+        .formatters
+        .iter()
+        .filter(|entry| entry.is_for(real))
+    {
         if let Some(why) = one(entry.clone(), real, context).await? {
             let title = format!("The formatter {} {why}.", entry.name);
             if locked(&context.session.formatters.0).insert(entry.name.clone()) {
-                let notice = Event::Notice { severity: Severity::Warning, title: title.clone(), details: None };
+                let notice = Event::Notice {
+                    severity: Severity::Warning,
+                    title: title.clone(),
+                    details: None,
+                };
                 context.client.outlet.event(notice).await;
             }
             notes.push(title);
@@ -58,7 +68,11 @@ pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, F
 
 /// Runs a formatter. Returns `None` on success, otherwise the end of a sentence that begins with
 /// its name.
-async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Result<Option<String>, Failure> {
+async fn one(
+    entry: FormatterEntry,
+    real: &Path,
+    context: &ToolContext,
+) -> Result<Option<String>, Failure> {
     let root = context.project.worktree.root.clone();
     let environment = context.project.environment.clone();
     let file = real.to_owned();
@@ -67,9 +81,16 @@ async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Resul
         Ok(Ok(Some(run))) => run,
         Ok(Ok(None)) => return Ok(None),
         Ok(Err(missing)) => {
-            return Ok(Some(format!("was not run: there is no program {}", text::escaped(&missing.program))));
+            return Ok(Some(format!(
+                "was not run: there is no program {}",
+                text::escaped(&missing.program)
+            )));
         }
-        Err(e) => return Err(Failure::Broken(format!("formatters could not be looked for: {e}"))),
+        Err(e) => {
+            return Err(Failure::Broken(format!(
+                "formatters could not be looked for: {e}"
+            )));
+        }
     };
     if run.of_project && !context.confinement.trusted {
         return Ok(Some(
@@ -80,7 +101,9 @@ async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Resul
     let before = disk::read(real).ok();
     let ended = started(&run, context).await?;
     let after = disk::read(real).ok();
-    let readable = after.as_deref().is_some_and(|bytes| std::str::from_utf8(bytes).is_ok());
+    let readable = after
+        .as_deref()
+        .is_some_and(|bytes| std::str::from_utf8(bytes).is_ok());
     let why = match (ended, readable) {
         (None, true) => return Ok(None),
         (None, false) => "failed: it left no text behind".to_owned(),
@@ -90,7 +113,10 @@ async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Resul
     if let Some(before) = before.filter(|before| after.as_ref() != Some(before))
         && let Err(e) = disk::write(real, &before)
     {
-        return Err(Failure::Broken(format!("what a formatter left of {} could not be mended: {e}", real.display())));
+        return Err(Failure::Broken(format!(
+            "what a formatter left of {} could not be mended: {e}",
+            real.display()
+        )));
     }
     Ok(Some(why))
 }
@@ -99,19 +125,39 @@ async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Resul
 async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<String>, Failure> {
     let lock = match context.confinement.lock(context).await {
         Ok(lock) => lock,
-        Err(Failure::Tell(why)) => return Ok(Some(format!("was not run: {}", why.trim_end_matches('.')))),
+        Err(Failure::Tell(why)) => {
+            return Ok(Some(format!("was not run: {}", why.trim_end_matches('.'))));
+        }
         Err(failure) => return Err(failure),
     };
-    let mut env = context.project.settings.variables.tame(&context.project.environment);
+    let mut env = context
+        .project
+        .settings
+        .variables
+        .tame(&context.project.environment);
     if !context.confinement.trusted {
         env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
     }
-    env.extend(run.environment.iter().map(|(name, value)| (name.into(), value.into())));
+    env.extend(
+        run.environment
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
     let (program, arguments) = &run.command;
-    let program = Program::new(program, run.folder.as_ref().unwrap_or(&context.project.cwd), env).args(arguments);
+    let program = Program::new(
+        program,
+        run.folder.as_ref().unwrap_or(&context.project.cwd),
+        env,
+    )
+    .args(arguments);
     let program = match context.confinement.enter(&lock, context, program) {
         Ok(program) => program,
-        Err(why) => return Ok(Some(format!("was not run: {}", why.to_string().trim_end_matches('.')))),
+        Err(why) => {
+            return Ok(Some(format!(
+                "was not run: {}",
+                why.to_string().trim_end_matches('.')
+            )));
+        }
     };
     let ran = tokio::select! {
         ran = program.run(FORMATTER_TIMEOUT) => ran,
@@ -120,21 +166,33 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
     Ok(match ran {
         Ok(output) if output.status.success() => None,
         Ok(output) => {
-            let message = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
+            let message = if output.stderr.trim_ascii().is_empty() {
+                &output.stdout
+            } else {
+                &output.stderr
+            };
             let mut screen = TerminalScreen::default();
-            let message = [screen.take(&message[..message.len().min(4 * MAX_MESSAGE_BYTES)]), screen.end()].concat();
+            let message = [
+                screen.take(&message[..message.len().min(4 * MAX_MESSAGE_BYTES)]),
+                screen.end(),
+            ]
+            .concat();
             let (message, _) = text::visible(&String::from_utf8_lossy(&message));
             let message = text::head(message.trim(), MAX_MESSAGE_BYTES);
-            let code = output.status.code().map_or_else(|| "a signal".into(), |code| format!("exit code {code}"));
+            let code = output
+                .status
+                .code()
+                .map_or_else(|| "a signal".into(), |code| format!("exit code {code}"));
             Some(if message.is_empty() {
                 format!("failed: {code}")
             } else {
                 format!("failed: {code}: {}", message.trim_end_matches('.'))
             })
         }
-        Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
-            Some(format!("failed: it took longer than {} seconds", FORMATTER_TIMEOUT.as_secs()))
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::TimedOut => Some(format!(
+            "failed: it took longer than {} seconds",
+            FORMATTER_TIMEOUT.as_secs()
+        )),
         Err(e) => Some(format!("failed: {e}")),
     })
 }
@@ -152,7 +210,10 @@ mod tests {
 
     fn with(context: &mut ToolContext, written: serde_json::Value) {
         let formatters = from_json(written).unwrap();
-        context.project.settings = Arc::new(Settings { formatters, ..Settings::default() });
+        context.project.settings = Arc::new(Settings {
+            formatters,
+            ..Settings::default()
+        });
     }
 
     fn large() -> serde_json::Value {
@@ -168,18 +229,52 @@ mod tests {
         let input = json!({"filePath": "a.x", "oldString": "ONE", "newString": "two"});
         let (needs, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
         assert_eq!(stage.read("a.x"), b"TWO\r\n");
-        assert_eq!((needs[0].changes[0].new.as_str(), output.changes[0].new.as_str()), ("two\r\n", "TWO\r\n"));
-        assert!(output.text.ends_with("A formatter changed the file after that:\n- two\n+ 1: TWO"), "{}", output.text);
+        assert_eq!(
+            (
+                needs[0].changes[0].new.as_str(),
+                output.changes[0].new.as_str()
+            ),
+            ("two\r\n", "TWO\r\n")
+        );
+        assert!(
+            output
+                .text
+                .ends_with("A formatter changed the file after that:\n- two\n+ 1: TWO"),
+            "{}",
+            output.text
+        );
         let again = json!({"filePath": "a.x", "content": "Four\n"});
-        let failure = call(&erase(write::WriteTool), again.clone(), &context).await.unwrap_err().to_string();
-        assert!(failure.contains("was not read"), "nobody has read all of it: {failure}");
-        call(&erase(write::WriteTool), again.clone(), &context).await.unwrap();
-        call(&erase(write::WriteTool), again, &context).await.unwrap();
+        let failure = call(&erase(write::WriteTool), again.clone(), &context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("was not read"),
+            "nobody has read all of it: {failure}"
+        );
+        call(&erase(write::WriteTool), again.clone(), &context)
+            .await
+            .unwrap();
+        call(&erase(write::WriteTool), again, &context)
+            .await
+            .unwrap();
         let patch = "*** Begin Patch\n*** Add File: n.x\n+n\n*** Update File: a.x\n@@\n-FOUR\n+five\n*** End Patch";
-        let (_, output) =
-            call(&erase(apply_patch::ApplyPatchTool), json!({"patchText": patch}), &context).await.unwrap();
-        assert_eq!((stage.read("n.x"), stage.read("a.x")), (b"N\n".to_vec(), b"FIVE\r\n".to_vec()));
-        assert!(output.text.contains("a.x: A formatter changed"), "{}", output.text);
+        let (_, output) = call(
+            &erase(apply_patch::ApplyPatchTool),
+            json!({"patchText": patch}),
+            &context,
+        )
+        .await
+        .unwrap();
+        assert_eq!(
+            (stage.read("n.x"), stage.read("a.x")),
+            (b"N\n".to_vec(), b"FIVE\r\n".to_vec())
+        );
+        assert!(
+            output.text.contains("a.x: A formatter changed"),
+            "{}",
+            output.text
+        );
     }
 
     #[tokio::test]
@@ -191,13 +286,19 @@ mod tests {
         editor.type_into(&stage.cwd().join("a.x"), "OLD\nunsaved\n");
         let input = json!({"filePath": "a.x", "oldString": "OLD", "newString": "new"});
         let (_, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
-        assert_eq!((stage.read("a.x"), editor.saved()), (b"NEW\nUNSAVED\n".to_vec(), 1));
+        assert_eq!(
+            (stage.read("a.x"), editor.saved()),
+            (b"NEW\nUNSAVED\n".to_vec(), 1)
+        );
         assert_eq!(output.changes[0].new, "NEW\nUNSAVED\n");
         // A write that the editor refuses leaves the disk unchanged.
         let (mut context, _) = stage.with_editor(EditorReply::Declines);
         with(&mut context, large());
         let input = json!({"filePath": "a.x", "oldString": "NEW", "newString": "other"});
-        let failure = call(&erase(edit::EditTool), input, &context).await.unwrap_err().to_string();
+        let failure = call(&erase(edit::EditTool), input, &context)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("the editor refused"), "{failure}");
         assert_eq!(stage.read("a.x"), b"NEW\nUNSAVED\n");
     }
@@ -208,16 +309,30 @@ mod tests {
         stage.write("package.json", r#"{"dependencies": {"prettier": "3"}}"#);
         stage.write("node_modules/.bin/prettier", "#!/bin/sh\necho run > ran\n");
         let program = stage.cwd().join("node_modules/.bin/prettier");
-        std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
         let mut context = stage.context();
         with(&mut context, json!(true));
         let input = json!({"filePath": "a.ts", "content": "a\n"});
-        let (_, output) = call(&erase(write::WriteTool), input, &context).await.unwrap();
-        assert!(output.text.contains("prettier was not run: it would run code of this project"), "{}", output.text);
+        let (_, output) = call(&erase(write::WriteTool), input, &context)
+            .await
+            .unwrap();
+        assert!(
+            output
+                .text
+                .contains("prettier was not run: it would run code of this project"),
+            "{}",
+            output.text
+        );
         assert!(!stage.cwd().join("ran").exists());
         context.confinement.trusted = true;
         let input = json!({"filePath": "b.ts", "content": "a\n"});
-        let (_, output) = call(&erase(write::WriteTool), input, &context).await.unwrap();
-        assert_eq!((output.text.as_str(), stage.read("ran")), ("Wrote file successfully.", b"run\n".to_vec()));
+        let (_, output) = call(&erase(write::WriteTool), input, &context)
+            .await
+            .unwrap();
+        assert_eq!(
+            (output.text.as_str(), stage.read("ran")),
+            ("Wrote file successfully.", b"run\n".to_vec())
+        );
     }
 }

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::test::context_in;
-use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
+use super::{
+    AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read,
+    write,
+};
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::check::check_line;
@@ -22,22 +25,38 @@ use project::agent::Agents;
 fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {
     let home = lab.place.home.clone().unwrap();
     std::fs::create_dir_all(home.join(".config/adjutant")).unwrap();
-    std::fs::write(home.join(".config/adjutant/adjutant.json"), settings.to_string()).unwrap();
+    std::fs::write(
+        home.join(".config/adjutant/adjutant.json"),
+        settings.to_string(),
+    )
+    .unwrap();
     let vars = BTreeMap::from([
         ("HOME".to_owned(), home.display().to_string()),
-        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), home.join("managed").display().to_string()),
+        (
+            "OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(),
+            home.join("managed").display().to_string(),
+        ),
         ("TMPDIR".to_owned(), home.join("tmp").display().to_string()),
     ]);
     let environment = Environment::from_vars(vars);
-    let worktree = Worktree { root: lab.place.root.clone(), git: true, extra: vec![] };
+    let worktree = Worktree {
+        root: lab.place.root.clone(),
+        git: true,
+        extra: vec![],
+    };
     let loaded = config::load(&environment, &worktree, &worktree.root);
     let (agents, _) = Agents::build(&loaded.settings, &environment, &worktree);
     let rules = agents.get(agent).unwrap().rules.clone();
-    Policy { rules, place: lab.place.clone(), ..Policy::default() }
+    Policy {
+        rules,
+        place: lab.place.clone(),
+        ..Policy::default()
+    }
 }
 
 fn checked(policy: &Policy, question: &Value) -> String {
-    let answer: Value = serde_json::from_str(&check_line(policy, &[], &question.to_string())).unwrap();
+    let answer: Value =
+        serde_json::from_str(&check_line(policy, &[], &question.to_string())).unwrap();
     answer["verdict"].as_str().unwrap().to_owned()
 }
 
@@ -50,8 +69,15 @@ async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &ToolContext) 
         Err(failure) => panic!("{failure}"),
     };
     let Policy { rules, grants, .. } = &*context.policy;
-    let worst = needs.iter().map(|need| evaluate(rules, grants, need).action).max();
-    serde_json::to_value(worst.unwrap()).unwrap().as_str().unwrap().to_owned()
+    let worst = needs
+        .iter()
+        .map(|need| evaluate(rules, grants, need).action)
+        .max();
+    serde_json::to_value(worst.unwrap())
+        .unwrap()
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// Returns the arguments of a tool for a path.
@@ -59,8 +85,12 @@ fn input(tool: &str, path: &str) -> Value {
     match tool {
         "write" => json!({"filePath": path, "content": "other\n"}),
         "edit" => json!({"filePath": path, "oldString": "", "newString": "other\n"}),
-        "multiedit" => json!({"filePath": path, "edits": [{"oldString": "", "newString": "other\n"}]}),
-        "apply_patch" => json!({"patchText": format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch")}),
+        "multiedit" => {
+            json!({"filePath": path, "edits": [{"oldString": "", "newString": "other\n"}]})
+        }
+        "apply_patch" => {
+            json!({"patchText": format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch")})
+        }
         "grep" => json!({"pattern": "x", "path": path}),
         "glob" => json!({"pattern": "*", "path": path}),
         "list" => json!({"path": path}),
@@ -83,9 +113,14 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
         ("list", erase(list::ListTool)),
     ];
     // An existing file is read before it is changed, and is changed by its first line.
-    let open =
-        Policy { rules: permission::Rules::built_in(&[("*", "*", permission::Action::Allow)]), ..policy.clone() };
-    let reader = ToolContext { policy: Arc::new(open), ..context.clone() };
+    let open = Policy {
+        rules: permission::Rules::built_in(&[("*", "*", permission::Action::Allow)]),
+        ..policy.clone()
+    };
+    let reader = ToolContext {
+        policy: Arc::new(open),
+        ..context.clone()
+    };
     if let Ok(prepared) = tools[0].1.prepare(input("read", path), &reader).await {
         (prepared.run)(reader).await.ok();
     }
@@ -101,7 +136,11 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
             .filter(|at| at.found == permission::paths::PathKind::File)
             .and_then(|at| std::fs::read(at.path).ok());
         if let Some(bytes) = file {
-            let old = String::from_utf8_lossy(&bytes).lines().next().unwrap_or_default().to_owned();
+            let old = String::from_utf8_lossy(&bytes)
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             match *name {
                 "edit" => input["oldString"] = old.into(),
                 "multiedit" => input["edits"][0]["oldString"] = old.into(),
@@ -110,9 +149,14 @@ async fn check_both(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [St
         }
         let live = prepared(tool, input, &context).await;
         let pattern = if *name == "grep" { "x" } else { "*" };
-        let check = checked(policy, &json!({"permission": name, "path": path, "pattern": pattern}));
+        let check = checked(
+            policy,
+            &json!({"permission": name, "path": path, "pattern": pattern}),
+        );
         if live != check {
-            wrong.push(format!("{name} {path:?}: the tool says {live}, the checker {check}"));
+            wrong.push(format!(
+                "{name} {path:?}: the tool says {live}, the checker {check}"
+            ));
         }
         match *name {
             "read" => got[0] = check,
@@ -137,9 +181,13 @@ struct Row {
 fn rows() -> Vec<Row> {
     let mut rows = vec![];
     for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
-        let [id, class, input, _, read, edit, plan, also, ..] = row.as_slice() else { panic!("{row:?}") };
+        let [id, class, input, _, read, edit, plan, also, ..] = row.as_slice() else {
+            panic!("{row:?}")
+        };
         // Searches and races are tested in `rows.rs`, patterns below.
-        if ["multi", "race"].contains(&class.as_str()) && !["P103", "P108"].contains(&id.as_str()) || id == "P67" {
+        if ["multi", "race"].contains(&class.as_str()) && !["P103", "P108"].contains(&id.as_str())
+            || id == "P67"
+        {
             continue;
         }
         let (lab, mut inputs) = path_lab(id);
@@ -151,10 +199,20 @@ fn rows() -> Vec<Row> {
             // This file system is case-sensitive, so the other spelling is another path.
             wanted = ["refuse".into(), "ask".into(), "deny".into()];
         }
-        rows.push(Row { id: id.clone(), lab, inputs, wanted, also: also.clone() });
+        rows.push(Row {
+            id: id.clone(),
+            lab,
+            inputs,
+            wanted,
+            also: also.clone(),
+        });
     }
-    for row in records(include_str!("../../../editor-tests/data/path_cases_more.csv")) {
-        let [id, class, input, wanted @ .., _] = row.as_slice() else { panic!("{row:?}") };
+    for row in records(include_str!(
+        "../../../editor-tests/data/path_cases_more.csv"
+    )) {
+        let [id, class, input, wanted @ .., _] = row.as_slice() else {
+            panic!("{row:?}")
+        };
         if class == "multi" {
             continue;
         }
@@ -162,7 +220,13 @@ fn rows() -> Vec<Row> {
         let input: String = serde_json::from_str(input).unwrap();
         let inputs = vec![input.replace("/WS", &lab.place.root.display().to_string())];
         let wanted = [wanted[0].clone(), wanted[1].clone(), wanted[2].clone()];
-        rows.push(Row { id: id.clone(), lab, inputs, wanted, also: String::new() });
+        rows.push(Row {
+            id: id.clone(),
+            lab,
+            inputs,
+            wanted,
+            also: String::new(),
+        });
     }
     rows
 }
@@ -171,17 +235,30 @@ fn rows() -> Vec<Row> {
 async fn tools_and_checker_agree_on_every_path() {
     let mut wrong = vec![];
     let mut seen = 0;
-    for Row { id, lab, inputs, wanted, also } in rows() {
+    for Row {
+        id,
+        lab,
+        inputs,
+        wanted,
+        also,
+    } in rows()
+    {
         seen += 1;
         for (agent, which) in [("build", 0), ("plan", 2)] {
             let policy = policy(&lab, agent, &json!({}));
             for path in &inputs {
                 let mut disagreements = vec![];
                 let got = check_both(&policy, path, &mut disagreements).await;
-                wrong.extend(disagreements.into_iter().map(|what| format!("{id} {agent} {what}")));
+                wrong.extend(
+                    disagreements
+                        .into_iter()
+                        .map(|what| format!("{id} {agent} {what}")),
+                );
                 let mut expect = |use_of: &str, got: &str, want: &str| {
                     if want != "—" && got != want && (also.is_empty() || got != also) {
-                        wrong.push(format!("{id} {agent} {use_of} {path:?}: {got}, wanted {want}"));
+                        wrong.push(format!(
+                            "{id} {agent} {use_of} {path:?}: {got}, wanted {want}"
+                        ));
                     }
                 };
                 if which == 0 {
@@ -194,7 +271,12 @@ async fn tools_and_checker_agree_on_every_path() {
         }
     }
     assert!(seen >= 125, "{seen}");
-    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} wrong\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Every alternative of a pattern is judged by its target.
@@ -203,13 +285,22 @@ async fn glob_alternatives_are_judged_by_their_targets() {
     let mut rows: Vec<(String, String, String)> = vec![];
     for row in records(include_str!("../../../editor-tests/data/path_cases.csv")) {
         if ["P100", "P101"].contains(&row[0].as_str()) {
-            let pattern = row[2].trim_start_matches("glob ").trim_matches('"').to_owned();
+            let pattern = row[2]
+                .trim_start_matches("glob ")
+                .trim_matches('"')
+                .to_owned();
             rows.push((row[0].clone(), pattern, row[4].clone()));
         }
     }
-    for row in records(include_str!("../../../editor-tests/data/path_cases_more.csv")) {
+    for row in records(include_str!(
+        "../../../editor-tests/data/path_cases_more.csv"
+    )) {
         if row[1] == "multi" {
-            rows.push((row[0].clone(), serde_json::from_str(&row[2]).unwrap(), row[3].clone()));
+            rows.push((
+                row[0].clone(),
+                serde_json::from_str(&row[2]).unwrap(),
+                row[3].clone(),
+            ));
         }
     }
     assert!(rows.len() >= 9);
@@ -217,7 +308,12 @@ async fn glob_alternatives_are_judged_by_their_targets() {
     let policy = policy(&lab, "build", &json!({}));
     for (id, pattern, wanted) in rows {
         let pattern = pattern.replace("/WS", &lab.place.root.display().to_string());
-        let got = prepared(&erase(glob::GlobTool), json!({"pattern": pattern}), &context_in(policy.clone())).await;
+        let got = prepared(
+            &erase(glob::GlobTool),
+            json!({"pattern": pattern}),
+            &context_in(policy.clone()),
+        )
+        .await;
         assert_eq!(got, wanted, "{id} {pattern}");
     }
 }
@@ -228,17 +324,30 @@ async fn p104_patch_is_judged_by_its_strictest_file() {
     let (lab, inputs) = path_lab("P104");
     for (agent, wanted) in [("build", "ask"), ("plan", "deny")] {
         let context = context_in(policy(&lab, agent, &json!({})));
-        let open = ToolContext { policy: Arc::new(policy(&lab, "build", &json!({}))), ..context.clone() };
+        let open = ToolContext {
+            policy: Arc::new(policy(&lab, "build", &json!({}))),
+            ..context.clone()
+        };
         let mut sections = String::new();
         for path in &inputs {
-            if let Ok(prepared) = erase(read::ReadTool).prepare(json!({"filePath": path}), &open).await {
+            if let Ok(prepared) = erase(read::ReadTool)
+                .prepare(json!({"filePath": path}), &open)
+                .await
+            {
                 (prepared.run)(open.clone()).await.ok();
             }
             sections.push_str(&format!("*** Add File: {path}\n+x\n"));
         }
         let patch = json!({"patchText": format!("*** Begin Patch\n{sections}*** End Patch")});
-        assert_eq!(prepared(&erase(apply_patch::ApplyPatchTool), patch, &context).await, wanted, "{agent}");
-        assert_eq!(std::fs::read(lab.place.root.join("a.txt")).unwrap(), b"alpha\n");
+        assert_eq!(
+            prepared(&erase(apply_patch::ApplyPatchTool), patch, &context).await,
+            wanted,
+            "{agent}"
+        );
+        assert_eq!(
+            std::fs::read(lab.place.root.join("a.txt")).unwrap(),
+            b"alpha\n"
+        );
     }
 }
 
@@ -247,7 +356,12 @@ async fn p104_patch_is_judged_by_its_strictest_file() {
 async fn move_is_judged_by_source_and_destination() {
     let lab = Lab::with_more();
     let root = &lab.place.root;
-    for (to, link) in [(".git/hooks", "hk"), ("../home", "up"), ("src/new.txt", "dangling"), (".git", "meta")] {
+    for (to, link) in [
+        (".git/hooks", "hk"),
+        ("../home", "up"),
+        ("src/new.txt", "dangling"),
+        (".git", "meta"),
+    ] {
         std::os::unix::fs::symlink(to, root.join(link)).unwrap();
     }
     for folder in [".github/workflows", ".claude", "docs"] {
@@ -291,17 +405,28 @@ async fn move_is_judged_by_source_and_destination() {
         for (agent, wanted) in [("build", wanted), ("plan", "deny")] {
             let context = context_in(policy(&lab, agent, &json!({})));
             let reader = ToolContext {
-                policy: Arc::new(Policy { rules: open.clone(), ..(*context.policy).clone() }),
+                policy: Arc::new(Policy {
+                    rules: open.clone(),
+                    ..(*context.policy).clone()
+                }),
                 ..context.clone()
             };
-            let read = erase(read::ReadTool).prepare(json!({"filePath": from}), &reader).await.unwrap();
+            let read = erase(read::ReadTool)
+                .prepare(json!({"filePath": from}), &reader)
+                .await
+                .unwrap();
             (read.run)(reader).await.ok();
             let first = std::fs::read_to_string(root.join(from)).unwrap();
             let first = first.lines().next().unwrap();
             let text = format!(
                 "*** Begin Patch\n*** Update File: {from}\n*** Move to: {to}\n@@\n-{first}\n+other\n*** End Patch"
             );
-            let got = prepared(&erase(apply_patch::ApplyPatchTool), json!({"patchText": text}), &context).await;
+            let got = prepared(
+                &erase(apply_patch::ApplyPatchTool),
+                json!({"patchText": text}),
+                &context,
+            )
+            .await;
             assert_eq!(got, wanted, "{agent}: {from} to {to}");
         }
     }
@@ -313,13 +438,43 @@ async fn move_is_judged_by_source_and_destination() {
 async fn minimum_verdict_yields_only_to_a_rule_that_names_the_secret() {
     let table = [
         (json!({"*": "allow"}), "read", "id_rsa", "ask"),
-        (json!({"*": "allow"}), "write", ".git/hooks/pre-commit", "ask"),
-        (json!({"read": {"*": "allow", "id_rsa": "allow"}}), "read", "id_rsa", "allow"),
+        (
+            json!({"*": "allow"}),
+            "write",
+            ".git/hooks/pre-commit",
+            "ask",
+        ),
+        (
+            json!({"read": {"*": "allow", "id_rsa": "allow"}}),
+            "read",
+            "id_rsa",
+            "allow",
+        ),
         (json!({"read": {"*.pem": "deny"}}), "read", "k.pem", "deny"),
-        (json!({"edit": {"*": "allow", ".git/hooks/*": "allow"}}), "write", ".git/hooks/pre-commit", "ask"),
-        (json!({"edit": {".claude/*": "deny"}}), "write", ".claude/settings.json", "deny"),
-        (json!({"edit": {"AGENTS.md": "allow"}}), "apply_patch", "AGENTS.md", "ask"),
-        (json!({"edit": "deny"}), "multiedit", ".vscode/tasks.json", "deny"),
+        (
+            json!({"edit": {"*": "allow", ".git/hooks/*": "allow"}}),
+            "write",
+            ".git/hooks/pre-commit",
+            "ask",
+        ),
+        (
+            json!({"edit": {".claude/*": "deny"}}),
+            "write",
+            ".claude/settings.json",
+            "deny",
+        ),
+        (
+            json!({"edit": {"AGENTS.md": "allow"}}),
+            "apply_patch",
+            "AGENTS.md",
+            "ask",
+        ),
+        (
+            json!({"edit": "deny"}),
+            "multiedit",
+            ".vscode/tasks.json",
+            "deny",
+        ),
         (json!({"read": {"a.txt": "deny"}}), "grep", "a.txt", "deny"),
         (json!({"read": {"a.txt": "ask"}}), "grep", "a.txt", "ask"),
         (json!({"*": "allow"}), "grep", ".env", "ask"),
@@ -331,7 +486,10 @@ async fn minimum_verdict_yields_only_to_a_rule_that_names_the_secret() {
         let mut disagreements = vec![];
         check_both(&policy, path, &mut disagreements).await;
         assert!(disagreements.is_empty(), "{disagreements:?}");
-        let got = checked(&policy, &json!({"permission": tool, "path": path, "pattern": "x"}));
+        let got = checked(
+            &policy,
+            &json!({"permission": tool, "path": path, "pattern": "x"}),
+        );
         assert_eq!(got, wanted, "{rules} {tool} {path}");
     }
 }

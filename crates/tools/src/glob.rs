@@ -60,7 +60,10 @@ impl Tool for GlobTool {
     const ALIASES: Aliases = Aliases {
         also: &["findfiles", "filesearch", "globsearch", "globfiles"],
         says: &[],
-        fields: &[("pattern", &["glob", "globpattern", "query", "filepattern"]), ("path", FOLDER)],
+        fields: &[
+            ("pattern", &["glob", "globpattern", "query", "filepattern"]),
+            ("path", FOLDER),
+        ],
     };
     type Input = Input;
     type Ready = Ready;
@@ -73,11 +76,18 @@ impl Tool for GlobTool {
         };
         CallDescription {
             title: text::title(&format!("Find `{}`{place}", input.pattern)),
-            locations: vec![Location { path: base::worktree::normal(&path), line: None }],
+            locations: vec![Location {
+                path: base::worktree::normal(&path),
+                line: None,
+            }],
         }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let base = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if base.real.inside {
             directory(&base)?;
@@ -87,10 +97,17 @@ impl Tool for GlobTool {
             // Every alternative may lead to another directory, and is judged separately.
             for pattern in alternatives(&input.pattern) {
                 let (dir, rest) = split(&pattern);
-                let dir = if dir.starts_with(['/', '~']) { dir } else { format!("{}/{dir}", base.path.display()) };
+                let dir = if dir.starts_with(['/', '~']) {
+                    dir
+                } else {
+                    format!("{}/{dir}", base.path.display())
+                };
                 let place = resolve(context, &dir, Access::List)?;
                 let fixed = place.real.found == PathKind::File && rest.is_empty();
-                match (place.real.path.parent(), place.real.path.file_name().and_then(|name| name.to_str())) {
+                match (
+                    place.real.path.parent(),
+                    place.real.path.file_name().and_then(|name| name.to_str()),
+                ) {
                     (Some(parent), Some(name)) if fixed => {
                         let place = resolve(context, &parent.display().to_string(), Access::List)?;
                         roots.push((place, format!("/{}", globset::escape(name))));
@@ -110,10 +127,21 @@ impl Tool for GlobTool {
             needs.extend(new);
         }
         let mut own = Need::new("glob", &*input.pattern).always("*");
-        own.metadata.insert("pattern".into(), Value::String(input.pattern.clone()));
-        own.metadata.insert("path".into(), Value::String(base.real.path.display().to_string()));
+        own.metadata
+            .insert("pattern".into(), Value::String(input.pattern.clone()));
+        own.metadata.insert(
+            "path".into(),
+            Value::String(base.real.path.display().to_string()),
+        );
         needs.push(own);
-        Ok((needs, Ready { base, roots, pattern: input.pattern }))
+        Ok((
+            needs,
+            Ready {
+                base,
+                roots,
+                pattern: input.pattern,
+            },
+        ))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -130,7 +158,11 @@ impl Tool for GlobTool {
         }
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
-        let Ready { base, roots, pattern } = ready;
+        let Ready {
+            base,
+            roots,
+            pattern,
+        } = ready;
         let shown = base.shown.clone();
         let done = blocking(&context, move || {
             let found: Mutex<NewestPaths> = Mutex::default();
@@ -141,17 +173,26 @@ impl Tool for GlobTool {
                     continue;
                 }
                 let root = SearchRoot::open(&place.real.path)?;
-                let fits = |path: &Path| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest));
+                let fits = |path: &Path| {
+                    path.strip_prefix(&place.real.path)
+                        .is_ok_and(|rest| set.is_match(rest))
+                };
                 let left = files(&place.real.path, &cancelled, fits, &sight, || {
                     let mut look = root.reader();
                     let found = &found;
                     move |path: &Path| {
-                        let Some(rank) = Rank::of(path, &mut look) else { return };
-                        let rank = Rank { path: spelled(path, place), ..rank };
+                        let Some(rank) = Rank::of(path, &mut look) else {
+                            return;
+                        };
+                        let rank = Rank {
+                            path: spelled(path, place),
+                            ..rank
+                        };
                         // The directory directly below the searched one.
                         let rest = path.strip_prefix(&place.real.path).unwrap_or(path);
                         let next = rest.parent().and_then(|dir| dir.iter().next());
-                        let folder = next.map_or_else(|| place.path.clone(), |next| place.path.join(next));
+                        let folder =
+                            next.map_or_else(|| place.path.clone(), |next| place.path.join(next));
                         // A leaf lock: nothing is called while it is held.
                         locked(found).add(rank, folder);
                     }
@@ -161,23 +202,42 @@ impl Tool for GlobTool {
             Ok((unlocked(found), left_out, base))
         })
         .await?;
-        let (found, left_out, base) =
-            done.map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
+        let (found, left_out, base) = done.map_err(|e: super::disk::Error| {
+            Failure::Tell(format!("{shown}: {e}. Nothing was searched."))
+        })?;
         let truncated = found.count > LIMIT;
         let mut text = String::new();
         if found.count == 0 {
-            let place = if shown == "." { String::new() } else { format!(" in {shown}") };
-            text = format!("No files match `{}`{place}. What git ignores is left out.", text::title(&pattern));
+            let place = if shown == "." {
+                String::new()
+            } else {
+                format!(" in {shown}")
+            };
+            text = format!(
+                "No files match `{}`{place}. What git ignores is left out.",
+                text::title(&pattern)
+            );
         }
-        let files: Vec<String> = found.newest.iter().take(LIMIT).map(|rank| shown_path(&rank.path)).collect();
+        let files: Vec<String> = found
+            .newest
+            .iter()
+            .take(LIMIT)
+            .map(|rank| shown_path(&rank.path))
+            .collect();
         text.push_str(&files.join("\n"));
         if truncated {
-            text.push_str(&format!("\n\n(The {LIMIT} newest of {} files. By directory:", found.count));
+            text.push_str(&format!(
+                "\n\n(The {LIMIT} newest of {} files. By directory:",
+                found.count
+            ));
             for (folder, count) in found.places.iter().take(MAX_COUNTED_DIRECTORIES) {
                 text.push_str(&format!("\n  {}: {count}", shown_path(folder)));
             }
             if found.places.len() > MAX_COUNTED_DIRECTORIES {
-                text.push_str(&format!("\n  and {} more directories", found.places.len() - MAX_COUNTED_DIRECTORIES));
+                text.push_str(&format!(
+                    "\n  and {} more directories",
+                    found.places.len() - MAX_COUNTED_DIRECTORIES
+                ));
             }
             text.push_str("\nUse a more specific path or pattern.)");
         }
@@ -186,8 +246,15 @@ impl Tool for GlobTool {
             ("count".to_owned(), Value::from(files.len())),
             ("truncated".to_owned(), Value::Bool(truncated)),
         ]);
-        let locations = vec![Location { path: base.path, line: None }];
-        Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
+        let locations = vec![Location {
+            path: base.path,
+            line: None,
+        }];
+        Ok(ToolOutput {
+            metadata,
+            locations,
+            ..ToolOutput::text(text)
+        })
     }
 }
 
@@ -233,16 +300,22 @@ pub(super) fn spelled(path: &Path, place: &ResolvedPath) -> PathBuf {
 
 /// Returns whether a pattern may match paths outside its base.
 fn leaves(pattern: &str) -> bool {
-    pattern.split(['{', ',']).any(|part| part.starts_with(['/', '~']))
+    pattern
+        .split(['{', ','])
+        .any(|part| part.starts_with(['/', '~']))
         || pattern.split(['/', '{', '}', ',']).any(|part| part == "..")
 }
 
 /// Returns whether a pattern begins with a directory behind a symlink.
 fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
-    alternatives(pattern).iter().map(|one| split(one).0).filter(|dir| !dir.is_empty()).any(|dir| {
-        let dir = base.real.path.join(dir).display().to_string();
-        paths::locate(&dir, &context.policy.place).is_ok_and(|found| found.linked)
-    })
+    alternatives(pattern)
+        .iter()
+        .map(|one| split(one).0)
+        .filter(|dir| !dir.is_empty())
+        .any(|dir| {
+            let dir = base.real.path.join(dir).display().to_string();
+            paths::locate(&dir, &context.policy.place).is_ok_and(|found| found.linked)
+        })
 }
 
 /// Expands the alternatives `{a,b}` of a pattern, up to [`MAX_ALTERNATIVES`].
@@ -258,7 +331,12 @@ fn alternatives(pattern: &str) -> Vec<String> {
             done.push(pattern.clone());
             continue;
         }
-        open.extend(options.iter().rev().map(|option| format!("{before}{option}{after}")));
+        open.extend(
+            options
+                .iter()
+                .rev()
+                .map(|option| format!("{before}{option}{after}")),
+        );
     }
     done
 }
@@ -269,7 +347,10 @@ fn braces(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
     let mut depth = 0;
     let mut options = Vec::new();
     let mut from = start + 1;
-    for (at, c) in pattern[start..].char_indices().map(|(at, c)| (start + at, c)) {
+    for (at, c) in pattern[start..]
+        .char_indices()
+        .map(|(at, c)| (start + at, c))
+    {
         match c {
             '{' => depth += 1,
             ',' if depth == 1 => {
@@ -292,13 +373,27 @@ fn braces(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
 /// Splits a pattern into the leading directory without wildcards and the rest.
 fn split(pattern: &str) -> (String, String) {
     let parts: Vec<&str> = pattern.split('/').collect();
-    let fixed = parts.iter().take_while(|part| !part.contains(['*', '?', '[', '{'])).count();
+    let fixed = parts
+        .iter()
+        .take_while(|part| !part.contains(['*', '?', '[', '{']))
+        .count();
     let dir = parts[..fixed].join("/");
-    let dir = if fixed > 0 && dir.is_empty() { "/".to_owned() } else { dir };
+    let dir = if fixed > 0 && dir.is_empty() {
+        "/".to_owned()
+    } else {
+        dir
+    };
     let rest = parts[fixed..].join("/");
     // The leading slash ties the rest to that directory; otherwise it would match names at any
     // depth.
-    (dir, if rest.is_empty() { rest } else { format!("/{rest}") })
+    (
+        dir,
+        if rest.is_empty() {
+            rest
+        } else {
+            format!("/{rest}")
+        },
+    )
 }
 
 #[cfg(test)]
@@ -313,14 +408,25 @@ mod tests {
 
     fn touch(stage: &TestProject, name: &str, seconds_ago: u64) {
         stage.write(name, "x");
-        #[expect(clippy::disallowed_methods, reason = "a file's age is told in real time")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a file's age is told in real time"
+        )]
         let at = SystemTime::now() - Duration::from_secs(seconds_ago);
-        std::fs::File::options().write(true).open(stage.cwd().join(name)).unwrap().set_modified(at).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(stage.cwd().join(name))
+            .unwrap()
+            .set_modified(at)
+            .unwrap();
     }
 
     fn names(stage: &TestProject, text: &str) -> Vec<String> {
         let cwd = format!("{}/", stage.cwd().display());
-        text.lines().take_while(|line| !line.is_empty()).map(|line| line.replace(&cwd, "")).collect()
+        text.lines()
+            .take_while(|line| !line.is_empty())
+            .map(|line| line.replace(&cwd, ""))
+            .collect()
     }
 
     #[tokio::test]
@@ -341,36 +447,87 @@ mod tests {
         stage.write(".env", "");
         stage.write(".env.example", "");
         let context = stage.context();
-        let same_time = std::fs::metadata(stage.cwd().join("a.rs")).unwrap().modified().unwrap();
-        std::fs::File::options().write(true).open(stage.cwd().join("b.rs")).unwrap().set_modified(same_time).unwrap();
+        let same_time = std::fs::metadata(stage.cwd().join("a.rs"))
+            .unwrap()
+            .modified()
+            .unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(stage.cwd().join("b.rs"))
+            .unwrap()
+            .set_modified(same_time)
+            .unwrap();
         let table = [
-            ("**/*.rs", vec!["src/new.rs", ".hidden/h.rs", "a.rs", "b.rs"]),
+            (
+                "**/*.rs",
+                vec!["src/new.rs", ".hidden/h.rs", "a.rs", "b.rs"],
+            ),
             ("*.rs", vec!["src/new.rs", ".hidden/h.rs", "a.rs", "b.rs"]),
             ("src/*", vec!["src/new.rs"]),
-            ("*.log", vec!["No files match `*.log`. What git ignores is left out."]),
+            (
+                "*.log",
+                vec!["No files match `*.log`. What git ignores is left out."],
+            ),
             ("{a,b}.rs", vec!["a.rs", "b.rs"]),
             (".env*", vec![".env.example"]),
         ];
         for (pattern, expected) in table {
-            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context).await.unwrap();
+            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context)
+                .await
+                .unwrap();
             assert_eq!(names(&stage, &output.text), expected, "{pattern}");
             assert_eq!(needs.len(), 1);
         }
-        let (_, output) = call(&erase(GlobTool), json!({"pattern": ".env*"}), &context).await.unwrap();
-        assert!(output.text.ends_with("(1 file left out, because reading needs permission: .env)"), "{}", output.text);
+        let (_, output) = call(&erase(GlobTool), json!({"pattern": ".env*"}), &context)
+            .await
+            .unwrap();
+        assert!(
+            output
+                .text
+                .ends_with("(1 file left out, because reading needs permission: .env)"),
+            "{}",
+            output.text
+        );
         for n in 0..150 {
             stage.write(&format!("many/{n}.txt"), "");
         }
-        let (_, output) = call(&erase(GlobTool), json!({"pattern": "many/*.txt"}), &context).await.unwrap();
+        let (_, output) = call(&erase(GlobTool), json!({"pattern": "many/*.txt"}), &context)
+            .await
+            .unwrap();
         assert_eq!(names(&stage, &output.text).len(), 100);
-        assert!(output.text.contains("(The 100 newest of 150 files.") && output.metadata["truncated"] == true);
-        assert!(output.text.contains("\n  ") && output.text.contains("/many: 150\n"), "{}", output.text);
-        let failure =
-            call(&erase(GlobTool), json!({"pattern": "*", "path": "hidden"}), &context).await.unwrap_err().to_string();
-        assert!(failure.starts_with("Directory not found: hidden. Nothing was searched."), "{failure}");
-        let failure =
-            call(&erase(GlobTool), json!({"pattern": "*", "path": "a.rs"}), &context).await.unwrap_err().to_string();
-        assert!(failure.starts_with("a.rs is a file; path must be a directory."), "{failure}");
+        assert!(
+            output.text.contains("(The 100 newest of 150 files.")
+                && output.metadata["truncated"] == true
+        );
+        assert!(
+            output.text.contains("\n  ") && output.text.contains("/many: 150\n"),
+            "{}",
+            output.text
+        );
+        let failure = call(
+            &erase(GlobTool),
+            json!({"pattern": "*", "path": "hidden"}),
+            &context,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+        assert!(
+            failure.starts_with("Directory not found: hidden. Nothing was searched."),
+            "{failure}"
+        );
+        let failure = call(
+            &erase(GlobTool),
+            json!({"pattern": "*", "path": "a.rs"}),
+            &context,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+        assert!(
+            failure.starts_with("a.rs is a file; path must be a directory."),
+            "{failure}"
+        );
     }
 
     #[tokio::test]
@@ -380,7 +537,12 @@ mod tests {
         std::fs::write(stage.outside().join("o.txt"), "").unwrap();
         let context = stage.context();
         let out = format!("{}/*", stage.outside().display());
-        let out_name = stage.outside().file_name().unwrap().to_string_lossy().into_owned();
+        let out_name = stage
+            .outside()
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
         let parent = format!("{}/*", stage.cwd().parent().unwrap().display());
         let absolute = format!("{}/*.txt", stage.outside().display());
         let inside = format!("{}/src/*.txt", stage.cwd().display());
@@ -394,14 +556,20 @@ mod tests {
             (format!("src/../../{out_name}/*"), vec![&out], 1),
         ];
         for (pattern, outside, found) in table {
-            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context).await.unwrap();
+            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context)
+                .await
+                .unwrap();
             let asked: Vec<&str> = needs
                 .iter()
                 .filter(|need| need.permission == "external_directory")
                 .map(|need| need.patterns[0].as_str())
                 .collect();
             assert_eq!(asked, outside, "{pattern}");
-            assert_eq!(output.metadata["count"], found, "{pattern}: {}", output.text);
+            assert_eq!(
+                output.metadata["count"], found,
+                "{pattern}: {}",
+                output.text
+            );
         }
     }
 

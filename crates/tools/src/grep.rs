@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -90,7 +92,17 @@ impl Tool for GrepTool {
             ("casesensitive", "true", None),
         ],
         fields: &[
-            ("pattern", &["query", "regex", "search", "searchpattern", "regexp", "text"]),
+            (
+                "pattern",
+                &[
+                    "query",
+                    "regex",
+                    "search",
+                    "searchpattern",
+                    "regexp",
+                    "text",
+                ],
+            ),
             (
                 "path",
                 &[
@@ -106,8 +118,27 @@ impl Tool for GrepTool {
                     "cwd",
                 ],
             ),
-            ("include", &["glob", "filepattern", "includepattern", "fileglob", "includes"]),
-            ("context", &["c", "a", "b", "contextlines", "aftercontext", "beforecontext"]),
+            (
+                "include",
+                &[
+                    "glob",
+                    "filepattern",
+                    "includepattern",
+                    "fileglob",
+                    "includes",
+                ],
+            ),
+            (
+                "context",
+                &[
+                    "c",
+                    "a",
+                    "b",
+                    "contextlines",
+                    "aftercontext",
+                    "beforecontext",
+                ],
+            ),
             ("ignoreCase", &["i", "caseinsensitive", "insensitive"]),
             ("word", &["w", "wholeword", "wordregexp"]),
             ("filesOnly", &["l", "fileswithmatches"]),
@@ -126,11 +157,21 @@ impl Tool for GrepTool {
         if let Some(include) = &input.include {
             title.push_str(&format!(" ({include})"));
         }
-        let locations = vec![Location { path: base::worktree::normal(&path), line: None }];
-        CallDescription { title: text::title(&title), locations }
+        let locations = vec![Location {
+            path: base::worktree::normal(&path),
+            line: None,
+        }];
+        CallDescription {
+            title: text::title(&title),
+            locations,
+        }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         if input.pattern.is_empty() {
             return Err(Failure::tell("pattern is empty."));
         }
@@ -143,24 +184,48 @@ impl Tool for GrepTool {
             place = look_up(context, named, access).await?;
         }
         let multiline = is_on(input.multiline);
-        let style = MatchOptions { ignore_case: is_on(input.ignore_case), word: is_on(input.word), multiline };
+        let style = MatchOptions {
+            ignore_case: is_on(input.ignore_case),
+            word: is_on(input.word),
+            multiline,
+        };
         let pattern = SearchPattern::new("pattern", &input.pattern, style)?;
         let written = input.include.filter(|include| !include.is_empty());
-        let include = written.as_deref().map(|include| globs(&[include])).transpose()?;
+        let include = written
+            .as_deref()
+            .map(|include| globs(&[include]))
+            .transpose()?;
         let mut own = Need::new("grep", &*input.pattern).always("*");
-        own.metadata.insert("pattern".into(), Value::String(input.pattern.clone()));
-        own.metadata.insert("path".into(), Value::String(place.real.path.display().to_string()));
-        own.metadata.insert("include".into(), written.clone().map_or(Value::Null, Value::String));
+        own.metadata
+            .insert("pattern".into(), Value::String(input.pattern.clone()));
+        own.metadata.insert(
+            "path".into(),
+            Value::String(place.real.path.display().to_string()),
+        );
+        own.metadata.insert(
+            "include".into(),
+            written.clone().map_or(Value::Null, Value::String),
+        );
         let wanted = GrepOptions {
-            around: input
-                .context
-                .map_or(0, |lines| usize::try_from(lines).unwrap_or(MAX_CONTEXT_LINES).min(MAX_CONTEXT_LINES)),
+            around: input.context.map_or(0, |lines| {
+                usize::try_from(lines)
+                    .unwrap_or(MAX_CONTEXT_LINES)
+                    .min(MAX_CONTEXT_LINES)
+            }),
             files_only: is_on(input.files_only),
             pattern: input.pattern,
             include: written,
             broken: pattern.multiline && !multiline,
         };
-        Ok((place.needs(access, own), Ready { place, pattern, wanted, include }))
+        Ok((
+            place.needs(access, own),
+            Ready {
+                place,
+                pattern,
+                wanted,
+                include,
+            },
+        ))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -174,14 +239,23 @@ impl Tool for GrepTool {
         }
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
-        let Ready { place, pattern, wanted, include } = ready;
+        let Ready {
+            place,
+            pattern,
+            wanted,
+            include,
+        } = ready;
         let at = place.path.clone();
         let shown = place.shown.clone();
         let (best, left_out, wanted) = blocking(&context, move || {
             let searched = AtomicUsize::new(0);
             let best: Mutex<BestFiles> = Mutex::default();
             let by_name = place.real.found == PathKind::File;
-            let folder = if by_name { place.real.path.parent().unwrap_or(&place.real.path) } else { &place.real.path };
+            let folder = if by_name {
+                place.real.path.parent().unwrap_or(&place.real.path)
+            } else {
+                &place.real.path
+            };
             let root = SearchRoot::open(folder)?;
             let looker = || {
                 let mut searcher = searcher(by_name, &pattern, &wanted);
@@ -193,8 +267,12 @@ impl Tool for GrepTool {
                 let sight = &sight;
                 let files_only = wanted.files_only;
                 move |path: &Path| {
-                    let rank =
-                        |look: &mut SearchReader| Some(Rank { path: spelled(path, place), ..Rank::of(path, look)? });
+                    let rank = |look: &mut SearchReader| {
+                        Some(Rank {
+                            path: spelled(path, place),
+                            ..Rank::of(path, look)?
+                        })
+                    };
                     let full = locked(best).full();
                     let ranked = if full { rank(&mut look) } else { None };
                     let most = match &ranked {
@@ -225,9 +303,10 @@ impl Tool for GrepTool {
                 }
             };
             let fits = |path: &Path| {
-                include
-                    .as_ref()
-                    .is_none_or(|set| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest)))
+                include.as_ref().is_none_or(|set| {
+                    path.strip_prefix(&place.real.path)
+                        .is_ok_and(|rest| set.is_match(rest))
+                })
             };
             let left_out = if by_name {
                 looker()(&place.real.path);
@@ -240,14 +319,26 @@ impl Tool for GrepTool {
             Ok((best, left_out, wanted))
         })
         .await?
-        .map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
+        .map_err(|e: super::disk::Error| {
+            Failure::Tell(format!("{shown}: {e}. Nothing was searched."))
+        })?;
         let metadata = Map::from_iter([
             ("matches".to_owned(), Value::from(best.matches)),
-            ("truncated".to_owned(), Value::Bool(best.is_cut(wanted.files_only))),
+            (
+                "truncated".to_owned(),
+                Value::Bool(best.is_cut(wanted.files_only)),
+            ),
         ]);
-        let locations = vec![Location { path: at, line: None }];
+        let locations = vec![Location {
+            path: at,
+            line: None,
+        }];
         let text = format!("{}{}{}", best.shown(&wanted), best.gaps(), left_out.words());
-        Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
+        Ok(ToolOutput {
+            metadata,
+            locations,
+            ..ToolOutput::text(text)
+        })
     }
 }
 
@@ -257,7 +348,11 @@ fn is_on(flag: Option<bool>) -> bool {
 
 fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Searcher {
     // Binary files are searched only if the call names them.
-    let binary = if by_name { BinaryDetection::convert(0) } else { BinaryDetection::quit(0) };
+    let binary = if by_name {
+        BinaryDetection::convert(0)
+    } else {
+        BinaryDetection::quit(0)
+    };
     let around = if wanted.files_only { 0 } else { wanted.around };
     SearcherBuilder::new()
         .line_number(true)
@@ -280,7 +375,13 @@ struct MatchSink<'a> {
 
 impl<'a> MatchSink<'a> {
     fn of(matcher: &'a RegexMatcher) -> Self {
-        Self { matcher, most: LIMIT, first: false, hits: FileMatches::default(), binary: false }
+        Self {
+            matcher,
+            most: LIMIT,
+            first: false,
+            hits: FileMatches::default(),
+            binary: false,
+        }
     }
 
     /// Returns the matches of a file, and the reason why there may be more. Matches before an
@@ -297,7 +398,9 @@ impl<'a> MatchSink<'a> {
             Ok(()) if self.hits.count > 0 => Some(SearchGap::BinaryEnd),
             Ok(()) => Some(SearchGap::Binary),
             // The searcher's own limit; errors of the system have a kind or a number.
-            Err(e) if e.kind() == io::ErrorKind::Other && e.raw_os_error().is_none() => Some(SearchGap::TooLong),
+            Err(e) if e.kind() == io::ErrorKind::Other && e.raw_os_error().is_none() => {
+                Some(SearchGap::TooLong)
+            }
             Err(_) => Some(SearchGap::Unreadable),
         };
         (self.hits, gap)
@@ -315,8 +418,11 @@ impl Sink for MatchSink<'_> {
             let first = found.line_number().unwrap_or(0);
             for (number, line) in (first..).zip(found.lines()) {
                 let line = shown(line, self.matcher);
-                let line =
-                    if number == first { GrepLine::Match(number, line) } else { GrepLine::Further(number, line) };
+                let line = if number == first {
+                    GrepLine::Match(number, line)
+                } else {
+                    GrepLine::Further(number, line)
+                };
                 hits.lines.push(line);
             }
         }
@@ -329,9 +435,10 @@ impl Sink for MatchSink<'_> {
             SinkContextKind::Before | SinkContextKind::Other => self.hits.collected < self.most,
         };
         if belongs {
-            self.hits
-                .lines
-                .push(GrepLine::Around(around.line_number().unwrap_or(0), shown(around.bytes(), self.matcher)));
+            self.hits.lines.push(GrepLine::Around(
+                around.line_number().unwrap_or(0),
+                shown(around.bytes(), self.matcher),
+            ));
         }
         Ok(true)
     }
@@ -357,7 +464,11 @@ fn shown(line: &[u8], matcher: &RegexMatcher) -> String {
     let Some((end, _)) = whole.char_indices().nth(MAX_LINE_CHARS) else {
         return whole.into_owned();
     };
-    let start = matcher.find(bytes).ok().flatten().map_or(0, |found| found.start());
+    let start = matcher
+        .find(bytes)
+        .ok()
+        .flatten()
+        .map_or(0, |found| found.start());
     if start + 200 < end {
         return format!("{}...", &whole[..end]);
     }
@@ -381,7 +492,10 @@ mod tests {
     }
 
     fn age(stage: &TestProject, name: &str, seconds: u64) {
-        let file = std::fs::File::options().write(true).open(stage.cwd().join(name)).unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .open(stage.cwd().join(name))
+            .unwrap();
         let at = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(seconds);
         file.set_modified(at).unwrap();
     }
@@ -398,8 +512,14 @@ mod tests {
         stage.write(".env", "fn=secret\n");
         stage.write_bytes("bin", b"fn \0 seven\n");
         stage.write_bytes("latin", b"fn caf\xe9\n");
-        stage.write("minified.js", format!("{}fn needle {}", "x".repeat(100_000), "y".repeat(100_000)));
-        for (n, name) in ["latin", "a.rs", "b/c.txt", ".hid", "minified.js"].iter().enumerate() {
+        stage.write(
+            "minified.js",
+            format!("{}fn needle {}", "x".repeat(100_000), "y".repeat(100_000)),
+        );
+        for (n, name) in ["latin", "a.rs", "b/c.txt", ".hid", "minified.js"]
+            .iter()
+            .enumerate()
+        {
             age(&stage, name, 100 * n as u64);
         }
         let context = stage.context();
@@ -412,32 +532,71 @@ mod tests {
             )
         );
         let text = grep(&context, json!({"pattern": "needle"})).await.text;
-        assert!(text.contains("Line 1: ...xxx") && text.contains("needle") && text.len() < 3_000, "{text}");
+        assert!(
+            text.contains("Line 1: ...xxx") && text.contains("needle") && text.len() < 3_000,
+            "{text}"
+        );
         let table = [
-            (json!({"pattern": "fn", "include": "*.rs"}), "Found 2 matches"),
-            (json!({"pattern": "fn", "include": "b/**"}), "Found 1 match\n"),
+            (
+                json!({"pattern": "fn", "include": "*.rs"}),
+                "Found 2 matches",
+            ),
+            (
+                json!({"pattern": "fn", "include": "b/**"}),
+                "Found 1 match\n",
+            ),
             // A named file is searched itself, not its directory, even if it is ignored or
             // protected.
             (json!({"pattern": "fn", "path": "a.rs"}), "Found 2 matches"),
             (json!({"pattern": "fn", "path": ".env"}), "Found 1 match\n"),
-            (json!({"pattern": "fn", "path": "ignored/x.rs"}), "Found 1 match\n"),
-            (json!({"pattern": "(?i)FN (ONE|two)", "path": "."}), "Found 2 matches"),
+            (
+                json!({"pattern": "fn", "path": "ignored/x.rs"}),
+                "Found 1 match\n",
+            ),
+            (
+                json!({"pattern": "(?i)FN (ONE|two)", "path": "."}),
+                "Found 2 matches",
+            ),
             (
                 json!({"pattern": "nothing like it"}),
                 "No matches for `nothing like it` in 6 files.\n\n(1 file is binary",
             ),
-            (json!({"pattern": "fn", "include": "*.zig"}), "No matches: no file fits include `*.zig`.\n"),
-            (json!({"pattern": "FN", "ignoreCase": true, "path": "a.rs"}), "Found 2 matches"),
-            (json!({"pattern": "o", "word": true, "path": "a.rs"}), "No matches for `o` in 1 file."),
+            (
+                json!({"pattern": "fn", "include": "*.zig"}),
+                "No matches: no file fits include `*.zig`.\n",
+            ),
+            (
+                json!({"pattern": "FN", "ignoreCase": true, "path": "a.rs"}),
+                "Found 2 matches",
+            ),
+            (
+                json!({"pattern": "o", "word": true, "path": "a.rs"}),
+                "No matches for `o` in 1 file.",
+            ),
         ];
         for (input, expected) in table {
             let text = grep(&context, input.clone()).await.text;
             assert!(format!("{text}\n").starts_with(expected), "{input}: {text}");
         }
-        let failure = call(&erase(GrepTool), json!({"pattern": "("}), &context).await.unwrap_err().to_string();
-        assert!(failure.contains("not a valid regular expression"), "{failure}");
-        let (needs, _) = call(&erase(GrepTool), json!({"pattern": "x", "path": ".env"}), &context).await.unwrap();
-        let asked: Vec<_> = needs.iter().map(|need| (need.permission.as_str(), need.patterns[0].as_str())).collect();
+        let failure = call(&erase(GrepTool), json!({"pattern": "("}), &context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("not a valid regular expression"),
+            "{failure}"
+        );
+        let (needs, _) = call(
+            &erase(GrepTool),
+            json!({"pattern": "x", "path": ".env"}),
+            &context,
+        )
+        .await
+        .unwrap();
+        let asked: Vec<_> = needs
+            .iter()
+            .map(|need| (need.permission.as_str(), need.patterns[0].as_str()))
+            .collect();
         assert_eq!(asked, [("read", ".env"), ("grep", "x")]);
     }
 
@@ -450,17 +609,34 @@ mod tests {
         }
         let context = stage.context();
         let output = grep(&context, json!({"pattern": "hit"})).await;
-        assert!(output.text.starts_with("Found 200 matches in 40 files; 100 are shown, those of the newest files\n"));
+        assert!(output.text.starts_with(
+            "Found 200 matches in 40 files; 100 are shown, those of the newest files\n"
+        ));
         let (_, rest) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
-        assert_eq!(rest.lines().filter(|line| line.starts_with("  /") && line.ends_with(": 5")).count(), 20);
-        assert!(rest.ends_with("(Use a more specific path, include or pattern, or filesOnly.)"), "{rest}");
+        assert_eq!(
+            rest.lines()
+                .filter(|line| line.starts_with("  /") && line.ends_with(": 5"))
+                .count(),
+            20
+        );
+        assert!(
+            rest.ends_with("(Use a more specific path, include or pattern, or filesOnly.)"),
+            "{rest}"
+        );
         assert_eq!(output.text.matches("hit").count(), 100);
         let (shown, _) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
-        let files: Vec<&str> = shown.lines().filter_map(|line| line.strip_suffix(':')?.rsplit('/').next()).collect();
+        let files: Vec<&str> = shown
+            .lines()
+            .filter_map(|line| line.strip_suffix(':')?.rsplit('/').next())
+            .collect();
         let expected: Vec<String> = (20..40).rev().map(|n| format!("f{n:02}")).collect();
         assert_eq!(files, expected);
         let hundred = grep(&context, json!({"pattern": "hit", "include": "f[01]*"})).await;
-        assert!(hundred.text.starts_with("Found 100 matches\n"), "{}", hundred.text);
+        assert!(
+            hundred.text.starts_with("Found 100 matches\n"),
+            "{}",
+            hundred.text
+        );
     }
 
     #[tokio::test]
@@ -479,12 +655,18 @@ mod tests {
                     "Found 2 matches\n\n{a}:\n  Line 2- 2\n  Line 3: hit\n  Line 4- 4\n  --\n  Line 7- 7\n  Line 8: hit hit\n  Line 9- 9"
                 ),
             ),
-            (json!({"pattern": "hit", "filesOnly": true}), format!("Found matches in 2 files:\n{a}\n{cwd}/b/c")),
+            (
+                json!({"pattern": "hit", "filesOnly": true}),
+                format!("Found matches in 2 files:\n{a}\n{cwd}/b/c"),
+            ),
             (
                 json!({"pattern": "x =\\s+hit", "multiline": true}),
                 format!("Found 1 match\n\n{cwd}/b/c:\n  Line 1: let x =\n  Line 2:     hit;"),
             ),
-            (json!({"pattern": "x =\\s+hit"}), "No matches for `x =\\s+hit` in 2 files.".to_owned()),
+            (
+                json!({"pattern": "x =\\s+hit"}),
+                "No matches for `x =\\s+hit` in 2 files.".to_owned(),
+            ),
             (
                 json!({"pattern": "^5\n6$"}),
                 format!(
@@ -493,13 +675,34 @@ mod tests {
             ),
         ];
         for (input, expected) in table {
-            assert_eq!(grep(&context, input.clone()).await.text, expected, "{input}");
+            assert_eq!(
+                grep(&context, input.clone()).await.text,
+                expected,
+                "{input}"
+            );
         }
         stage.write("many", "1\n2\nhit\n4\n".repeat(150));
-        let text = grep(&context, json!({"pattern": "hit", "path": "many", "context": 1})).await.text;
-        assert!(text.starts_with("Found 150 matches in 1 file; 100 are shown, those of the newest files\n"), "{text}");
-        assert!(text.contains("/many (100 of 150):\n") && text.matches(": hit").count() == 100, "{text}");
-        assert_eq!(text.matches("- ").count(), 200, "what belongs to what is not shown is not shown");
+        let text = grep(
+            &context,
+            json!({"pattern": "hit", "path": "many", "context": 1}),
+        )
+        .await
+        .text;
+        assert!(
+            text.starts_with(
+                "Found 150 matches in 1 file; 100 are shown, those of the newest files\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("/many (100 of 150):\n") && text.matches(": hit").count() == 100,
+            "{text}"
+        );
+        assert_eq!(
+            text.matches("- ").count(),
+            200,
+            "what belongs to what is not shown is not shown"
+        );
     }
 
     #[tokio::test]
@@ -509,11 +712,11 @@ mod tests {
         for name in ["1.bin", "2.bin", "3.bin", "4.bin"] {
             stage.write_bytes(name, b"hit\n\0\n");
         }
-        let binary =
-            "4 files are binary and not searched; name one as path to search it: 1.bin, 2.bin, 3.bin and 1 more";
+        let binary = "4 files are binary and not searched; name one as path to search it: 1.bin, 2.bin, 3.bin and 1 more";
         // The NUL byte comes after the first buffer.
         stage.write("late", format!("hit\n{}\0hit\n", "straw\n".repeat(20_000)));
-        let late = "1 file is searched only up to a NUL byte; name it as path to search all of it: late";
+        let late =
+            "1 file is searched only up to a NUL byte; name it as path to search all of it: late";
         let context = stage.context();
         let cwd = stage.cwd().display().to_string();
         let table = [
@@ -535,19 +738,37 @@ mod tests {
                     "Found matches in 1 file:\n{cwd}/a.txt\n\n(1 file is binary and not searched; name it as path to search it: 1.bin)"
                 ),
             ),
-            (json!({"pattern": "hit", "path": "1.bin"}), format!("Found 1 match\n\n{cwd}/1.bin:\n  Line 1: hit")),
+            (
+                json!({"pattern": "hit", "path": "1.bin"}),
+                format!("Found 1 match\n\n{cwd}/1.bin:\n  Line 1: hit"),
+            ),
         ];
         for (input, expected) in table {
-            assert_eq!(grep(&context, input.clone()).await.text, expected, "{input}");
+            assert_eq!(
+                grep(&context, input.clone()).await.text,
+                expected,
+                "{input}"
+            );
         }
-        let text = grep(&context, json!({"pattern": "hit", "path": "late"})).await.text;
-        assert!(text.starts_with("Found 2 matches\n") && !text.contains("NUL"), "{text}");
+        let text = grep(&context, json!({"pattern": "hit", "path": "late"}))
+            .await
+            .text;
+        assert!(
+            text.starts_with("Found 2 matches\n") && !text.contains("NUL"),
+            "{text}"
+        );
         // The file becomes one that is not opened.
-        let prepared = erase(GrepTool).prepare(json!({"pattern": "hit", "path": "a.txt"}), &context).await.unwrap();
+        let prepared = erase(GrepTool)
+            .prepare(json!({"pattern": "hit", "path": "a.txt"}), &context)
+            .await
+            .unwrap();
         std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
         nix::unistd::mkfifo(&stage.cwd().join("a.txt"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let text = (prepared.run)(context).await.unwrap().text;
-        assert_eq!(text, "No matches: no file here could be searched.\n\n(1 file could not be read: a.txt)");
+        assert_eq!(
+            text,
+            "No matches: no file here could be searched.\n\n(1 file could not be read: a.txt)"
+        );
     }
 
     #[test]
@@ -569,9 +790,14 @@ mod tests {
     #[tokio::test]
     async fn missing_path_proposes_similar_ones() {
         let stage = TestProject::new();
-        for name in
-            ["src/runtime/mod.rs", "src/net/mod.rs", "src/config.rs", "ignored/lost.rs", "secret/keys.rs", ".env"]
-        {
+        for name in [
+            "src/runtime/mod.rs",
+            "src/net/mod.rs",
+            "src/config.rs",
+            "ignored/lost.rs",
+            "secret/keys.rs",
+            ".env",
+        ] {
             stage.write(name, "x\n");
         }
         stage.write(".gitignore", "ignored\n");
@@ -585,9 +811,15 @@ mod tests {
         }]);
         context.policy = std::sync::Arc::new(policy);
         let table = [
-            ("runtime/mod.rs", "\n\nDid you mean one of these?\nsrc/runtime/mod.rs\nsrc/net/mod.rs"),
+            (
+                "runtime/mod.rs",
+                "\n\nDid you mean one of these?\nsrc/runtime/mod.rs\nsrc/net/mod.rs",
+            ),
             ("runtime", "\n\nDid you mean one of these?\nsrc/runtime"),
-            ("src/confg.rs", "\n\nDid you mean one of these?\nsrc/config.rs"),
+            (
+                "src/confg.rs",
+                "\n\nDid you mean one of these?\nsrc/config.rs",
+            ),
             // A file that a search would leave out is not proposed either.
             ("lost.rs", ""),
             ("keys.rs", ""),
@@ -595,10 +827,23 @@ mod tests {
             ("secre", ""),
         ];
         for (path, instead) in table {
-            let failure =
-                call(&erase(GrepTool), json!({"pattern": "x", "path": path}), &context).await.unwrap_err().to_string();
-            assert!(failure.contains("not found: ") && failure.ends_with(instead), "{failure}");
-            assert_eq!(failure.contains("Did you mean"), !instead.is_empty(), "{failure}");
+            let failure = call(
+                &erase(GrepTool),
+                json!({"pattern": "x", "path": path}),
+                &context,
+            )
+            .await
+            .unwrap_err()
+            .to_string();
+            assert!(
+                failure.contains("not found: ") && failure.ends_with(instead),
+                "{failure}"
+            );
+            assert_eq!(
+                failure.contains("Did you mean"),
+                !instead.is_empty(),
+                "{failure}"
+            );
         }
     }
 
@@ -607,8 +852,14 @@ mod tests {
         let stage = TestProject::new();
         stage.write("a", "x\n");
         let context = stage.context();
-        let prepared = erase(GrepTool).prepare(json!({"pattern": "x"}), &context).await.unwrap();
+        let prepared = erase(GrepTool)
+            .prepare(json!({"pattern": "x"}), &context)
+            .await
+            .unwrap();
         context.cancelled.cancel();
-        assert!(matches!((prepared.run)(context).await, Err(Failure::Cancelled)));
+        assert!(matches!(
+            (prepared.run)(context).await,
+            Err(Failure::Cancelled)
+        ));
     }
 }

@@ -19,7 +19,16 @@ use sandbox::Level;
 const MAX_ENTRIES: usize = 20_000;
 const MAX_SECRETS: usize = 200;
 /// Directories of third-party or generated files, which are not searched.
-const SKIPPED_DIRECTORIES: &[&str] = &[".git", ".hg", ".jj", "node_modules", "target", ".venv", "venv", "__pycache__"];
+const SKIPPED_DIRECTORIES: &[&str] = &[
+    ".git",
+    ".hg",
+    ".jj",
+    "node_modules",
+    "target",
+    ".venv",
+    "venv",
+    "__pycache__",
+];
 
 /// The paths that are hidden from a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,39 +51,73 @@ struct HiddenPlace {
 impl Hidden {
     /// Determines the paths that are hidden from a command line. Everything is hidden from a
     /// program outside the model's lines.
-    pub fn find(level: Level, wish: &SandboxSettings, line: Option<&JudgedLine>, context: &ToolContext) -> Self {
+    pub fn find(
+        level: Level,
+        wish: &SandboxSettings,
+        line: Option<&JudgedLine>,
+        context: &ToolContext,
+    ) -> Self {
         let environment = &context.project.environment;
         let tree = &context.project.worktree;
         let signs = || git_signs(environment, &tree.git_dirs());
         let needed = essential(context);
         let may_hide = |place: &PathBuf| {
             !needed.iter().any(|path| path.starts_with(place))
-                && !std::iter::once(&tree.root).chain(&tree.extra).any(|root| place.starts_with(root))
+                && !std::iter::once(&tree.root)
+                    .chain(&tree.extra)
+                    .any(|root| place.starts_with(root))
         };
         let mut hidden = Self::default();
         for row in rows() {
-            let places: Vec<PathBuf> = row.locate(environment).into_iter().filter(may_hide).collect();
+            let places: Vec<PathBuf> = row
+                .locate(environment)
+                .into_iter()
+                .filter(may_hide)
+                .collect();
             let is_seen = wish.show.iter().any(|shown| shown == row.name)
-                || line.is_some_and(|line| row.is_for(line, &signs) || are_named(line, &places, &context.policy.place));
+                || line.is_some_and(|line| {
+                    row.is_for(line, &signs) || are_named(line, &places, &context.policy.place)
+                });
             if is_seen {
                 hidden.shown.extend(places);
             } else {
-                hidden.rows.extend(places.into_iter().map(|place| HiddenPlace { place, row: Some(row.name) }));
+                hidden
+                    .rows
+                    .extend(places.into_iter().map(|place| HiddenPlace {
+                        place,
+                        row: Some(row.name),
+                    }));
             }
         }
-        let own = |paths: &[String]| paths.iter().filter_map(|path| own_path(path, environment)).collect::<Vec<_>>();
+        let own = |paths: &[String]| {
+            paths
+                .iter()
+                .filter_map(|path| own_path(path, environment))
+                .collect::<Vec<_>>()
+        };
         let show = own(&wish.show);
-        hidden.rows.retain(|entry| !show.iter().any(|shown| entry.place.starts_with(shown)));
+        hidden
+            .rows
+            .retain(|entry| !show.iter().any(|shown| entry.place.starts_with(shown)));
         hidden.shown.extend(show);
         let mut more = own(&wish.hide);
         more.retain(|place| !needed.iter().any(|path| path.starts_with(place)));
         if level == Level::ReadOnly {
-            more.extend(std::iter::once(&tree.root).chain(&tree.extra).flat_map(|root| secrets(root)));
+            more.extend(
+                std::iter::once(&tree.root)
+                    .chain(&tree.extra)
+                    .flat_map(|root| secrets(root)),
+            );
         }
         if let Some(line) = line {
-            more.retain(|place| !are_named(line, std::slice::from_ref(place), &context.policy.place));
+            more.retain(|place| {
+                !are_named(line, std::slice::from_ref(place), &context.policy.place)
+            });
         }
-        hidden.rows.extend(more.into_iter().map(|place| HiddenPlace { place, row: None }));
+        hidden.rows.extend(
+            more.into_iter()
+                .map(|place| HiddenPlace { place, row: None }),
+        );
         hidden.settle(environment)
     }
 
@@ -84,15 +127,24 @@ impl Hidden {
         // The directories of other sessions; the command's own is mounted over this.
         let scratch = std::fs::canonicalize(super::scratch::above(environment)).ok();
         let above = |place: &Path| place.ancestors().skip(1).any(|above| all.contains(above));
-        self.shown.retain(|place| above(place) && !all.contains(place));
-        self.places = all.iter().filter(|place| !above(place)).cloned().chain(scratch).collect();
+        self.shown
+            .retain(|place| above(place) && !all.contains(place));
+        self.places = all
+            .iter()
+            .filter(|place| !above(place))
+            .cloned()
+            .chain(scratch)
+            .collect();
         self
     }
 
     /// Returns a hidden path that a text may refer to, for people.
     pub fn mentioned(&self, text: &str, environment: &Environment) -> Option<String> {
         let home = environment.home.as_deref();
-        let found = self.rows.iter().find(|entry| is_mentioned(text, &entry.place, home));
+        let found = self
+            .rows
+            .iter()
+            .find(|entry| is_mentioned(text, &entry.place, home));
         found.map(|entry| shown(&entry.place, environment))
     }
 
@@ -107,8 +159,14 @@ impl Hidden {
         };
         // Most programs print only the name of a project file.
         let denied = |entry: &&HiddenPlace| {
-            let name = entry.place.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-            let lines = printed.lines().filter(|line| line.contains("ermission denied"));
+            let name = entry
+                .place
+                .file_name()
+                .map(|name| name.to_string_lossy())
+                .unwrap_or_default();
+            let lines = printed
+                .lines()
+                .filter(|line| line.contains("ermission denied"));
             let mut words = lines.flat_map(|line| line.split([' ', ':', '/', '\'', '"']));
             entry.row.is_none() && words.any(|word| word == name)
         };
@@ -120,7 +178,9 @@ impl Hidden {
         let place = shown(&missed.place, environment);
         Some(match row_of(missed) {
             Some(row) => format!("`{place}` is hidden from commands here; {}", who_sees(row)),
-            None => format!("`{place}` is hidden from commands here; one that names it, and is allowed, sees it."),
+            None => format!(
+                "`{place}` is hidden from commands here; one that names it, and is allowed, sees it."
+            ),
         })
     }
 }
@@ -147,17 +207,34 @@ pub fn who_sees(row: &CredentialRow) -> String {
             programs.join(", ")
         ),
     };
-    format!("{own}. The user can show it to all commands: \"sandbox\": {{ \"show\": [\"{}\"] }}.", row.name)
+    format!(
+        "{own}. The user can show it to all commands: \"sandbox\": {{ \"show\": [\"{}\"] }}.",
+        row.name
+    )
 }
 
 /// Returns the paths that must not be hidden, nor their parents.
 fn essential(context: &ToolContext) -> Vec<PathBuf> {
     let environment = &context.project.environment;
     let tree = &context.project.worktree;
-    let own = [environment.tmp(), environment.dirs.data.clone(), "/tmp".into(), "/usr/bin".into(), "/etc".into()];
-    let all = own.into_iter().chain(environment.home.clone()).chain([tree.root.clone()]).chain(tree.extra.clone());
-    let all = all.chain(tree.git_dirs()).chain(environment.path()).chain(environment.program.clone());
-    all.map(|path| std::fs::canonicalize(&path).unwrap_or(path)).collect()
+    let own = [
+        environment.tmp(),
+        environment.dirs.data.clone(),
+        "/tmp".into(),
+        "/usr/bin".into(),
+        "/etc".into(),
+    ];
+    let all = own
+        .into_iter()
+        .chain(environment.home.clone())
+        .chain([tree.root.clone()])
+        .chain(tree.extra.clone());
+    let all = all
+        .chain(tree.git_dirs())
+        .chain(environment.path())
+        .chain(environment.program.clone());
+    all.map(|path| std::fs::canonicalize(&path).unwrap_or(path))
+        .collect()
 }
 
 /// Resolves a path of the user's settings, if it exists.
@@ -166,14 +243,22 @@ fn own_path(path: &str, environment: &Environment) -> Option<PathBuf> {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(path),
     };
-    path.is_absolute().then(|| std::fs::canonicalize(path).ok()).flatten()
+    path.is_absolute()
+        .then(|| std::fs::canonicalize(path).ok())
+        .flatten()
 }
 
 /// Returns a path in the form for people.
 pub fn shown(place: &Path, environment: &Environment) -> String {
-    let home = environment.home.as_deref().and_then(|home| std::fs::canonicalize(home).ok());
+    let home = environment
+        .home
+        .as_deref()
+        .and_then(|home| std::fs::canonicalize(home).ok());
     let below = home.and_then(|home| place.strip_prefix(home).ok().map(Path::to_owned));
-    let text = below.map_or_else(|| place.display().to_string(), |below| format!("~/{}", below.display()));
+    let text = below.map_or_else(
+        || place.display().to_string(),
+        |below| format!("~/{}", below.display()),
+    );
     base::text::title(&text)
 }
 
@@ -193,12 +278,18 @@ fn secrets(root: &Path) -> Vec<PathBuf> {
             }
             left -= 1;
             let path = entry.path();
-            let Ok(kind) = entry.file_type() else { continue };
+            let Ok(kind) = entry.file_type() else {
+                continue;
+            };
             if kind.is_dir() {
-                if !SKIPPED_DIRECTORIES.iter().any(|name| entry.file_name() == *name) {
+                if !SKIPPED_DIRECTORIES
+                    .iter()
+                    .any(|name| entry.file_name() == *name)
+                {
                     folders.push(path);
                 }
-            } else if kind.is_file() && protected::secret(path.strip_prefix(root).unwrap_or(&path)) {
+            } else if kind.is_file() && protected::secret(path.strip_prefix(root).unwrap_or(&path))
+            {
                 found.push(path);
             }
         }

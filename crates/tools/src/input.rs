@@ -18,20 +18,40 @@ fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
     if let Some(kind) = schema["type"].as_str()
         && !fits(kind, input)
     {
-        return Err(format!("{name} must be {}, not {}", article(kind), shown(input)));
+        return Err(format!(
+            "{name} must be {}, not {}",
+            article(kind),
+            shown(input)
+        ));
     }
     let choices: Vec<&str> = choices(schema);
     if !choices.is_empty() && !input.as_str().is_some_and(|word| choices.contains(&word)) {
-        return Err(format!("{name} must be one of {}, not {}", choices.join(", "), shown(input)));
+        return Err(format!(
+            "{name} must be one of {}, not {}",
+            choices.join(", "),
+            shown(input)
+        ));
     }
     if let Some(least) = schema["minimum"].as_f64()
         && input.as_f64().is_some_and(|number| number < least)
     {
         return Err(format!("{name} must be at least {least}, not {input}"));
     }
-    if let (Some(fields), Some(properties)) = (input.as_object(), schema["properties"].as_object()) {
-        let below = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
-        for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    if let (Some(fields), Some(properties)) = (input.as_object(), schema["properties"].as_object())
+    {
+        let below = |field: &str| {
+            if path.is_empty() {
+                field.to_owned()
+            } else {
+                format!("{path}.{field}")
+            }
+        };
+        for field in schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+        {
             if !fields.contains_key(field) {
                 return Err(format!("{} is missing", below(field)));
             }
@@ -86,8 +106,16 @@ fn shown(value: &Value) -> String {
 /// Returns the values of an enumeration: schemars writes them as `enum`, or one by one with their
 /// docs.
 pub(super) fn choices(schema: &Value) -> Vec<&str> {
-    let listed = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let single = schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one["const"].as_str());
+    let listed = schema["enum"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let single = schema["oneOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["const"].as_str());
     listed.chain(single).collect()
 }
 
@@ -115,7 +143,11 @@ pub(super) fn simplify(schema: &mut Value) {
             let words: Vec<Value> = fields
                 .get("oneOf")
                 .and_then(Value::as_array)
-                .map(|all| all.iter().filter_map(|one| one.get("const").cloned()).collect())
+                .map(|all| {
+                    all.iter()
+                        .filter_map(|one| one.get("const").cloned())
+                        .collect()
+                })
                 .unwrap_or_default();
             if !words.is_empty() {
                 fields.remove("oneOf");
@@ -149,15 +181,31 @@ mod tests {
             (&read, json!({"filePath": "a", "offset": null}), ""),
             (&read, json!([]), "the input must be an object, not []"),
             (&read, json!({}), "filePath is missing"),
-            (&read, json!({"filePath": 1}), "filePath must be a string, not 1"),
-            (&read, json!({"filePath": "a", "limit": "10"}), "limit must be an integer, not \"10\""),
-            (&read, json!({"filePath": "a", "limit": -1}), "limit must be at least 0, not -1"),
+            (
+                &read,
+                json!({"filePath": 1}),
+                "filePath must be a string, not 1",
+            ),
+            (
+                &read,
+                json!({"filePath": "a", "limit": "10"}),
+                "limit must be an integer, not \"10\"",
+            ),
+            (
+                &read,
+                json!({"filePath": "a", "limit": -1}),
+                "limit must be at least 0, not -1",
+            ),
             (
                 &read,
                 json!({"filePath": "a", "ofset": 1}),
                 "ofset is not known; there are column, filePath, limit, offset",
             ),
-            (&edits, json!({"filePath": "a", "edits": [{"oldString": "a"}]}), "edits[0].newString is missing"),
+            (
+                &edits,
+                json!({"filePath": "a", "edits": [{"oldString": "a"}]}),
+                "edits[0].newString is missing",
+            ),
             (
                 &todos,
                 json!({"todos": [{"content": "x", "status": "done"}]}),
@@ -165,7 +213,11 @@ mod tests {
             ),
         ];
         for (schema, input, expected) in table {
-            assert_eq!(check(&input, schema).err().unwrap_or_default(), expected, "{input}");
+            assert_eq!(
+                check(&input, schema).err().unwrap_or_default(),
+                expected,
+                "{input}"
+            );
         }
     }
 

@@ -30,7 +30,10 @@ impl Tool for InvalidTool {
     type Ready = Input;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: text::title(&format!("Invalid call of {}", input.tool)), locations: Vec::new() }
+        CallDescription {
+            title: text::title(&format!("Invalid call of {}", input.tool)),
+            locations: Vec::new(),
+        }
     }
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
@@ -38,6 +41,10 @@ impl Tool for InvalidTool {
     }
 
     async fn run(&self, input: Input, _: ToolContext) -> Result<ToolOutput, Failure> {
-        Err(Failure::Tell(format!("The call of {} could not be run: {}", text::escaped(&input.tool), input.error)))
+        Err(Failure::Tell(format!(
+            "The call of {} could not be run: {}",
+            text::escaped(&input.tool),
+            input.error
+        )))
     }
 }

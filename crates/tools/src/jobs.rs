@@ -188,7 +188,10 @@ impl Jobs {
         if running.len() < MAX_RUNNING {
             return Ok(());
         }
-        let lines: Vec<String> = running.iter().map(|(id, command)| format!("- {id}: {command}")).collect();
+        let lines: Vec<String> = running
+            .iter()
+            .map(|(id, command)| format!("- {id}: {command}"))
+            .collect();
         Err(format!(
             "{MAX_RUNNING} commands run in the background already, and no more may. End one with bash_stop, or run this in the foreground.\n{}",
             lines.join("\n")
@@ -199,7 +202,9 @@ impl Jobs {
     pub fn running(&self) -> Vec<(String, String)> {
         let list = self.list();
         let alive = list.iter().filter(|job| job.state().end.is_none());
-        alive.map(|job| (job.id.clone(), text::title(&job.command))).collect()
+        alive
+            .map(|job| (job.id.clone(), text::title(&job.command)))
+            .collect()
     }
 
     /// Returns id, command line and end of all jobs, for people.
@@ -208,11 +213,25 @@ impl Jobs {
     }
 
     /// Takes over a command. Returns its id and the path of the file with its output.
-    pub(super) fn add(&self, mut running: DetachedCommand, command: &str, call: &CallId) -> (String, Option<PathBuf>) {
+    pub(super) fn add(
+        &self,
+        mut running: DetachedCommand,
+        command: &str,
+        call: &CallId,
+    ) -> (String, Option<PathBuf>) {
         let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
         running.printed.file_all();
         let path = running.printed.path();
-        let DetachedCommand { child, pipe, open, printed, lock, watch, worktree, limit } = running;
+        let DetachedCommand {
+            child,
+            pipe,
+            open,
+            printed,
+            lock,
+            watch,
+            worktree,
+            limit,
+        } = running;
         let state = JobProgress {
             // The call that leaves it here has shown the output so far.
             seen: printed.live(),
@@ -241,13 +260,24 @@ impl Jobs {
             let mut list = self.list();
             let ended = list.iter().filter(|job| job.state().end.is_some()).count();
             if ended >= MAX_ENDED
-                && let Some(oldest) = list.iter().position(|job| job.over.is_cancelled() && job.state().settled)
+                && let Some(oldest) = list
+                    .iter()
+                    .position(|job| job.over.is_cancelled() && job.state().settled)
             {
                 list.remove(oldest);
             }
             list.push(job.clone());
         }
-        let follow = JobFollower { job, child, pipe, open, lock, watch, worktree, limit };
+        let follow = JobFollower {
+            job,
+            child,
+            pipe,
+            open,
+            lock,
+            watch,
+            worktree,
+            limit,
+        };
         let news = self.news.clone();
         // On threads of its own, because its output may be a flood.
         let followed = base::task::on_threads(async move {
@@ -268,7 +298,10 @@ impl Jobs {
         Err(if known.is_empty() {
             format!("There is no command \"{id}\" in the background; there is none at all.")
         } else {
-            format!("There is no command \"{id}\" in the background. There are: {}.", known.join(", "))
+            format!(
+                "There is no command \"{id}\" in the background. There are: {}.",
+                known.join(", ")
+            )
         })
     }
 
@@ -277,7 +310,12 @@ impl Jobs {
     ///
     /// # Errors
     /// A message for the model if there is no job with this id.
-    pub(super) async fn read(&self, id: &str, wait: Duration, until: &WaitFor) -> Result<JobOutput, String> {
+    pub(super) async fn read(
+        &self,
+        id: &str,
+        wait: Duration,
+        until: &WaitFor,
+    ) -> Result<JobOutput, String> {
         let job = self.find(id)?;
         let waiting = async {
             loop {
@@ -320,7 +358,9 @@ impl Jobs {
     pub async fn end(&self) {
         let jobs = self.list().clone();
         for job in &jobs {
-            job.state().halt.get_or_insert(("ended with the session", SESSION_END_GRACE));
+            job.state()
+                .halt
+                .get_or_insert(("ended with the session", SESSION_END_GRACE));
         }
         self.all.cancel();
         self.tasks.close();
@@ -347,7 +387,8 @@ impl Jobs {
                     return None;
                 }
                 let (how, exit) = state.end.clone()?;
-                let tail = text::tail(&state.printed.shown_output().text, MAX_TAIL_BYTES).to_owned();
+                let tail =
+                    text::tail(&state.printed.shown_output().text, MAX_TAIL_BYTES).to_owned();
                 Some(EndedJob {
                     id: job.id.clone(),
                     call: job.call.clone(),
@@ -422,8 +463,9 @@ impl RunningJob {
             WaitFor::Output(pattern) => {
                 // The lock is not held while the pattern is matched.
                 let news = self.state().news();
-                news.split(|byte| *byte == b'\n')
-                    .any(|line| !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default())
+                news.split(|byte| *byte == b'\n').any(|line| {
+                    !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default()
+                })
             }
         }
     }
@@ -432,7 +474,10 @@ impl RunningJob {
         let mut state = self.state();
         let mut news = state.news();
         // An incomplete character is not returned yet.
-        if let Some(e) = std::str::from_utf8(&news).err().filter(|e| e.error_len().is_none() && state.end.is_none()) {
+        if let Some(e) = std::str::from_utf8(&news)
+            .err()
+            .filter(|e| e.error_len().is_none() && state.end.is_none())
+        {
             news.truncate(e.valid_up_to());
         }
         state.fresh.clear();
@@ -472,7 +517,9 @@ impl JobProgress {
     fn news(&self) -> Vec<u8> {
         let mut news: Vec<u8> = self.fresh.iter().copied().collect();
         news.extend(self.printed.live());
-        let same = lines(&news).zip(lines(&self.seen)).take_while(|(new, old)| new == old);
+        let same = lines(&news)
+            .zip(lines(&self.seen))
+            .take_while(|(new, old)| new == old);
         let known: usize = same.map(|(line, _)| line.len()).sum();
         news.drain(..known);
         news
@@ -499,7 +546,9 @@ impl JobFollower {
     async fn run(mut self) {
         let job = self.job.clone();
         // A limit that the clock cannot represent is no limit.
-        let deadline = self.limit.and_then(|limit| Instant::now().checked_add(limit));
+        let deadline = self
+            .limit
+            .and_then(|limit| Instant::now().checked_add(limit));
         let mut buffer = vec![0; 64 << 10];
         let mut burst = 0;
         let mut go_on = Instant::now();
@@ -574,12 +623,19 @@ impl JobFollower {
 /// Names, for the model, the control files that a command has changed and the system could not
 /// protect.
 pub(super) fn changed_note(changed: &[String]) -> String {
-    format!("It changed files that decide what runs on this machine: {}. Tell the user.", changed.join(", "))
+    format!(
+        "It changed files that decide what runs on this machine: {}. Tell the user.",
+        changed.join(", ")
+    )
 }
 
 /// Reads the rest of the pipe of a command that has ended. Does not wait for a process that keeps
 /// the pipe open without output or prints without end. Returns whether the pipe is still open.
-pub(super) async fn drain_pipe(pipe: &mut pipe::Receiver, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> bool {
+pub(super) async fn drain_pipe(
+    pipe: &mut pipe::Receiver,
+    buffer: &mut [u8],
+    mut take: impl FnMut(&[u8]),
+) -> bool {
     let patience = Instant::now() + DRAIN_TIMEOUT;
     while Instant::now() < patience {
         let read = tokio::select! {

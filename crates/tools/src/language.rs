@@ -45,20 +45,37 @@ const MAX_MESSAGE_CHARS: usize = 600;
 /// that is missing or cannot be started.
 pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<ServerHandle>> {
     let settings = &context.project.settings;
-    if !context.confinement.trusted || !settings.language_servers.iter().any(|entry| entry.is_for(real)) {
+    if !context.confinement.trusted
+        || !settings
+            .language_servers
+            .iter()
+            .any(|entry| entry.is_for(real))
+    {
         return Vec::new();
     }
     let tree = &context.project.worktree;
     let roots = std::iter::once(&tree.root).chain(&tree.extra);
-    let Some(root) = roots.filter(|root| real.starts_with(root)).max_by_key(|root| root.as_os_str().len()) else {
+    let Some(root) = roots
+        .filter(|root| real.starts_with(root))
+        .max_by_key(|root| root.as_os_str().len())
+    else {
         return Vec::new();
     };
-    let entries: Vec<_> = settings.language_servers.iter().filter(|entry| entry.is_for(real)).cloned().collect();
+    let entries: Vec<_> = settings
+        .language_servers
+        .iter()
+        .filter(|entry| entry.is_for(real))
+        .cloned()
+        .collect();
     let file = real.to_owned();
     let root = root.clone();
     let environment = context.project.environment.clone();
-    let found =
-        spawn_blocking(move || entries.iter().map(|entry| entry.run(&file, &root, &environment)).collect::<Vec<_>>());
+    let found = spawn_blocking(move || {
+        entries
+            .iter()
+            .map(|entry| entry.run(&file, &root, &environment))
+            .collect::<Vec<_>>()
+    });
     let mut all = Vec::new();
     for run in found.await.unwrap_or_default() {
         match run {
@@ -66,14 +83,20 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
             Ok(Some(run)) => match context.confinement.lock(context).await {
                 Ok(mut lock) => {
                     // Several sessions share the server, so it gets none of their directories.
-                    lock.scratch = scratch::directory(&context.project.environment, "language servers");
-                    let confined = format!("{:?}, {:?}", context.confinement.reads_only(), lock.words);
+                    lock.scratch =
+                        scratch::directory(&context.project.environment, "language servers");
+                    let confined =
+                        format!("{:?}, {:?}", context.confinement.reads_only(), lock.words);
                     let program = || {
                         let mut env = settings.variables.tame(&context.project.environment);
                         if !context.confinement.trusted {
                             env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
                         }
-                        env.extend(run.environment.iter().map(|(name, value)| (name.into(), value.into())));
+                        env.extend(
+                            run.environment
+                                .iter()
+                                .map(|(name, value)| (name.into(), value.into())),
+                        );
                         let (program, arguments) = &run.command;
                         let program = Program::new(program, &run.root, env).args(arguments);
                         context.confinement.enter_shared(&lock, context, program)
@@ -87,8 +110,13 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
             },
             Err(missing) => {
                 let program = text::escaped(&missing.program);
-                let install = missing.install.map(|how| format!("The usual way to install it: {how}"));
-                let title = format!("There is no language server {}: no program {program}.", missing.name);
+                let install = missing
+                    .install
+                    .map(|how| format!("The usual way to install it: {how}"));
+                let title = format!(
+                    "There is no language server {}: no program {program}.",
+                    missing.name
+                );
                 notify_once(context, title, install).await;
             }
         }
@@ -98,13 +126,26 @@ pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Serve
 
 /// Notifies the user once that a server was not started, with the reason.
 async fn unstarted(name: &str, why: Failure, context: &ToolContext) {
-    notify_once(context, format!("The language server {name} was not started: {why}"), None).await;
+    notify_once(
+        context,
+        format!("The language server {name} was not started: {why}"),
+        None,
+    )
+    .await;
 }
 
 /// Notifies the user, once per session.
 async fn notify_once(context: &ToolContext, title: String, details: Option<String>) {
     if context.session.language.tells(&title) {
-        context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+        context
+            .client
+            .outlet
+            .event(Event::Notice {
+                severity: Severity::Warning,
+                title,
+                details,
+            })
+            .await;
     }
 }
 
@@ -118,10 +159,19 @@ pub(super) async fn peer(
         Ok(peer) => Ok(peer),
         Err(Unready::Late) => Err(format!("{} is still starting", server.name())),
         Err(Unready::Failed(down)) => {
-            let what = if down.rests { "broke off again and again, and rests" } else { "does not work" };
+            let what = if down.rests {
+                "broke off again and again, and rests"
+            } else {
+                "does not work"
+            };
             let wrote = Some(down.wrote.trim()).filter(|wrote| wrote.lines().count() > 1);
-            let details = wrote.map(|wrote| format!("It wrote:\n{}", text::escaped(wrote).replace("\\n", "\n")));
-            let title = format!("The language server {} {what}: {}.", server.name(), down.why.trim_end_matches('.'));
+            let details = wrote
+                .map(|wrote| format!("It wrote:\n{}", text::escaped(wrote).replace("\\n", "\n")));
+            let title = format!(
+                "The language server {} {what}: {}.",
+                server.name(),
+                down.why.trim_end_matches('.')
+            );
             notify_once(context, title, details).await;
             Err(format!("{} {what}: {}", server.name(), down.why))
         }
@@ -190,12 +240,20 @@ impl Check {
     pub(super) async fn before(files: Vec<Planned>, context: &ToolContext) -> Self {
         let mut asked: Vec<AskedServer> = Vec::new();
         for file in files {
-            let size = file.old.as_deref().unwrap_or_default().len().max(file.new.as_deref().unwrap_or_default().len());
+            let size = file
+                .old
+                .as_deref()
+                .unwrap_or_default()
+                .len()
+                .max(file.new.as_deref().unwrap_or_default().len());
             if size > MAX_FILE_BYTES {
                 continue;
             }
             for server in servers(&file.real, context).await {
-                match asked.iter_mut().find(|asked| Arc::ptr_eq(&asked.server, &server)) {
+                match asked
+                    .iter_mut()
+                    .find(|asked| Arc::ptr_eq(&asked.server, &server))
+                {
                     Some(asked) => asked.files.push(file.clone()),
                     None => asked.push(AskedServer {
                         server,
@@ -216,12 +274,20 @@ impl Check {
 
     /// Collects the diagnostics after the change. `written` has the present texts of the written
     /// files.
-    pub(super) async fn after(self, written: &[(PathBuf, String)], context: &ToolContext) -> LanguageFindings {
+    pub(super) async fn after(
+        self,
+        written: &[(PathBuf, String)],
+        context: &ToolContext,
+    ) -> LanguageFindings {
         if self.asked.is_empty() {
             return LanguageFindings::default();
         }
         let until = Instant::now() + AFTER_TIMEOUT;
-        let all = join_all(self.asked.iter().map(|asked| asked.again(written, until, context)));
+        let all = join_all(
+            self.asked
+                .iter()
+                .map(|asked| asked.again(written, until, context)),
+        );
         let all = tokio::select! {
             all = all => all,
             () = context.cancelled.cancelled() => return LanguageFindings::default(),
@@ -234,7 +300,11 @@ impl Check {
         }) {
             match errors.get_mut(&path) {
                 Some(known) => {
-                    let fresh = found.all.into_iter().filter(|error| !known.all.contains(error)).collect::<Vec<_>>();
+                    let fresh = found
+                        .all
+                        .into_iter()
+                        .filter(|error| !known.all.contains(error))
+                        .collect::<Vec<_>>();
                     known.all.extend(fresh);
                     known.unsure |= found.unsure;
                 }
@@ -247,12 +317,23 @@ impl Check {
 
 impl AskedServer {
     async fn look(&mut self, context: &ToolContext) {
-        let Ok(peer) = peer(&self.server, Instant::now() + START_TIMEOUT, context).await else { return };
+        let Ok(peer) = peer(&self.server, Instant::now() + START_TIMEOUT, context).await else {
+            return;
+        };
         let warm = peer.is_warm();
-        let until = Instant::now() + if warm { BEFORE_TIMEOUT } else { FIRST_DIAGNOSTICS_TIMEOUT };
+        let until = Instant::now()
+            + if warm {
+                BEFORE_TIMEOUT
+            } else {
+                FIRST_DIAGNOSTICS_TIMEOUT
+            };
         refresh(&peer, context).await;
-        let there: Vec<PathBuf> =
-            self.files.iter().filter(|file| file.old.is_some()).map(|file| file.real.clone()).collect();
+        let there: Vec<PathBuf> = self
+            .files
+            .iter()
+            .filter(|file| file.old.is_some())
+            .map(|file| file.real.clone())
+            .collect();
         for file in &self.files {
             if let Some(old) = &file.old {
                 peer.show(&file.real, old);
@@ -264,8 +345,13 @@ impl AskedServer {
                 // While tsserver loads a project, it does not find uses in other files.
                 peer.wait_until_analysed(&file.real, until).await;
             }
-            let concerned = peer.concerned(&file.real, old, file.new.as_deref(), until).await;
-            let wanted: Vec<PathBuf> = concerned.into_iter().filter(|path| !there.contains(path)).collect();
+            let concerned = peer
+                .concerned(&file.real, old, file.new.as_deref(), until)
+                .await;
+            let wanted: Vec<PathBuf> = concerned
+                .into_iter()
+                .filter(|path| !there.contains(path))
+                .collect();
             self.others.extend(texts(wanted, context).await);
         }
         for (path, text) in &self.others {
@@ -287,7 +373,9 @@ impl AskedServer {
         until: Instant,
         context: &ToolContext,
     ) -> (Vec<(PathBuf, Errors)>, Option<String>) {
-        let Ok(peer) = peer(&self.server, until, context).await else { return (Vec::new(), None) };
+        let Ok(peer) = peer(&self.server, until, context).await else {
+            return (Vec::new(), None);
+        };
         let mut first = Vec::new();
         let mut news = Vec::new();
         for file in &self.files {
@@ -304,16 +392,27 @@ impl AskedServer {
         peer.changed(&news);
         let others: Vec<PathBuf> = self.others.keys().cloned().collect();
         let mut judged = peer.judge(&first, &others, until).await;
-        let silent = judged.iter().any(|judged| judged.all.is_none() && first.contains(&judged.path));
+        let silent = judged
+            .iter()
+            .any(|judged| judged.all.is_none() && first.contains(&judged.path));
         // Published diagnostics of further files.
-        let more = peer.published().into_iter().filter(|(path, _)| !first.contains(path) && !others.contains(path));
-        judged.extend(more.map(|(path, all)| Judged { path, all: Some(all) }));
+        let more = peer
+            .published()
+            .into_iter()
+            .filter(|(path, _)| !first.contains(path) && !others.contains(path));
+        judged.extend(more.map(|(path, all)| Judged {
+            path,
+            all: Some(all),
+        }));
         let mut found = Vec::new();
         for Judged { path, all } in judged {
             let Some(all) = all else { continue };
             let file = self.files.iter().find(|file| file.real == path);
             let old = file.map_or(Some(""), |file| file.old.as_deref());
-            let now = written.iter().find(|(written, _)| *written == path).map_or("", |(_, now)| now.as_str());
+            let now = written
+                .iter()
+                .find(|(written, _)| *written == path)
+                .map_or("", |(_, now)| now.as_str());
             let known = self.known.get(&path);
             let unsure = file.is_some() && old.is_some() && known.is_none();
             // Without diagnostics from before the change, new errors of another file cannot be distinguished
@@ -327,12 +426,24 @@ impl AskedServer {
                 None => introduced(before, &all, "", ""),
             };
             if !all.is_empty() {
-                found.push((path, Errors { changed: file.is_some(), unsure, all }));
+                found.push((
+                    path,
+                    Errors {
+                        changed: file.is_some(),
+                        unsure,
+                        all,
+                    },
+                ));
             }
         }
         let name = self.server.name();
-        let note = silent.then(|| format!("The language server {name} has not said in time what it thinks of this."));
-        (found, note.filter(|note| context.session.language.tells(note)))
+        let note = silent.then(|| {
+            format!("The language server {name} has not said in time what it thinks of this.")
+        });
+        (
+            found,
+            note.filter(|note| context.session.language.tells(note)),
+        )
     }
 }
 
@@ -365,33 +476,64 @@ pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMa
             return None;
         }
         let text = String::from_utf8(disk::read(&path).ok()?).ok()?;
-        let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+        let text = text
+            .strip_prefix('\u{feff}')
+            .map(str::to_owned)
+            .unwrap_or(text);
         Some((path, text))
     };
-    spawn_blocking(move || paths.into_iter().filter_map(read).collect()).await.unwrap_or_default()
+    spawn_blocking(move || paths.into_iter().filter_map(read).collect())
+        .await
+        .unwrap_or_default()
 }
 
 /// Builds the text for the model and the facts for the editor.
-fn findings(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolContext) -> LanguageFindings {
+fn findings(
+    errors: BTreeMap<PathBuf, Errors>,
+    notes: Vec<String>,
+    context: &ToolContext,
+) -> LanguageFindings {
     let mut found = LanguageFindings::default();
-    let (changed, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(|(_, errors)| errors.changed);
+    let (changed, others): (Vec<_>, Vec<_>) =
+        errors.into_iter().partition(|(_, errors)| errors.changed);
     let unsure = changed.iter().any(|(_, errors)| errors.unsure);
     if !changed.is_empty() {
-        let before = if unsure { " (they may have been there before)" } else { "" };
-        let which = if changed.len() == 1 { "this file" } else { "these files" };
-        let _ = write!(found.text, "\n\nLSP errors detected in {which}, please fix{before}:");
+        let before = if unsure {
+            " (they may have been there before)"
+        } else {
+            ""
+        };
+        let which = if changed.len() == 1 {
+            "this file"
+        } else {
+            "these files"
+        };
+        let _ = write!(
+            found.text,
+            "\n\nLSP errors detected in {which}, please fix{before}:"
+        );
     }
     for (path, errors) in &changed {
-        found.text.push_str(&block(&context.relative(path), &errors.all));
+        found
+            .text
+            .push_str(&block(&context.relative(path), &errors.all));
     }
     if !others.is_empty() {
-        found.text.push_str("\n\nLSP errors that this change causes in other files:");
+        found
+            .text
+            .push_str("\n\nLSP errors that this change causes in other files:");
     }
     for (path, errors) in others.iter().take(MAX_OTHER_FILES) {
-        found.text.push_str(&block(&context.relative(path), &errors.all));
+        found
+            .text
+            .push_str(&block(&context.relative(path), &errors.all));
     }
     if others.len() > MAX_OTHER_FILES {
-        let _ = write!(found.text, "\n... and in {} more", text::count(others.len() - MAX_OTHER_FILES, "file"));
+        let _ = write!(
+            found.text,
+            "\n... and in {} more",
+            text::count(others.len() - MAX_OTHER_FILES, "file")
+        );
     }
     for note in notes {
         let _ = write!(found.text, "\n\n{note}");
@@ -399,7 +541,12 @@ fn findings(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &Too
     let shown = changed.iter().chain(others.iter().take(MAX_OTHER_FILES));
     found.errors = shown
         .map(|(path, errors)| {
-            let all = errors.all.iter().take(MAX_ERRORS).map(Diagnostic::to_json).collect();
+            let all = errors
+                .all
+                .iter()
+                .take(MAX_ERRORS)
+                .map(Diagnostic::to_json)
+                .collect();
             (path.display().to_string(), Value::Array(all))
         })
         .collect();
@@ -420,8 +567,14 @@ fn block(name: &str, errors: &[Diagnostic]) -> String {
 
 /// Returns the position and the message in one line that cannot end a block.
 pub(super) fn line(diagnostic: &Diagnostic) -> String {
-    let message: Vec<&str> = diagnostic.message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let message = text::cut_chars(&text::escaped(&message.join("; ")), MAX_MESSAGE_CHARS).replace("</", "< /");
+    let message: Vec<&str> = diagnostic
+        .message
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let message = text::cut_chars(&text::escaped(&message.join("; ")), MAX_MESSAGE_CHARS)
+        .replace("</", "< /");
     let start = diagnostic.range.start;
     format!("[{}:{}] {message}", start.line + 1, start.character + 1)
 }
@@ -431,7 +584,9 @@ impl LanguageFindings {
     pub(super) fn join(self, output: &mut super::ToolOutput) {
         output.text.push_str(&self.text);
         if !self.errors.is_empty() {
-            output.metadata.insert(DIAGNOSTICS.into(), Value::Object(self.errors));
+            output
+                .metadata
+                .insert(DIAGNOSTICS.into(), Value::Object(self.errors));
         }
     }
 }
@@ -446,5 +601,7 @@ pub fn offered(settings: &config::Settings) -> bool {
 
 /// Returns the error of a tool that needs a server if there is none.
 pub(super) fn none(shown: &str) -> Failure {
-    Failure::Tell(format!("There is no language server for {shown}. Use grep and read."))
+    Failure::Tell(format!(
+        "There is no language server for {shown}. Use grep and read."
+    ))
 }

@@ -100,8 +100,8 @@ use base::worktree::Worktree;
 use config::Settings;
 use config::settings::OutputLimits;
 use events::{
-    CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
-    WriteFile,
+    CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender,
+    ToolKind, TurnMessage, WriteFile,
 };
 use permission::{Need, Policy};
 use sandbox::WriteObserver;
@@ -122,7 +122,10 @@ pub trait Tool: Send + Sync + 'static {
     const PERMISSION: &'static str = Self::NAME;
     const OFFER: Offer = Offer::Everyone;
     /// Whether a call may change files that its input does not name.
-    const SWEEPS: bool = matches!(Self::KIND, ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other);
+    const SWEEPS: bool = matches!(
+        Self::KIND,
+        ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other
+    );
     /// Whether its results are exempt from pruning, because they contain instructions for the work.
     const KEEPS_OUTPUT: bool = false;
     /// Whether its arguments stay in memory after the turn, because undo reads them.
@@ -161,8 +164,11 @@ pub trait Tool: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(Vec<Need>, Self::Ready), Failure>> + Send;
 
     /// Does the work. Must end soon after `context.cancelled` is triggered.
-    fn run(&self, ready: Self::Ready, context: ToolContext)
-    -> impl Future<Output = Result<ToolOutput, Failure>> + Send;
+    fn run(
+        &self,
+        ready: Self::Ready,
+        context: ToolContext,
+    ) -> impl Future<Output = Result<ToolOutput, Failure>> + Send;
 }
 
 /// The agents and sessions that a tool is offered to.
@@ -302,7 +308,10 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// Returns an output that consists only of text for the model.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
+        Self {
+            text: text.into(),
+            ..Self::default()
+        }
     }
 }
 
@@ -359,8 +368,14 @@ impl ToolContext {
 
     /// Sends an update of the running call to the editor.
     pub async fn progress(&self, update: CallUpdate) {
-        let update = CallUpdate { call: Some(self.call.id.clone()), ..update };
-        self.client.outlet.event(Event::Call(Box::new(update))).await;
+        let update = CallUpdate {
+            call: Some(self.call.id.clone()),
+            ..update
+        };
+        self.client
+            .outlet
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 
     /// Reads the text of a file through the editor, unsaved changes included. Returns `None` if the
@@ -370,7 +385,14 @@ impl ToolContext {
             return None;
         }
         let (reply, answer) = tokio::sync::oneshot::channel();
-        self.client.outlet.send(TurnMessage::Read(ReadFile { path: path.into(), reply })).await.then_some(())?;
+        self.client
+            .outlet
+            .send(TurnMessage::Read(ReadFile {
+                path: path.into(),
+                reply,
+            }))
+            .await
+            .then_some(())?;
         tokio::select! {
             answer = answer => answer.ok()?.ok(),
             () = self.cancelled.cancelled() => None,
@@ -383,7 +405,11 @@ impl ToolContext {
             return None;
         }
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let message = TurnMessage::Write(WriteFile { path: path.into(), text: text.into(), reply });
+        let message = TurnMessage::Write(WriteFile {
+            path: path.into(),
+            text: text.into(),
+            reply,
+        });
         self.client.outlet.send(message).await.then_some(())?;
         // A cancel does not end the wait: the caller must know whether the file was written.
         answer.await.ok()
@@ -430,11 +456,18 @@ pub trait AnyTool: Send + Sync {
     /// # Errors
     /// A message for the model on the arguments that do not fit.
     fn accept(&self, input: Value) -> Result<AcceptedArguments, String> {
-        Ok(AcceptedArguments { input, notes: Vec::new() })
+        Ok(AcceptedArguments {
+            input,
+            notes: Vec::new(),
+        })
     }
     /// Returns a title and locations for the arguments, as far as they are valid.
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
-    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
+    fn prepare<'a>(
+        &'a self,
+        input: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
 }
 
 /// A call that is ready to run after its access requests are allowed.
@@ -445,16 +478,22 @@ pub struct PreparedCall {
 }
 
 /// The work of a call after it has been allowed.
-pub type RunCall = Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, Failure>> + Send>;
+pub type RunCall =
+    Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, Failure>> + Send>;
 
 impl std::fmt::Debug for PreparedCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("needs", &self.needs).finish_non_exhaustive()
+        f.debug_struct("Prepared")
+            .field("needs", &self.needs)
+            .finish_non_exhaustive()
     }
 }
 
 pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
-    Arc::new(ErasedTool { tool: Arc::new(tool), schema: OnceLock::new() })
+    Arc::new(ErasedTool {
+        tool: Arc::new(tool),
+        schema: OnceLock::new(),
+    })
 }
 
 struct ErasedTool<T> {
@@ -473,7 +512,9 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
     }
 
     fn schema(&self) -> Arc<Value> {
-        self.schema.get_or_init(|| Arc::new(schema::<T::Input>())).clone()
+        self.schema
+            .get_or_init(|| Arc::new(schema::<T::Input>()))
+            .clone()
     }
 
     fn kind(&self) -> ToolKind {
@@ -510,7 +551,11 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
         Some(T::describe(&input, context))
     }
 
-    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+    fn prepare<'a>(
+        &'a self,
+        input: Value,
+        context: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let name = T::NAME;
             let schema = self.schema();
@@ -527,7 +572,9 @@ impl<T: Tool> AnyTool for ErasedTool<T> {
             let tool = self.tool.clone();
             Ok(PreparedCall {
                 needs,
-                run: Box::new(move |context| Box::pin(async move { tool.run(ready, context).await })),
+                run: Box::new(move |context| {
+                    Box::pin(async move { tool.run(ready, context).await })
+                }),
             })
         })
     }
@@ -539,11 +586,16 @@ pub fn schema<T: JsonSchema>() -> Value {
         s.meta_schema = None;
         s.inline_subschemas = true;
     });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let mut schema = settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
     input::simplify(&mut schema);
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("description");
-        schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+        schema
+            .entry("properties")
+            .or_insert_with(|| Value::Object(Map::new()));
     }
     schema
 }

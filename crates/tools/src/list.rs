@@ -56,16 +56,28 @@ impl Tool for ListTool {
         let path = context.absolute(input.path.as_deref().unwrap_or("."));
         CallDescription {
             title: text::title(&format!("List {}", context.relative(&path))),
-            locations: vec![Location { path: base::worktree::normal(&path), line: None }],
+            locations: vec![Location {
+                path: base::worktree::normal(&path),
+                line: None,
+            }],
         }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let place = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if place.real.inside {
             directory(&place, context).await?;
         }
-        let ignore: Vec<&str> = input.ignore.iter().flatten().map(|glob| glob.trim_end_matches('/')).collect();
+        let ignore: Vec<&str> = input
+            .ignore
+            .iter()
+            .flatten()
+            .map(|glob| glob.trim_end_matches('/'))
+            .collect();
         let without = globs(&ignore)?;
         let own = Need::new("list", &*place.real.relative).always(&*place.real.relative);
         let needs = place.needs(Access::List, own);
@@ -86,7 +98,10 @@ impl Tool for ListTool {
             let root_of_filter = root.clone();
             let mut walk = walker(&root);
             walk.filter_entry(move |entry| {
-                let rest = entry.path().strip_prefix(&root_of_filter).unwrap_or(entry.path());
+                let rest = entry
+                    .path()
+                    .strip_prefix(&root_of_filter)
+                    .unwrap_or(entry.path());
                 entry.depth() == 0 || entry.file_name() != ".git" && !without.is_match(rest)
             });
             walk.sort_by_file_name(Ord::cmp);
@@ -95,7 +110,9 @@ impl Tool for ListTool {
             let mut denied = LeftOut::default();
             for entry in walk.build().flatten() {
                 let rest = entry.path().strip_prefix(&root).unwrap_or(entry.path());
-                if cancelled.is_cancelled() || entry.depth() == 0 || entry.file_type().is_some_and(|kind| kind.is_dir())
+                if cancelled.is_cancelled()
+                    || entry.depth() == 0
+                    || entry.file_type().is_some_and(|kind| kind.is_dir())
                 {
                     continue;
                 }
@@ -115,10 +132,14 @@ impl Tool for ListTool {
             Ok((tree, more, denied))
         })
         .await?;
-        let (mut tree, more, denied) =
-            done.map_err(|e: super::disk::Error| Failure::Tell(format!("{named}: {e}. Nothing was listed.")))?;
+        let (mut tree, more, denied) = done.map_err(|e: super::disk::Error| {
+            Failure::Tell(format!("{named}: {e}. Nothing was listed."))
+        })?;
         let whole = tree.open(LIMIT) && !more;
-        let mut text = format!("{}/\n", text::escaped(shown.display().to_string().trim_end_matches('/')));
+        let mut text = format!(
+            "{}/\n",
+            text::escaped(shown.display().to_string().trim_end_matches('/'))
+        );
         tree.print(1, whole, &mut text);
         if tree.count == 0 {
             text.push_str("(no files)\n");
@@ -135,8 +156,15 @@ impl Tool for ListTool {
             ("count".to_owned(), Value::from(tree.count)),
             ("truncated".to_owned(), Value::Bool(!whole)),
         ]);
-        let locations = vec![Location { path: shown, line: None }];
-        Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
+        let locations = vec![Location {
+            path: shown,
+            line: None,
+        }];
+        Ok(ToolOutput {
+            metadata,
+            locations,
+            ..ToolOutput::text(text)
+        })
     }
 }
 
@@ -145,12 +173,16 @@ impl Tool for ListTool {
 async fn directory(place: &ResolvedPath, context: &ToolContext) -> Result<(), Failure> {
     match place.real.found {
         PathKind::Directory => Ok(()),
-        PathKind::File | PathKind::Special => {
-            Err(Failure::Tell(format!("{} is a file, not a directory. Look at it with read.", place.shown)))
-        }
+        PathKind::File | PathKind::Special => Err(Failure::Tell(format!(
+            "{} is a file, not a directory. Look at it with read.",
+            place.shown
+        ))),
         PathKind::Missing | PathKind::Nowhere => {
             let instead = elsewhere(context, &place.real.path).await;
-            Err(Failure::Tell(format!("Directory not found: {}{instead}", place.shown)))
+            Err(Failure::Tell(format!(
+                "Directory not found: {}{instead}",
+                place.shown
+            )))
         }
     }
 }
@@ -222,21 +254,31 @@ impl DirectoryTree {
     fn print(&self, depth: usize, whole: bool, out: &mut String) {
         let indent = "  ".repeat(depth);
         for (name, dir) in self.dirs.iter().take(self.open) {
-            let count = if whole { String::new() } else { format!(" ({})", dir.count) };
+            let count = if whole {
+                String::new()
+            } else {
+                format!(" ({})", dir.count)
+            };
             out.push_str(&format!("{indent}{name}/{count}\n"));
             if dir.open + dir.shown > 0 {
                 dir.print(depth + 1, whole, out);
             }
         }
         if self.open < self.dirs.len() {
-            out.push_str(&format!("{indent}({} more directories)\n", self.dirs.len() - self.open));
+            out.push_str(&format!(
+                "{indent}({} more directories)\n",
+                self.dirs.len() - self.open
+            ));
         }
         for name in self.files.iter().take(self.shown) {
             out.push_str(&format!("{indent}{name}\n"));
         }
         if self.shown < self.own {
             let more = if self.shown > 0 { "more " } else { "" };
-            out.push_str(&format!("{indent}({} {more}files)\n", self.own - self.shown));
+            out.push_str(&format!(
+                "{indent}({} {more}files)\n",
+                self.own - self.shown
+            ));
         }
     }
 }
@@ -256,10 +298,18 @@ mod tests {
             stage.write(&format!("src/doc/{n}.md"), "");
             stage.write(&format!("crates/big/{n}.rs"), "");
         }
-        for name in ["src/runtime/mod.rs", "src/runtime/task/core.rs", "src/lib.rs", "tests/one.rs", "Cargo.toml"] {
+        for name in [
+            "src/runtime/mod.rs",
+            "src/runtime/task/core.rs",
+            "src/lib.rs",
+            "tests/one.rs",
+            "Cargo.toml",
+        ] {
             stage.write(name, "");
         }
-        let (_, output) = call(&erase(ListTool), json!({}), &stage.context()).await.unwrap();
+        let (_, output) = call(&erase(ListTool), json!({}), &stage.context())
+            .await
+            .unwrap();
         let (_, text) = output.text.split_once('\n').unwrap();
         let expected = "  crates/ (150)
     big/ (150)
@@ -278,43 +328,101 @@ mod tests {
 ";
         assert_eq!(text, expected);
         // The requested directory shows as much as fits.
-        let (_, output) = call(&erase(ListTool), json!({"path": "src/doc"}), &stage.context()).await.unwrap();
-        assert_eq!(output.text.lines().filter(|line| line.ends_with(".md")).count(), 99);
-        assert!(output.text.contains("\n  (51 more files)\n"), "{}", output.text);
+        let (_, output) = call(
+            &erase(ListTool),
+            json!({"path": "src/doc"}),
+            &stage.context(),
+        )
+        .await
+        .unwrap();
+        assert_eq!(
+            output
+                .text
+                .lines()
+                .filter(|line| line.ends_with(".md"))
+                .count(),
+            99
+        );
+        assert!(
+            output.text.contains("\n  (51 more files)\n"),
+            "{}",
+            output.text
+        );
         for n in 0..130 {
             stage.write(&format!("many/{n:03}/x"), "");
         }
-        let (_, output) = call(&erase(ListTool), json!({"path": "many"}), &stage.context()).await.unwrap();
-        assert!(output.text.contains("\n  099/ (1)\n  (30 more directories)\n"), "{}", output.text);
-        let failure =
-            call(&erase(ListTool), json!({"path": "runtime"}), &stage.context()).await.unwrap_err().to_string();
-        assert_eq!(failure, "Directory not found: runtime\n\nDid you mean one of these?\nsrc/runtime");
+        let (_, output) = call(&erase(ListTool), json!({"path": "many"}), &stage.context())
+            .await
+            .unwrap();
+        assert!(
+            output
+                .text
+                .contains("\n  099/ (1)\n  (30 more directories)\n"),
+            "{}",
+            output.text
+        );
+        let failure = call(
+            &erase(ListTool),
+            json!({"path": "runtime"}),
+            &stage.context(),
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+        assert_eq!(
+            failure,
+            "Directory not found: runtime\n\nDid you mean one of these?\nsrc/runtime"
+        );
     }
 
     #[tokio::test]
     async fn directory_is_shown_as_a_tree() {
         let stage = TestProject::new();
-        for name in ["b.txt", "a/y.rs", "a/x/deep", "dist/out", "node_modules/m/i.js", ".git/HEAD", ".hid", "odd\nname"]
-        {
+        for name in [
+            "b.txt",
+            "a/y.rs",
+            "a/x/deep",
+            "dist/out",
+            "node_modules/m/i.js",
+            ".git/HEAD",
+            ".hid",
+            "odd\nname",
+        ] {
             stage.write(name, "");
         }
         stage.write(".gitignore", "node_modules\n");
         let context = stage.context();
-        let (needs, output) = call(&erase(ListTool), json!({"ignore": ["dist/"]}), &context).await.unwrap();
+        let (needs, output) = call(&erase(ListTool), json!({"ignore": ["dist/"]}), &context)
+            .await
+            .unwrap();
         let cwd = stage.cwd().display().to_string();
         assert_eq!(
             output.text,
-            format!("{cwd}/\n  a/\n    x/\n      deep\n    y.rs\n  .gitignore\n  .hid\n  b.txt\n  odd\\nname\n")
+            format!(
+                "{cwd}/\n  a/\n    x/\n      deep\n    y.rs\n  .gitignore\n  .hid\n  b.txt\n  odd\\nname\n"
+            )
         );
-        assert_eq!((needs[0].permission.as_str(), needs[0].patterns[0].as_str()), ("list", "."));
+        assert_eq!(
+            (needs[0].permission.as_str(), needs[0].patterns[0].as_str()),
+            ("list", ".")
+        );
         for n in 0..120 {
             stage.write(&format!("many/{n}"), "");
         }
-        let (_, output) = call(&erase(ListTool), json!({"path": "many"}), &context).await.unwrap();
-        assert!(output.text.contains("\n  (21 more files)\n"), "{}", output.text);
+        let (_, output) = call(&erase(ListTool), json!({"path": "many"}), &context)
+            .await
+            .unwrap();
+        assert!(
+            output.text.contains("\n  (21 more files)\n"),
+            "{}",
+            output.text
+        );
         assert!(output.text.contains("(120 files in all.") && output.metadata["count"] == 120);
         for (path, why) in [("b.txt", "is a file"), ("none", "not found")] {
-            let failure = call(&erase(ListTool), json!({"path": path}), &context).await.unwrap_err().to_string();
+            let failure = call(&erase(ListTool), json!({"path": path}), &context)
+                .await
+                .unwrap_err()
+                .to_string();
             assert!(failure.contains(why), "{failure}");
         }
     }

@@ -79,7 +79,12 @@ impl LiveOutput {
         if let Some(stream) = self.piece() {
             let context = self.context.clone();
             self.sending = Some(Box::pin(async move {
-                context.progress(CallUpdate { stream: Some(stream), ..CallUpdate::default() }).await;
+                context
+                    .progress(CallUpdate {
+                        stream: Some(stream),
+                        ..CallUpdate::default()
+                    })
+                    .await;
             }));
         }
     }
@@ -104,6 +109,12 @@ impl LiveOutput {
         let end = self.lossy.end();
         self.news.push_str(&end);
         let stream = self.piece();
-        self.context.progress(CallUpdate { stream, exit, ..CallUpdate::default() }).await;
+        self.context
+            .progress(CallUpdate {
+                stream,
+                exit,
+                ..CallUpdate::default()
+            })
+            .await;
     }
 }

@@ -15,10 +15,14 @@ use super::aliases::{Aliases, PATH};
 use super::document::{choose, target};
 use super::path::{Access, ResolvedPath};
 use super::search::look_up;
-use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language};
+use super::{
+    CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language,
+};
 use base::text;
 use events::{Location, ToolKind};
-use lsp::{Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units};
+use lsp::{
+    Diagnostic, FileRange, Judged, LspClient, Navigation, Position, Symbol, TextEdit, Units,
+};
 use permission::Need;
 
 /// The maximum duration of a call, including the start of a server.
@@ -112,9 +116,18 @@ impl Tool for LspTool {
     }
 
     fn describe(input: &Input, context: &ToolContext) -> CallDescription {
-        let path = input.file_path.as_deref().map(|path| context.absolute(path));
-        let place = path.as_ref().map(|path| context.relative(path)).unwrap_or_default();
-        let line = input.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let path = input
+            .file_path
+            .as_deref()
+            .map(|path| context.absolute(path));
+        let place = path
+            .as_ref()
+            .map(|path| context.relative(path))
+            .unwrap_or_default();
+        let line = input
+            .line
+            .map(|line| format!(":{line}"))
+            .unwrap_or_default();
         let (what, of) = match input.operation {
             Operation::GoToDefinition => ("Definition at", None),
             Operation::FindReferences => ("References of", None),
@@ -129,18 +142,34 @@ impl Tool for LspTool {
             Operation::Rename => ("Rename to", input.new_name.as_deref()),
         };
         let of = of.map_or_else(|| format!("{place}{line}"), str::to_owned);
-        let locations =
-            path.map(|path| Location { path: base::worktree::normal(&path), line: input.line }).into_iter().collect();
-        CallDescription { title: text::title(&format!("{what} {of}")), locations }
+        let locations = path
+            .map(|path| Location {
+                path: base::worktree::normal(&path),
+                line: input.line,
+            })
+            .into_iter()
+            .collect();
+        CallDescription {
+            title: text::title(&format!("{what} {of}")),
+            locations,
+        }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let mut needs = vec![Need::new(Self::NAME, "*").always("*")];
         let place = match &input.file_path {
             Some(path) => Some(look_up(context, path, Access::Read).await?),
             None => None,
         };
-        needs.extend(place.iter().flat_map(|place| place.real.needs(Access::Read)));
+        needs.extend(
+            place
+                .iter()
+                .flat_map(|place| place.real.needs(Access::Read)),
+        );
         if input.operation != Operation::Rename {
             return Ok((needs, Ready::Question(Box::new((input, place)))));
         }
@@ -161,12 +190,18 @@ impl Tool for LspTool {
     }
 }
 
-async fn answer(input: &Input, place: Option<ResolvedPath>, context: &ToolContext) -> Result<String, Failure> {
+async fn answer(
+    input: &Input,
+    place: Option<ResolvedPath>,
+    context: &ToolContext,
+) -> Result<String, Failure> {
     let until = Instant::now() + CALL_TIMEOUT;
     match (input.operation, place) {
         (Operation::WorkspaceSymbol, place) => find(input, place, until, context).await,
         (Operation::Diagnostics, None) => everywhere(until, context).await,
-        (_, None) => Err(Failure::tell("filePath is missing: the file that is asked about.")),
+        (_, None) => Err(Failure::tell(
+            "filePath is missing: the file that is asked about.",
+        )),
         (Operation::DocumentSymbol, Some(place)) => {
             let (peers, _) = ready(&place, until, context).await?;
             let all = first(&peers, |peer| peer.symbols(&place.real.path, until)).await?;
@@ -175,12 +210,19 @@ async fn answer(input: &Input, place: Option<ResolvedPath>, context: &ToolContex
         (Operation::Diagnostics, Some(place)) => {
             let (peers, _) = ready(&place, until, context).await?;
             let file = [place.real.path.clone()];
-            let judged = futures_util::future::join_all(peers.iter().map(|peer| peer.judge(&file, &[], until))).await;
+            let judged = futures_util::future::join_all(
+                peers.iter().map(|peer| peer.judge(&file, &[], until)),
+            )
+            .await;
             let judged: Vec<Judged> = judged.into_iter().flatten().collect();
             if judged.iter().all(|judged| judged.all.is_none()) {
-                return Err(Failure::Tell(format!("The language server said nothing of {} in time.", place.shown)));
+                return Err(Failure::Tell(format!(
+                    "The language server said nothing of {} in time.",
+                    place.shown
+                )));
             }
-            Ok(diagnoses(judged, context).unwrap_or_else(|| format!("Nothing is wrong with {}.", place.shown)))
+            Ok(diagnoses(judged, context)
+                .unwrap_or_else(|| format!("Nothing is wrong with {}.", place.shown)))
         }
         (operation, Some(place)) => at_place(operation, input, &place, until, context).await,
     }
@@ -196,7 +238,11 @@ async fn ready(
     let bytes = disk::read(&place.real.path).map_err(refused)?;
     let saved = String::from_utf8(bytes).map_err(|_| language::none(&place.shown))?;
     let known = context.session.seen.known(&place.real.path);
-    let text = match context.buffer(&place.path).await.filter(|text| !text.is_empty()) {
+    let text = match context
+        .buffer(&place.path)
+        .await
+        .filter(|text| !text.is_empty())
+    {
         Some(buffer) => choose(buffer, saved, known.as_ref()),
         None => saved,
     };
@@ -207,7 +253,11 @@ async fn ready(
             Ok(peer) => {
                 language::refresh(&peer, context).await;
                 if peer.show(&place.real.path, &text) {
-                    peer.wait_until_analysed(&place.real.path, until.min(Instant::now() + ANALYSIS_TIMEOUT)).await;
+                    peer.wait_until_analysed(
+                        &place.real.path,
+                        until.min(Instant::now() + ANALYSIS_TIMEOUT),
+                    )
+                    .await;
                 }
                 peer.wait_until_idle(until).await;
                 peers.push(peer);
@@ -218,7 +268,10 @@ async fn ready(
     match (peers.is_empty(), why.is_empty()) {
         (false, _) => Ok((peers, text)),
         (true, true) => Err(language::none(&place.shown)),
-        (true, false) => Err(Failure::Tell(format!("The language server cannot be asked: {}.", why.join("; ")))),
+        (true, false) => Err(Failure::Tell(format!(
+            "The language server cannot be asked: {}.",
+            why.join("; ")
+        ))),
     }
 }
 
@@ -237,7 +290,9 @@ async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
         }
     }
     match failed {
-        Some(why) if !answered => Err(Failure::Tell(format!("The language server has no answer: {why}."))),
+        Some(why) if !answered => Err(Failure::Tell(format!(
+            "The language server has no answer: {why}."
+        ))),
         _ => Ok(Vec::new()),
     }
 }
@@ -248,14 +303,23 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
         return Err(Failure::tell("line is missing: from 1, as read shows it."));
     };
     let lines = text.lines().count();
-    let Some(whole) = text.lines().nth(usize::try_from(line - 1).unwrap_or(usize::MAX)) else {
-        return Err(Failure::Tell(format!("{shown} has only {}.", text::count(lines, "line"))));
+    let Some(whole) = text
+        .lines()
+        .nth(usize::try_from(line - 1).unwrap_or(usize::MAX))
+    else {
+        return Err(Failure::Tell(format!(
+            "{shown} has only {}.",
+            text::count(lines, "line")
+        )));
     };
     let letter = match (&input.symbol, input.character) {
         (Some(symbol), _) => {
             let Some(at) = word(whole, symbol) else {
                 let there = text::cut_chars(&text::escaped(whole.trim()), MAX_LINE_CHARS);
-                return Err(Failure::Tell(format!("Line {line} of {shown} has no {}: {there}", text::title(symbol))));
+                return Err(Failure::Tell(format!(
+                    "Line {line} of {shown} has no {}: {there}",
+                    text::title(symbol)
+                )));
             };
             whole[..at].chars().count()
         }
@@ -263,18 +327,25 @@ fn position(input: &Input, text: &str, peer: &LspClient, shown: &str) -> Result<
         // The default is the first name in the line.
         (None, None) => whole.chars().take_while(|c| c.is_whitespace()).count(),
     };
-    Ok(Position { line: line - 1, character: peer.units().column(whole, letter) })
+    Ok(Position {
+        line: line - 1,
+        character: peer.units().column(whole, letter),
+    })
 }
 
 /// Finds a name in a line, preferably as a whole word.
 fn word(line: &str, name: &str) -> Option<usize> {
     let alone = |at: &usize| {
-        !is_name_part(line[..*at].chars().next_back()) && !is_name_part(line[at + name.len()..].chars().next())
+        !is_name_part(line[..*at].chars().next_back())
+            && !is_name_part(line[at + name.len()..].chars().next())
     };
     if name.is_empty() {
         return None;
     }
-    line.match_indices(name).map(|(at, _)| at).find(alone).or_else(|| line.find(name))
+    line.match_indices(name)
+        .map(|(at, _)| at)
+        .find(alone)
+        .or_else(|| line.find(name))
 }
 
 /// Returns whether a character can be part of a name.
@@ -307,17 +378,29 @@ async fn at_place(
                 let position = at(peer);
                 async move {
                     let hover = peer.hover(path, position?, until).await?;
-                    Ok(Vec::from_iter(Some(hover).filter(|hover| !hover.trim().is_empty())))
+                    Ok(Vec::from_iter(
+                        Some(hover).filter(|hover| !hover.trim().is_empty()),
+                    ))
                 }
             };
             let hover = first(&peers, ask).await?.pop();
-            let hover =
-                hover.map(|hover| text::head(text::visible(hover.trim()).0.as_str(), MAX_HOVER_BYTES).to_owned());
+            let hover = hover.map(|hover| {
+                text::head(text::visible(hover.trim()).0.as_str(), MAX_HOVER_BYTES).to_owned()
+            });
             Ok(hover.unwrap_or_else(|| "Nothing is known of that place.".into()))
         }
-        Operation::GoToDefinition => Ok(shown(places(Navigation::Definition).await?, DEFINITION_LINES, context).await),
-        Operation::GoToImplementation => Ok(shown(places(Navigation::Implementation).await?, 1, context).await),
-        Operation::FindReferences => Ok(shown(places(Navigation::References).await?, 1, context).await),
+        Operation::GoToDefinition => Ok(shown(
+            places(Navigation::Definition).await?,
+            DEFINITION_LINES,
+            context,
+        )
+        .await),
+        Operation::GoToImplementation => {
+            Ok(shown(places(Navigation::Implementation).await?, 1, context).await)
+        }
+        Operation::FindReferences => {
+            Ok(shown(places(Navigation::References).await?, 1, context).await)
+        }
         _ => {
             let incoming = operation == Operation::IncomingCalls;
             let ask = |peer| {
@@ -353,7 +436,11 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
         let line = |n: u32| text.lines().nth(usize::try_from(n).unwrap_or(usize::MAX));
         let cut = |line: &str| text::cut_chars(&text::visible(line.trim_end()).0, MAX_LINE_CHARS);
         if lines == 1 {
-            let _ = writeln!(out, ": {}", cut(line(start.line).unwrap_or_default()).trim_start());
+            let _ = writeln!(
+                out,
+                ": {}",
+                cut(line(start.line).unwrap_or_default()).trim_start()
+            );
             continue;
         }
         out.push('\n');
@@ -369,7 +456,12 @@ async fn shown(mut places: Vec<FileRange>, lines: u32, context: &ToolContext) ->
 }
 
 /// Lists the callers or the called functions, each with the lines of the calls.
-async fn calls(all: Vec<(Symbol, Vec<lsp::Range>)>, incoming: bool, asked: &Path, context: &ToolContext) -> String {
+async fn calls(
+    all: Vec<(Symbol, Vec<lsp::Range>)>,
+    incoming: bool,
+    asked: &Path,
+    context: &ToolContext,
+) -> String {
     if all.is_empty() {
         return "No calls were found.".into();
     }
@@ -379,9 +471,20 @@ async fn calls(all: Vec<(Symbol, Vec<lsp::Range>)>, incoming: bool, asked: &Path
         let kind = symbol.kind();
         let name = text::title(&symbol.name);
         let place = text::escaped(&context.relative(own));
-        let _ = writeln!(out, "{kind} {name} ({place}:{})", symbol.selection.start.line + 1);
+        let _ = writeln!(
+            out,
+            "{kind} {name} ({place}:{})",
+            symbol.selection.start.line + 1
+        );
         let file = if incoming { own } else { asked };
-        let places = ranges.iter().take(5).map(|range| FileRange { path: file.to_owned(), range: *range }).collect();
+        let places = ranges
+            .iter()
+            .take(5)
+            .map(|range| FileRange {
+                path: file.to_owned(),
+                range: *range,
+            })
+            .collect();
         for line in shown(places, 1, context).await.lines() {
             let _ = writeln!(out, "  {line}");
         }
@@ -397,8 +500,17 @@ fn outline(all: &[Symbol], place: &ResolvedPath) -> String {
     let line = |symbol: &Symbol| {
         let first = symbol.range.start.line + 1;
         let last = symbol.range.end.line + 1;
-        let lines = if first == last { first.to_string() } else { format!("{first}-{last}") };
-        format!("{}{} {} ({lines})", "  ".repeat(symbol.depth.min(8)), symbol.kind(), text::title(&symbol.name))
+        let lines = if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        };
+        format!(
+            "{}{} {} ({lines})",
+            "  ".repeat(symbol.depth.min(8)),
+            symbol.kind(),
+            text::title(&symbol.name)
+        )
     };
     const MAX_SYMBOLS: usize = 500;
     let mut lines: Vec<String> = all.iter().take(MAX_SYMBOLS).map(line).collect();
@@ -417,7 +529,11 @@ async fn find(
 ) -> Result<String, Failure> {
     /// Class, method, enum, interface, function, variable, constant, struct.
     const KINDS: [u8; 8] = [5, 6, 10, 11, 12, 13, 14, 23];
-    let query = input.query.as_deref().or(input.symbol.as_deref()).unwrap_or_default();
+    let query = input
+        .query
+        .as_deref()
+        .or(input.symbol.as_deref())
+        .unwrap_or_default();
     let mut peers = Vec::new();
     if let Some(place) = place.filter(|place| place.real.path.is_file()) {
         peers = ready(&place, until, context).await?.0;
@@ -427,44 +543,83 @@ async fn find(
         }
     }
     if peers.is_empty() {
-        return Err(Failure::tell("No language server runs yet: name any file of the language in filePath."));
+        return Err(Failure::tell(
+            "No language server runs yet: name any file of the language in filePath.",
+        ));
     }
     let mut out = Vec::new();
     for peer in &peers {
-        let Ok(all) = peer.find(query, until).await else { continue };
-        let wanted: Vec<Symbol> = all.into_iter().filter(|symbol| KINDS.contains(&symbol.kind)).collect();
+        let Ok(all) = peer.find(query, until).await else {
+            continue;
+        };
+        let wanted: Vec<Symbol> = all
+            .into_iter()
+            .filter(|symbol| KINDS.contains(&symbol.kind))
+            .collect();
         for symbol in wanted.iter().take(MAX_DECLARATIONS) {
-            let Some(path) = symbol.path.clone() else { continue };
-            let container =
-                if symbol.container.is_empty() { String::new() } else { format!(" in {}", symbol.container) };
-            let line = shown(vec![FileRange { path, range: symbol.selection }], 1, context).await;
-            out.push(format!("{} {}{}\n  {line}", symbol.kind(), text::title(&symbol.name), text::escaped(&container)));
+            let Some(path) = symbol.path.clone() else {
+                continue;
+            };
+            let container = if symbol.container.is_empty() {
+                String::new()
+            } else {
+                format!(" in {}", symbol.container)
+            };
+            let line = shown(
+                vec![FileRange {
+                    path,
+                    range: symbol.selection,
+                }],
+                1,
+                context,
+            )
+            .await;
+            out.push(format!(
+                "{} {}{}\n  {line}",
+                symbol.kind(),
+                text::title(&symbol.name),
+                text::escaped(&container)
+            ));
         }
         if wanted.len() > MAX_DECLARATIONS {
             out.push(format!("... and {} more", wanted.len() - MAX_DECLARATIONS));
         }
     }
-    Ok(if out.is_empty() { format!("Nothing is declared under \"{}\".", text::title(query)) } else { out.join("\n") })
+    Ok(if out.is_empty() {
+        format!("Nothing is declared under \"{}\".", text::title(query))
+    } else {
+        out.join("\n")
+    })
 }
 
 /// Lists the known diagnostics of all files.
 async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Failure> {
     let servers = context.session.language.used();
     if servers.is_empty() {
-        return Err(Failure::tell("No language server runs yet: name a file in filePath."));
+        return Err(Failure::tell(
+            "No language server runs yet: name a file in filePath.",
+        ));
     }
     let mut judged = Vec::new();
     let mut looked = BTreeSet::new();
     for server in servers {
-        let Ok(peer) = language::peer(&server, until, context).await else { continue };
+        let Ok(peer) = language::peer(&server, until, context).await else {
+            continue;
+        };
         language::refresh(&peer, context).await;
         let open: Vec<PathBuf> = peer.open().into_iter().map(|(path, _)| path).collect();
         judged.extend(peer.judge(&open, &[], until).await);
         looked.extend(open);
         let reports = peer.whole(until).await.unwrap_or_default();
-        let pushed = peer.published().into_iter().map(|(path, all)| Judged { path, all: Some(all) });
-        let more: Vec<Judged> =
-            reports.into_iter().chain(pushed).filter(|judged| !looked.contains(&judged.path)).collect();
+        let pushed = peer.published().into_iter().map(|(path, all)| Judged {
+            path,
+            all: Some(all),
+        });
+        let more: Vec<Judged> = reports
+            .into_iter()
+            .chain(pushed)
+            .filter(|judged| !looked.contains(&judged.path))
+            .collect();
         looked.extend(more.iter().map(|judged| judged.path.clone()));
         judged.extend(more);
     }
@@ -480,7 +635,11 @@ fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
     let mut files: BTreeMap<PathBuf, Vec<Diagnostic>> = BTreeMap::new();
     for Judged { path, all } in judged {
         let known = files.entry(path).or_default();
-        for diagnostic in all.unwrap_or_default().into_iter().filter(|diagnostic| diagnostic.severity <= 2) {
+        for diagnostic in all
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|diagnostic| diagnostic.severity <= 2)
+        {
             if !known.contains(&diagnostic) {
                 known.push(diagnostic);
             }
@@ -495,8 +654,17 @@ fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
         left -= all.len();
         let name = text::escaped(&context.relative(&path));
         out.push(format!("<diagnostics file=\"{name}\">"));
-        let severity = |diagnostic: &Diagnostic| if diagnostic.is_error() { "ERROR" } else { "WARNING" };
-        out.extend(all.iter().map(|one| format!("{} {}", severity(one), language::line(one))));
+        let severity = |diagnostic: &Diagnostic| {
+            if diagnostic.is_error() {
+                "ERROR"
+            } else {
+                "WARNING"
+            }
+        };
+        out.extend(
+            all.iter()
+                .map(|one| format!("{} {}", severity(one), language::line(one))),
+        );
         if total > all.len() {
             out.push(format!("... and {} more", total - all.len()));
         }
@@ -511,8 +679,15 @@ async fn renamed(
     place: Option<ResolvedPath>,
     context: &ToolContext,
 ) -> Result<apply_patch::Ready, Failure> {
-    let Some(place) = place else { return Err(Failure::tell("filePath is missing: where the name stands.")) };
-    let Some(name) = input.new_name.as_deref().map(str::trim).filter(|name| !name.is_empty()) else {
+    let Some(place) = place else {
+        return Err(Failure::tell("filePath is missing: where the name stands."));
+    };
+    let Some(name) = input
+        .new_name
+        .as_deref()
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    else {
         return Err(Failure::tell("newName is missing."));
     };
     let until = Instant::now() + CALL_TIMEOUT;
@@ -522,7 +697,10 @@ async fn renamed(
         let at = position(input, &text, peer, &place.shown).map_err(|e| e.to_string());
         async move {
             let edits = peer.rename(path, at?, name, until).await?;
-            Ok(edits.into_iter().map(|(path, edits)| (path, edits, peer.units())).collect())
+            Ok(edits
+                .into_iter()
+                .map(|(path, edits)| (path, edits, peer.units()))
+                .collect())
         }
     });
     let all: Vec<(PathBuf, Vec<TextEdit>, Units)> = all.await?;
@@ -538,14 +716,20 @@ async fn renamed(
         document.check_quoted(context)?;
         let new = units.edited(&document.text, &edits);
         let new = new.map_err(|why| {
-            Failure::Tell(format!("The server's answer for {} cannot be used: {why}.", document.place.shown))
+            Failure::Tell(format!(
+                "The server's answer for {} cannot be used: {why}.",
+                document.place.shown
+            ))
         })?;
         if new != document.text {
             replaced.push((document, new));
         }
     }
     if replaced.is_empty() {
-        return Err(Failure::Tell(format!("It is called {} already.", text::title(name))));
+        return Err(Failure::Tell(format!(
+            "It is called {} already.",
+            text::title(name)
+        )));
     }
     Ok(apply_patch::Ready::of(replaced))
 }

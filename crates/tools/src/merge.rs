@@ -29,7 +29,12 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     // The position in `found` of each line of `old`.
     let mut place: Vec<Option<usize>> = vec![None; old.len()];
     for op in text::diff::pieces(&plain_old, &plain_found) {
-        if let DiffOp::Equal { old_index, new_index, len } = op {
+        if let DiffOp::Equal {
+            old_index,
+            new_index,
+            len,
+        } = op
+        {
             for n in 0..len {
                 place[old_index + n] = Some(new_index + n);
             }
@@ -37,15 +42,25 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     }
     // Returns the consecutive lines of `found` that correspond to lines of `old`.
     let there = |lines: &Range<usize>| -> Option<Range<usize>> {
-        let before = if lines.start == 0 { Some(0) } else { place[lines.start - 1].map(|at| at + 1) };
-        let after = if lines.end == old.len() { Some(found.len()) } else { place[lines.end] };
+        let before = if lines.start == 0 {
+            Some(0)
+        } else {
+            place[lines.start - 1].map(|at| at + 1)
+        };
+        let after = if lines.end == old.len() {
+            Some(found.len())
+        } else {
+            place[lines.end]
+        };
         let known = |at: usize| before.is_none_or(|before| before == at);
         if lines.is_empty() {
             let at = before?;
             return (after == Some(at)).then(|| at..at);
         }
         let first = place[lines.start]?;
-        let whole = lines.clone().all(|n| place[n] == Some(first + n - lines.start));
+        let whole = lines
+            .clone()
+            .all(|n| place[n] == Some(first + n - lines.start));
         let last = first + lines.len();
         (whole && known(first) && after.is_none_or(|after| after == last)).then_some(first..last)
     };
@@ -58,12 +73,20 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
         let from = op.old_range();
         let to = op.new_range();
         let at = there(&from).filter(|at| at.start >= copied)?;
-        out.extend(found[copied..at.start].iter().map(|line| (*line).to_owned()));
+        out.extend(
+            found[copied..at.start]
+                .iter()
+                .map(|line| (*line).to_owned()),
+        );
         copied = at.end;
         if !to.is_empty() {
             let was = old[from].join("\n");
             let becomes = new[to].join("\n");
-            out.extend(carried(&was, &becomes, &found[at].join("\n")).split('\n').map(str::to_owned));
+            out.extend(
+                carried(&was, &becomes, &found[at].join("\n"))
+                    .split('\n')
+                    .map(str::to_owned),
+            );
         }
     }
     out.extend(found[copied..].iter().map(|line| (*line).to_owned()));
@@ -71,7 +94,10 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
 }
 
 fn plain(lines: &[&str]) -> Vec<String> {
-    lines.iter().map(|line| FoldedText::of(line, FoldLevel::Blanks).text).collect()
+    lines
+        .iter()
+        .map(|line| FoldedText::of(line, FoldLevel::Blanks).text)
+        .collect()
 }
 
 #[cfg(test)]
@@ -89,8 +115,18 @@ mod tests {
             ("a\nb\nc", "a\nB\nc", "a\nb\nc", Some("a\nB\nc")),
             // Lines that the change preserves remain as in the file.
             ("a\nb\nc", "a\nB\nc", "a  \nb\nother", Some("a  \nB\nother")),
-            ("a\nb\nc", "x\na\nb\nc", "a\nsomething\nc", Some("x\na\nsomething\nc")),
-            ("a\nb\nc\nd", "a\nb\nc\nD", "a\nb\nmore\nc\nd", Some("a\nb\nmore\nc\nD")),
+            (
+                "a\nb\nc",
+                "x\na\nb\nc",
+                "a\nsomething\nc",
+                Some("x\na\nsomething\nc"),
+            ),
+            (
+                "a\nb\nc\nd",
+                "a\nb\nc\nD",
+                "a\nb\nmore\nc\nd",
+                Some("a\nb\nmore\nc\nD"),
+            ),
             // Lines that it replaces must exist.
             ("a\nb\nc", "a\nB\nc", "a\nother\nc", None),
             ("a\nb\nc", "", "a\nother\nc", None),
@@ -103,13 +139,19 @@ mod tests {
                 "\tif x {\n\t\ty\u{2011}z\n\t}",
                 Some("\tif x {\n\t\ty\u{2011}z\n\t\tw\n\t}"),
             ),
-            ("f(\"a\")\ng", "f(\"b\")\ng", "f(\u{201c}a\u{201d}) \ng", Some("f(\u{201c}b\u{201d}) \ng")),
+            (
+                "f(\"a\")\ng",
+                "f(\"b\")\ng",
+                "f(\u{201c}a\u{201d}) \ng",
+                Some("f(\u{201c}b\u{201d}) \ng"),
+            ),
             ("a", "", "  a", Some("")),
             ("a\n", "", "a\n", Some("")),
             ("a\nb\n", "b\n", "  a\n  b\n", Some("  b\n")),
         ];
         for (old, new, found, expected) in table {
-            let made = merged(&lines(old), &lines(new), &lines(found)).map(|lines| lines.join("\n"));
+            let made =
+                merged(&lines(old), &lines(new), &lines(found)).map(|lines| lines.join("\n"));
             assert_eq!(made.as_deref(), expected, "{old:?} {new:?} {found:?}");
         }
     }

@@ -58,7 +58,11 @@ impl Tool for MultieditTool {
         describe("Edit", &input.file_path, context)
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let document = target(context, &input.file_path).await?;
         if input.edits.is_empty() {
             return Err(Failure::tell("edits is empty; there is nothing to change."));
@@ -90,33 +94,64 @@ mod tests {
         let stage = TestProject::new();
         stage.write("f", "a\nb\nc\n");
         let context = stage.context();
-        call(&erase(read::ReadTool), json!({"filePath": "f"}), &context).await.unwrap();
-        let edits = json!([{"oldString": "nope", "newString": "y"}, {"oldString": "a", "newString": "A"}, {"oldString": "no", "newString": "x"}]);
-        let failure = call(&erase(MultieditTool), json!({"filePath": "f", "edits": edits}), &context)
+        call(&erase(read::ReadTool), json!({"filePath": "f"}), &context)
             .await
-            .unwrap_err()
-            .to_string();
-        assert!(failure.starts_with("Edit 1 of 3: Could not find oldString"), "{failure}");
-        assert!(failure.contains("\n\nEdit 3 of 3: Could not find oldString"), "{failure}");
+            .unwrap();
+        let edits = json!([{"oldString": "nope", "newString": "y"}, {"oldString": "a", "newString": "A"}, {"oldString": "no", "newString": "x"}]);
+        let failure = call(
+            &erase(MultieditTool),
+            json!({"filePath": "f", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+        assert!(
+            failure.starts_with("Edit 1 of 3: Could not find oldString"),
+            "{failure}"
+        );
+        assert!(
+            failure.contains("\n\nEdit 3 of 3: Could not find oldString"),
+            "{failure}"
+        );
         assert!(
             failure.ends_with("\n\nNothing was changed, although 1 edit fit: all edits of a call are made, or none."),
             "{failure}"
         );
         assert_eq!(stage.read("f"), b"a\nb\nc\n");
         let edits = json!([{"oldString": "a", "newString": "A"}, {"oldString": "A\nb", "newString": "A\nB"}]);
-        let (_, output) =
-            call(&erase(MultieditTool), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
+        let (_, output) = call(
+            &erase(MultieditTool),
+            json!({"filePath": "f", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap();
         assert_eq!(stage.read("f"), b"A\nB\nc\n");
-        assert_eq!(output.text, "Edits applied successfully.\n2 edits made, 2 replacements in all.");
+        assert_eq!(
+            output.text,
+            "Edits applied successfully.\n2 edits made, 2 replacements in all."
+        );
         let edits = json!([{"oldString": "A", "newString": "x"}, {"oldString": "c", "newString": "x"}, {"oldString": "x", "newString": "y", "replaceAll": true}]);
-        let (_, output) =
-            call(&erase(MultieditTool), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
+        let (_, output) = call(
+            &erase(MultieditTool),
+            json!({"filePath": "f", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap();
         assert_eq!(
             output.text,
             "Edits applied successfully.\n3 edits made, 4 replacements in all.\nEdit 3 of 3: 2 places replaced, at lines 1, 3."
         );
         let edits = json!([{"oldString": "", "newString": "one\n"}, {"oldString": "one", "newString": "two"}]);
-        call(&erase(MultieditTool), json!({"filePath": "n", "edits": edits}), &context).await.unwrap();
+        call(
+            &erase(MultieditTool),
+            json!({"filePath": "n", "edits": edits}),
+            &context,
+        )
+        .await
+        .unwrap();
         assert_eq!(stage.read("n"), b"two\n");
     }
 }

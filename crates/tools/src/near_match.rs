@@ -28,15 +28,26 @@ pub(super) struct NearMiss {
 /// Returns the set of words of a line; a line without words is a word itself.
 fn words(line: &str) -> HashSet<String> {
     let line = FoldedText::of(line, FoldLevel::Blanks).text;
-    let words: HashSet<String> =
-        line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
-    if words.is_empty() && !line.trim().is_empty() { HashSet::from([line.trim().to_owned()]) } else { words }
+    let words: HashSet<String> = line
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    if words.is_empty() && !line.trim().is_empty() {
+        HashSet::from([line.trim().to_owned()])
+    } else {
+        words
+    }
 }
 
 /// Returns the share of common words of two lines, from 0 to 1.
 fn alike(one: &HashSet<String>, other: &HashSet<String>) -> f64 {
     let all = one.len() + other.len();
-    if all == 0 { 0.0 } else { 2.0 * to_float(one.intersection(other).count()) / to_float(all) }
+    if all == 0 {
+        0.0
+    } else {
+        2.0 * to_float(one.intersection(other).count()) / to_float(all)
+    }
 }
 
 fn to_float(n: usize) -> f64 {
@@ -52,8 +63,12 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
     let first_filled = wanted.lines().position(|line| !line.trim().is_empty())?;
     let wanted: Vec<&str> = wanted.trim_end().lines().skip(first_filled).collect();
     let have: Vec<HashSet<String>> = lines.iter().map(|line| words(line)).collect();
-    let mut probes: Vec<(usize, HashSet<String>)> =
-        wanted.iter().enumerate().map(|(n, line)| (n, words(line))).filter(|(_, words)| !words.is_empty()).collect();
+    let mut probes: Vec<(usize, HashSet<String>)> = wanted
+        .iter()
+        .enumerate()
+        .map(|(n, line)| (n, words(line)))
+        .filter(|(_, words)| !words.is_empty())
+        .collect();
     probes.sort_by_key(|(n, words)| (std::cmp::Reverse(words.len()), *n));
     probes.truncate(MAX_PROBES);
     // Each probe votes for positions, because lines may have been added or removed in between.
@@ -81,13 +96,18 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
         return None;
     }
     let start = start?;
-    let first = start.saturating_sub(wanted.len()).min(lines.len().saturating_sub(1));
+    let first = start
+        .saturating_sub(wanted.len())
+        .min(lines.len().saturating_sub(1));
     let last = start.min(lines.len()).max(first + 1);
     // Lines that would lie above the file have no counterpart.
     let above = wanted.len().saturating_sub(start);
     let mut named = Vec::new();
-    for (n, (line, wanted)) in
-        lines[first..last].iter().zip(wanted.iter().skip(above)).enumerate().filter(|(_, (a, b))| a != b)
+    for (n, (line, wanted)) in lines[first..last]
+        .iter()
+        .zip(wanted.iter().skip(above))
+        .enumerate()
+        .filter(|(_, (a, b))| a != b)
     {
         let spelling = differences(wanted, line);
         let what = if spelling.is_empty() {
@@ -105,7 +125,11 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
     if above == 0 && first + wanted.len() > lines.len() {
         named.push("the file ends before what you wrote does".into());
     }
-    Some(NearMiss { first: first + 1, last, differences: named })
+    Some(NearMiss {
+        first: first + 1,
+        last,
+        differences: named,
+    })
 }
 
 fn cut(line: &str) -> String {
@@ -128,7 +152,12 @@ pub(super) fn numbered(file: &str, first: usize, last: usize) -> String {
     }
     let head = &lines[..MAX_LINES / 2];
     let tail = &lines[lines.len() - MAX_LINES / 2..];
-    format!("{}\n({} left out)\n{}", head.join("\n"), text::count(lines.len() - MAX_LINES, "line"), tail.join("\n"))
+    format!(
+        "{}\n({} left out)\n{}",
+        head.join("\n"),
+        text::count(lines.len() - MAX_LINES, "line"),
+        tail.join("\n")
+    )
 }
 
 #[cfg(test)]
@@ -137,16 +166,34 @@ mod tests {
 
     #[test]
     fn nearest_lines_are_found_with_differences() {
-        let file =
-            "use a;\n\nfn one() {\n    let x = 11;\n    say(\u{201c}hi\u{201d});\n}\n\nfn two() {\n    let y = 2;\n}\n";
+        let file = "use a;\n\nfn one() {\n    let x = 11;\n    say(\u{201c}hi\u{201d});\n}\n\nfn two() {\n    let y = 2;\n}\n";
         // Wanted text, first and last line, differences.
         type Row = (&'static str, Option<(usize, usize, &'static str)>);
         let table: &[Row] = &[
-            ("    let x = 12;", Some((4, 4, "line 4: the file has `    let x = 11;`, you wrote `    let x = 12;`"))),
-            ("fn one() {\n    let x = 12;\n", Some((3, 4, "line 4: the file has"))),
-            ("\n\nfn two() {\n\tlet y = 2;\n}", Some((8, 10, "line 9: spaces where you wrote tabs"))),
-            ("    say(\"hi\");", Some((5, 5, "line 5: U+201C (typographic quote)"))),
-            ("    let y = 2;\n}\n// the end", Some((9, 10, "the file ends before what you wrote does"))),
+            (
+                "    let x = 12;",
+                Some((
+                    4,
+                    4,
+                    "line 4: the file has `    let x = 11;`, you wrote `    let x = 12;`",
+                )),
+            ),
+            (
+                "fn one() {\n    let x = 12;\n",
+                Some((3, 4, "line 4: the file has")),
+            ),
+            (
+                "\n\nfn two() {\n\tlet y = 2;\n}",
+                Some((8, 10, "line 9: spaces where you wrote tabs")),
+            ),
+            (
+                "    say(\"hi\");",
+                Some((5, 5, "line 5: U+201C (typographic quote)")),
+            ),
+            (
+                "    let y = 2;\n}\n// the end",
+                Some((9, 10, "the file ends before what you wrote does")),
+            ),
             ("// the licence\nuse a;", Some((1, 1, ""))),
             ("nothing of the kind", None),
             ("", None),
@@ -155,9 +202,14 @@ mod tests {
         for (wanted, expected) in table {
             let near = near(file, wanted);
             let places = near.as_ref().map(|near| (near.first, near.last));
-            assert_eq!(places, expected.map(|(first, last, _)| (first, last)), "{wanted:?}: {near:?}");
+            assert_eq!(
+                places,
+                expected.map(|(first, last, _)| (first, last)),
+                "{wanted:?}: {near:?}"
+            );
             if let (Some(near), Some((_, _, differs))) = (near, expected) {
-                let told = differs.is_empty() || near.differences.iter().any(|told| told.contains(differs));
+                let told = differs.is_empty()
+                    || near.differences.iter().any(|told| told.contains(differs));
                 assert!(told, "{wanted:?}: {near:?}");
             }
         }
@@ -170,6 +222,9 @@ mod tests {
         assert_eq!(numbered(&file, 3, 4), "3: l3\n4: l4");
         assert_eq!(numbered(&file, 99, 120), "99: l99");
         let long = numbered(&file, 1, 99);
-        assert!(long.contains("15: l15\n(69 lines left out)\n85: l85\n"), "{long}");
+        assert!(
+            long.contains("15: l15\n(69 lines left out)\n85: l85\n"),
+            "{long}"
+        );
     }
 }

@@ -87,7 +87,10 @@ pub enum Error {
 /// An error if it is not a patch; see [`Error`].
 pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
     let lines: Vec<&str> = text.lines().collect();
-    let begin = lines.iter().position(|line| line.trim() == "*** Begin Patch").ok_or(Error::NoEnvelope)?;
+    let begin = lines
+        .iter()
+        .position(|line| line.trim() == "*** Begin Patch")
+        .ok_or(Error::NoEnvelope)?;
     let end = lines
         .iter()
         .rposition(|line| line.trim() == "*** End Patch")
@@ -98,7 +101,10 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
     while at < end {
         let line = lines[at];
         let path = |head: &str| {
-            line.trim_end().strip_prefix(head).map(|path| path.trim().to_owned()).filter(|path| !path.is_empty())
+            line.trim_end()
+                .strip_prefix(head)
+                .map(|path| path.trim().to_owned())
+                .filter(|path| !path.is_empty())
         };
         at += 1;
         if let Some(path) = path("*** Add File:") {
@@ -106,12 +112,19 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
             while at < end && !header(lines[at]) {
                 at += 1;
             }
-            sections.push(Section::Add { path, text: fresh(&lines[body..at], body)? });
+            sections.push(Section::Add {
+                path,
+                text: fresh(&lines[body..at], body)?,
+            });
         } else if let Some(path) = path("*** Delete File:") {
             sections.push(Section::Delete { path });
         } else if let Some(path) = path("*** Update File:") {
-            let to = (at < end).then(|| lines[at].trim_end().strip_prefix("*** Move to:")).flatten();
-            let to = to.map(|to| to.trim().to_owned()).filter(|to| !to.is_empty());
+            let to = (at < end)
+                .then(|| lines[at].trim_end().strip_prefix("*** Move to:"))
+                .flatten();
+            let to = to
+                .map(|to| to.trim().to_owned())
+                .filter(|to| !to.is_empty());
             at += usize::from(to.is_some());
             let body = at;
             while at < end && !header(lines[at]) {
@@ -131,11 +144,17 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Error> {
             ));
         }
     }
-    if sections.is_empty() { Err(Error::Empty) } else { Ok(sections) }
+    if sections.is_empty() {
+        Err(Error::Empty)
+    } else {
+        Ok(sections)
+    }
 }
 
 fn header(line: &str) -> bool {
-    ["*** Add File:", "*** Delete File:", "*** Update File:"].iter().any(|head| line.starts_with(head))
+    ["*** Add File:", "*** Delete File:", "*** Update File:"]
+        .iter()
+        .any(|head| line.starts_with(head))
 }
 
 /// Returns the text of a new file.
@@ -149,7 +168,10 @@ fn fresh(lines: &[&str], before: usize) -> Result<String, Error> {
             continue;
         }
         let line = line.strip_prefix('+').ok_or_else(|| {
-            Error::Line(before + n + 1, format!("every line of a new file begins with +, not {line:?}"))
+            Error::Line(
+                before + n + 1,
+                format!("every line of a new file begins with +, not {line:?}"),
+            )
         })?;
         text.extend(std::iter::repeat_n('\n', std::mem::take(&mut empty)));
         text.push_str(line);
@@ -228,9 +250,20 @@ impl OpenHunk<'_> {
         let loose = |(mark, _): &&(LineMark, &str)| *mark == LineMark::Loose;
         let head = lines.iter().take_while(loose).count();
         let tail = lines[head..].iter().rev().take_while(loose).count();
-        let inserts = !lines.iter().any(|(mark, _)| matches!(mark, LineMark::Stays | LineMark::Goes));
-        let mut hunk = Hunk { contexts, last, loose: (head, tail), ..Hunk::default() };
-        let own = if inserts { head..lines.len() - tail } else { 0..lines.len() };
+        let inserts = !lines
+            .iter()
+            .any(|(mark, _)| matches!(mark, LineMark::Stays | LineMark::Goes));
+        let mut hunk = Hunk {
+            contexts,
+            last,
+            loose: (head, tail),
+            ..Hunk::default()
+        };
+        let own = if inserts {
+            head..lines.len() - tail
+        } else {
+            0..lines.len()
+        };
         for (mark, line) in &lines[own] {
             let (was, will_be) = match mark {
                 LineMark::Stays => (true, true),
@@ -254,7 +287,9 @@ impl OpenHunk<'_> {
 fn is_range(context: &str) -> bool {
     let first = context.split_whitespace().next().unwrap_or_default();
     first.starts_with('-')
-        && first[1..].bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
+        && first[1..]
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b',')
         && context.contains(" +")
 }
 
@@ -271,48 +306,94 @@ mod tests {
         let sections = parse(&wrapped(
             "*** Add File: a.txt\n+one\n+\n+two\n*** Delete File: b.txt\n*** Update File: c.txt\n*** Move to: d.txt\n@@ fn main\n keep\n-old\n+new\n@@\n-x\n*** End of File",
         ));
-        let text = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let text = |lines: &[&str]| {
+            lines
+                .iter()
+                .map(|line| (*line).to_owned())
+                .collect::<Vec<_>>()
+        };
         let first = Hunk {
             contexts: text(&["fn main"]),
             old: text(&["keep", "old"]),
             new: text(&["keep", "new"]),
             ..Hunk::default()
         };
-        let second = Hunk { old: text(&["x"]), last: true, ..Hunk::default() };
+        let second = Hunk {
+            old: text(&["x"]),
+            last: true,
+            ..Hunk::default()
+        };
         assert_eq!(
             sections,
             Ok(vec![
-                Section::Add { path: "a.txt".into(), text: "one\n\ntwo\n".into() },
-                Section::Delete { path: "b.txt".into() },
-                Section::Update { path: "c.txt".into(), to: Some("d.txt".into()), hunks: vec![first, second] },
+                Section::Add {
+                    path: "a.txt".into(),
+                    text: "one\n\ntwo\n".into()
+                },
+                Section::Delete {
+                    path: "b.txt".into()
+                },
+                Section::Update {
+                    path: "c.txt".into(),
+                    to: Some("d.txt".into()),
+                    hunks: vec![first, second]
+                },
             ])
         );
         let heredoc = format!("cat <<'EOF'\n{}\nEOF", wrapped("*** Delete File: x"));
-        assert_eq!(parse(&heredoc), Ok(vec![Section::Delete { path: "x".into() }]));
+        assert_eq!(
+            parse(&heredoc),
+            Ok(vec![Section::Delete { path: "x".into() }])
+        );
     }
 
     #[test]
     fn empty_lines_after_a_new_file_do_not_belong_to_it() {
-        let sections =
-            parse(&wrapped("*** Add File: a\n+one\n\n+two\n\n*** Add File: b\n+x\n+\n\n\n*** Add File: c\n"));
-        let add = |path: &str, text: &str| Section::Add { path: path.into(), text: text.into() };
-        assert_eq!(sections, Ok(vec![add("a", "one\n\ntwo\n"), add("b", "x\n\n"), add("c", "")]));
+        let sections = parse(&wrapped(
+            "*** Add File: a\n+one\n\n+two\n\n*** Add File: b\n+x\n+\n\n\n*** Add File: c\n",
+        ));
+        let add = |path: &str, text: &str| Section::Add {
+            path: path.into(),
+            text: text.into(),
+        };
+        assert_eq!(
+            sections,
+            Ok(vec![
+                add("a", "one\n\ntwo\n"),
+                add("b", "x\n\n"),
+                add("c", "")
+            ])
+        );
     }
 
     #[test]
     fn invalid_patches_are_refused() {
         let table = [
             ("".to_owned(), Error::NoEnvelope),
-            ("*** End Patch\n*** Begin Patch".to_owned(), Error::NoEnvelope),
+            (
+                "*** End Patch\n*** Begin Patch".to_owned(),
+                Error::NoEnvelope,
+            ),
             (wrapped(""), Error::Empty),
             (wrapped("*** Update File: a"), Error::NoHunks("a".into())),
-            (wrapped("*** Update File: a\n\n"), Error::NoHunks("a".into())),
+            (
+                wrapped("*** Update File: a\n\n"),
+                Error::NoHunks("a".into()),
+            ),
         ];
         for (text, error) in table {
             assert_eq!(parse(&text), Err(error), "{text}");
         }
-        for text in ["nonsense", "*** Update File: a\n@@\n~x", "*** Add File: a\nx", "*** Add File:"] {
-            assert!(matches!(parse(&wrapped(text)), Err(Error::Line(..))), "{text}");
+        for text in [
+            "nonsense",
+            "*** Update File: a\n@@\n~x",
+            "*** Add File: a\nx",
+            "*** Add File:",
+        ] {
+            assert!(
+                matches!(parse(&wrapped(text)), Err(Error::Line(..))),
+                "{text}"
+            );
         }
     }
 
@@ -321,7 +402,11 @@ mod tests {
         let table = [
             ("a\nb\nc\n", "@@\n a\n-b\n+B\n c", "a\nB\nc\n"),
             ("a\nb\nc", "@@\n b\n-c\n+C", "a\nb\nC"),
-            ("a\r\nb\r\nc\r\n", "@@\n-b\n+B\n+B2", "a\r\nB\r\nB2\r\nc\r\n"),
+            (
+                "a\r\nb\r\nc\r\n",
+                "@@\n-b\n+B\n+B2",
+                "a\r\nB\r\nB2\r\nc\r\n",
+            ),
             ("a\r\nb\nc\r\n", "@@\n a\n-b\n+B\n c", "a\r\nB\nc\r\n"),
             ("f\n x\ng\n x\n", "@@ g\n- x\n+ y", "f\n x\ng\n y\n"),
             ("x\na\nx\n", "@@\n-x\n+y\n*** End of File", "x\na\ny\n"),
@@ -330,7 +415,11 @@ mod tests {
             ("f\ng\n", "@@ f\n+x", "f\nx\ng\n"),
             ("a  \nb\n", "@@\n-a\n+c\n b", "c\nb\n"),
             ("\ta\n", "@@\n-a\n+\tc", "\tc\n"),
-            ("say \u{201c}hi\u{201d} \u{2013} x\n", "@@\n-say \"hi\" - x\n+bye", "bye\n"),
+            (
+                "say \u{201c}hi\u{201d} \u{2013} x\n",
+                "@@\n-say \"hi\" - x\n+bye",
+                "bye\n",
+            ),
             ("a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-d\n+D", "A\nb\nc\nD\n"),
             ("a\n\nb\n", "@@\n a\n\n-b\n+c", "a\n\nc\n"),
             ("a\n", "@@ -1,1 +1,1 @@\n-a\n+b", "b\n"),
@@ -343,18 +432,34 @@ mod tests {
                 "@@\n     if x {\n-        y();\n+        y();\n+        z();\n     }",
                 "\tif x {\n\t\ty();\n\t\tz();\n\t}\n",
             ),
-            ("a \u{2013} b\nc\n", "@@\n a - b\n-c\n+d", "a \u{2013} b\nd\n"),
+            (
+                "a \u{2013} b\nc\n",
+                "@@\n a - b\n-c\n+d",
+                "a \u{2013} b\nd\n",
+            ),
             ("a  \nb\n", "@@\n a\n-b\n+c", "a  \nc\n"),
             // Out of order, and with the context as the first line.
             ("a\nb\nc\n", "@@\n-c\n+C\n@@\n-a\n+A", "A\nb\nC\n"),
-            ("f(x):\n  a\ng(y):\n  a\n", "@@ g(y):\n g(y):\n-  a\n+  b", "f(x):\n  a\ng(y):\n  b\n"),
-            ("f(x):\n  a\ng(y):\n  a\n", "@@ g\n-  a\n+  b", "f(x):\n  a\ng(y):\n  b\n"),
+            (
+                "f(x):\n  a\ng(y):\n  a\n",
+                "@@ g(y):\n g(y):\n-  a\n+  b",
+                "f(x):\n  a\ng(y):\n  b\n",
+            ),
+            (
+                "f(x):\n  a\ng(y):\n  a\n",
+                "@@ g\n-  a\n+  b",
+                "f(x):\n  a\ng(y):\n  b\n",
+            ),
         ];
         for (text, body, expected) in table {
             let sections = parse(&wrapped(&format!("*** Update File: f\n{body}"))).unwrap();
-            let [Section::Update { hunks, .. }] = &sections[..] else { panic!("{sections:?}") };
+            let [Section::Update { hunks, .. }] = &sections[..] else {
+                panic!("{sections:?}")
+            };
             assert_eq!(
-                apply(text, hunks, "f").map(|applied| applied.text).as_deref(),
+                apply(text, hunks, "f")
+                    .map(|applied| applied.text)
+                    .as_deref(),
                 Ok(expected),
                 "{text:?} {body:?}"
             );
@@ -368,8 +473,16 @@ mod tests {
         let inserted = "fn main() {\n    x();\n    a();\n\n    b();\n}\n";
         let table = [
             (text, "@@ fn main() {\n+    x();\n", inserted),
-            (text, "@@ fn main() {\n+    x();\n\n\n*** Update File: g\n@@\n-1\n+2", inserted),
-            (text, "@@ fn main() {\n+    x();\n\n*** Delete File: g", inserted),
+            (
+                text,
+                "@@ fn main() {\n+    x();\n\n\n*** Update File: g\n@@\n-1\n+2",
+                inserted,
+            ),
+            (
+                text,
+                "@@ fn main() {\n+    x();\n\n*** Delete File: g",
+                inserted,
+            ),
             (text, "\n@@ fn main() {\n\n+    x();\n", inserted),
             (
                 text,
@@ -387,35 +500,65 @@ mod tests {
             ("a\n\nb\n", "@@\n+x\n", "a\n\nb\nx\n"),
             ("f\na\n", "@@ f\n+x\n\n*** End of File", "f\na\nx\n"),
             // Narrowed by two contexts, with space between them.
-            ("f\n x\ng\n f\n x\n", "@@ g\n\n@@  f\n- x\n+ y\n", "f\n x\ng\n f\n y\n"),
+            (
+                "f\n x\ng\n f\n x\n",
+                "@@ g\n\n@@  f\n- x\n+ y\n",
+                "f\n x\ng\n f\n y\n",
+            ),
             // More empty lines than in the file.
-            (text, "@@ fn main() {\n-    a();\n+    c();\n\n\n\n", "fn main() {\n    c();\n\n    b();\n}\n"),
+            (
+                text,
+                "@@ fn main() {\n-    a();\n+    c();\n\n\n\n",
+                "fn main() {\n    c();\n\n    b();\n}\n",
+            ),
             // The last line of the context has lost its mark, and distinguishes two positions.
             ("a\nb\na\n\nc\n", "@@\n-a\n+A\n\n", "a\nb\nA\n\nc\n"),
             ("f\na\n\n", "@@ f\n-a\n+A\n\n*** End of File", "f\nA\n\n"),
         ];
         for (text, body, expected) in table {
             let sections = parse(&wrapped(&format!("*** Update File: f\n{body}"))).unwrap();
-            let Some(Section::Update { hunks, .. }) = sections.first() else { panic!("{sections:?}") };
-            assert_eq!(apply(text, hunks, "f").map(|applied| applied.text).as_deref(), Ok(expected), "{body:?}");
+            let Some(Section::Update { hunks, .. }) = sections.first() else {
+                panic!("{sections:?}")
+            };
+            assert_eq!(
+                apply(text, hunks, "f")
+                    .map(|applied| applied.text)
+                    .as_deref(),
+                Ok(expected),
+                "{body:?}"
+            );
         }
     }
 
     #[test]
     fn misfitting_hunks_are_refused() {
         let table = [
-            ("a\n", "@@ nowhere\n-a", "Failed to find context 'nowhere' in f"),
+            (
+                "a\n",
+                "@@ nowhere\n-a",
+                "Failed to find context 'nowhere' in f",
+            ),
             ("a\n", "@@\n-b", "Failed to find expected lines in f:\nb"),
             ("x\ny\nx\n", "@@\n-x\n+z", "at lines 1, 3"),
-            ("a\nb\n", "@@\n-b\n+B\n@@\n-x\n+A", "Failed to find expected lines"),
+            (
+                "a\nb\n",
+                "@@\n-b\n+B\n@@\n-x\n+A",
+                "Failed to find expected lines",
+            ),
             ("a\nb\na\nc\n", "@@\n-c\n+C\n@@\n-a\n+A", "at lines 1, 3"),
-            ("a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n b\n-c\n+C", "Failed to find expected lines"),
+            (
+                "a\nb\nc\n",
+                "@@\n a\n-b\n+B\n@@\n b\n-c\n+C",
+                "Failed to find expected lines",
+            ),
             // With the empty line it would be the second match, without it the first.
             ("f\na\nb\ng\na\n\n", "@@ f\n-a\n+A\n", "at lines 2, 5"),
         ];
         for (text, body, expected) in table {
             let sections = parse(&wrapped(&format!("*** Update File: f\n{body}"))).unwrap();
-            let [Section::Update { hunks, .. }] = &sections[..] else { panic!("{sections:?}") };
+            let [Section::Update { hunks, .. }] = &sections[..] else {
+                panic!("{sections:?}")
+            };
             let errors = apply(text, hunks, "f").unwrap_err();
             let error = errors.iter().map(ToString::to_string).collect::<String>();
             assert!(error.contains(expected), "{error}");

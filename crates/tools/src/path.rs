@@ -47,20 +47,34 @@ impl ResolvedPath {
 /// # Errors
 /// A denial if a rule or a minimum verdict forbids this access; a message for the model if the path
 /// cannot be used so at all.
-pub fn resolve(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
-    let real = path_gate::admit(&context.policy, access, written).map_err(|barred| match barred {
-        Barred::Denied(denied) => {
-            Failure::Denied(Denial::Rule(refusal::words(&denied.1, &denied.0, &context.policy.rules)))
-        }
-        Barred::Refused(refusal) => Failure::Tell(refusal.to_string()),
-    })?;
+pub fn resolve(
+    context: &ToolContext,
+    written: &str,
+    access: Access,
+) -> Result<ResolvedPath, Failure> {
+    let real =
+        path_gate::admit(&context.policy, access, written).map_err(|barred| match barred {
+            Barred::Denied(denied) => Failure::Denied(Denial::Rule(refusal::words(
+                &denied.1,
+                &denied.0,
+                &context.policy.rules,
+            ))),
+            Barred::Refused(refusal) => Failure::Tell(refusal.to_string()),
+        })?;
     let cwd = std::fs::canonicalize(&context.project.cwd).ok();
-    let path = match cwd.as_deref().and_then(|cwd| real.path.strip_prefix(cwd).ok()) {
+    let path = match cwd
+        .as_deref()
+        .and_then(|cwd| real.path.strip_prefix(cwd).ok())
+    {
         Some(rest) if rest.as_os_str().is_empty() => context.project.cwd.clone(),
         Some(rest) => context.project.cwd.join(rest),
         None => real.path.clone(),
     };
-    Ok(ResolvedPath { shown: text::escaped(&real.relative), path, real })
+    Ok(ResolvedPath {
+        shown: text::escaped(&real.relative),
+        path,
+        real,
+    })
 }
 
 #[cfg(test)]
@@ -112,7 +126,17 @@ mod tests {
             ("linkf", &out("secret"), PathKind::File),
             ("link/new", &out("new"), PathKind::Missing),
             ("link/d/..", &out(""), PathKind::Directory),
-            (&encoded, &stage.cwd().parent().unwrap().join("x").display().to_string(), PathKind::Missing),
+            (
+                &encoded,
+                &stage
+                    .cwd()
+                    .parent()
+                    .unwrap()
+                    .join("x")
+                    .display()
+                    .to_string(),
+                PathKind::Missing,
+            ),
             ("/", "/", PathKind::Directory),
         ];
         for (written, real, found) in table {
@@ -126,11 +150,25 @@ mod tests {
             assert!(!resolved.shown.contains('\n'));
         }
         let home = resolve(&context, "~/x", Access::Read).unwrap();
-        assert_eq!(home.real.path, std::fs::canonicalize(stage.home()).unwrap().join("x"));
-        let need = resolve(&context, "link/secret", Access::Read).unwrap().real.leaving().unwrap();
+        assert_eq!(
+            home.real.path,
+            std::fs::canonicalize(stage.home()).unwrap().join("x")
+        );
+        let need = resolve(&context, "link/secret", Access::Read)
+            .unwrap()
+            .real
+            .leaving()
+            .unwrap();
         assert_eq!(need.patterns, [format!("{}/*", stage.outside().display())]);
-        let need = resolve(&context, "link/d", Access::Read).unwrap().real.leaving().unwrap();
-        assert_eq!(need.patterns, [format!("{}/d/*", stage.outside().display())]);
+        let need = resolve(&context, "link/d", Access::Read)
+            .unwrap()
+            .real
+            .leaving()
+            .unwrap();
+        assert_eq!(
+            need.patterns,
+            [format!("{}/d/*", stage.outside().display())]
+        );
     }
 
     #[test]
@@ -156,7 +194,9 @@ mod tests {
             ("/proc/1/root/etc/passwd", "holds keys"),
         ];
         for (written, why) in table {
-            let failure = resolve(&context, written, Access::Edit).unwrap_err().to_string();
+            let failure = resolve(&context, written, Access::Edit)
+                .unwrap_err()
+                .to_string();
             assert!(failure.contains(why), "{written:?}: {failure}");
         }
         drop(sock);

@@ -27,14 +27,20 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
     let data = file.data.as_ref()?;
     let environment = &context.project.environment;
     let program = base::executable::find(PROGRAM, environment.path())?;
-    let name = text::title(file.name.as_deref().or(file.uri.as_deref()).unwrap_or("The PDF"));
+    let name = text::title(
+        file.name
+            .as_deref()
+            .or(file.uri.as_deref())
+            .unwrap_or("The PDF"),
+    );
     let bytes = STANDARD.decode(data.trim_ascii()).ok()?;
     let confinement = context.confinement.reading().quietly();
     let lock = confinement.lock(context).await.ok()?;
     let mut env = context.project.settings.variables.tame(environment);
     env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
     // It needs nothing of the project, so it does not run there.
-    let program = Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
+    let program =
+        Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
     let program = confinement.enter(&lock, context, program).ok()?;
     let ran = tokio::select! {
         ran = program.answer(&bytes, MAX_OUTPUT_BYTES, CONVERSION_TIMEOUT) => ran,
@@ -44,20 +50,30 @@ pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
         Ok(ran) if ran.status.success() => String::from_utf8_lossy(&ran.stdout).into_owned(),
         Ok(ran) => {
             let why = text::title(String::from_utf8_lossy(&ran.stderr).trim());
-            return Some(format!("[{name} is a PDF whose text {PROGRAM} could not take out: {why}]"));
+            return Some(format!(
+                "[{name} is a PDF whose text {PROGRAM} could not take out: {why}]"
+            ));
         }
-        Err(e) => return Some(format!("[{name} is a PDF whose text {PROGRAM} could not take out: {e}]")),
+        Err(e) => {
+            return Some(format!(
+                "[{name} is a PDF whose text {PROGRAM} could not take out: {e}]"
+            ));
+        }
     };
     let (text, _) = text::visible(text.trim());
     if text.trim().is_empty() {
-        return Some(format!("[{name} is a PDF without text, perhaps a scan; this model cannot look at it]"));
+        return Some(format!(
+            "[{name} is a PDF without text, perhaps a scan; this model cannot look at it]"
+        ));
     }
     let head = text::head(&text, context.limits.bytes);
     let rest = match text.len() - head.len() {
         0 => String::new(),
         more => format!("\n[{more} bytes more are left out; {PROGRAM} gives them]"),
     };
-    Some(format!("[{name} is a PDF; this is its text, by {PROGRAM}]\n{head}{rest}"))
+    Some(format!(
+        "[{name} is a PDF; this is its text, by {PROGRAM}]\n{head}{rest}"
+    ))
 }
 
 #[cfg(all(test, unix))]
@@ -77,9 +93,18 @@ mod tests {
             refused: false,
         };
         let table = [
-            ("cat; echo ' and more'", "[a.pdf is a PDF; this is its text, by pdftotext]\n%PDF-1.7 and more"),
-            ("echo", "[a.pdf is a PDF without text, perhaps a scan; this model cannot look at it]"),
-            ("echo 'no good' >&2; exit 1", "[a.pdf is a PDF whose text pdftotext could not take out: no good]"),
+            (
+                "cat; echo ' and more'",
+                "[a.pdf is a PDF; this is its text, by pdftotext]\n%PDF-1.7 and more",
+            ),
+            (
+                "echo",
+                "[a.pdf is a PDF without text, perhaps a scan; this model cannot look at it]",
+            ),
+            (
+                "echo 'no good' >&2; exit 1",
+                "[a.pdf is a PDF whose text pdftotext could not take out: no good]",
+            ),
         ];
         for (script, wanted) in table {
             let stage = TestProject::new();
@@ -89,7 +114,10 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             let dirs = format!("{}:/usr/bin:/bin", stage.cwd().display());
             context.project.environment = context.project.environment.with("PATH", &dirs);
-            assert_eq!(words(&file("application/pdf"), &context).await.as_deref(), Some(wanted));
+            assert_eq!(
+                words(&file("application/pdf"), &context).await.as_deref(),
+                Some(wanted)
+            );
             assert_eq!(words(&file("image/png"), &context).await, None);
             let nothing = stage.cwd().join("no-programs").display().to_string();
             context.project.environment = context.project.environment.with("PATH", &nothing);

@@ -28,26 +28,40 @@ impl Tool for PlanEnterTool {
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
-    const ALIASES: Aliases = Aliases { also: &["enterplanmode", "enterplan"], says: &[], fields: &[] };
+    const ALIASES: Aliases = Aliases {
+        also: &["enterplanmode", "enterplan"],
+        says: &[],
+        fields: &[],
+    };
     type Input = Input;
     type Ready = ();
-    const REJECTED: Option<&'static str> =
-        Some("The user does not want a plan first. Go on with the task without planning; do not ask again.");
+    const REJECTED: Option<&'static str> = Some(
+        "The user does not want a plan first. Go on with the task without planning; do not ask again.",
+    );
 
     fn describe(_: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: "Plan first".into(), locations: Vec::new() }
+        CallDescription {
+            title: "Plan first".into(),
+            locations: Vec::new(),
+        }
     }
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
         let reason = text::cut_chars(input.reason.trim(), MAX_REASON_CHARS);
-        let question = format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
+        let question =
+            format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
         // The user decides, whatever the rules allow.
-        let need = Need { floor: Some((Action::Ask, question.trim_end().into())), ..Need::new(Self::NAME, "*") };
+        let need = Need {
+            floor: Some((Action::Ask, question.trim_end().into())),
+            ..Need::new(Self::NAME, "*")
+        };
         Ok((vec![need], ()))
     }
 
     async fn run(&self, (): (), context: ToolContext) -> Result<ToolOutput, Failure> {
         let agent = switch("plan", &context).await?;
-        Ok(ToolOutput::text(format!("The user wants a plan first. {agent} speaks from here on.")))
+        Ok(ToolOutput::text(format!(
+            "The user wants a plan first. {agent} speaks from here on."
+        )))
     }
 }

@@ -32,25 +32,45 @@ impl Tool for PlanExitTool {
     const KIND: ToolKind = ToolKind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
-    const ALIASES: Aliases = Aliases { also: &["exitplanmode", "exitplan"], says: &[], fields: &[] };
+    const ALIASES: Aliases = Aliases {
+        also: &["exitplanmode", "exitplan"],
+        says: &[],
+        fields: &[],
+    };
     type Input = Input;
     type Ready = Option<String>;
 
     fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let named = input.plan.as_deref().filter(|plan| !is_text(plan));
         let path: Option<PathBuf> = named.map(|plan| context.absolute(plan));
-        let locations = path.into_iter().map(|path| Location { path, line: None }).collect();
-        CallDescription { title: "Carry out the plan".into(), locations }
+        let locations = path
+            .into_iter()
+            .map(|path| Location { path, line: None })
+            .collect();
+        CallDescription {
+            title: "Carry out the plan".into(),
+            locations,
+        }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Option<String>), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Option<String>), Failure> {
         let mut question = "The plan is ready. Leave plan mode and carry it out?".to_owned();
         let mut needs = Vec::new();
         let mut need = Need::new(Self::NAME, "*");
         let mut plan = None;
-        let given = input.plan.as_deref().filter(|given| !given.trim().is_empty());
+        let given = input
+            .plan
+            .as_deref()
+            .filter(|given| !given.trim().is_empty());
         if let Some(words) = given.filter(|given| is_text(given)) {
-            question.push_str(&format!("\n\n{}", text::head(words.trim(), MAX_SHOWN_BYTES).trim_end()));
+            question.push_str(&format!(
+                "\n\n{}",
+                text::head(words.trim(), MAX_SHOWN_BYTES).trim_end()
+            ));
         } else if let Some(named) = given {
             let place = resolve(context, named, Access::Read)?;
             if place.real.found != PathKind::File {
@@ -63,15 +83,30 @@ impl Tool for PlanExitTool {
             let read = base::task::spawn_blocking(move || base::file::read_regular(&path)).await;
             let bytes = match read {
                 Ok(Ok(bytes)) => bytes,
-                Ok(Err(e)) => return Err(Failure::Tell(format!("{} cannot be read: {e}.", place.shown))),
+                Ok(Err(e)) => {
+                    return Err(Failure::Tell(format!(
+                        "{} cannot be read: {e}.",
+                        place.shown
+                    )));
+                }
                 Err(e) => return Err(Failure::Broken(e.to_string())),
             };
             let words = String::from_utf8_lossy(&bytes);
-            question.push_str(&format!("\n\n{}:\n\n{}", place.shown, text::head(&words, MAX_SHOWN_BYTES).trim_end()));
+            question.push_str(&format!(
+                "\n\n{}:\n\n{}",
+                place.shown,
+                text::head(&words, MAX_SHOWN_BYTES).trim_end()
+            ));
             if words.len() > MAX_SHOWN_BYTES {
-                question.push_str(&format!("\n\n...{} bytes more.", words.len() - MAX_SHOWN_BYTES));
+                question.push_str(&format!(
+                    "\n\n...{} bytes more.",
+                    words.len() - MAX_SHOWN_BYTES
+                ));
             }
-            need.metadata.insert("plan".into(), Value::String(place.path.display().to_string()));
+            need.metadata.insert(
+                "plan".into(),
+                Value::String(place.path.display().to_string()),
+            );
             plan = Some(place.shown.clone());
             needs.extend(place.real.needs(Access::Read));
         }
@@ -95,7 +130,8 @@ impl Tool for PlanExitTool {
 fn is_text(plan: &str) -> bool {
     let plan = plan.trim();
     plan.contains('\n')
-        || (plan.contains(' ') && (plan.ends_with(['.', '!', ':']) || plan.starts_with(['#', '-', '*'])))
+        || (plan.contains(' ')
+            && (plan.ends_with(['.', '!', ':']) || plan.starts_with(['#', '-', '*'])))
 }
 
 /// Switches to another agent from the next step on. Returns its name.
@@ -104,12 +140,17 @@ pub(super) async fn switch(agent: &str, context: &ToolContext) -> Result<String,
     let sent = context
         .client
         .session_requests
-        .send(SessionRequest::Switch(SwitchAgent { agent: agent.into(), reply }))
+        .send(SessionRequest::Switch(SwitchAgent {
+            agent: agent.into(),
+            reply,
+        }))
         .await
         .is_ok();
     match answer.await {
         Ok(Some(agent)) => Ok(agent),
-        Ok(None) => Err(Failure::tell("The mode cannot be changed here. Tell the user to change it.")),
+        Ok(None) => Err(Failure::tell(
+            "The mode cannot be changed here. Tell the user to change it.",
+        )),
         Err(_) if sent && context.cancelled.is_cancelled() => Err(Failure::Cancelled),
         Err(_) => Err(Failure::Broken("the session does not answer".into())),
     }

@@ -63,31 +63,67 @@ impl Tool for QuestionTool {
     // Two forms at once could be answered in the wrong order.
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
-    const ALIASES: Aliases =
-        Aliases { also: &["ask", "askuser", "askuserquestion", "askquestion"], says: &[], fields: &[] };
+    const ALIASES: Aliases = Aliases {
+        also: &["ask", "askuser", "askuserquestion", "askquestion"],
+        says: &[],
+        fields: &[],
+    };
     type Input = Input;
     type Ready = Vec<events::Question>;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
         let title = match input.questions.as_slice() {
             [one] => text::title(&one.question),
-            many => text::title(&many.iter().map(|item| item.header.trim()).collect::<Vec<_>>().join(", ")),
+            many => text::title(
+                &many
+                    .iter()
+                    .map(|item| item.header.trim())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            ),
         };
-        CallDescription { title, locations: Vec::new() }
+        CallDescription {
+            title,
+            locations: Vec::new(),
+        }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Vec<events::Question>), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<Need>, Vec<events::Question>), Failure> {
         if input.questions.is_empty() || input.questions.len() > MAX_QUESTIONS {
-            return Err(Failure::Tell(format!("Ask one to {MAX_QUESTIONS} questions, not {}.", input.questions.len())));
+            return Err(Failure::Tell(format!(
+                "Ask one to {MAX_QUESTIONS} questions, not {}.",
+                input.questions.len()
+            )));
         }
-        let questions = input.questions.into_iter().map(checked).collect::<Result<_, _>>();
+        let questions = input
+            .questions
+            .into_iter()
+            .map(checked)
+            .collect::<Result<_, _>>();
         Ok((Vec::new(), questions.map_err(Failure::Tell)?))
     }
 
-    async fn run(&self, questions: Vec<events::Question>, context: ToolContext) -> Result<ToolOutput, Failure> {
+    async fn run(
+        &self,
+        questions: Vec<events::Question>,
+        context: ToolContext,
+    ) -> Result<ToolOutput, Failure> {
         let (reply, answer) = oneshot::channel();
-        let inquiry = QuestionRequest { call: context.call.id.clone(), questions: questions.clone(), reply };
-        if !context.client.outlet.send(TurnMessage::AskQuestions(Box::new(inquiry))).await {
+        let inquiry = QuestionRequest {
+            call: context.call.id.clone(),
+            questions: questions.clone(),
+            reply,
+        };
+        if !context
+            .client
+            .outlet
+            .send(TurnMessage::AskQuestions(Box::new(inquiry)))
+            .await
+        {
             return Err(Failure::Cancelled);
         }
         let answer = tokio::select! {
@@ -97,7 +133,8 @@ impl Tool for QuestionTool {
         match answer {
             Ok(QuestionReply::Answers(answers)) => Ok(output(&questions, &answers)),
             Ok(QuestionReply::Dismissed) => Err(Failure::Stopped(
-                "The user dismissed the question. Do not ask it again; wait for what they say.".into(),
+                "The user dismissed the question. Do not ask it again; wait for what they say."
+                    .into(),
             )),
             // The question was dropped, or the editor cannot show it.
             Ok(QuestionReply::Unshown) | Err(_) => Err(Failure::tell(
@@ -119,7 +156,10 @@ fn checked(item: QuestionInput) -> Result<events::Question, String> {
     };
     let options = item.options.unwrap_or_default();
     if options.len() > MAX_OPTIONS {
-        return Err(format!("\"{header}\" has {} options; {MAX_OPTIONS} can be shown.", options.len()));
+        return Err(format!(
+            "\"{header}\" has {} options; {MAX_OPTIONS} can be shown.",
+            options.len()
+        ));
     }
     let mut labels = HashSet::new();
     let mut shown = Vec::with_capacity(options.len());
@@ -135,7 +175,12 @@ fn checked(item: QuestionInput) -> Result<events::Question, String> {
         shown.push(events::QuestionOption { label, description });
     }
     let multiple = item.multiple == Some(true) && shown.len() > 1;
-    Ok(events::Question { header, text: words, options: shown, multiple })
+    Ok(events::Question {
+        header,
+        text: words,
+        options: shown,
+        multiple,
+    })
 }
 
 /// Formats the answers for the model and for people.
@@ -146,16 +191,22 @@ fn output(questions: &[events::Question], answers: &[Vec<String>]) -> ToolOutput
         words if words.is_empty() => "(no answer)".to_owned(),
         words => words,
     };
-    let lines = questions.iter().enumerate().map(|(at, question)| match answer(at).as_slice() {
-        [] => format!("\"{}\": no answer", question.text),
-        given => {
-            let given: Vec<String> = given.iter().map(|words| format!("\"{words}\"")).collect();
-            format!("\"{}\": {}", question.text, given.join(", "))
-        }
-    });
+    let lines = questions
+        .iter()
+        .enumerate()
+        .map(|(at, question)| match answer(at).as_slice() {
+            [] => format!("\"{}\": no answer", question.text),
+            given => {
+                let given: Vec<String> = given.iter().map(|words| format!("\"{words}\"")).collect();
+                format!("\"{}\": {}", question.text, given.join(", "))
+            }
+        });
     let lines: Vec<String> = lines.collect();
-    let display: Vec<String> =
-        questions.iter().enumerate().map(|(at, question)| format!("{}: {}", question.header, joined(at))).collect();
+    let display: Vec<String> = questions
+        .iter()
+        .enumerate()
+        .map(|(at, question)| format!("{}: {}", question.header, joined(at)))
+        .collect();
     let all: Vec<Value> = (0..questions.len()).map(|at| json!(answer(at))).collect();
     ToolOutput {
         display: Some(display.join("\n")),
@@ -174,16 +225,30 @@ mod tests {
         let stage = TestProject::new();
         let (context, mut up) = stage.listened();
         let tool = erase(QuestionTool);
-        let prepared = tool.prepare(input, &context).await.map_err(|e| e.to_string())?;
+        let prepared = tool
+            .prepare(input, &context)
+            .await
+            .map_err(|e| e.to_string())?;
         assert!(prepared.needs.is_empty());
         let answering = async {
-            let Some(TurnMessage::AskQuestions(inquiry)) = up.recv().await else { panic!("nothing was asked") };
+            let Some(TurnMessage::AskQuestions(inquiry)) = up.recv().await else {
+                panic!("nothing was asked")
+            };
             if let Some(said) = said {
                 inquiry.reply.send(said).unwrap();
             }
         };
         let (output, ()) = tokio::join!((prepared.run)(context), answering);
-        output.map_err(|e| format!("{}{e}", if matches!(e, Failure::Stopped(_)) { "stopped: " } else { "" }))
+        output.map_err(|e| {
+            format!(
+                "{}{e}",
+                if matches!(e, Failure::Stopped(_)) {
+                    "stopped: "
+                } else {
+                    ""
+                }
+            )
+        })
     }
 
     fn which() -> Value {
@@ -197,14 +262,25 @@ mod tests {
     async fn answers_are_returned_to_the_model() {
         let answers = QuestionReply::Answers(vec![vec!["B".into()], vec![]]);
         let output = ask(which(), Some(answers)).await.unwrap();
-        assert_eq!(output.text, "The user has answered.\n\n\"Which one?\": \"B\"\n\"Why?\": no answer");
+        assert_eq!(
+            output.text,
+            "The user has answered.\n\n\"Which one?\": \"B\"\n\"Why?\": no answer"
+        );
         assert_eq!(output.display.unwrap(), "Kind: B\nWhy?: (no answer)");
         assert_eq!(output.metadata["answers"], json!([["B"], []]));
         assert!(
-            ask(which(), Some(QuestionReply::Dismissed)).await.unwrap_err().starts_with("stopped: The user dismissed")
+            ask(which(), Some(QuestionReply::Dismissed))
+                .await
+                .unwrap_err()
+                .starts_with("stopped: The user dismissed")
         );
         for unshown in [Some(QuestionReply::Unshown), None] {
-            assert!(ask(which(), unshown).await.unwrap_err().contains("cannot show this question"));
+            assert!(
+                ask(which(), unshown)
+                    .await
+                    .unwrap_err()
+                    .contains("cannot show this question")
+            );
         }
     }
 
@@ -218,7 +294,10 @@ mod tests {
                 json!({ "questions": vec![json!({ "question": "a", "header": "b" }); 6] }),
                 "Ask one to 5 questions, not 6.",
             ),
-            (one(json!({ "question": " ", "header": "b" })), "A question is empty."),
+            (
+                one(json!({ "question": " ", "header": "b" })),
+                "A question is empty.",
+            ),
             (
                 one(json!({ "question": "a", "header": "b", "options": [label("x"), label("x")] })),
                 "\"b\" has the option \"x\" twice.",
@@ -233,7 +312,10 @@ mod tests {
                 ),
                 "\"b\" has 13 options; 12 can be shown.",
             ),
-            (one(json!({ "header": "b" })), "questions[0].question is missing"),
+            (
+                one(json!({ "header": "b" })),
+                "questions[0].question is missing",
+            ),
         ];
         for (input, expected) in table {
             let said = ask(input, None).await.unwrap_err();

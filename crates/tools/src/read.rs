@@ -67,7 +67,11 @@ impl Excerpt {
     /// Returns the number of the first line, from 1, in a text with `total` lines.
     fn first(self, total: usize) -> usize {
         let size = usize::try_from(self.offset.unsigned_abs()).unwrap_or(usize::MAX);
-        if self.offset < 0 { total.saturating_sub(size) + 1 } else { size.max(1) }
+        if self.offset < 0 {
+            total.saturating_sub(size) + 1
+        } else {
+            size.max(1)
+        }
     }
 }
 
@@ -92,8 +96,28 @@ impl Tool for ReadTool {
         says: &[("command", "view", None)],
         fields: &[
             ("filePath", PATH),
-            ("offset", &["start", "startline", "line", "from", "fromline", "lineoffset"]),
-            ("limit", &["lines", "maxlines", "numlines", "count", "linecount", "linelimit"]),
+            (
+                "offset",
+                &[
+                    "start",
+                    "startline",
+                    "line",
+                    "from",
+                    "fromline",
+                    "lineoffset",
+                ],
+            ),
+            (
+                "limit",
+                &[
+                    "lines",
+                    "maxlines",
+                    "numlines",
+                    "count",
+                    "linecount",
+                    "linelimit",
+                ],
+            ),
         ],
     };
     type Input = Input;
@@ -101,7 +125,10 @@ impl Tool for ReadTool {
 
     fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let path = context.absolute(&input.file_path);
-        let offset = input.offset.filter(|offset| *offset >= 0).map(|offset| offset.unsigned_abs().max(1));
+        let offset = input
+            .offset
+            .filter(|offset| *offset >= 0)
+            .map(|offset| offset.unsigned_abs().max(1));
         let part = match (offset, input.limit) {
             (None, _) if let Some(from_end) = input.offset => format!(" from line {from_end}"),
             (None, None) => String::new(),
@@ -114,18 +141,35 @@ impl Tool for ReadTool {
         let line = offset.and_then(|n| u32::try_from(n).ok());
         CallDescription {
             title: text::title(&format!("Read {}{part}", context.relative(&path))),
-            locations: vec![Location { path: base::worktree::normal(&path), line }],
+            locations: vec![Location {
+                path: base::worktree::normal(&path),
+                line,
+            }],
         }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let place = look_up(context, &input.file_path, Access::Read).await?;
         let needs = place.real.needs(Access::Read);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = input.offset.unwrap_or(1);
         let limit = input.limit.map_or(DEFAULT_LINES, size).max(1);
         let column = size(input.column.unwrap_or(1)).max(1);
-        Ok((needs, Ready { place, part: Excerpt { offset, limit, column } }))
+        Ok((
+            needs,
+            Ready {
+                place,
+                part: Excerpt {
+                    offset,
+                    limit,
+                    column,
+                },
+            },
+        ))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -158,7 +202,9 @@ impl Tool for ReadTool {
         let known = context.session.seen.known(&place.real.path);
         let disk = saved.as_deref().map(TextFingerprint::of);
         let text = match (buffer, saved) {
-            (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known.as_ref()),
+            (Some(buffer), Some(saved)) if note.is_none() => {
+                super::document::choose(buffer, saved, known.as_ref())
+            }
             (_, Some(text)) | (Some(text), None) => text,
             (None, None) => String::new(),
         };
@@ -168,7 +214,10 @@ impl Tool for ReadTool {
         let mut output = page(&place, lines, total, part, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
         language::warm(&place.real.path, text, &context).await;
-        context.session.seen.note(&place.real.path, KnownFile::of(text, disk));
+        context
+            .session
+            .seen
+            .note(&place.real.path, KnownFile::of(text, disk));
         Ok(output)
     }
 }
@@ -186,18 +235,38 @@ async fn instructed(output: &mut ToolOutput, place: &ResolvedPath, context: &Too
         &known,
     );
     for title in found.problems.iter().map(ToString::to_string) {
-        context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+        context
+            .client
+            .outlet
+            .event(Event::Notice {
+                severity: Severity::Warning,
+                title,
+                details: None,
+            })
+            .await;
     }
     if found.entries.is_empty() {
         return;
     }
-    let blocks: Vec<String> = found.entries.iter().map(instruction::InstructionText::block).collect();
+    let blocks: Vec<String> = found
+        .entries
+        .iter()
+        .map(instruction::InstructionText::block)
+        .collect();
     output.note = blocks.join("\n\n");
-    output.facts.loaded = found.entries.into_iter().map(|entry| entry.source.into()).collect();
+    output.facts.loaded = found
+        .entries
+        .into_iter()
+        .map(|entry| entry.source.into())
+        .collect();
 }
 
 /// Reads lines of a file that is too large for memory, and for editing.
-async fn large_file(place: ResolvedPath, part: Excerpt, context: &ToolContext) -> Result<ToolOutput, Failure> {
+async fn large_file(
+    place: ResolvedPath,
+    part: Excerpt,
+    context: &ToolContext,
+) -> Result<ToolOutput, Failure> {
     let path = place.real.path.clone();
     let cancelled = context.cancelled.clone();
     let window = match blocking(context, move || large::window(&path, part, &cancelled)).await? {
@@ -206,19 +275,41 @@ async fn large_file(place: ResolvedPath, part: Excerpt, context: &ToolContext) -
         Err(e) => return Err(Failure::Tell(format!("Cannot read {}: {e}.", place.shown))),
     };
     if window.sample.contains(&0) || mostly_control(&window.sample) {
-        return Err(Failure::Tell(format!("Cannot read binary file: {}", place.shown)));
+        return Err(Failure::Tell(format!(
+            "Cannot read binary file: {}",
+            place.shown
+        )));
     }
     let text = String::from_utf8_lossy(&window.bytes);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let mut note = "(This file is too large to be edited here; commands such as sed can.)".to_owned();
+    let mut note =
+        "(This file is too large to be edited here; commands such as sed can.)".to_owned();
     if window.is_cut {
         note += "\n(The line is longer than 16 MiB; the rest of it cannot be read here.)";
     }
-    if text.lines().count() < part.limit.min(window.total.saturating_sub(window.first - 1)) && window.bytes.is_empty() {
-        return Err(Failure::Tell(format!("{} changed while it was read. Read it again.", place.shown)));
+    if text.lines().count()
+        < part
+            .limit
+            .min(window.total.saturating_sub(window.first - 1))
+        && window.bytes.is_empty()
+    {
+        return Err(Failure::Tell(format!(
+            "{} changed while it was read. Read it again.",
+            place.shown
+        )));
     }
-    let part = Excerpt { offset: i64::try_from(window.first).unwrap_or(i64::MAX), ..part };
-    let mut output = page(&place, text.lines(), window.total, part, context.limits.bytes, Some(note))?;
+    let part = Excerpt {
+        offset: i64::try_from(window.first).unwrap_or(i64::MAX),
+        ..part
+    };
+    let mut output = page(
+        &place,
+        text.lines(),
+        window.total,
+        part,
+        context.limits.bytes,
+        Some(note),
+    )?;
     instructed(&mut output, &place, context).await;
     Ok(output)
 }
@@ -247,9 +338,15 @@ fn page<'a>(
     let mut next = offset;
     let mut capped = false;
     for line in lines.take(limit) {
-        let from = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
+        let from = line
+            .char_indices()
+            .nth(column - 1)
+            .map_or(line.len(), |(at, _)| at);
         let rest = &line[from..];
-        let cut = rest.char_indices().nth(MAX_LINE_CHARS).map(|(at, _)| &rest[..at]);
+        let cut = rest
+            .char_indices()
+            .nth(MAX_LINE_CHARS)
+            .map(|(at, _)| &rest[..at]);
         let shown = cut.unwrap_or(rest);
         let tail = match cut {
             None => String::new(),
@@ -277,7 +374,9 @@ fn page<'a>(
     let truncated = last < total;
     let end = ending(part, total, last, capped.then_some(most));
     Ok(ToolOutput {
-        text: format!("<path>{path}</path>\n<type>file</type>\n<content>\n{numbered}\n{end}{note}\n</content>"),
+        text: format!(
+            "<path>{path}</path>\n<type>file</type>\n<content>\n{numbered}\n{end}{note}\n</content>"
+        ),
         display: Some(display),
         cut: true,
         metadata: facts(json!({
@@ -293,45 +392,85 @@ fn page<'a>(
 fn ending(part: Excerpt, total: usize, last: usize, most: Option<usize>) -> String {
     let offset = part.first(total);
     let column = part.column;
-    let columns = if column > 1 { format!(", from column {column}") } else { String::new() };
+    let columns = if column > 1 {
+        format!(", from column {column}")
+    } else {
+        String::new()
+    };
     if offset == 1 && last == total {
         return format!("(End of file - total {total} lines{columns})");
     }
     let lines = |from: usize, to: usize| {
-        (from <= to).then(|| if from == to { format!("line {from}") } else { format!("lines {from}-{to}") })
+        (from <= to).then(|| {
+            if from == to {
+                format!("line {from}")
+            } else {
+                format!("lines {from}-{to}")
+            }
+        })
     };
-    let left: Vec<String> = lines(1, offset - 1).into_iter().chain(lines(last + 1, total)).collect();
-    let why = most.map(|most| format!("; {} KB is the most at once", most >> 10)).unwrap_or_default();
-    let on = if last < total { format!(" Use offset={} to continue.", last + 1) } else { " End of file.".into() };
-    format!("(Showing lines {offset}-{last} of {total}{columns}. Left out: {}{why}.{on})", left.join(" and "))
+    let left: Vec<String> = lines(1, offset - 1)
+        .into_iter()
+        .chain(lines(last + 1, total))
+        .collect();
+    let why = most
+        .map(|most| format!("; {} KB is the most at once", most >> 10))
+        .unwrap_or_default();
+    let on = if last < total {
+        format!(" Use offset={} to continue.", last + 1)
+    } else {
+        " End of file.".into()
+    };
+    format!(
+        "(Showing lines {offset}-{last} of {total}{columns}. Left out: {}{why}.{on})",
+        left.join(" and ")
+    )
 }
 
 fn directory(place: &ResolvedPath, part: Excerpt) -> Result<ToolOutput, Failure> {
     let refused = |e: disk::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
     let mut entries = Vec::new();
     for (name, folder) in disk::list(&place.real.path).map_err(refused)? {
-        entries.push(format!("{}{}", text::escaped(&name.to_string_lossy()), if folder { "/" } else { "" }));
+        entries.push(format!(
+            "{}{}",
+            text::escaped(&name.to_string_lossy()),
+            if folder { "/" } else { "" }
+        ));
     }
     entries.sort_by_key(|name| (name.to_lowercase(), name.clone()));
     let total = entries.len();
     let offset = part.first(total);
     let limit = part.limit;
     if offset > total && offset > 1 {
-        return Err(Failure::Tell(format!("Offset {offset} is out of range for this directory ({total} entries).")));
+        return Err(Failure::Tell(format!(
+            "Offset {offset} is out of range for this directory ({total} entries)."
+        )));
     }
-    let shown: Vec<&str> = entries.iter().skip(offset - 1).take(limit).map(String::as_str).collect();
+    let shown: Vec<&str> = entries
+        .iter()
+        .skip(offset - 1)
+        .take(limit)
+        .map(String::as_str)
+        .collect();
     let last = offset - 1 + shown.len();
     let list: String = shown.iter().map(|name| format!("{name}\n")).collect();
     let end = if shown.len() == total {
         format!("({total} entries)")
     } else {
-        format!("(Showing {} of {total} entries. Use 'offset' parameter to read beyond entry {last})", shown.len())
+        format!(
+            "(Showing {} of {total} entries. Use 'offset' parameter to read beyond entry {last})",
+            shown.len()
+        )
     };
     let path = place.path.display();
     Ok(ToolOutput {
-        text: format!("<path>{path}</path>\n<type>directory</type>\n<entries>\n{list}\n{end}\n</entries>"),
+        text: format!(
+            "<path>{path}</path>\n<type>directory</type>\n<entries>\n{list}\n{end}\n</entries>"
+        ),
         display: Some(list),
-        metadata: facts(json!({ "type": "directory", "truncated": last < total, "totalEntries": total })),
+        metadata: facts(
+            json!({ "type": "directory", "truncated": last < total, "totalEntries": total }),
+        ),
         ..ToolOutput::default()
     })
 }
@@ -350,9 +489,21 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
             most >> 20
         )));
     }
-    let name = place.path.file_name().map(|name| text::escaped(&name.to_string_lossy()));
-    let file = File { mime: mime.into(), name, uri: None, data: Some(STANDARD.encode(bytes)), refused: false };
-    Ok(ToolOutput { attachments: vec![file], ..ToolOutput::text(format!("{what} read successfully")) })
+    let name = place
+        .path
+        .file_name()
+        .map(|name| text::escaped(&name.to_string_lossy()));
+    let file = File {
+        mime: mime.into(),
+        name,
+        uri: None,
+        data: Some(STANDARD.encode(bytes)),
+        refused: false,
+    };
+    Ok(ToolOutput {
+        attachments: vec![file],
+        ..ToolOutput::text(format!("{what} read successfully"))
+    })
 }
 
 /// Returns the MIME type of a file by its first bytes, if it is of a kind that models can process.
@@ -361,9 +512,37 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'E',
+            b'B',
+            b'P',
+            ..,
+        ] => Some("image/webp"),
         [b'%', b'P', b'D', b'F', b'-', ..] => Some("application/pdf"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some("audio/wav"),
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'A',
+            b'V',
+            b'E',
+            ..,
+        ] => Some("audio/wav"),
         [b'I', b'D', b'3', 2..=4, ..] => Some("audio/mpeg"),
         [b'f', b'L', b'a', b'C', 0, ..] => Some("audio/flac"),
         [b'O', b'g', b'g', b'S', 0, ..] => Some("audio/ogg"),
@@ -374,7 +553,9 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
 /// Decodes the text, with a note for the model if the result is not exactly the file's content.
 fn decode(place: &ResolvedPath, bytes: Vec<u8>) -> Result<(String, Option<String>), Failure> {
     let bytes = match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') && !mostly_control(text.as_bytes()) => return Ok((text, None)),
+        Ok(text) if !text.contains('\0') && !mostly_control(text.as_bytes()) => {
+            return Ok((text, None));
+        }
         Ok(text) => text.into_bytes(),
         Err(e) => e.into_bytes(),
     };
@@ -384,30 +565,42 @@ fn decode(place: &ResolvedPath, bytes: Vec<u8>) -> Result<(String, Option<String
     );
     let wide = |pair: fn([u8; 2]) -> u16| -> String {
         let units = bytes.chunks_exact(2).map(|two| pair([two[0], two[1]]));
-        char::decode_utf16(units).map(|c| c.unwrap_or('\u{fffd}')).collect()
+        char::decode_utf16(units)
+            .map(|c| c.unwrap_or('\u{fffd}'))
+            .collect()
     };
     match name {
         "UTF-16 LE" => Ok((wide(u16::from_le_bytes), Some(note))),
         "UTF-16 BE" => Ok((wide(u16::from_be_bytes), Some(note))),
-        _ if bytes.contains(&0) || mostly_control(&bytes) => {
-            Err(Failure::Tell(format!("Cannot read binary file: {}", place.shown)))
-        }
+        _ if bytes.contains(&0) || mostly_control(&bytes) => Err(Failure::Tell(format!(
+            "Cannot read binary file: {}",
+            place.shown
+        ))),
         // Latin-1 has the first 256 characters of Unicode.
-        "Latin-1 or Windows-1252" => Ok((bytes.iter().map(|byte| char::from(*byte)).collect(), Some(note))),
+        "Latin-1 or Windows-1252" => Ok((
+            bytes.iter().map(|byte| char::from(*byte)).collect(),
+            Some(note),
+        )),
         _ => Ok((String::from_utf8_lossy(&bytes).into_owned(), Some(note))),
     }
 }
 
 fn mostly_control(bytes: &[u8]) -> bool {
     let sample = &bytes[..bytes.len().min(4096)];
-    let control = sample.iter().filter(|byte| **byte < 9 || (14..32).contains(*byte)).count();
+    let control = sample
+        .iter()
+        .filter(|byte| **byte < 9 || (14..32).contains(*byte))
+        .count();
     control * 10 > sample.len() * 3
 }
 
 /// Returns the error for a missing file, with similar paths.
 async fn missing(place: &ResolvedPath, context: &ToolContext) -> Failure {
     let instead = elsewhere(context, &place.real.path).await;
-    Failure::Tell(format!("File not found: {}{instead}", text::escaped(&place.path.display().to_string())))
+    Failure::Tell(format!(
+        "File not found: {}{instead}",
+        text::escaped(&place.path.display().to_string())
+    ))
 }
 
 fn facts(value: Value) -> Map<String, Value> {
@@ -423,27 +616,39 @@ mod tests {
     use super::*;
 
     async fn read(context: &ToolContext, input: Value) -> Result<ToolOutput, Failure> {
-        let (_, output) = super::super::test::call(&super::super::erase(ReadTool), input, context).await?;
+        let (_, output) =
+            super::super::test::call(&super::super::erase(ReadTool), input, context).await?;
         Ok(output)
     }
 
     #[tokio::test]
     async fn large_file_is_read_by_lines() {
         let stage = TestProject::new();
-        let lines = |range: std::ops::Range<usize>| range.map(|n| format!("line {n:>20}\n")).collect::<String>();
+        let lines = |range: std::ops::Range<usize>| {
+            range.map(|n| format!("line {n:>20}\n")).collect::<String>()
+        };
         let most = usize::try_from(disk::LARGEST).unwrap();
         let total = most / lines(1..2).len() + 1_000;
         stage.write("log", lines(1..total + 1));
         let context = stage.context();
-        let last = format!("{total}: line {total:>20}\n\n(Showing lines {}-{total} of {total}.", total - 1);
+        let last = format!(
+            "{total}: line {total:>20}\n\n(Showing lines {}-{total} of {total}.",
+            total - 1
+        );
         let table = [
-            (json!({"filePath": "log", "limit": 2}), "1: line                    1\n2: line "),
+            (
+                json!({"filePath": "log", "limit": 2}),
+                "1: line                    1\n2: line ",
+            ),
             (
                 json!({"filePath": "log", "offset": 2_000_000, "limit": 2}),
                 "2000000: line              2000000\n2000001: line              2000001\n\n(Showing lines 2000000-2000001 of ",
             ),
             (json!({"filePath": "log", "offset": -2}), &last),
-            (json!({"filePath": "log", "limit": 2}), "too large to be edited here"),
+            (
+                json!({"filePath": "log", "limit": 2}),
+                "too large to be edited here",
+            ),
         ];
         for (input, wanted) in table {
             let text = read(&context, input.clone()).await.unwrap().text;
@@ -462,10 +667,18 @@ mod tests {
         stage.write("f", "a\r\nb\nc\n");
         stage.write("empty", "");
         stage.write("long", format!("{}\nend\n", "é".repeat(2_001)));
-        stage.write("big", (0..9_000).map(|n| format!("line {n}\n")).collect::<String>());
+        stage.write(
+            "big",
+            (0..9_000)
+                .map(|n| format!("line {n}\n"))
+                .collect::<String>(),
+        );
         let context = stage.context();
         let path = stage.cwd().join("f").display().to_string();
-        let text = read(&context, json!({"filePath": path})).await.unwrap().text;
+        let text = read(&context, json!({"filePath": path}))
+            .await
+            .unwrap()
+            .text;
         assert_eq!(
             text,
             format!(
@@ -482,8 +695,14 @@ mod tests {
                 json!({"filePath": "f", "offset": -2}),
                 "\n2: b\n3: c\n\n(Showing lines 2-3 of 3. Left out: line 1. End of file.)\n",
             ),
-            (json!({"filePath": "f", "offset": -9, "limit": 1}), "\n1: a\n\n(Showing lines 1-1 of 3."),
-            (json!({"filePath": "empty"}), "<content>\n\n(End of file - total 0 lines)"),
+            (
+                json!({"filePath": "f", "offset": -9, "limit": 1}),
+                "\n1: a\n\n(Showing lines 1-1 of 3.",
+            ),
+            (
+                json!({"filePath": "empty"}),
+                "<content>\n\n(End of file - total 0 lines)",
+            ),
             (
                 json!({"filePath": "long"}),
                 "é... (line 1 has 2001 characters; read on with offset=1, limit=1, column=2001)\n2: end\n",
@@ -500,7 +719,10 @@ mod tests {
                 json!({"filePath": "f", "offset": 3}),
                 "\n3: c\n\n(Showing lines 3-3 of 3. Left out: lines 1-2. End of file.)\n",
             ),
-            (json!({"filePath": "big", "limit": 9000}), "; 50 KB is the most at once. Use offset="),
+            (
+                json!({"filePath": "big", "limit": 9000}),
+                "; 50 KB is the most at once. Use offset=",
+            ),
             (
                 json!({"filePath": "big"}),
                 "2000: line 1999\n\n(Showing lines 1-2000 of 9000. Left out: lines 2001-9000. Use offset=2001 to continue.)",
@@ -511,7 +733,10 @@ mod tests {
             assert!(output.text.contains(expected), "{input}: {}", output.text);
             assert!(output.text.len() <= (50 << 10) + 400);
         }
-        let failure = read(&context, json!({"filePath": "f", "offset": 9})).await.unwrap_err().to_string();
+        let failure = read(&context, json!({"filePath": "f", "offset": 9}))
+            .await
+            .unwrap_err()
+            .to_string();
         assert_eq!(failure, "Offset 9 is out of range for f (3 lines).");
     }
 
@@ -542,9 +767,18 @@ mod tests {
             (output.text.as_str(), output.attachments[0].mime.as_str()),
             ("PDF read successfully", "application/pdf")
         );
-        let text = read(&context, json!({"filePath": "latin"})).await.unwrap().text;
-        assert!(text.contains("1: café crème\n") && text.contains("not UTF-8"), "{text}");
-        let text = read(&context, json!({"filePath": "wide"})).await.unwrap().text;
+        let text = read(&context, json!({"filePath": "latin"}))
+            .await
+            .unwrap()
+            .text;
+        assert!(
+            text.contains("1: café crème\n") && text.contains("not UTF-8"),
+            "{text}"
+        );
+        let text = read(&context, json!({"filePath": "wide"}))
+            .await
+            .unwrap()
+            .text;
         assert!(text.contains("1: a\n"), "{text}");
         let text = read(&context, json!({"filePath": "."})).await.unwrap().text;
         assert!(
@@ -553,10 +787,19 @@ mod tests {
             ),
             "{text}"
         );
-        let failure = read(&context, json!({"filePath": "bin"})).await.unwrap_err().to_string();
+        let failure = read(&context, json!({"filePath": "bin"}))
+            .await
+            .unwrap_err()
+            .to_string();
         assert_eq!(failure, "Cannot read binary file: bin");
-        let failure = read(&context, json!({"filePath": "readme"})).await.unwrap_err().to_string();
-        assert!(failure.ends_with("Did you mean one of these?\nReadme.md"), "{failure}");
+        let failure = read(&context, json!({"filePath": "readme"}))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.ends_with("Did you mean one of these?\nReadme.md"),
+            "{failure}"
+        );
     }
 
     #[tokio::test]
@@ -565,11 +808,27 @@ mod tests {
         stage.write("f", "saved\n");
         let (context, editor) = stage.with_editor(EditorReply::Saves);
         editor.type_into(&stage.cwd().join("f"), "unsaved\n");
-        assert!(read(&context, json!({"filePath": "f"})).await.unwrap().text.contains("1: unsaved\n"));
+        assert!(
+            read(&context, json!({"filePath": "f"}))
+                .await
+                .unwrap()
+                .text
+                .contains("1: unsaved\n")
+        );
         // An empty answer may mean that there is no such buffer.
         editor.type_into(&stage.cwd().join("f"), "");
-        assert!(read(&context, json!({"filePath": "f"})).await.unwrap().text.contains("1: saved\n"));
-        assert!(read(&context, json!({"filePath": "missing"})).await.is_err());
+        assert!(
+            read(&context, json!({"filePath": "f"}))
+                .await
+                .unwrap()
+                .text
+                .contains("1: saved\n")
+        );
+        assert!(
+            read(&context, json!({"filePath": "missing"}))
+                .await
+                .is_err()
+        );
     }
 
     #[test]
@@ -578,9 +837,21 @@ mod tests {
         let context = stage.context();
         let table = [
             (json!({"filePath": "src/lib.rs"}), "Read src/lib.rs", None),
-            (json!({"filePath": "src/lib.rs", "offset": 10, "limit": 31}), "Read src/lib.rs:10-40", Some(10)),
-            (json!({"filePath": "src/lib.rs", "limit": 5}), "Read src/lib.rs:1-5", None),
-            (json!({"filePath": "/x\n\u{1b}[1m", "offset": 3}), "Read /x\\n\\x1b[1m:3-", Some(3)),
+            (
+                json!({"filePath": "src/lib.rs", "offset": 10, "limit": 31}),
+                "Read src/lib.rs:10-40",
+                Some(10),
+            ),
+            (
+                json!({"filePath": "src/lib.rs", "limit": 5}),
+                "Read src/lib.rs:1-5",
+                None,
+            ),
+            (
+                json!({"filePath": "/x\n\u{1b}[1m", "offset": 3}),
+                "Read /x\\n\\x1b[1m:3-",
+                Some(3),
+            ),
         ];
         for (input, title, line) in table {
             let description = ReadTool::describe(&serde_json::from_value(input).unwrap(), &context);

@@ -33,7 +33,9 @@ pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
             "Not allowed: this very call was made again and again, and the rule \"{}: {}\" ({}) puts an end to it. Go on in another way.",
             rule.permission, rule.pattern, rule.source
         ),
-        (_, Some(reason)) => format!("Not allowed ({what}): {reason} Do not try to reach the same by other means."),
+        (_, Some(reason)) => {
+            format!("Not allowed ({what}): {reason} Do not try to reach the same by other means.")
+        }
         (Some(rule), None) => format!(
             "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to reach the same by other means.",
             rule.permission, rule.pattern, rule.source
@@ -45,7 +47,9 @@ pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
 /// Returns the failure of a call if no user can be asked: the question, and the alternatives that
 /// need no question. A repeated call ends the turn.
 pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
-    let Some((need, verdict)) = asked.last() else { return Failure::Denied(Denial::Rejected) };
+    let Some((need, verdict)) = asked.last() else {
+        return Failure::Denied(Denial::Rejected);
+    };
     let means = match need.permission.as_str() {
         "doom_loop" => {
             return Failure::Stopped(format!(
@@ -59,10 +63,18 @@ pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
             ));
         }
         "plan_enter" => "Go on as you are.",
-        _ if need.command.is_some() && verdict.units.iter().any(|unit| unit.action == Action::Allow) => {
+        _ if need.command.is_some()
+            && verdict
+                .units
+                .iter()
+                .any(|unit| unit.action == Action::Allow) =>
+        {
             "The other parts of the line are allowed by themselves."
         }
-        _ if asked.iter().any(|(need, _)| need.permission == "external_directory") => {
+        _ if asked
+            .iter()
+            .any(|(need, _)| need.permission == "external_directory") =>
+        {
             "What lies in the project needs no permission."
         }
         "edit" => "Leave the file as it is, and say in your answer what should be changed in it.",
@@ -78,19 +90,28 @@ pub fn unanswered(asked: &[(&Need, &Verdict)], wording: &Wording) -> Failure {
 /// of the access itself.
 fn by_posture(verdict: &Verdict) -> bool {
     match &verdict.rule {
-        Some(rule) => rule.source == BUILT_IN && matches!(rule.permission.as_str(), "edit" | "task"),
-        None => verdict.reason.as_ref().is_some_and(|reason| reason.ends_with("this agent only reads")),
+        Some(rule) => {
+            rule.source == BUILT_IN && matches!(rule.permission.as_str(), "edit" | "task")
+        }
+        None => verdict
+            .reason
+            .as_ref()
+            .is_some_and(|reason| reason.ends_with("this agent only reads")),
     }
 }
 
 /// Returns whether an address obviously names the user's own machine.
 fn is_this_machine(need: &Need, verdict: &Verdict) -> bool {
-    let Some(address) = (need.permission == url::PERMISSION).then(|| Address::read(&verdict.pattern).ok()).flatten()
+    let Some(address) = (need.permission == url::PERMISSION)
+        .then(|| Address::read(&verdict.pattern).ok())
+        .flatten()
     else {
         return false;
     };
     let host = address.host.trim_start_matches('[').trim_end_matches(']');
-    let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    let loopback = host
+        .parse::<IpAddr>()
+        .is_ok_and(|address| address.to_canonical().is_loopback());
     loopback || host == "localhost" || host.ends_with(".localhost")
 }
 
@@ -102,7 +123,11 @@ mod tests {
     #[test]
     fn denial_names_the_alternative() {
         use Action::{Allow, Ask, Deny};
-        let plan = Rules::built_in(&[("*", "*", Allow), ("edit", "*", Deny), ("plan_exit", "*", Ask)]);
+        let plan = Rules::built_in(&[
+            ("*", "*", Allow),
+            ("edit", "*", Deny),
+            ("plan_exit", "*", Ask),
+        ]);
         let explore = Rules::built_in(&[("*", "*", Deny), ("read", "*", Allow)]);
         let build = Rules::built_in(&[("*", "*", Allow)]);
         let own = |permission: &str, pattern: &str| Rule {
@@ -118,7 +143,12 @@ mod tests {
         let fetch = |address: &str| Address::read(address).unwrap().need(&[], &[]);
         let means = "Do not try to reach the same by other means.";
         let table = [
-            (&plan, Need::new("edit", "a.txt"), "Not allowed in plan mode (edit a.txt): ", "call plan_exit."),
+            (
+                &plan,
+                Need::new("edit", "a.txt"),
+                "Not allowed in plan mode (edit a.txt): ",
+                "call plan_exit.",
+            ),
             (&explore, Need::new("edit", "a.txt"), "Not allowed", means),
             (
                 &strict,
@@ -126,18 +156,48 @@ mod tests {
                 "Not allowed: the rule \"edit: secret/*\" (opencode.json:1)",
                 means,
             ),
-            (&looping, Need::new("bash", "rm x"), "Not allowed: the rule \"bash: rm *\"", means),
-            (&looping, Need::new("doom_loop", "read"), "Not allowed: this very call", "Go on in another way."),
+            (
+                &looping,
+                Need::new("bash", "rm x"),
+                "Not allowed: the rule \"bash: rm *\"",
+                means,
+            ),
+            (
+                &looping,
+                Need::new("doom_loop", "read"),
+                "Not allowed: this very call",
+                "Go on in another way.",
+            ),
             (
                 &build,
                 fetch("http://localhost:4096/"),
                 "Not allowed (webfetch http://localhost:4096/)",
                 "use curl in bash.",
             ),
-            (&build, fetch("http://127.0.0.1/"), "Not allowed (webfetch", "use curl in bash."),
-            (&build, fetch("http://[::1]:80/"), "Not allowed (webfetch", "use curl in bash."),
-            (&build, fetch("http://169.254.169.254/"), "Not allowed (webfetch", means),
-            (&build, fetch("http://10.0.0.1/"), "Not allowed (webfetch", means),
+            (
+                &build,
+                fetch("http://127.0.0.1/"),
+                "Not allowed (webfetch",
+                "use curl in bash.",
+            ),
+            (
+                &build,
+                fetch("http://[::1]:80/"),
+                "Not allowed (webfetch",
+                "use curl in bash.",
+            ),
+            (
+                &build,
+                fetch("http://169.254.169.254/"),
+                "Not allowed (webfetch",
+                means,
+            ),
+            (
+                &build,
+                fetch("http://10.0.0.1/"),
+                "Not allowed (webfetch",
+                means,
+            ),
         ];
         for (rules, need, begins, ends) in table {
             let verdict = evaluate(rules, &Rules::default(), &need);

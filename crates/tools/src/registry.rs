@@ -72,7 +72,9 @@ pub struct ToolRegistry {
 impl ToolRegistry {
     /// Returns the tools that need nothing but files and processes.
     pub fn built_in() -> Self {
-        Self { tools: PROPERTIES.iter().map(|tool| (tool.make)()).collect() }
+        Self {
+            tools: PROPERTIES.iter().map(|tool| (tool.make)()).collect(),
+        }
     }
 
     /// Returns the tool of exactly this name.
@@ -88,18 +90,31 @@ impl ToolRegistry {
     /// Returns the tools that a model may call, sorted by name: no tool that is denied for
     /// everything, and only the kind of edit tools that the model was trained on. `made` are the
     /// tools that were created for this step.
-    pub fn callable(&self, rules: &Rules, model: &Model, made: Vec<Arc<dyn AnyTool>>) -> Vec<Arc<dyn AnyTool>> {
+    pub fn callable(
+        &self,
+        rules: &Rules,
+        model: &Model,
+        made: Vec<Arc<dyn AnyTool>>,
+    ) -> Vec<Arc<dyn AnyTool>> {
         let patches = patches(&model.api_id);
-        let by_name = |name: &str| evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny;
-        let offered = |tool: &&Arc<dyn AnyTool>| match find_properties(tool.name()).map(|tool| tool.offer) {
-            Some(Offer::PerStep) => false,
-            Some(Offer::PatchModels) => patches,
-            Some(Offer::OtherModels) => !patches,
-            Some(Offer::ByName) => by_name(tool.name()),
-            Some(Offer::Everyone | Offer::Unlisted) | None => true,
+        let by_name = |name: &str| {
+            evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny
         };
-        let mut tools: Vec<_> =
-            self.tools.iter().filter(offered).filter(|tool| !rules.hides(tool.permission())).cloned().collect();
+        let offered =
+            |tool: &&Arc<dyn AnyTool>| match find_properties(tool.name()).map(|tool| tool.offer) {
+                Some(Offer::PerStep) => false,
+                Some(Offer::PatchModels) => patches,
+                Some(Offer::OtherModels) => !patches,
+                Some(Offer::ByName) => by_name(tool.name()),
+                Some(Offer::Everyone | Offer::Unlisted) | None => true,
+            };
+        let mut tools: Vec<_> = self
+            .tools
+            .iter()
+            .filter(offered)
+            .filter(|tool| !rules.hides(tool.permission()))
+            .cloned()
+            .collect();
         tools.extend(made);
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         tools
@@ -120,27 +135,47 @@ mod tests {
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
         let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());
         let tools = ToolRegistry::built_in().callable(&Rules::built_in(rules), &model, Vec::new());
-        tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect::<Vec<_>>().join(" ")
+        tools
+            .iter()
+            .filter(|tool| tool.listed())
+            .map(|tool| tool.name())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// A rule for a name that models use for a tool applies to that tool.
     #[test]
     fn rules_know_the_names_that_models_use() {
-        let acts = ["bash", "edit", "read", "list", "glob", "grep", "webfetch", "websearch", "task", "skill", "lsp"];
-        let tools = PROPERTIES.iter().filter(|tool| acts.contains(&tool.name) || tool.permission == "edit");
+        let acts = [
+            "bash",
+            "edit",
+            "read",
+            "list",
+            "glob",
+            "grep",
+            "webfetch",
+            "websearch",
+            "task",
+            "skill",
+            "lsp",
+        ];
+        let tools = PROPERTIES
+            .iter()
+            .filter(|tool| acts.contains(&tool.name) || tool.permission == "edit");
         let names = tools.flat_map(|tool| tool.aliases.also);
-        let unknown: Vec<_> = names.filter(|name| config::meant_permission(name).is_none()).collect();
+        let unknown: Vec<_> = names
+            .filter(|name| config::meant_permission(name).is_none())
+            .collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 
     #[test]
     fn tools_are_offered_by_rules_and_model() {
-        let all =
-            "bash bash_output bash_stop edit glob grep plan_enter plan_exit question read todowrite webfetch write";
-        let patch =
-            "apply_patch bash bash_output bash_stop glob grep plan_enter plan_exit question read todowrite webfetch";
+        let all = "bash bash_output bash_stop edit glob grep plan_enter plan_exit question read todowrite webfetch write";
+        let patch = "apply_patch bash bash_output bash_stop glob grep plan_enter plan_exit question read todowrite webfetch";
         let none = "bash bash_output bash_stop glob grep plan_enter plan_exit question read todowrite webfetch";
-        let calm = "apply_patch bash bash_output bash_stop glob grep question read todowrite webfetch";
+        let calm =
+            "apply_patch bash bash_output bash_stop glob grep question read todowrite webfetch";
         type Case<'a> = (&'a [(&'a str, &'a str, Action)], &'a str, &'a str);
         let table: &[Case<'_>] = &[
             (&[], "claude-x", all),
@@ -149,13 +184,28 @@ mod tests {
             (&[], "gpt-4.1", all),
             (&[("edit", "*", Action::Deny)], "claude-x", none),
             (
-                &[("plan_exit", "*", Action::Deny), ("*", "*", Action::Allow), ("plan_enter", "*", Action::Deny)],
+                &[
+                    ("plan_exit", "*", Action::Deny),
+                    ("*", "*", Action::Allow),
+                    ("plan_enter", "*", Action::Deny),
+                ],
                 "gpt-5",
                 calm,
             ),
-            (&[("edit", "*", Action::Deny), ("edit", "plans/*", Action::Allow)], "claude-x", all),
+            (
+                &[
+                    ("edit", "*", Action::Deny),
+                    ("edit", "plans/*", Action::Allow),
+                ],
+                "claude-x",
+                all,
+            ),
             (&[("bash", "rm *", Action::Deny)], "claude-x", all),
-            (&[("*", "*", Action::Deny), ("read", "*", Action::Allow)], "claude-x", "read"),
+            (
+                &[("*", "*", Action::Deny), ("read", "*", Action::Allow)],
+                "claude-x",
+                "read",
+            ),
         ];
         for (rules, model, expected) in table {
             assert_eq!(names(rules, model), *expected, "{rules:?} {model}");
@@ -166,7 +216,8 @@ mod tests {
     fn tool_names_are_unique() {
         let registry = ToolRegistry::built_in();
         assert!(registry.find("read").is_some() && registry.find("Read").is_none());
-        let names: std::collections::BTreeSet<&str> = registry.all().map(|tool| tool.name()).collect();
+        let names: std::collections::BTreeSet<&str> =
+            registry.all().map(|tool| tool.name()).collect();
         assert_eq!(names.len(), PROPERTIES.len());
     }
 
@@ -174,12 +225,23 @@ mod tests {
     #[test]
     fn each_tool_has_description_and_known_permission() {
         for tool in PROPERTIES.iter().filter(|tool| tool.name != "invalid") {
-            let file = format!("{}/../../prompts/tool/{}.md", env!("CARGO_MANIFEST_DIR"), tool.name);
+            let file = format!(
+                "{}/../../prompts/tool/{}.md",
+                env!("CARGO_MANIFEST_DIR"),
+                tool.name
+            );
             let words = std::fs::read_to_string(&file).unwrap();
             let first = words.lines().next().unwrap();
-            assert!((tool.make)().description().starts_with(first), "{file} is not what the model reads");
+            assert!(
+                (tool.make)().description().starts_with(first),
+                "{file} is not what the model reads"
+            );
             let named = PERMISSIONS.iter().any(|(key, _)| *key == tool.permission);
-            assert!(named, "settings cannot name the permission {}", tool.permission);
+            assert!(
+                named,
+                "settings cannot name the permission {}",
+                tool.permission
+            );
         }
     }
 
@@ -192,7 +254,12 @@ mod tests {
             let schema = tool.schema();
             assert_eq!(schema["type"], "object", "{}", tool.name());
             let text = schema.to_string();
-            assert!(!text.contains("\"null\"") && !text.contains("$ref") && !text.contains("\"format\":\""), "{text}");
+            assert!(
+                !text.contains("\"null\"")
+                    && !text.contains("$ref")
+                    && !text.contains("\"format\":\""),
+                "{text}"
+            );
             size += tool.description().len() + text.len();
         }
         assert!(size < 14_000, "{size} bytes for all, apply_patch included");

@@ -43,14 +43,18 @@ pub enum Error {
     #[error("oldString and newString are the same; there is nothing to change.")]
     Same,
     /// The old text is empty.
-    #[error("oldString is empty. Name the text to replace, or use the write tool to replace the whole file.")]
+    #[error(
+        "oldString is empty. Name the text to replace, or use the write tool to replace the whole file."
+    )]
     Empty,
     /// No strategy has found it.
     #[error("Could not find oldString in the file.")]
     Missing,
     #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
     Ambiguous(Vec<usize>),
-    #[error("oldString is at more than {MAX_MATCHES} places. Write more of its surroundings, or set replaceAll.")]
+    #[error(
+        "oldString is at more than {MAX_MATCHES} places. Write more of its surroundings, or set replaceAll."
+    )]
     TooMany,
     /// The strategy has too many candidates.
     #[error(
@@ -72,7 +76,11 @@ pub enum Error {
 /// Lists line numbers, at most twenty.
 pub fn list(lines: &[usize]) -> String {
     let shown: Vec<String> = lines.iter().take(20).map(usize::to_string).collect();
-    let more = if lines.len() > 20 { format!(" and {} more", lines.len() - 20) } else { String::new() };
+    let more = if lines.len() > 20 {
+        format!(" and {} more", lines.len() - 20)
+    } else {
+        String::new()
+    };
     shown.join(", ") + &more
 }
 
@@ -99,12 +107,21 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
             None if new.lines().any(|line| number(line).is_some()) => return Err(Error::Numbers),
             None => new.clone(),
         };
-        return search(content, &file, &bare, &bare_new, all).map(|replaced| Replacement { numbers: true, ..replaced });
+        return search(content, &file, &bare, &bare_new, all).map(|replaced| Replacement {
+            numbers: true,
+            ..replaced
+        });
     }
     search(content, &file, &old, &new, all)
 }
 
-fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool) -> Result<Replacement, Error> {
+fn search(
+    content: &str,
+    file: &NormalizedText,
+    old: &str,
+    new: &str,
+    all: bool,
+) -> Result<Replacement, Error> {
     if old.is_empty() {
         return Err(Error::Missing);
     }
@@ -114,7 +131,12 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
         if name.is_some() && old.trim().is_empty() {
             break;
         }
-        let Some(mut found) = way(&SoughtText { file: &file.text, old, new, all }) else {
+        let Some(mut found) = way(&SoughtText {
+            file: &file.text,
+            old,
+            new,
+            all,
+        }) else {
             return Err(Error::TooAlike(name.unwrap_or("as it is")));
         };
         if found.len() > MAX_MATCHES && !all {
@@ -138,9 +160,14 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
             }
             apart
         });
-        let large = found.iter().find(|found| name.is_some() && too_large(&file.text[found.span.clone()], old));
+        let large = found
+            .iter()
+            .find(|found| name.is_some() && too_large(&file.text[found.span.clone()], old));
         if let Some(large) = large {
-            return Err(Error::TooLarge(line_of(large.span.start), line_of(large.span.end.saturating_sub(1))));
+            return Err(Error::TooLarge(
+                line_of(large.span.start),
+                line_of(large.span.end.saturating_sub(1)),
+            ));
         }
         let lines = lines_of(&file.text, &found);
         let text = file.put(content, &found);
@@ -151,16 +178,34 @@ fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool)
         let mut now = Vec::with_capacity(found.len());
         for (Match { span, new }, line) in found.iter().zip(&lines) {
             let first = line.saturating_add_signed(moved);
-            now.push((first, first.saturating_add_signed(breaks(new.strip_suffix('\n').unwrap_or(new)))));
+            now.push((
+                first,
+                first.saturating_add_signed(breaks(new.strip_suffix('\n').unwrap_or(new))),
+            ));
             moved += breaks(new) - breaks(&file.text[span.clone()]);
         }
         let fuzzy = name.map(|way| {
-            let texts = found.iter().map(|found| file.text[found.span.clone()].to_owned());
+            let texts = found
+                .iter()
+                .map(|found| file.text[found.span.clone()].to_owned());
             let was: Vec<(usize, String)> = lines.iter().copied().zip(texts).collect();
-            let differences = was.first().map(|(_, was)| differences(old, was)).unwrap_or_default();
-            FuzzyMatch { way, differences, was }
+            let differences = was
+                .first()
+                .map(|(_, was)| differences(old, was))
+                .unwrap_or_default();
+            FuzzyMatch {
+                way,
+                differences,
+                was,
+            }
         });
-        return Ok(Replacement { text, lines, now, fuzzy, numbers: false });
+        return Ok(Replacement {
+            text,
+            lines,
+            now,
+            fuzzy,
+            numbers: false,
+        });
     }
     Err(Error::Missing)
 }
@@ -176,15 +221,21 @@ fn number(line: &str) -> Option<(usize, &str)> {
     let line = line.trim_start_matches(' ');
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = line.split_at(digits);
-    let bare = rest.strip_prefix(": ").or_else(|| rest.strip_prefix(['\t', '\u{2192}', '|']));
-    Some((number.parse().ok()?, bare.or_else(|| (rest == ":").then_some(""))?))
+    let bare = rest
+        .strip_prefix(": ")
+        .or_else(|| rest.strip_prefix(['\t', '\u{2192}', '|']));
+    Some((
+        number.parse().ok()?,
+        bare.or_else(|| (rest == ":").then_some(""))?,
+    ))
 }
 
 /// Returns whether a text occurs in a file, and only as whole lines.
 fn is_lines(file: &str, text: &str) -> bool {
     let whole = |at: usize| {
         let rest = &file[at + text.len()..];
-        (at == 0 || file[..at].ends_with('\n')) && (rest.is_empty() || text.ends_with('\n') || rest.starts_with('\n'))
+        (at == 0 || file[..at].ends_with('\n'))
+            && (rest.is_empty() || text.ends_with('\n') || rest.starts_with('\n'))
     };
     let mut places = starts(file, text).peekable();
     !text.is_empty() && places.peek().is_some() && places.all(whole)
@@ -222,7 +273,9 @@ fn lines_of(text: &str, found: &[Match]) -> Vec<usize> {
 
 /// Describes an inexact match for the model, in a sentence or two.
 pub fn remark(replaced: &Replacement) -> Option<String> {
-    let numbers = replaced.numbers.then(|| "The line numbers in oldString were left out.".to_owned());
+    let numbers = replaced
+        .numbers
+        .then(|| "The line numbers in oldString were left out.".to_owned());
     let fuzzy = replaced.fuzzy.as_ref().map(|fuzzy| {
         let places = text::count(replaced.lines.len(), "place");
         let differs =
@@ -249,19 +302,45 @@ mod tests {
     fn too_many_matches_are_refused() {
         let file = "call( a,  b );\n".repeat(6_000);
         let many = |old: &str, all| replace(&file, old, "x", all).unwrap_err().to_string();
-        assert!(many("call( a, b );", true).contains("ignoring how wide the spaces are too much resembles it"));
+        assert!(
+            many("call( a, b );", true)
+                .contains("ignoring how wide the spaces are too much resembles it")
+        );
         assert!(many("call( a, b );", false).contains("too much resembles it"));
-        assert!(many("call( a,  b );", false).starts_with("oldString is at more than 5000 places. Write more"));
-        assert_eq!(replace(&file, "call( a,  b );", "x", true).unwrap().lines.len(), 6_000);
+        assert!(
+            many("call( a,  b );", false)
+                .starts_with("oldString is at more than 5000 places. Write more")
+        );
+        assert_eq!(
+            replace(&file, "call( a,  b );", "x", true)
+                .unwrap()
+                .lines
+                .len(),
+            6_000
+        );
         // All in one line; equal lines; a text that matches itself at every character.
         let line = file.replace('\n', " ");
-        assert!(matches!(replace(&line, "call( a, b );", "x", true), Err(Error::TooAlike(_))));
+        assert!(matches!(
+            replace(&line, "call( a, b );", "x", true),
+            Err(Error::TooAlike(_))
+        ));
         let braces = "}\n".repeat(4_000);
         let wanted = format!("}}\n{}{{\n}}\n", "}\n".repeat(1_000));
-        assert!(matches!(replace(&braces, &wanted, "x", false), Err(Error::TooAlike(_))));
+        assert!(matches!(
+            replace(&braces, &wanted, "x", false),
+            Err(Error::TooAlike(_))
+        ));
         let letters = "a".repeat(40_000);
-        assert_eq!(replace(&letters, &"a".repeat(10_000), "x", false), Err(Error::TooMany));
-        assert_eq!(replace(&letters, &"a".repeat(10_000), "x", true).unwrap().text, "xxxx");
+        assert_eq!(
+            replace(&letters, &"a".repeat(10_000), "x", false),
+            Err(Error::TooMany)
+        );
+        assert_eq!(
+            replace(&letters, &"a".repeat(10_000), "x", true)
+                .unwrap()
+                .text,
+            "xxxx"
+        );
     }
 
     #[test]
@@ -286,10 +365,22 @@ mod tests {
                 false,
                 "\tif x {\n\t\ty();\n\t\tif z {\n\t\t\tw();\n\t\t}\n\t}\n",
             ),
-            ("    a\n    b\n", "  a\n  b\n", "  a\n    c\n  b\n", false, "    a\n      c\n    b\n"),
+            (
+                "    a\n    b\n",
+                "  a\n  b\n",
+                "  a\n    c\n  b\n",
+                false,
+                "    a\n      c\n    b\n",
+            ),
             ("a  \nb\n", "a\nb\n", "c\n", false, "c\n"),
             ("a  \nb\n", "a\nb\n", "a\nc\n", false, "a  \nc\n"),
-            ("  one\n  two", "one\ntwo\n", "one\n2\n", false, "  one\n  2"),
+            (
+                "  one\n  two",
+                "one\ntwo\n",
+                "one\n2\n",
+                false,
+                "  one\n  2",
+            ),
             // First and last line. Differences in between remain.
             (
                 "fn a() {\n  let x = 11;\n  done()\n}\n",
@@ -306,8 +397,20 @@ mod tests {
                 false,
                 "say \u{201c}hello\u{201d} \u{2013} x\n",
             ),
-            ("a non\u{2011}breaking word\n", "non-breaking", "non-broken", false, "a non\u{2011}broken word\n"),
-            ("cafe\u{301} = 1\n", "caf\u{e9} = 1", "caf\u{e9} = 2", false, "cafe\u{301} = 2\n"),
+            (
+                "a non\u{2011}breaking word\n",
+                "non-breaking",
+                "non-broken",
+                false,
+                "a non\u{2011}broken word\n",
+            ),
+            (
+                "cafe\u{301} = 1\n",
+                "caf\u{e9} = 1",
+                "caf\u{e9} = 2",
+                false,
+                "cafe\u{301} = 2\n",
+            ),
             (
                 "\tf(\u{2018}x\u{2019});\n",
                 "    f('x');\n",
@@ -323,21 +426,66 @@ mod tests {
                 false,
                 "x\nfoo(2);\nbar(2);\n",
             ),
-            ("x\n  foo(1);\n", "    2\t  foo(1);\n", "  foo(2);\n", false, "x\n  foo(2);\n"),
+            (
+                "x\n  foo(1);\n",
+                "    2\t  foo(1);\n",
+                "  foo(2);\n",
+                false,
+                "x\n  foo(2);\n",
+            ),
             ("x\n\ny\n", "1: x\n2:\n3: y", "x\ny", false, "x\ny\n"),
-            ("1: one\n2: two\n", "1: one\n2: two", "1: eins\n2: zwei", false, "1: eins\n2: zwei\n"),
+            (
+                "1: one\n2: two\n",
+                "1: one\n2: two",
+                "1: eins\n2: zwei",
+                false,
+                "1: eins\n2: zwei\n",
+            ),
             // Blanks within lines.
-            ("let  x   = 1;\n", "let x = 1;", "let x = 2;", false, "let  x   = 2;\n"),
-            ("if (a  &&   b) {\n", "a && b", "a || b", false, "if (a  ||   b) {\n"),
+            (
+                "let  x   = 1;\n",
+                "let x = 1;",
+                "let x = 2;",
+                false,
+                "let  x   = 2;\n",
+            ),
+            (
+                "if (a  &&   b) {\n",
+                "a && b",
+                "a || b",
+                false,
+                "if (a  ||   b) {\n",
+            ),
             // Escapes.
-            ("print(\"a\\n\")\nx\ty\n", "x\\ty", "x\\tz", false, "print(\"a\\n\")\nx\tz\n"),
+            (
+                "print(\"a\\n\")\nx\ty\n",
+                "x\\ty",
+                "x\\tz",
+                false,
+                "print(\"a\\n\")\nx\tz\n",
+            ),
             // Blanks around.
-            ("foo(bar)\n", "\n\nfoo(bar", "\n\nfoo(baz", false, "foo(baz)\n"),
+            (
+                "foo(bar)\n",
+                "\n\nfoo(bar",
+                "\n\nfoo(baz",
+                false,
+                "foo(baz)\n",
+            ),
         ];
         for (file, old, new, all, expected) in table {
-            let replaced = replace(file, old, new, all).unwrap_or_else(|e| panic!("{file:?} {old:?}: {e}"));
-            assert_eq!(replaced.text, expected, "{file:?} {old:?} {:?}", replaced.fuzzy);
-            assert_eq!(replaced.fuzzy.is_some() || replaced.numbers, !file.contains(old), "{old:?}");
+            let replaced =
+                replace(file, old, new, all).unwrap_or_else(|e| panic!("{file:?} {old:?}: {e}"));
+            assert_eq!(
+                replaced.text, expected,
+                "{file:?} {old:?} {:?}",
+                replaced.fuzzy
+            );
+            assert_eq!(
+                replaced.fuzzy.is_some() || replaced.numbers,
+                !file.contains(old),
+                "{old:?}"
+            );
         }
     }
 
@@ -354,17 +502,41 @@ mod tests {
             (" a\nb\n  a\n", "a \n", "c\n", Error::Ambiguous(vec![1, 3])),
             (&far, "start\nsomething else\nend", "x", Error::Missing),
             // Text would be lost that was not quoted.
-            ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {}", Error::Missing),
-            ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {\n  x = 13;\n  y();\n}", Error::Missing),
+            (
+                "f {\n  x = 11;\n  y();\n}\n",
+                "f {\n  x = 12;\n  y();\n}",
+                "f {}",
+                Error::Missing,
+            ),
+            (
+                "f {\n  x = 11;\n  y();\n}\n",
+                "f {\n  x = 12;\n  y();\n}",
+                "f {\n  x = 13;\n  y();\n}",
+                Error::Missing,
+            ),
             ("foo\nbar\n", "1: foo\n2: bar", "1: x\nbar", Error::Numbers),
             ("abc\n", "1: b", "1: x", Error::Missing),
-            ("\u{201c}a\u{201d}\n\u{201e}\u{201d}a\u{201c}\n", "\"a\"", "b", Error::Ambiguous(vec![1, 2])),
+            (
+                "\u{201c}a\u{201d}\n\u{201e}\u{201d}a\u{201c}\n",
+                "\"a\"",
+                "b",
+                Error::Ambiguous(vec![1, 2]),
+            ),
         ];
         for (file, old, new, expected) in table {
-            assert_eq!(replace(file, old, new, false), Err(expected), "{file:?} {old:?}");
+            assert_eq!(
+                replace(file, old, new, false),
+                Err(expected),
+                "{file:?} {old:?}"
+            );
         }
         let many = "x\n".repeat(30);
-        assert!(replace(&many, "x", "y", false).unwrap_err().to_string().contains("and 10 more"));
+        assert!(
+            replace(&many, "x", "y", false)
+                .unwrap_err()
+                .to_string()
+                .contains("and 10 more")
+        );
     }
 
     /// All bytes outside the edited range are unchanged, whatever the line ends.
@@ -407,20 +579,39 @@ mod tests {
                     })
                     .collect();
                 for (old, new) in edits {
-                    let Ok(replaced) = replace(&file, old, new, false) else { continue };
+                    let Ok(replaced) = replace(&file, old, new, false) else {
+                        continue;
+                    };
                     compared += 1;
                     let (head, tail) = shared(&file, &replaced.text);
                     let gone = NormalizedText::of(&file[head..file.len() - tail]).text;
-                    let came = NormalizedText::of(&replaced.text[head..replaced.text.len() - tail]).text;
+                    let came =
+                        NormalizedText::of(&replaced.text[head..replaced.text.len() - tail]).text;
                     // The only differences are those of the edit.
-                    assert!(gone.len() <= old.len() + 1, "{file:?} {old:?} -> {:?}", replaced.text);
-                    assert!(came.len() <= new.len() + 1, "{file:?} {new:?} -> {:?}", replaced.text);
+                    assert!(
+                        gone.len() <= old.len() + 1,
+                        "{file:?} {old:?} -> {:?}",
+                        replaced.text
+                    );
+                    assert!(
+                        came.len() <= new.len() + 1,
+                        "{file:?} {new:?} -> {:?}",
+                        replaced.text
+                    );
                     let naive = NormalizedText::of(&file).text.replacen(old, new, 1);
                     if replaced.fuzzy.is_none() {
-                        assert_eq!(NormalizedText::of(&replaced.text).text, naive, "{file:?} {old:?}");
+                        assert_eq!(
+                            NormalizedText::of(&replaced.text).text,
+                            naive,
+                            "{file:?} {old:?}"
+                        );
                     }
                     if !file.replace("\r\n", "").contains('\n') && file.contains('\n') {
-                        assert!(!replaced.text.replace("\r\n", "").contains('\n'), "{:?}", replaced.text);
+                        assert!(
+                            !replaced.text.replace("\r\n", "").contains('\n'),
+                            "{:?}",
+                            replaced.text
+                        );
                     }
                 }
             }

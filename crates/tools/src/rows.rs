@@ -12,22 +12,46 @@ use permission::{Action, Need, Rules, evaluate, rule};
 
 /// Returns the verdict of the built-in rules.
 fn verdict(stage: &TestProject, needs: &[Need]) -> Action {
-    let rules: Rules = rule::base(&stage.home().join("data"), Path::new("/scratch"), &[] as &[PathBuf]);
-    let verdicts = needs.iter().map(|need| evaluate(&rules, &Rules::default(), need).action);
+    let rules: Rules = rule::base(
+        &stage.home().join("data"),
+        Path::new("/scratch"),
+        &[] as &[PathBuf],
+    );
+    let verdicts = needs
+        .iter()
+        .map(|need| evaluate(&rules, &Rules::default(), need).action);
     verdicts.max().unwrap_or(Action::Allow)
 }
 
 #[tokio::test]
 async fn p67_searches_leave_out_secrets_with_a_note() {
     let stage = TestProject::new();
-    for name in [".env", "conf/prod.env", "deep/id_rsa", "tls.key", ".npmrc", ".ENV.local", ".aws/credentials"] {
+    for name in [
+        ".env",
+        "conf/prod.env",
+        "deep/id_rsa",
+        "tls.key",
+        ".npmrc",
+        ".ENV.local",
+        ".aws/credentials",
+    ] {
         stage.write(name, "token=swordfish\n");
     }
     stage.write("a.txt", "token=harmless\n");
     stage.write(".env.example", "token=\n");
     let context = stage.context();
-    let (_, found) = call(&erase(grep::GrepTool), json!({"pattern": "token", "path": "."}), &context).await.unwrap();
-    assert!(found.text.contains("a.txt") && found.text.contains(".env.example"), "{}", found.text);
+    let (_, found) = call(
+        &erase(grep::GrepTool),
+        json!({"pattern": "token", "path": "."}),
+        &context,
+    )
+    .await
+    .unwrap();
+    assert!(
+        found.text.contains("a.txt") && found.text.contains(".env.example"),
+        "{}",
+        found.text
+    );
     assert!(!found.text.contains("swordfish"), "{}", found.text);
     assert!(
         found.text.contains(
@@ -36,8 +60,14 @@ async fn p67_searches_leave_out_secrets_with_a_note() {
         "{}",
         found.text
     );
-    let (_, found) = call(&erase(glob::GlobTool), json!({"pattern": "**/*"}), &context).await.unwrap();
-    assert!(found.text.contains("a.txt") && !found.text.contains("id_rsa"), "{}", found.text);
+    let (_, found) = call(&erase(glob::GlobTool), json!({"pattern": "**/*"}), &context)
+        .await
+        .unwrap();
+    assert!(
+        found.text.contains("a.txt") && !found.text.contains("id_rsa"),
+        "{}",
+        found.text
+    );
     assert!(
         found.text.contains(
             "(7 files left out, because reading needs permission: .ENV.local, .aws/credentials, .env and 4 more)"
@@ -52,13 +82,22 @@ async fn p107_workdir_outside_is_asked_about() {
     let stage = TestProject::new();
     let context = stage.context();
     std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("link")).unwrap();
-    for (place, wanted) in
-        [("../outside", Action::Ask), ("link", Action::Ask), ("/", Action::Ask), (".", Action::Allow)]
-    {
+    for (place, wanted) in [
+        ("../outside", Action::Ask),
+        ("link", Action::Ask),
+        ("/", Action::Ask),
+        (".", Action::Allow),
+    ] {
         let input = json!({"command": "true", "workdir": place, "description": "Starts"});
-        let prepared = erase(bash::BashTool).prepare(input, &context).await.unwrap();
-        let needs: Vec<Need> =
-            prepared.needs.into_iter().filter(|need| need.permission == "external_directory").collect();
+        let prepared = erase(bash::BashTool)
+            .prepare(input, &context)
+            .await
+            .unwrap();
+        let needs: Vec<Need> = prepared
+            .needs
+            .into_iter()
+            .filter(|need| need.permission == "external_directory")
+            .collect();
         assert_eq!(verdict(&stage, &needs), wanted, "{place}");
     }
 }
@@ -69,16 +108,34 @@ async fn p111_file_replaced_after_the_question_is_not_written() {
     stage.write("a.txt", "mine\n");
     std::fs::write(stage.outside().join("a.txt"), "mine\n").unwrap();
     let context = stage.context();
-    call(&erase(read::ReadTool), json!({"filePath": "a.txt"}), &context).await.unwrap();
+    call(
+        &erase(read::ReadTool),
+        json!({"filePath": "a.txt"}),
+        &context,
+    )
+    .await
+    .unwrap();
     let change = json!({"filePath": "a.txt", "oldString": "mine", "newString": "theirs"});
-    let prepared = erase(edit::EditTool).prepare(change.clone(), &context).await.unwrap();
+    let prepared = erase(edit::EditTool)
+        .prepare(change.clone(), &context)
+        .await
+        .unwrap();
     std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
     std::os::unix::fs::symlink(stage.outside().join("a.txt"), stage.cwd().join("a.txt")).unwrap();
-    let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+    let failure = (prepared.run)(context.clone())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(failure.contains("another place"), "{failure}");
-    assert_eq!(std::fs::read(stage.outside().join("a.txt")).unwrap(), b"mine\n");
+    assert_eq!(
+        std::fs::read(stage.outside().join("a.txt")).unwrap(),
+        b"mine\n"
+    );
     // When read again, it is a file outside, which needs permission.
-    let again = erase(read::ReadTool).prepare(json!({"filePath": "a.txt"}), &context).await.unwrap();
+    let again = erase(read::ReadTool)
+        .prepare(json!({"filePath": "a.txt"}), &context)
+        .await
+        .unwrap();
     assert_eq!(verdict(&stage, &again.needs), Action::Ask);
 }
 
@@ -91,8 +148,16 @@ fn p112_directory_moved_during_a_write_is_not_written_to() {
         std::fs::rename(stage.cwd().join("deep"), stage.outside().join("deep")).unwrap();
     });
     assert!(matches!(moved, Err(disk::Error::Moved)), "{moved:?}");
-    assert_eq!(std::fs::read(stage.outside().join("deep/a.txt")).unwrap(), b"old");
-    assert_eq!(std::fs::read_dir(stage.outside().join("deep")).unwrap().count(), 1);
+    assert_eq!(
+        std::fs::read(stage.outside().join("deep/a.txt")).unwrap(),
+        b"old"
+    );
+    assert_eq!(
+        std::fs::read_dir(stage.outside().join("deep"))
+            .unwrap()
+            .count(),
+        1
+    );
 }
 
 /// Searches and listings see nothing through a directory that was replaced by a link after it was judged.
@@ -103,8 +168,16 @@ async fn searches_stay_in_judged_directory() {
     std::fs::write(stage.outside().join("b.txt"), "needle\n").unwrap();
     let context = stage.context();
     let tools: [(_, std::sync::Arc<dyn AnyTool>, _); 3] = [
-        ("grep", erase(grep::GrepTool), json!({"pattern": "needle", "path": "src"})),
-        ("glob", erase(glob::GlobTool), json!({"pattern": "*", "path": "src"})),
+        (
+            "grep",
+            erase(grep::GrepTool),
+            json!({"pattern": "needle", "path": "src"}),
+        ),
+        (
+            "glob",
+            erase(glob::GlobTool),
+            json!({"pattern": "*", "path": "src"}),
+        ),
         ("list", erase(list::ListTool), json!({"path": "src"})),
     ];
     let mut waiting = vec![];
@@ -115,7 +188,10 @@ async fn searches_stay_in_judged_directory() {
     std::fs::rename(stage.cwd().join("src"), stage.cwd().join("aside")).unwrap();
     std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("src")).unwrap();
     for (name, prepared) in waiting {
-        let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+        let failure = (prepared.run)(context.clone())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("another place"), "{name}: {failure}");
     }
     // If it happens a moment later, the handle still refers to the judged directory.

@@ -55,20 +55,51 @@ const TYPES: [(&str, &str); 24] = [
     ("none", "null"),
 ];
 
-const KNOWN_TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
+const KNOWN_TYPES: [&str; 7] = [
+    "object", "array", "string", "number", "integer", "boolean", "null",
+];
 
 /// Keywords whose value must be a number, and those whose value must be a non-negative integer.
-const NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
-const COUNTS: [&str; 8] =
-    ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"];
+const NUMBERS: [&str; 5] = [
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+];
+const COUNTS: [&str; 8] = [
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+];
 
 /// Keywords whose value must be a string, and those whose value must be a boolean.
-const TEXTS: [&str; 6] = ["title", "description", "pattern", "format", "contentEncoding", "contentMediaType"];
+const TEXTS: [&str; 6] = [
+    "title",
+    "description",
+    "pattern",
+    "format",
+    "contentEncoding",
+    "contentMediaType",
+];
 const FLAGS: [&str; 4] = ["uniqueItems", "deprecated", "readOnly", "writeOnly"];
 
 /// Keywords with one schema, with a list of schemas, and with schemas by name.
-const ONE: [&str; 8] =
-    ["not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties", "contentSchema"];
+const ONE: [&str; 8] = [
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "propertyNames",
+    "unevaluatedProperties",
+    "contentSchema",
+];
 const LISTS: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 const NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
 
@@ -110,10 +141,16 @@ const AT_TOP: [&str; 8] = [
 /// Returns the schema of a tool's arguments in the form that providers accept: an object with
 /// properties, without alternatives at the top.
 pub fn normalised(schema: &Value) -> Value {
-    let normaliser = Normaliser { root: schema, left: Cell::new(MAX_VALUES) };
+    let normaliser = Normaliser {
+        root: schema,
+        left: Cell::new(MAX_VALUES),
+    };
     let mut arguments = ToolArguments::default();
     let required = normaliser.collect(schema, false, &mut Vec::new(), &mut arguments);
-    let ToolArguments { properties, mut rest } = arguments;
+    let ToolArguments {
+        properties,
+        mut rest,
+    } = arguments;
     let required: Vec<String> = required.into_iter().collect();
     rest.insert("type".into(), "object".into());
     rest.insert("properties".into(), properties.into());
@@ -125,14 +162,19 @@ pub fn normalised(schema: &Value) -> Value {
         rest.insert("required".into(), json!(written));
     }
     let order = schema.as_object().into_iter().flat_map(Map::keys);
-    let mut ordered: Map<String, Value> =
-        order.filter_map(|key| Some((key.clone(), rest.shift_remove(key)?))).collect();
+    let mut ordered: Map<String, Value> = order
+        .filter_map(|key| Some((key.clone(), rest.shift_remove(key)?)))
+        .collect();
     ordered.extend(rest);
     normaliser.left.set(MAX_VALUES);
     let mut out = normaliser.subschema(&ordered, 0, 0);
-    let definitions = ["definitions", "$defs"].into_iter().filter_map(|key| schema.get(key)?.as_object()).flatten();
-    let definitions: Map<String, Value> =
-        definitions.map(|(name, one)| (name.clone(), normaliser.value(one, 1, 0))).collect();
+    let definitions = ["definitions", "$defs"]
+        .into_iter()
+        .filter_map(|key| schema.get(key)?.as_object())
+        .flatten();
+    let definitions: Map<String, Value> = definitions
+        .map(|(name, one)| (name.clone(), normaliser.value(one, 1, 0)))
+        .collect();
     if !definitions.is_empty() {
         out.insert("$defs".into(), definitions.into());
     }
@@ -162,7 +204,10 @@ impl ToolArguments {
             return;
         }
         let keyword = if is_alternative { "anyOf" } else { "allOf" };
-        let forms = known.as_object_mut().filter(|map| map.len() == 1).and_then(|map| map.get_mut(keyword));
+        let forms = known
+            .as_object_mut()
+            .filter(|map| map.len() == 1)
+            .and_then(|map| map.get_mut(keyword));
         match forms.and_then(Value::as_array_mut) {
             Some(forms) if forms.len() >= MAX_FORMS || forms.contains(one) => {}
             Some(forms) => forms.push(one.clone()),
@@ -181,13 +226,18 @@ fn is_anything(schema: &Value) -> bool {
 
 fn names(list: Option<&Value>) -> Vec<String> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+    list.filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect()
 }
 
 /// Follows a reference within the document.
 fn target<'a>(path: &str, root: &'a Value) -> Option<&'a Value> {
     let pointer = path.strip_prefix('#')?;
-    if pointer.is_empty() { Some(root) } else { root.pointer(&pointer.replace("%24", "$").replace("%20", " ")) }
+    if pointer.is_empty() {
+        Some(root)
+    } else {
+        root.pointer(&pointer.replace("%24", "$").replace("%20", " "))
+    }
 }
 
 struct Normaliser<'a> {
@@ -211,7 +261,11 @@ impl<'a> Normaliser<'a> {
         }
         match value {
             Value::Array(all) => all.iter().map(|one| self.copy(one)).collect(),
-            Value::Object(all) => Value::Object(all.iter().map(|(key, one)| (key.clone(), self.copy(one))).collect()),
+            Value::Object(all) => Value::Object(
+                all.iter()
+                    .map(|(key, one)| (key.clone(), self.copy(one)))
+                    .collect(),
+            ),
             one => one.clone(),
         }
     }
@@ -226,12 +280,19 @@ impl<'a> Normaliser<'a> {
         way: &mut Vec<&'a str>,
         to: &mut ToolArguments,
     ) -> BTreeSet<String> {
-        let Value::Object(schema) = schema else { return BTreeSet::new() };
+        let Value::Object(schema) = schema else {
+            return BTreeSet::new();
+        };
         if !self.spend() || way.len() > MAX_DEPTH {
             return BTreeSet::new();
         }
         let mut required: BTreeSet<String> = names(schema.get("required")).into_iter().collect();
-        for (name, one) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        for (name, one) in schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
             if !self.spend() {
                 break;
             }
@@ -256,15 +317,32 @@ impl<'a> Normaliser<'a> {
             required.extend(self.collect(meant, is_alternative, way, to));
             way.pop();
         }
-        for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+        for part in schema
+            .get("allOf")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
             way.push("");
             required.extend(self.collect(part, is_alternative, way, to));
             way.pop();
         }
-        let branches = |keys: &[&str]| -> Vec<&'a Value> { keys.iter().filter_map(|key| schema.get(*key)).collect() };
-        let listed =
-            |key: &str| -> Vec<&'a Value> { schema.get(key).and_then(Value::as_array).into_iter().flatten().collect() };
-        for members in [listed("anyOf"), listed("oneOf"), branches(&["then", "else"])] {
+        let branches = |keys: &[&str]| -> Vec<&'a Value> {
+            keys.iter().filter_map(|key| schema.get(*key)).collect()
+        };
+        let listed = |key: &str| -> Vec<&'a Value> {
+            schema
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .collect()
+        };
+        for members in [
+            listed("anyOf"),
+            listed("oneOf"),
+            branches(&["then", "else"]),
+        ] {
             let mut by_all: Option<BTreeSet<String>> = None;
             let is_whole = members.len() != 1 || !schema.contains_key("if");
             for member in members {
@@ -285,12 +363,19 @@ impl<'a> Normaliser<'a> {
 
     fn value(&self, schema: &Value, depth: usize, inlined: usize) -> Value {
         match schema {
-            Value::Object(schema) if depth <= MAX_DEPTH => Value::Object(self.subschema(schema, depth, inlined)),
+            Value::Object(schema) if depth <= MAX_DEPTH => {
+                Value::Object(self.subschema(schema, depth, inlined))
+            }
             _ => json!({}),
         }
     }
 
-    fn subschema(&self, schema: &Map<String, Value>, depth: usize, inlined: usize) -> Map<String, Value> {
+    fn subschema(
+        &self,
+        schema: &Map<String, Value>,
+        depth: usize,
+        inlined: usize,
+    ) -> Map<String, Value> {
         if !self.spend() {
             return Map::new();
         }
@@ -304,9 +389,14 @@ impl<'a> Normaliser<'a> {
                 "type" => types(value),
                 key if LISTS.contains(&key) => self.list(key, value, depth, inlined),
                 key if ONE.contains(&key) => value.is_object().then(|| inner(value)),
-                key if NAMED.contains(&key) => value
-                    .as_object()
-                    .map(|named| Value::Object(named.iter().map(|(name, one)| (name.clone(), inner(one))).collect())),
+                key if NAMED.contains(&key) => value.as_object().map(|named| {
+                    Value::Object(
+                        named
+                            .iter()
+                            .map(|(name, one)| (name.clone(), inner(one)))
+                            .collect(),
+                    )
+                }),
                 "additionalProperties" if value.is_object() => Some(inner(value)),
                 "items" => self.items(schema, depth, inlined),
                 key if DROPPED.contains(&key) => None,
@@ -322,8 +412,12 @@ impl<'a> Normaliser<'a> {
         if schema.get("nullable") == Some(&Value::Bool(true)) {
             admit_null(&mut out);
         }
-        if (admits(&out, "array") || schema.contains_key("prefixItems")) && !out.contains_key("items") {
-            let items = self.items(schema, depth, inlined).unwrap_or_else(|| json!({}));
+        if (admits(&out, "array") || schema.contains_key("prefixItems"))
+            && !out.contains_key("items")
+        {
+            let items = self
+                .items(schema, depth, inlined)
+                .unwrap_or_else(|| json!({}));
             out.insert("items".into(), items);
         }
         object(&mut out);
@@ -338,7 +432,9 @@ impl<'a> Normaliser<'a> {
             return None;
         }
         let members = members.iter().filter(|member| member.is_object());
-        let members: Vec<Value> = members.map(|member| self.value(member, depth + 1, inlined)).collect();
+        let members: Vec<Value> = members
+            .map(|member| self.value(member, depth + 1, inlined))
+            .collect();
         (!members.is_empty()).then(|| members.into())
     }
 
@@ -353,9 +449,17 @@ impl<'a> Normaliser<'a> {
     ) -> Option<Value> {
         let path = reference.as_str()?;
         for place in ["definitions", "$defs"] {
-            let name = path.strip_prefix("#/").and_then(|path| path.strip_prefix(place)?.strip_prefix('/'));
-            let Some(name) = name.filter(|name| !name.contains(['/', '~', '%'])) else { continue };
-            return self.root.get(place)?.get(name).map(|_| format!("#/$defs/{name}").into());
+            let name = path
+                .strip_prefix("#/")
+                .and_then(|path| path.strip_prefix(place)?.strip_prefix('/'));
+            let Some(name) = name.filter(|name| !name.contains(['/', '~', '%'])) else {
+                continue;
+            };
+            return self
+                .root
+                .get(place)?
+                .get(name)
+                .map(|_| format!("#/$defs/{name}").into());
         }
         if inlined >= MAX_INLINED {
             return None;
@@ -372,8 +476,13 @@ impl<'a> Normaliser<'a> {
     fn items(&self, schema: &Map<String, Value>, depth: usize, inlined: usize) -> Option<Value> {
         let list = |key: &str| schema.get(key).and_then(Value::as_array);
         let places = list("prefixItems").or_else(|| list("items"));
-        let others = ["items", "additionalItems"].into_iter().filter_map(|key| schema.get(key));
-        let all = places.into_iter().flatten().chain(others.filter(|one| one.is_object()));
+        let others = ["items", "additionalItems"]
+            .into_iter()
+            .filter_map(|key| schema.get(key));
+        let all = places
+            .into_iter()
+            .flatten()
+            .chain(others.filter(|one| one.is_object()));
         let mut choices: Vec<Value> = Vec::new();
         for one in all {
             let one = self.value(one, depth + 1, inlined);
@@ -401,12 +510,19 @@ fn admits(schema: &Map<String, Value>, kind: &str) -> bool {
 fn types(written: &Value) -> Option<Value> {
     let known = |name: &Value| {
         let name = name.as_str()?.to_ascii_lowercase();
-        let meant = TYPES.iter().find(|(alias, _)| *alias == name).map(|(_, meant)| *meant);
+        let meant = TYPES
+            .iter()
+            .find(|(alias, _)| *alias == name)
+            .map(|(_, meant)| *meant);
         meant.or_else(|| KNOWN_TYPES.into_iter().find(|known| *known == name))
     };
     let mut seen = BTreeSet::new();
     let all: Vec<&str> = match written {
-        Value::Array(names) => names.iter().filter_map(known).filter(|name| seen.insert(*name)).collect(),
+        Value::Array(names) => names
+            .iter()
+            .filter_map(known)
+            .filter(|name| seen.insert(*name))
+            .collect(),
         one => known(one).into_iter().collect(),
     };
     match all.as_slice() {
@@ -431,7 +547,9 @@ fn admit_null(out: &mut Map<String, Value>) {
         Some(Value::Array(all)) if !all.iter().any(|one| one == "null") => all.push("null".into()),
         Some(_) => {}
         None => {
-            let keyword = ["anyOf", "oneOf", "allOf", "$ref"].into_iter().find(|key| out.contains_key(*key));
+            let keyword = ["anyOf", "oneOf", "allOf", "$ref"]
+                .into_iter()
+                .find(|key| out.contains_key(*key));
             let nothing = json!({ "type": "null" });
             match keyword.and_then(|key| Some((key, out.get_mut(key)?))) {
                 Some(("anyOf" | "oneOf", Value::Array(members))) if !members.contains(&nothing) => {
@@ -450,9 +568,14 @@ fn admit_null(out: &mut Map<String, Value>) {
 
 /// Lists the required properties; an older draft marks them in the property.
 fn require(schema: &Map<String, Value>, out: &mut Map<String, Value>) {
-    let in_property =
-        |(name, one): (&String, &Value)| (one.get("required") == Some(&Value::Bool(true))).then(|| name.clone());
-    let properties = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let in_property = |(name, one): (&String, &Value)| {
+        (one.get("required") == Some(&Value::Bool(true))).then(|| name.clone())
+    };
+    let properties = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
     let mut required = names(schema.get("required"));
     required.extend(properties.filter_map(in_property));
     let mut seen = BTreeSet::new();
@@ -466,15 +589,23 @@ fn require(schema: &Map<String, Value>, out: &mut Map<String, Value>) {
 /// Removes duplicate values and adapts the type to them. Values that belong to the items of an
 /// array but are listed in the array's schema are moved to the items.
 fn literals(out: &mut Map<String, Value>) {
-    let Some(written) = out.get("enum") else { return };
+    let Some(written) = out.get("enum") else {
+        return;
+    };
     let mut seen = BTreeSet::new();
     let values = written.as_array().into_iter().flatten();
-    let all: Vec<Value> = values.filter(|value| seen.insert(value.to_string())).cloned().collect();
+    let all: Vec<Value> = values
+        .filter(|value| seen.insert(value.to_string()))
+        .cloned()
+        .collect();
     let is_array = out.get("type") == Some(&json!("array"));
     if all.is_empty() || is_array && !all.iter().any(Value::is_array) {
         out.shift_remove("enum");
         if !all.is_empty()
-            && let Some(items) = out.entry("items").or_insert_with(|| json!({})).as_object_mut()
+            && let Some(items) = out
+                .entry("items")
+                .or_insert_with(|| json!({}))
+                .as_object_mut()
         {
             items.entry("enum").or_insert_with(|| all.into());
             literals(items);
@@ -489,7 +620,14 @@ fn literals(out: &mut Map<String, Value>) {
         // The values determine the intended type.
         let kinds: BTreeSet<&str> = all.iter().map(kind).collect();
         let kinds: Vec<&str> = kinds.into_iter().collect();
-        out.insert("type".into(), if let [only] = kinds.as_slice() { json!(only) } else { json!(kinds) });
+        out.insert(
+            "type".into(),
+            if let [only] = kinds.as_slice() {
+                json!(only)
+            } else {
+                json!(kinds)
+            },
+        );
     }
     out.insert("enum".into(), all.into());
 }
@@ -509,7 +647,10 @@ fn kind(value: &Value) -> &'static str {
 
 /// Removes limits and texts of an invalid type, and converts the exclusive limits of older drafts.
 fn ranges(out: &mut Map<String, Value>) {
-    for (flag, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+    for (flag, limit) in [
+        ("exclusiveMinimum", "minimum"),
+        ("exclusiveMaximum", "maximum"),
+    ] {
         if let Some(Value::Bool(is_exclusive)) = out.get(flag) {
             let is_exclusive = *is_exclusive;
             out.shift_remove(flag);
@@ -518,14 +659,22 @@ fn ranges(out: &mut Map<String, Value>) {
             }
         }
     }
-    let lists_names = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+    let lists_names = |value: &Value| {
+        value
+            .as_array()
+            .is_some_and(|list| list.iter().all(Value::is_string))
+    };
     let is_right = |key: &str, value: &Value| match key {
         "multipleOf" => value.as_f64().is_some_and(|by| by > 0.0),
         "examples" => value.is_array(),
-        "dependentRequired" => value.as_object().is_some_and(|all| all.values().all(lists_names)),
+        "dependentRequired" => value
+            .as_object()
+            .is_some_and(|all| all.values().all(lists_names)),
         "additionalProperties" => value.is_boolean() || value.is_object(),
         key if NUMBERS.contains(&key) => value.is_number(),
-        key if COUNTS.contains(&key) => value.as_f64().is_some_and(|count| count >= 0.0 && count.fract() == 0.0),
+        key if COUNTS.contains(&key) => value
+            .as_f64()
+            .is_some_and(|count| count >= 0.0 && count.fract() == 0.0),
         key if TEXTS.contains(&key) => value.is_string(),
         key if FLAGS.contains(&key) => value.is_boolean(),
         _ => true,
@@ -540,7 +689,10 @@ fn object(out: &mut Map<String, Value>) {
         // In a union it may stand alone.
         return;
     }
-    if !["properties", "patternProperties", "additionalProperties"].iter().any(|key| out.contains_key(*key)) {
+    if !["properties", "patternProperties", "additionalProperties"]
+        .iter()
+        .any(|key| out.contains_key(*key))
+    {
         out.insert("properties".into(), json!({}));
     }
     let required = names(out.get("required"));

@@ -27,7 +27,11 @@ pub fn directory(environment: &Environment, session: &str) -> PathBuf {
 /// its name, the parent is among the user's own data.
 pub fn above(environment: &Environment) -> PathBuf {
     let system = environment.tmp();
-    let system = if system.as_os_str().len() <= MAX_SYSTEM { system } else { PathBuf::from("/tmp") };
+    let system = if system.as_os_str().len() <= MAX_SYSTEM {
+        system
+    } else {
+        PathBuf::from("/tmp")
+    };
     let system = std::fs::canonicalize(&system).unwrap_or(system);
     let own = system.join(format!("adj-{}", rustix::process::geteuid().as_raw()));
     match is_ours(&own) {
@@ -44,7 +48,9 @@ fn is_ours(directory: &Path) -> io::Result<bool> {
 
 fn among_data(environment: &Environment) -> PathBuf {
     let data = &environment.dirs.data;
-    std::fs::canonicalize(data).unwrap_or_else(|_| data.clone()).join("scratch")
+    std::fs::canonicalize(data)
+        .unwrap_or_else(|_| data.clone())
+        .join("scratch")
 }
 
 /// Creates the directory of a session, accessible only to its owner.
@@ -55,7 +61,10 @@ pub fn make(directory: &Path) -> io::Result<()> {
     let above = directory.parent().unwrap_or(directory);
     private_dir(above)?;
     if !is_ours(above)? {
-        return Err(io::Error::other(format!("{} is not this user's", above.display())));
+        return Err(io::Error::other(format!(
+            "{} is not this user's",
+            above.display()
+        )));
     }
     private_dir(directory)
 }
@@ -88,7 +97,13 @@ mod tests {
 
     fn environment(tmp: &Path, home: &Path) -> Environment {
         let shown = |path: &Path| path.display().to_string();
-        Environment::from_vars([("HOME".to_owned(), shown(home)), ("TMPDIR".into(), shown(tmp))].into())
+        Environment::from_vars(
+            [
+                ("HOME".to_owned(), shown(home)),
+                ("TMPDIR".into(), shown(tmp)),
+            ]
+            .into(),
+        )
     }
 
     #[test]
@@ -136,6 +151,11 @@ mod tests {
     fn long_system_directory_is_not_used() {
         let home = tempfile::tempdir().unwrap();
         let long = home.path().join("a".repeat(60));
-        assert!(directory(&environment(&long, home.path()), "ses").as_os_str().len() < 50);
+        assert!(
+            directory(&environment(&long, home.path()), "ses")
+                .as_os_str()
+                .len()
+                < 50
+        );
     }
 }

@@ -38,7 +38,10 @@ pub struct Rank {
 impl Rank {
     /// Returns the rank of a file; `None` if it is not below the searched directory.
     pub fn of(path: &Path, look: &mut SearchReader) -> Option<Self> {
-        Some(Self { modified: std::cmp::Reverse(look.modified(path)?), path: path.into() })
+        Some(Self {
+            modified: std::cmp::Reverse(look.modified(path)?),
+            path: path.into(),
+        })
     }
 }
 
@@ -87,7 +90,11 @@ const MAX_PROPOSALS: usize = 3;
 ///
 /// # Errors
 /// Those of [`resolve`].
-pub async fn look_up(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
+pub async fn look_up(
+    context: &ToolContext,
+    written: &str,
+    access: Access,
+) -> Result<ResolvedPath, Failure> {
     let admitted = path_gate::admit(&context.policy, access, written);
     if let Err(Barred::Refused(missing @ PathRefusal::Missing(path))) = &admitted {
         let instead = elsewhere(context, Path::new(path)).await;
@@ -133,10 +140,22 @@ pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
     if found.is_empty() {
         return String::new();
     }
-    let shown =
-        |near: &SimilarPath| text::escaped(&near.path.strip_prefix(&cwd).unwrap_or(&near.path).display().to_string());
+    let shown = |near: &SimilarPath| {
+        text::escaped(
+            &near
+                .path
+                .strip_prefix(&cwd)
+                .unwrap_or(&near.path)
+                .display()
+                .to_string(),
+        )
+    };
     let best = found.first().map(|near| near.name);
-    let lines: Vec<String> = found.iter().filter(|near| Some(near.name) == best).map(shown).collect();
+    let lines: Vec<String> = found
+        .iter()
+        .filter(|near| Some(near.name) == best)
+        .map(shown)
+        .collect();
     format!("\n\nDid you mean one of these?\n{}", lines.join("\n"))
 }
 
@@ -168,11 +187,21 @@ impl SimilarPath {
             };
             let one = path.components().rev().skip(1);
             let other = missing.components().rev().skip(1);
-            let same = one.zip(other).take_while(|(one, other)| one == other).count();
+            let same = one
+                .zip(other)
+                .take_while(|(one, other)| one == other)
+                .count();
             let folders = missing.components().count().saturating_sub(same + 1);
-            Some(Self { name, folders, path: path.into() })
+            Some(Self {
+                name,
+                folders,
+                path: path.into(),
+            })
         };
-        path.ancestors().take_while(|path| *path != root).filter_map(near).min()
+        path.ancestors()
+            .take_while(|path| *path != root)
+            .filter_map(near)
+            .min()
     }
 }
 
@@ -189,16 +218,23 @@ fn first_letter(name: &str) -> Option<char> {
 fn begins_alike(name: &str, wanted: &str) -> bool {
     let name = stem(name);
     let wanted = stem(wanted);
-    !name.is_empty() && !wanted.is_empty() && (name.starts_with(&wanted) || wanted.starts_with(&name))
+    !name.is_empty()
+        && !wanted.is_empty()
+        && (name.starts_with(&wanted) || wanted.starts_with(&name))
 }
 
 /// Returns a name up to its extension, in lower case.
 fn stem(name: &str) -> String {
-    name.split('.').find(|part| !part.is_empty()).unwrap_or_default().to_lowercase()
+    name.split('.')
+        .find(|part| !part.is_empty())
+        .unwrap_or_default()
+        .to_lowercase()
 }
 
 pub fn walker(root: &Path) -> WalkBuilder {
-    base::git::walker(root, |entry| entry.depth() == 0 || entry.file_name() != ".git")
+    base::git::walker(root, |entry| {
+        entry.depth() == 0 || entry.file_name() != ".git"
+    })
 }
 
 /// Compiles globs in their usual form: without a slash a glob applies to the file's name, in any
@@ -212,15 +248,22 @@ pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
     for pattern in patterns {
         let bare = pattern.strip_prefix("./").unwrap_or(pattern);
         let bare = bare.strip_prefix('/').unwrap_or(bare);
-        let anywhere = if pattern.contains('/') { bare.to_owned() } else { format!("**/{bare}") };
+        let anywhere = if pattern.contains('/') {
+            bare.to_owned()
+        } else {
+            format!("**/{bare}")
+        };
         let glob = GlobBuilder::new(&anywhere).literal_separator(true).build();
-        set.add(
-            glob.map_err(|e| {
-                Failure::Tell(format!("\"{}\" is not a valid glob: {}", text::escaped(pattern), e.kind()))
-            })?,
-        );
+        set.add(glob.map_err(|e| {
+            Failure::Tell(format!(
+                "\"{}\" is not a valid glob: {}",
+                text::escaped(pattern),
+                e.kind()
+            ))
+        })?);
     }
-    set.build().map_err(|e| Failure::Tell(format!("The glob cannot be used: {e}")))
+    set.build()
+        .map_err(|e| Failure::Tell(format!("The glob cannot be used: {e}")))
 }
 
 /// Runs blocking work on a thread for it. The work must check `context.cancelled` itself.
@@ -249,7 +292,12 @@ mod tests {
     /// Opening a pipe would wait for its writer.
     #[test]
     fn walk_pipe_in_place_of_an_ignore_file_is_not_opened() {
-        for name in [".gitignore", ".ignore", "below/.gitignore", ".git/info/exclude"] {
+        for name in [
+            ".gitignore",
+            ".ignore",
+            "below/.gitignore",
+            ".git/info/exclude",
+        ] {
             let dir = tempfile::tempdir().unwrap();
             for folder in ["below", "beside", ".git/info"] {
                 std::fs::create_dir_all(dir.path().join(folder)).unwrap();
@@ -260,7 +308,12 @@ mod tests {
             let root = dir.path().to_path_buf();
             std::thread::spawn(move || {
                 let paths = walker(&root).build().flatten();
-                done.send(paths.filter(|entry| entry.path().ends_with("beside/f")).count()).ok()
+                done.send(
+                    paths
+                        .filter(|entry| entry.path().ends_with("beside/f"))
+                        .count(),
+                )
+                .ok()
             });
             let found = walked.recv_timeout(std::time::Duration::from_secs(10));
             assert_eq!(found, Ok(1), "{name}");
@@ -283,8 +336,17 @@ mod tests {
             ("a*.txt", "a/b.txt", false),
         ];
         for (pattern, path, expected) in table {
-            assert_eq!(globs(&[pattern]).unwrap().is_match(path), expected, "{pattern} {path}");
+            assert_eq!(
+                globs(&[pattern]).unwrap().is_match(path),
+                expected,
+                "{pattern} {path}"
+            );
         }
-        assert!(globs(&["[a"]).unwrap_err().to_string().contains("not a valid glob"));
+        assert!(
+            globs(&["[a"])
+                .unwrap_err()
+                .to_string()
+                .contains("not a valid glob")
+        );
     }
 }

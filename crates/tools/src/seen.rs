@@ -65,7 +65,12 @@ impl KnownFile {
     /// Returns the state of a file whose text the model has seen, with its text on disk.
     pub fn of(text: &str, disk: Option<TextFingerprint>) -> Self {
         let was = (text.len() <= MAX_STORED_TEXT_BYTES).then(|| text.into());
-        Self { text: TextFingerprint::of(text), disk, was, stamp: None }
+        Self {
+            text: TextFingerprint::of(text),
+            disk,
+            was,
+            stamp: None,
+        }
     }
 }
 
@@ -126,10 +131,19 @@ impl SeenFiles {
     pub fn as_known(&self) -> Vec<PathBuf> {
         let known: Vec<(PathBuf, Option<DiskStamp>)> = {
             let files = self.files();
-            let saved = files.known.iter().filter(|(_, known)| known.disk == Some(known.text));
-            saved.map(|(path, known)| (path.clone(), known.stamp)).collect()
+            let saved = files
+                .known
+                .iter()
+                .filter(|(_, known)| known.disk == Some(known.text));
+            saved
+                .map(|(path, known)| (path.clone(), known.stamp))
+                .collect()
         };
-        known.into_iter().filter(|(path, was)| was.is_some() && stamp(path) == *was).map(|(path, _)| path).collect()
+        known
+            .into_iter()
+            .filter(|(path, was)| was.is_some() && stamp(path) == *was)
+            .map(|(path, _)| path)
+            .collect()
     }
 
     /// Adopts changes to these files since [`SeenFiles::as_known`] as the agent's own: their
@@ -183,7 +197,9 @@ impl SeenFiles {
         let shown = locked(&self.shown);
         let lines: Vec<u64> = text.lines().filter_map(mark).collect();
         lines.iter().all(|line| shown.lines.contains(line))
-            && lines.windows(2).all(|pair| shown.pairs.contains(&(pair[0], pair[1])))
+            && lines
+                .windows(2)
+                .all(|pair| shown.pairs.contains(&(pair[0], pair[1])))
     }
 }
 
@@ -205,7 +221,10 @@ const LINE_FORMATS: [fn(&str) -> Option<&str>; 4] = [
     as_it_is,
     |line| {
         let line = line.trim_start();
-        let rest = line.strip_prefix("Line ").unwrap_or(line).trim_start_matches(|c: char| c.is_ascii_digit());
+        let rest = line
+            .strip_prefix("Line ")
+            .unwrap_or(line)
+            .trim_start_matches(|c: char| c.is_ascii_digit());
         if rest.len() == line.len() {
             return None;
         }
@@ -234,11 +253,27 @@ mod tests {
 
     #[test]
     fn fingerprint_ignores_line_ends_and_mark() {
-        assert_eq!(TextFingerprint::of("a\r\nb\r\n"), TextFingerprint::of("a\nb\n"));
-        assert_eq!(TextFingerprint::of("\u{feff}a\n"), TextFingerprint::of("a\n"));
+        assert_eq!(
+            TextFingerprint::of("a\r\nb\r\n"),
+            TextFingerprint::of("a\nb\n")
+        );
+        assert_eq!(
+            TextFingerprint::of("\u{feff}a\n"),
+            TextFingerprint::of("a\n")
+        );
         assert_eq!(TextFingerprint::of("a\r\n"), TextFingerprint::of("a\n"));
-        for (one, other) in [("a\nb", "ab"), ("a\n", "a"), ("a\r", "a"), ("a\rb", "a\nb"), ("", "\n")] {
-            assert_ne!(TextFingerprint::of(one), TextFingerprint::of(other), "{one:?} {other:?}");
+        for (one, other) in [
+            ("a\nb", "ab"),
+            ("a\n", "a"),
+            ("a\r", "a"),
+            ("a\rb", "a\nb"),
+            ("", "\n"),
+        ] {
+            assert_ne!(
+                TextFingerprint::of(one),
+                TextFingerprint::of(other),
+                "{one:?} {other:?}"
+            );
         }
     }
 
@@ -248,12 +283,21 @@ mod tests {
         // A result, and whether it shows the file.
         let table = [
             (file.to_owned(), true),
-            ("$ cat f\nfn a() {\n\n    b();\n}  \n[exit code 0]".into(), true),
+            (
+                "$ cat f\nfn a() {\n\n    b();\n}  \n[exit code 0]".into(),
+                true,
+            ),
             ("1: fn a() {\n2: \n3:     b();\n4: }\n".into(), true),
-            ("     1\tfn a() {\n     2\t\n     3\t    b();\n     4\t}".into(), true),
+            (
+                "     1\tfn a() {\n     2\t\n     3\t    b();\n     4\t}".into(),
+                true,
+            ),
             ("f:1:fn a() {\nf:2:\nf:3:    b();\nf:4:}".into(), true),
             ("f:1:fn a() {\nf-2-\nf-3-    b();\nf-4-}".into(), true),
-            ("f:\n  Line 1: fn a() {\n  Line 2: \n  Line 3:     b();\n  Line 4: }".into(), true),
+            (
+                "f:\n  Line 1: fn a() {\n  Line 2: \n  Line 3:     b();\n  Line 4: }".into(),
+                true,
+            ),
             ("@@ -1,2 +1,4 @@\n fn a() {\n+\n+    b();\n }".into(), true),
             ("1: fn a() {\n4: }\n".into(), false),
             ("fn a() {\n    c();\n}\n    b();\n".into(), false),

@@ -25,8 +25,14 @@ impl SkillTool {
     /// Creates the tool for a step of an agent with these rules; `None` if there is nothing to
     /// load.
     pub fn new(skills: &Arc<Skills>, rules: &Rules) -> Option<Self> {
-        let allowed: Vec<String> = skills.allowed(rules).map(|skill| skill.name.clone()).collect();
-        (!allowed.is_empty()).then(|| Self { skills: skills.clone(), allowed })
+        let allowed: Vec<String> = skills
+            .allowed(rules)
+            .map(|skill| skill.name.clone())
+            .collect();
+        (!allowed.is_empty()).then(|| Self {
+            skills: skills.clone(),
+            allowed,
+        })
     }
 }
 
@@ -52,14 +58,23 @@ impl Tool for SkillTool {
     type Ready = skill::Skill;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: text::title(&format!("Load skill {}", input.name)), locations: Vec::new() }
+        CallDescription {
+            title: text::title(&format!("Load skill {}", input.name)),
+            locations: Vec::new(),
+        }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, skill::Skill), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<Need>, skill::Skill), Failure> {
         let Some(skill) = self.skills.get(input.name.trim()) else {
             let name = text::title(&input.name);
             let there = self.allowed.join(", ");
-            return Err(Failure::Tell(format!("There is no skill \"{name}\". There are: {there}.")));
+            return Err(Failure::Tell(format!(
+                "There is no skill \"{name}\". There are: {there}."
+            )));
         };
         let need = Need::new(Self::NAME, skill.name.as_str()).always(skill.name.as_str());
         Ok((vec![need], skill.clone()))
@@ -69,11 +84,20 @@ impl Tool for SkillTool {
         let title = format!("Loaded skill: {}", skill.name);
         let metadata = Map::from_iter([
             ("name".to_owned(), Value::String(skill.name.clone())),
-            ("dir".to_owned(), Value::String(skill.dir.display().to_string())),
+            (
+                "dir".to_owned(),
+                Value::String(skill.dir.display().to_string()),
+            ),
         ]);
         let shown = skill.text.to_string();
         let loaded = base::task::spawn_blocking(move || skill.loaded()).await;
         let text = loaded.map_err(|e| Failure::Broken(e.to_string()))?;
-        Ok(ToolOutput { title, text, display: Some(shown), metadata, ..ToolOutput::default() })
+        Ok(ToolOutput {
+            title,
+            text,
+            display: Some(shown),
+            metadata,
+            ..ToolOutput::default()
+        })
     }
 }

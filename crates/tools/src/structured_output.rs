@@ -33,7 +33,12 @@ impl StructuredOutputTool {
         match schema {
             Value::Object(_) | Value::Bool(true) => {}
             Value::Bool(false) => return Err("nothing fits `false`".into()),
-            _ => return Err("a schema is an object, such as {\"type\": \"object\", \"properties\": {…}}".into()),
+            _ => {
+                return Err(
+                    "a schema is an object, such as {\"type\": \"object\", \"properties\": {…}}"
+                        .into(),
+                );
+            }
         }
         // With options, which are generic, the whole validator would be compiled again here.
         let validator = jsonschema::validator_for(schema).map_err(|e| wrong(&e))?;
@@ -43,7 +48,11 @@ impl StructuredOutputTool {
         }
         let wrapped = plain["type"] != "object";
         let schema = if wrapped { wrap(plain) } else { plain };
-        Ok(Self { validator, schema: Arc::new(schema), wrapped })
+        Ok(Self {
+            validator,
+            schema: Arc::new(schema),
+            wrapped,
+        })
     }
 
     fn check(&self, mut input: Value) -> Result<Value, String> {
@@ -59,10 +68,18 @@ impl StructuredOutputTool {
             .take(NAMED)
             .map(|error| {
                 let at = error.instance_path().to_string();
-                if at.is_empty() { format!("- {error}") } else { format!("- {at}: {error}") }
+                if at.is_empty() {
+                    format!("- {error}")
+                } else {
+                    format!("- {at}: {error}")
+                }
             })
             .collect();
-        if wrong.is_empty() { Ok(input) } else { Err(format!("\n{}", wrong.join("\n"))) }
+        if wrong.is_empty() {
+            Ok(input)
+        } else {
+            Err(format!("\n{}", wrong.join("\n")))
+        }
     }
 }
 
@@ -74,10 +91,16 @@ fn wrap(mut schema: Value) -> Value {
     if let Some(members) = schema.as_object_mut() {
         // With an identifier, references would be relative to it.
         members.remove("$id");
-        outer.extend(DEFINITIONS.into_iter().filter_map(|name| Some((name.to_owned(), members.remove(name)?))));
+        outer.extend(
+            DEFINITIONS
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), members.remove(name)?))),
+        );
     }
     move_references(&mut schema, PLACE);
-    outer.values_mut().for_each(|definitions| move_references(definitions, PLACE));
+    outer
+        .values_mut()
+        .for_each(|definitions| move_references(definitions, PLACE));
     outer.insert("type".into(), "object".into());
     outer.insert("properties".into(), json!({ "result": schema }));
     outer.insert("required".into(), json!(["result"]));
@@ -94,13 +117,19 @@ fn move_references(schema: &mut Value, place: &str) {
             if let Some(Value::String(reference)) = members.get_mut("$ref")
                 && let Some(pointer) = reference.strip_prefix('#').map(str::to_owned)
                 && (pointer.is_empty() || pointer.starts_with('/'))
-                && !DEFINITIONS.iter().any(|name| pointer[1.min(pointer.len())..].starts_with(&format!("{name}/")))
+                && !DEFINITIONS
+                    .iter()
+                    .any(|name| pointer[1.min(pointer.len())..].starts_with(&format!("{name}/")))
             {
                 *reference = format!("{place}{pointer}");
             }
-            members.values_mut().for_each(|inner| move_references(inner, place));
+            members
+                .values_mut()
+                .for_each(|inner| move_references(inner, place));
         }
-        Value::Array(items) => items.iter_mut().for_each(|inner| move_references(inner, place)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|inner| move_references(inner, place)),
         _ => {}
     }
 }
@@ -110,7 +139,9 @@ fn move_references(schema: &mut Value, place: &str) {
 fn wrong(error: &ValidationError<'_>) -> String {
     match error.kind() {
         ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => {
-            format!("{uri} is not fetched; put what is referred to under \"$defs\" of the schema itself")
+            format!(
+                "{uri} is not fetched; put what is referred to under \"$defs\" of the schema itself"
+            )
         }
         _ => error.to_string(),
     }
@@ -142,18 +173,36 @@ impl AnyTool for StructuredOutputTool {
     }
 
     fn describe(&self, _: &Value, _: &ToolContext) -> Option<CallDescription> {
-        Some(CallDescription { title: "Hand over the result".into(), locations: Vec::new() })
+        Some(CallDescription {
+            title: "Hand over the result".into(),
+            locations: Vec::new(),
+        })
     }
 
-    fn prepare<'a>(&'a self, input: Value, _: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+    fn prepare<'a>(
+        &'a self,
+        input: Value,
+        _: &'a ToolContext,
+    ) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let result = self.check(input).map_err(|wrong| {
                 let wrong = base::text::head(&wrong, 4_000);
-                Failure::Tell(format!("The result does not fit its schema: {wrong}\nCorrect it and call {NAME} again."))
+                Failure::Tell(format!(
+                    "The result does not fit its schema: {wrong}\nCorrect it and call {NAME} again."
+                ))
             })?;
-            let facts = CallFacts { result: Some(result), ..CallFacts::default() };
-            let output = ToolOutput { facts, ..ToolOutput::text("The result was accepted.") };
-            Ok(PreparedCall { needs: Vec::new(), run: Box::new(move |_| Box::pin(async move { Ok(output) })) })
+            let facts = CallFacts {
+                result: Some(result),
+                ..CallFacts::default()
+            };
+            let output = ToolOutput {
+                facts,
+                ..ToolOutput::text("The result was accepted.")
+            };
+            Ok(PreparedCall {
+                needs: Vec::new(),
+                run: Box::new(move |_| Box::pin(async move { Ok(output) })),
+            })
         })
     }
 }
@@ -173,24 +222,47 @@ mod tests {
         });
         let list = json!({ "type": "array", "items": { "enum": ["a", "b"] } });
         let table = [
-            (&object, json!({ "name": "x", "ports": [80] }), Ok(json!({ "name": "x", "ports": [80] }))),
-            (&object, json!({ "ports": [80, 70_000] }), Err(["name", "/ports/1"])),
-            (&object, json!({ "name": 1, "more": true }), Err(["/name", "more"])),
+            (
+                &object,
+                json!({ "name": "x", "ports": [80] }),
+                Ok(json!({ "name": "x", "ports": [80] })),
+            ),
+            (
+                &object,
+                json!({ "ports": [80, 70_000] }),
+                Err(["name", "/ports/1"]),
+            ),
+            (
+                &object,
+                json!({ "name": 1, "more": true }),
+                Err(["/name", "more"]),
+            ),
             (&list, json!({ "result": ["a"] }), Ok(json!(["a"]))),
             (&list, json!({ "result": ["c"] }), Err(["/0", "\"c\""])),
             (&list, json!(["a"]), Err(["result", "missing"])),
         ];
         for (schema, input, expected) in table {
-            let found = StructuredOutputTool::new(schema).unwrap().check(input.clone());
+            let found = StructuredOutputTool::new(schema)
+                .unwrap()
+                .check(input.clone());
             match expected {
                 Ok(result) => assert_eq!(found, Ok(result)),
                 Err(words) => {
                     let wrong = found.unwrap_err();
-                    assert!(words.iter().all(|word| wrong.contains(word)), "{input}: {wrong}");
+                    assert!(
+                        words.iter().all(|word| wrong.contains(word)),
+                        "{input}: {wrong}"
+                    );
                 }
             }
         }
-        assert_eq!(StructuredOutputTool::new(&object).unwrap().schema().get("$schema"), None);
+        assert_eq!(
+            StructuredOutputTool::new(&object)
+                .unwrap()
+                .schema()
+                .get("$schema"),
+            None
+        );
     }
 
     #[test]
@@ -201,8 +273,14 @@ mod tests {
             (json!("x"), "a schema is an object"),
             (json!(null), "a schema is an object"),
             (json!(false), "nothing fits"),
-            (json!({ "$ref": "https://example.com/x.json" }), "is not fetched; put"),
-            (json!({ "$ref": "file:///etc/passwd" }), "is not fetched; put"),
+            (
+                json!({ "$ref": "https://example.com/x.json" }),
+                "is not fetched; put",
+            ),
+            (
+                json!({ "$ref": "file:///etc/passwd" }),
+                "is not fetched; put",
+            ),
             (json!({ "$ref": "#/$defs/gone" }), "/$defs/gone"),
         ];
         // Neither is a file that would be a schema.
@@ -213,7 +291,12 @@ mod tests {
             let wrong = StructuredOutputTool::new(&schema).err().unwrap_or_default();
             assert!(wrong.contains(words), "{schema}: {wrong}");
         }
-        assert_eq!(StructuredOutputTool::new(&json!(true)).unwrap().check(json!({ "result": 1 })), Ok(json!(1)));
+        assert_eq!(
+            StructuredOutputTool::new(&json!(true))
+                .unwrap()
+                .check(json!({ "result": 1 })),
+            Ok(json!(1))
+        );
     }
 
     #[test]

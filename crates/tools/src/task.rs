@@ -36,17 +36,32 @@ pub struct TaskTool {
 impl TaskTool {
     /// Creates the tool for a step of `caller`, which may use `agents` and those that the user
     /// `named`.
-    pub fn new(mut agents: Vec<Arc<Agent>>, named: &[String], caller: &Arc<Agent>, model: &ModelRef) -> Self {
+    pub fn new(
+        mut agents: Vec<Arc<Agent>>,
+        named: &[String],
+        caller: &Arc<Agent>,
+        model: &ModelRef,
+    ) -> Self {
         agents.retain(|agent| agent.name != caller.name);
         let caller = Some(caller.clone());
         let model = Some(model.clone());
-        Self { agents, named: named.to_vec(), caller, model, ..Self::default() }
+        Self {
+            agents,
+            named: named.to_vec(),
+            caller,
+            model,
+            ..Self::default()
+        }
     }
 
     /// Adds the model and the attachments of work that the user has ordered.
     #[must_use]
     pub fn ordered(self, wanted: Option<ModelRef>, files: Vec<File>) -> Self {
-        Self { wanted, files, ..self }
+        Self {
+            wanted,
+            files,
+            ..self
+        }
     }
 
     /// Returns whether there is any agent to use.
@@ -59,14 +74,25 @@ impl TaskTool {
         let shown = self.agents.iter().filter(|agent| !agent.hidden);
         let mut names: Vec<&str> = shown.map(|agent| agent.name.as_str()).collect();
         names.extend(
-            self.named.iter().map(String::as_str).filter(|named| !self.agents.iter().any(|a| a.name == *named)),
+            self.named
+                .iter()
+                .map(String::as_str)
+                .filter(|named| !self.agents.iter().any(|a| a.name == *named)),
         );
         let names = names.join(", ");
-        if self.caller.as_ref().is_some_and(|caller| caller.name == name) {
-            return Failure::Tell(format!("{name} cannot hand work to itself. Do it, or use one of: {names}."));
+        if self
+            .caller
+            .as_ref()
+            .is_some_and(|caller| caller.name == name)
+        {
+            return Failure::Tell(format!(
+                "{name} cannot hand work to itself. Do it, or use one of: {names}."
+            ));
         }
         let name = text::title(name);
-        Failure::Tell(format!("There is no subagent \"{name}\" that you may use. You may use: {names}."))
+        Failure::Tell(format!(
+            "There is no subagent \"{name}\" that you may use. You may use: {names}."
+        ))
     }
 }
 
@@ -90,10 +116,19 @@ impl Tool for TaskTool {
     const OFFER: Offer = Offer::PerStep;
     const SWEEPS: bool = true;
     const ALIASES: Aliases = Aliases {
-        also: &["agent", "subagent", "spawnagent", "dispatchagent", "runsubagent"],
+        also: &[
+            "agent",
+            "subagent",
+            "spawnagent",
+            "dispatchagent",
+            "runsubagent",
+        ],
         says: &[],
         fields: &[
-            ("subagent_type", &["agent", "subagent", "agenttype", "agentname"]),
+            (
+                "subagent_type",
+                &["agent", "subagent", "agenttype", "agentname"],
+            ),
             ("prompt", &["task", "instructions", "message"]),
         ],
     };
@@ -102,23 +137,42 @@ impl Tool for TaskTool {
 
     fn description(&self) -> String {
         let one = |agent: &Arc<Agent>| {
-            let description = agent.description.as_deref().unwrap_or("Only when the user asks for it.");
-            format!("- {}: {}", agent.name, description.split_whitespace().collect::<Vec<_>>().join(" "))
+            let description = agent
+                .description
+                .as_deref()
+                .unwrap_or("Only when the user asks for it.");
+            format!(
+                "- {}: {}",
+                agent.name,
+                description.split_whitespace().collect::<Vec<_>>().join(" ")
+            )
         };
-        let mut agents: Vec<String> = self.agents.iter().filter(|agent| !agent.hidden).map(one).collect();
+        let mut agents: Vec<String> = self
+            .agents
+            .iter()
+            .filter(|agent| !agent.hidden)
+            .map(one)
+            .collect();
         if agents.is_empty() {
             agents.push("- none but those the user has named with @".into());
         }
-        Self::DESCRIPTION.trim_ascii_end().replace("{agents}", &agents.join("\n"))
+        Self::DESCRIPTION
+            .trim_ascii_end()
+            .replace("{agents}", &agents.join("\n"))
     }
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: title(input), locations: Vec::new() }
+        CallDescription {
+            title: title(input),
+            locations: Vec::new(),
+        }
     }
 
     async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
         if input.prompt.trim().is_empty() {
-            return Err(Failure::tell("prompt is empty. Say what the subagent is to do."));
+            return Err(Failure::tell(
+                "prompt is empty. Say what the subagent is to do.",
+            ));
         }
         let name = &input.subagent_type;
         if self.named.contains(name) {
@@ -147,12 +201,24 @@ impl Tool for TaskTool {
             files: self.files.clone(),
             wanted: self.wanted.clone(),
             session: None,
-            resume: input.task_id.filter(|id| !id.trim().is_empty()).map(SessionId::new),
+            resume: input
+                .task_id
+                .filter(|id| !id.trim().is_empty())
+                .map(SessionId::new),
             model,
-            rules: self.caller.as_ref().map(|caller| caller.rules.clone()).unwrap_or_default(),
+            rules: self
+                .caller
+                .as_ref()
+                .map(|caller| caller.rules.clone())
+                .unwrap_or_default(),
             reply,
         };
-        let sent = context.client.session_requests.send(SessionRequest::Spawn(Box::new(spawn))).await.is_ok();
+        let sent = context
+            .client
+            .session_requests
+            .send(SessionRequest::Spawn(Box::new(spawn)))
+            .await
+            .is_ok();
         // The session ends the child when the turn is cancelled, and then answers.
         match answer.await {
             Ok(Ok(report)) => result(report, title, &context),
@@ -168,18 +234,37 @@ fn title(input: &Input) -> String {
 }
 
 /// Formats the result for the model and for people.
-fn result(report: SubagentReport, title: String, context: &ToolContext) -> Result<ToolOutput, Failure> {
-    let SubagentReport { session, model, text, calls, end } = report;
-    let last_words = if text.is_empty() { String::new() } else { format!(" Its last words were:\n{text}") };
+fn result(
+    report: SubagentReport,
+    title: String,
+    context: &ToolContext,
+) -> Result<ToolOutput, Failure> {
+    let SubagentReport {
+        session,
+        model,
+        text,
+        calls,
+        end,
+    } = report;
+    let last_words = if text.is_empty() {
+        String::new()
+    } else {
+        format!(" Its last words were:\n{text}")
+    };
     match end {
         SubagentEnd::Done => {}
         SubagentEnd::Cancelled if context.cancelled.is_cancelled() => {
-            let done: Vec<&str> = [calls.as_str(), text.as_str()].into_iter().filter(|part| !part.is_empty()).collect();
+            let done: Vec<&str> = [calls.as_str(), text.as_str()]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect();
             if done.is_empty() {
                 return Err(Failure::Cancelled);
             }
             let done = done.join("\n\n");
-            return Err(Failure::CutOff(format!("The subagent (task id {session}) had come this far:\n{done}")));
+            return Err(Failure::CutOff(format!(
+                "The subagent (task id {session}) had come this far:\n{done}"
+            )));
         }
         SubagentEnd::Cancelled => {
             return Err(Failure::Tell(format!(
@@ -197,14 +282,31 @@ fn result(report: SubagentReport, title: String, context: &ToolContext) -> Resul
             )));
         }
     }
-    let words = if text.is_empty() { "(It ended without a word.)" } else { text.as_str() };
-    let child = ChildSession { parent: Some(context.session.id.clone()), session: session.clone(), model: Some(model) };
-    let display = if calls.is_empty() { words.to_owned() } else { format!("{calls}\n\n{words}") };
+    let words = if text.is_empty() {
+        "(It ended without a word.)"
+    } else {
+        text.as_str()
+    };
+    let child = ChildSession {
+        parent: Some(context.session.id.clone()),
+        session: session.clone(),
+        model: Some(model),
+    };
+    let display = if calls.is_empty() {
+        words.to_owned()
+    } else {
+        format!("{calls}\n\n{words}")
+    };
     Ok(ToolOutput {
         title,
-        text: format!("<task id=\"{session}\" state=\"completed\">\n<task_result>\n{words}\n</task_result>\n</task>"),
+        text: format!(
+            "<task id=\"{session}\" state=\"completed\">\n<task_result>\n{words}\n</task_result>\n</task>"
+        ),
         display: Some(display),
-        facts: CallFacts { child: Some(child), ..CallFacts::default() },
+        facts: CallFacts {
+            child: Some(child),
+            ..CallFacts::default()
+        },
         ..ToolOutput::default()
     })
 }

@@ -141,16 +141,27 @@ fn plain_run(bytes: &[u8]) -> usize {
     if let Some(run) = bytes.iter().take(FEW).position(|byte| is_control(*byte)) {
         return run;
     }
-    let plain = |chunk: &&[u8]| !chunk.iter().fold(false, |found, byte| found | is_control(*byte));
+    let plain = |chunk: &&[u8]| {
+        !chunk
+            .iter()
+            .fold(false, |found, byte| found | is_control(*byte))
+    };
     let sure = (bytes.chunks(CHUNK).take_while(plain).count() * CHUNK).min(bytes.len());
-    sure + bytes[sure..].iter().position(|byte| is_control(*byte)).unwrap_or(bytes.len() - sure)
+    sure + bytes[sure..]
+        .iter()
+        .position(|byte| is_control(*byte))
+        .unwrap_or(bytes.len() - sure)
 }
 
 /// Returns the length of a sequence that sets colours, as most sequences do; it has no effect on
 /// text.
 fn colour(bytes: &[u8]) -> Option<usize> {
     let rest = bytes.strip_prefix(b"\x1b[")?;
-    let numbers = rest.iter().take(32).take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b':')).count();
+    let numbers = rest
+        .iter()
+        .take(32)
+        .take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'))
+        .count();
     (rest.get(numbers) == Some(&b'm')).then_some(numbers + 3)
 }
 
@@ -186,7 +197,9 @@ impl ScreenLine {
         loop {
             match self {
                 Self::Cells(cells) => return cells,
-                Self::Plain(bytes) => *self = Self::Cells(String::from_utf8_lossy(bytes).chars().collect()),
+                Self::Plain(bytes) => {
+                    *self = Self::Cells(String::from_utf8_lossy(bytes).chars().collect())
+                }
             }
         }
     }
@@ -199,7 +212,8 @@ impl Viewport {
 
     /// Writes text that has no control characters except line ends.
     fn text(&mut self, mut bytes: &[u8]) {
-        let fresh = self.row + 1 == self.lines.len() && (self.column.is_none() || self.line().is_empty());
+        let fresh =
+            self.row + 1 == self.lines.len() && (self.column.is_none() || self.line().is_empty());
         if fresh && matches!(self.line(), ScreenLine::Plain(_)) {
             // Of many lines only the last ones can still change.
             let mut breaks = memchr::memrchr_iter(b'\n', bytes).skip(ROWS);
@@ -299,7 +313,8 @@ impl Viewport {
 
     /// Limits the size of the text that can still change.
     fn bound(&mut self) {
-        while self.row > 0 && self.lines.iter().map(ScreenLine::len).sum::<usize>() > MAX_LIVE_BYTES {
+        while self.row > 0 && self.lines.iter().map(ScreenLine::len).sum::<usize>() > MAX_LIVE_BYTES
+        {
             self.scroll();
         }
         if self.lines.len() == 1 && self.lines[0].len() > MAX_LIVE_BYTES {
@@ -330,7 +345,11 @@ impl Viewport {
         let cells = self.line().cells();
         match to {
             None => cells.truncate(from),
-            Some(to) => cells.iter_mut().take(to).skip(from).for_each(|cell| *cell = ' '),
+            Some(to) => cells
+                .iter_mut()
+                .take(to)
+                .skip(from)
+                .for_each(|cell| *cell = ' '),
         }
     }
 
@@ -348,9 +367,20 @@ impl Viewport {
         let last = self.lines.len() - 1;
         match action {
             'A' | 'F' | 'B' | 'E' => {
-                let column = if matches!(action, 'E' | 'F') { 0 } else { self.column() };
+                let column = if matches!(action, 'E' | 'F') {
+                    0
+                } else {
+                    self.column()
+                };
                 let up = matches!(action, 'A' | 'F');
-                self.go(if up { row.saturating_sub(n) } else { row.saturating_add(n).min(last) }, column);
+                self.go(
+                    if up {
+                        row.saturating_sub(n)
+                    } else {
+                        row.saturating_add(n).min(last)
+                    },
+                    column,
+                );
             }
             'C' => {
                 let column = self.column();
@@ -372,7 +402,10 @@ impl Viewport {
                     self.rest_of_line();
                 }
                 1 => {
-                    self.lines.iter_mut().take(row).for_each(|line| *line = ScreenLine::EMPTY);
+                    self.lines
+                        .iter_mut()
+                        .take(row)
+                        .for_each(|line| *line = ScreenLine::EMPTY);
                     let column = self.column();
                     self.erase(0, Some(column + 1));
                 }
@@ -392,9 +425,18 @@ impl Viewport {
                 let end = column.saturating_add(n).min(cells.len());
                 match action {
                     'P' => drop(cells.drain(column.min(end)..end)),
-                    'X' => cells.iter_mut().take(end).skip(column).for_each(|cell| *cell = ' '),
+                    'X' => cells
+                        .iter_mut()
+                        .take(end)
+                        .skip(column)
+                        .for_each(|cell| *cell = ' '),
                     _ if column < cells.len() => {
-                        drop(cells.splice(column..column, std::iter::repeat_n(' ', n.min(MAX_COLUMN))));
+                        drop(
+                            cells.splice(
+                                column..column,
+                                std::iter::repeat_n(' ', n.min(MAX_COLUMN)),
+                            ),
+                        );
                     }
                     _ => {}
                 }
@@ -462,7 +504,9 @@ impl Perform for Viewport {
 
     fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], ignore: bool, action: char) {
         self.ground = true;
-        let mut numbers = params.iter().map(|part| part.first().map(|n| usize::from(*n)));
+        let mut numbers = params
+            .iter()
+            .map(|part| part.first().map(|n| usize::from(*n)));
         let first = numbers.next().flatten();
         let second = numbers.next().flatten();
         if !ignore && intermediates.is_empty() {
@@ -502,7 +546,9 @@ mod tests {
     fn shown(pieces: impl IntoIterator<Item = impl AsRef<[u8]>>) -> String {
         let mut screen = TerminalScreen::default();
         let mut text = Vec::new();
-        pieces.into_iter().for_each(|piece| text.extend(screen.take(piece.as_ref())));
+        pieces
+            .into_iter()
+            .for_each(|piece| text.extend(screen.take(piece.as_ref())));
         text.extend(screen.end());
         String::from_utf8_lossy(&text).into_owned()
     }
@@ -521,11 +567,23 @@ mod tests {
             ("12345\x1b[3D\x1b[K\n", "12\n"),
             ("|\x08/\x08-\x08\\\x08ok\n", "ok\n"),
             ("b\x08bo\x08ol\x08ld _\x08u", "bold u"),
-            ("\x1b[1;31mred\x1b[0m and \x1b[38;5;12mblue\x1b[m\n", "red and blue\n"),
-            ("\x1b]0;a title\x07text\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", "textlink\n"),
+            (
+                "\x1b[1;31mred\x1b[0m and \x1b[38;5;12mblue\x1b[m\n",
+                "red and blue\n",
+            ),
+            (
+                "\x1b]0;a title\x07text\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n",
+                "textlink\n",
+            ),
             ("\x1b(Bplain\x1b=\x1b[?25l\x1b[?25h\n", "plain\n"),
-            ("a: 1\nb: 1\n\x1b[2A\x1b[2Ka: 2\n\x1b[2Kb: 2\n", "a: 2\nb: 2\n"),
-            ("a: 1\nb: 1\n\x1b[2Fa: done\n\nend\n", "a: done\nb: 1\nend\n"),
+            (
+                "a: 1\nb: 1\n\x1b[2A\x1b[2Ka: 2\n\x1b[2Kb: 2\n",
+                "a: 2\nb: 2\n",
+            ),
+            (
+                "a: 1\nb: 1\n\x1b[2Fa: done\n\nend\n",
+                "a: done\nb: 1\nend\n",
+            ),
             ("old\nolder\n\x1b[H\x1b[2Jnew\n", "new\n"),
             ("old\n\x1bcnew\n", "new\n"),
             ("x\x1b[5Cy\n", "x     y\n"),
@@ -537,21 +595,34 @@ mod tests {
             ("page\x0cnext\n", "page\nnext\n"),
             // An unterminated string costs only its line.
             ("\x1bPbinary \x1b]dirt\nnext\n", "\nnext\n"),
-            ("\x1b[38;5;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6mtext\n", "text\n"),
+            (
+                "\x1b[38;5;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6;7;8;9;1;2;3;4;5;6mtext\n",
+                "text\n",
+            ),
             ("\x1b[99999999999C|\x1b[99999999BX\n", "|"),
             ("tab\there\n", "tab\there\n"),
             (
                 "a line that is longer than what is looked at at once, which is sixty-four bytes: 12345\rA\x1b[mB\0\0\0C\n",
                 "ABCine that is longer than what is looked at at once, which is sixty-four bytes: 12345\n",
             ),
-            ("gr\u{fc}n \x1b[32mgr\u{fc}n\x1b[39;49mer\x1b[0m\n", "gr\u{fc}n gr\u{fc}ner\n"),
+            (
+                "gr\u{fc}n \x1b[32mgr\u{fc}n\x1b[39;49mer\x1b[0m\n",
+                "gr\u{fc}n gr\u{fc}ner\n",
+            ),
         ];
         for (printed, expected) in table {
             let whole = shown([printed]);
-            assert!(whole == *expected || whole.contains(expected) && *expected == "|", "{printed:?}: {whole:?}");
+            assert!(
+                whole == *expected || whole.contains(expected) && *expected == "|",
+                "{printed:?}: {whole:?}"
+            );
             // The result does not depend on the pieces.
             for size in [1, 2, 3, 7] {
-                assert_eq!(shown(printed.as_bytes().chunks(size)), whole, "{printed:?} by {size}");
+                assert_eq!(
+                    shown(printed.as_bytes().chunks(size)),
+                    whole,
+                    "{printed:?} by {size}"
+                );
             }
         }
     }

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext, ToolContext,
-    ToolOutput,
+    AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext,
+    ToolContext, ToolOutput,
 };
 use base::channel::Receiver;
 use base::environment::Environment;
@@ -45,7 +45,10 @@ pub(super) struct FakeEditor {
 
 impl FakeEditor {
     pub(super) fn type_into(&self, path: &Path, text: &str) {
-        self.buffers.lock().unwrap().insert(path.into(), text.into());
+        self.buffers
+            .lock()
+            .unwrap()
+            .insert(path.into(), text.into());
     }
 
     pub(super) fn saved(&self) -> usize {
@@ -56,7 +59,9 @@ impl FakeEditor {
         match up {
             TurnMessage::Read(read) => {
                 let buffer = self.buffers.lock().unwrap().get(&read.path).cloned();
-                let text = buffer.or_else(|| std::fs::read_to_string(&read.path).ok()).unwrap_or_default();
+                let text = buffer
+                    .or_else(|| std::fs::read_to_string(&read.path).ok())
+                    .unwrap_or_default();
                 read.reply.send(Ok(text)).ok();
             }
             TurnMessage::Write(write) => {
@@ -65,7 +70,11 @@ impl FakeEditor {
                     EditorReply::Declines => Err(NotWritten::Refused("the file is locked".into())),
                     EditorReply::Lies => Ok(()),
                     EditorReply::Saves | EditorReply::Formats => {
-                        let tail = if way == EditorReply::Formats { "// formatted\n" } else { "" };
+                        let tail = if way == EditorReply::Formats {
+                            "// formatted\n"
+                        } else {
+                            ""
+                        };
                         std::fs::write(&write.path, format!("{}{tail}", write.text)).unwrap();
                         self.buffers.lock().unwrap().remove(&write.path);
                         *self.saved.lock().unwrap() += 1;
@@ -129,15 +138,26 @@ impl TestProject {
         ]);
         let worktree = Arc::new(Worktree::find(&self.cwd(), &[], None));
         let environment = Environment::from_vars(vars);
-        let rules = rule::base(&environment.dirs.data, Path::new("/scratch"), &[] as &[PathBuf]);
+        let rules = rule::base(
+            &environment.dirs.data,
+            Path::new("/scratch"),
+            &[] as &[PathBuf],
+        );
         let place = PermissionContext::new(&environment, &worktree, &self.cwd());
-        let policy = Policy { rules, place, ..Policy::default() };
+        let policy = Policy {
+            rules,
+            place,
+            ..Policy::default()
+        };
         listened(environment, worktree, policy)
     }
 
     pub(super) fn with_editor(&self, way: EditorReply) -> (ToolContext, FakeEditor) {
         let (mut context, mut up) = self.listened();
-        context.client.files = FileCapabilities { read: true, write: true };
+        context.client.files = FileCapabilities {
+            read: true,
+            write: true,
+        };
         let editor = FakeEditor::default();
         let answering = editor.clone();
         tokio::spawn(async move {
@@ -154,11 +174,19 @@ pub(super) fn context_in(policy: Policy) -> ToolContext {
     let PermissionContext { root, home, .. } = &policy.place;
     let home = home.as_ref().unwrap().display().to_string();
     let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
-    let worktree = Worktree { root: root.clone(), git: true, extra: vec![] };
+    let worktree = Worktree {
+        root: root.clone(),
+        git: true,
+        extra: vec![],
+    };
     listened(environment, Arc::new(worktree), policy).0
 }
 
-fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -> (ToolContext, Receiver<TurnMessage>) {
+fn listened(
+    environment: Environment,
+    worktree: Arc<Worktree>,
+    policy: Policy,
+) -> (ToolContext, Receiver<TurnMessage>) {
     let (outlet, up) = Outlet::new();
     let context = ToolContext {
         call: CallContext {
@@ -181,14 +209,21 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
             language: Arc::new(lsp::SessionServers::new(&Arc::default())),
             exec: Arc::default(),
         },
-        project: ProjectContext { cwd: policy.place.cwd.clone(), worktree, environment, settings: Arc::default() },
+        project: ProjectContext {
+            cwd: policy.place.cwd.clone(),
+            worktree,
+            environment,
+            settings: Arc::default(),
+        },
         client: ClientContext {
             outlet,
             session_requests: tokio::sync::mpsc::channel(1).0,
             files: FileCapabilities::default(),
         },
         policy: Arc::new(policy),
-        confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
+        confinement: super::confinement::Confinement::none(
+            &Environment::from_vars(BTreeMap::new()),
+        ),
         cancelled: CancellationToken::new(),
         limits: OutputLimits::default(),
     };

@@ -22,12 +22,19 @@ impl Tool for TodoreadTool {
     const KIND: ToolKind = ToolKind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::Unlisted;
-    const ALIASES: Aliases = Aliases { also: &["readtodos", "gettodos", "listtodos"], says: &[], fields: &[] };
+    const ALIASES: Aliases = Aliases {
+        also: &["readtodos", "gettodos", "listtodos"],
+        says: &[],
+        fields: &[],
+    };
     type Input = Input;
     type Ready = ();
 
     fn describe(_: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: "Read the todo list".into(), locations: Vec::new() }
+        CallDescription {
+            title: "Read the todo list".into(),
+            locations: Vec::new(),
+        }
     }
 
     async fn prepare(&self, _: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
@@ -46,7 +53,11 @@ impl Tool for TodoreadTool {
             format!("- [{status}] {}", todo.content)
         };
         let lines: Vec<String> = todos.iter().map(line).collect();
-        let text = if lines.is_empty() { "There is no plan.".to_owned() } else { lines.join("\n") };
+        let text = if lines.is_empty() {
+            "There is no plan.".to_owned()
+        } else {
+            lines.join("\n")
+        };
         Ok(super::todowrite::output(&todos, text))
     }
 }

@@ -14,7 +14,9 @@ pub struct Todos {
 impl Todos {
     /// Returns a stored plan.
     pub fn new(list: Vec<Todo>) -> Self {
-        Self { list: Mutex::new(list) }
+        Self {
+            list: Mutex::new(list),
+        }
     }
 
     pub fn get(&self) -> Vec<Todo> {

@@ -27,11 +27,20 @@ impl Tool for TodowriteTool {
     const CONCURRENT: bool = false;
     const KEEPS_INPUT: bool = true;
     const ALIASES: Aliases = Aliases {
-        also: &["writetodos", "updatetodos", "updateplan", "settodos", "todo"],
+        also: &[
+            "writetodos",
+            "updatetodos",
+            "updateplan",
+            "settodos",
+            "todo",
+        ],
         says: &[],
         fields: &[
             ("todos", &["todolist", "items", "tasks", "plan", "list"]),
-            ("content", &["task", "title", "text", "step", "todo", "description"]),
+            (
+                "content",
+                &["task", "title", "text", "step", "todo", "description"],
+            ),
             ("status", &["state"]),
         ],
     };
@@ -39,11 +48,22 @@ impl Tool for TodowriteTool {
     type Ready = Vec<Todo>;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: title(&input.todos), locations: Vec::new() }
+        CallDescription {
+            title: title(&input.todos),
+            locations: Vec::new(),
+        }
     }
 
-    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Vec<Todo>), Failure> {
-        if let Some(n) = input.todos.iter().position(|todo| todo.content.trim().is_empty()) {
+    async fn prepare(
+        &self,
+        input: Input,
+        _: &ToolContext,
+    ) -> Result<(Vec<Need>, Vec<Todo>), Failure> {
+        if let Some(n) = input
+            .todos
+            .iter()
+            .position(|todo| todo.content.trim().is_empty())
+        {
             return Err(Failure::Tell(format!("todos[{n}].content is empty.")));
         }
         Ok((vec![Need::new("todowrite", "*").always("*")], input.todos))
@@ -51,21 +71,34 @@ impl Tool for TodowriteTool {
 
     async fn run(&self, todos: Vec<Todo>, context: ToolContext) -> Result<ToolOutput, Failure> {
         context.session.todos.set(todos.clone());
-        context.client.outlet.event(Event::Plan(todos.clone())).await;
+        context
+            .client
+            .outlet
+            .event(Event::Plan(todos.clone()))
+            .await;
         Ok(output(&todos, standing(&todos)))
     }
 }
 
 fn title(todos: &[Todo]) -> String {
-    let open =
-        todos.iter().filter(|todo| !matches!(todo.status, TodoStatus::Completed | TodoStatus::Cancelled)).count();
+    let open = todos
+        .iter()
+        .filter(|todo| !matches!(todo.status, TodoStatus::Completed | TodoStatus::Cancelled))
+        .count();
     text::count(open, "todo")
 }
 
 /// Returns the result for a plan: `text` for the model, the whole plan for the editor.
 pub(super) fn output(todos: &[Todo], text: String) -> ToolOutput {
-    let metadata = Map::from_iter([("todos".to_owned(), serde_json::to_value(todos).unwrap_or(Value::Null))]);
-    ToolOutput { title: title(todos), metadata, ..ToolOutput::text(text) }
+    let metadata = Map::from_iter([(
+        "todos".to_owned(),
+        serde_json::to_value(todos).unwrap_or(Value::Null),
+    )]);
+    ToolOutput {
+        title: title(todos),
+        metadata,
+        ..ToolOutput::text(text)
+    }
 }
 
 /// Summarises the progress of a plan in a line; the model has written the plan and needs no more.
@@ -105,14 +138,26 @@ mod tests {
             {"content": "one", "status": "completed", "priority": "high", "id": "1", "notes": null},
             {"content": "two", "status": "in_progress"},
         ]);
-        let (_, output) = call(&erase(TodowriteTool), json!({"todos": todos}), &context).await.unwrap();
+        let (_, output) = call(&erase(TodowriteTool), json!({"todos": todos}), &context)
+            .await
+            .unwrap();
         assert_eq!(output.title, "1 todo");
         assert_eq!(output.text, "The plan is kept: 1 completed, 1 in progress.");
-        assert!(matches!(up.try_recv(), Ok(TurnMessage::Event(Event::Plan(plan))) if plan.len() == 2));
-        let (_, again) = call(&erase(todoread::TodoreadTool), json!({}), &context).await.unwrap();
-        assert_eq!((again.text.as_str(), again.metadata), ("- [completed] one\n- [in_progress] two", output.metadata));
+        assert!(
+            matches!(up.try_recv(), Ok(TurnMessage::Event(Event::Plan(plan))) if plan.len() == 2)
+        );
+        let (_, again) = call(&erase(todoread::TodoreadTool), json!({}), &context)
+            .await
+            .unwrap();
+        assert_eq!(
+            (again.text.as_str(), again.metadata),
+            ("- [completed] one\n- [in_progress] two", output.metadata)
+        );
         let wrong = json!({"todos": [{"content": "x", "status": "done"}]});
-        let failure = call(&erase(TodowriteTool), wrong, &context).await.unwrap_err().to_string();
+        let failure = call(&erase(TodowriteTool), wrong, &context)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("todos[0].status"), "{failure}");
         assert_eq!(context.session.todos.get().len(), 2);
     }

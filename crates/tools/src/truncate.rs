@@ -61,7 +61,10 @@ impl std::fmt::Display for Remainder {
 pub fn cut(text: &str, limits: OutputLimits, keep: KeepEnd) -> Truncation {
     let lines = text.split_inclusive('\n').count();
     if lines <= limits.lines && text.len() <= limits.bytes {
-        return Truncation { shown: text.to_owned(), missing: None };
+        return Truncation {
+            shown: text.to_owned(),
+            missing: None,
+        };
     }
     let mut taken = 0;
     let mut bytes = 0;
@@ -74,21 +77,34 @@ pub fn cut(text: &str, limits: OutputLimits, keep: KeepEnd) -> Truncation {
         fits
     };
     match keep {
-        KeepEnd::Head => text.split_inclusive('\n').take_while(|line| take(line)).for_each(drop),
-        KeepEnd::Tail => text.split_inclusive('\n').rev().take_while(|line| take(line)).for_each(drop),
+        KeepEnd::Head => text
+            .split_inclusive('\n')
+            .take_while(|line| take(line))
+            .for_each(drop),
+        KeepEnd::Tail => text
+            .split_inclusive('\n')
+            .rev()
+            .take_while(|line| take(line))
+            .for_each(drop),
     }
     if bytes < limits.bytes / 2 && taken < limits.lines {
         let shown = match keep {
             KeepEnd::Head => text::head(text, limits.bytes),
             KeepEnd::Tail => text::tail(text, limits.bytes),
         };
-        return Truncation { shown: shown.to_owned(), missing: Some(Remainder::Bytes(text.len() - shown.len())) };
+        return Truncation {
+            shown: shown.to_owned(),
+            missing: Some(Remainder::Bytes(text.len() - shown.len())),
+        };
     }
     let shown = match keep {
         KeepEnd::Head => &text[..bytes],
         KeepEnd::Tail => &text[text.len() - bytes..],
     };
-    Truncation { shown: shown.to_owned(), missing: Some(Remainder::Lines(lines - taken)) }
+    Truncation {
+        shown: shown.to_owned(),
+        missing: Some(Remainder::Lines(lines - taken)),
+    }
 }
 
 /// Cuts a result to the limits for the model. The whole text is stored in a file, whose path is
@@ -99,7 +115,9 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
         let cut = cut(&display, context.limits, output.keep);
         output.display = Some(match (cut.missing, output.keep) {
             (None, _) => cut.shown,
-            (Some(missing), KeepEnd::Head) => format!("{}\n{missing}", cut.shown.trim_end_matches('\n')),
+            (Some(missing), KeepEnd::Head) => {
+                format!("{}\n{missing}", cut.shown.trim_end_matches('\n'))
+            }
             (Some(missing), KeepEnd::Tail) => format!("{missing}\n{}", cut.shown),
         });
     }
@@ -109,8 +127,14 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     } else {
         shorten(text, output.keep, context, |hint, path| {
             output.facts.output_path = path.or(output.facts.output_path.take());
-            output.metadata.insert("truncated".into(), Value::Bool(true));
-            output.note = if output.note.is_empty() { hint } else { format!("{hint}\n{}", output.note) };
+            output
+                .metadata
+                .insert("truncated".into(), Value::Bool(true));
+            output.note = if output.note.is_empty() {
+                hint
+            } else {
+                format!("{hint}\n{}", output.note)
+            };
         })
     };
     output.cut = true;
@@ -128,9 +152,16 @@ pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
 
 /// Cuts a text to the limits. The whole text is stored in a file, and `on_cut` gets a sentence
 /// about it.
-fn shorten(text: String, keep: KeepEnd, context: &ToolContext, on_cut: impl FnOnce(String, Option<PathBuf>)) -> String {
+fn shorten(
+    text: String,
+    keep: KeepEnd,
+    context: &ToolContext,
+    on_cut: impl FnOnce(String, Option<PathBuf>),
+) -> String {
     let cut = cut(&text, context.limits, keep);
-    let Some(missing) = cut.missing else { return text };
+    let Some(missing) = cut.missing else {
+        return text;
+    };
     match self::keep(&text, context) {
         Ok(path) => on_cut(hint(&path), Some(path)),
         Err(e) => on_cut(format!("The rest could not be kept: {e}."), None),
@@ -162,7 +193,10 @@ pub fn hint(path: &Path) -> String {
 /// # Errors
 /// The system's error if the file cannot be written.
 pub fn keep(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
-    if !ensure_space(&context.project.environment, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
+    if !ensure_space(
+        &context.project.environment,
+        u64::try_from(text.len()).unwrap_or(u64::MAX),
+    ) {
         return Err(full());
     }
     let (mut file, path) = create(&context.project.environment)?;
@@ -178,17 +212,27 @@ pub fn create(environment: &Environment) -> io::Result<(std::fs::File, PathBuf)>
     let dir = folder(&environment.dirs);
     private_dir(&dir)?;
     let path = dir.join(environment.fresh("tool"));
-    Ok((private_file().write(true).create_new(true).open(&path)?, path))
+    Ok((
+        private_file().write(true).create_new(true).open(&path)?,
+        path,
+    ))
 }
 
 /// Returns whether `more` bytes of results can be stored. Removes the oldest results if necessary.
 pub fn ensure_space(environment: &Environment, more: u64) -> bool {
     let now = Duration::from_millis(environment.now().0);
-    let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(folder(&environment.dirs))
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut files: Vec<(Duration, u64, PathBuf)> = entries
         .filter_map(|entry| {
             let data = entry.metadata().ok()?;
-            Some((age(&data, now).unwrap_or_default(), data.len(), entry.path()))
+            Some((
+                age(&data, now).unwrap_or_default(),
+                data.len(),
+                entry.path(),
+            ))
         })
         .collect();
     files.sort_unstable_by_key(|(age, ..)| *age);
@@ -205,7 +249,10 @@ pub fn ensure_space(environment: &Environment, more: u64) -> bool {
 
 /// Returns the error for a result that is not stored for lack of space.
 pub fn full() -> io::Error {
-    io::Error::other(format!("the outputs kept so far take {} MiB, which is the most they may", ALL_KEPT >> 20))
+    io::Error::other(format!(
+        "the outputs kept so far take {} MiB, which is the most they may",
+        ALL_KEPT >> 20
+    ))
 }
 
 /// Returns the directory of whole results.
@@ -222,7 +269,12 @@ pub const EVERY: Duration = Duration::from_secs(60 * 60);
 pub fn clean(environment: &Environment) {
     let path = environment.dirs.data.join(STAMP);
     // Without the directory there is nothing to remove.
-    let Ok(stamp) = private_file().create(true).write(true).truncate(false).open(&path) else {
+    let Ok(stamp) = private_file()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .open(&path)
+    else {
         return;
     };
     // Locked until the file is closed. A process that does not get the lock has nothing to do.
@@ -230,12 +282,18 @@ pub fn clean(environment: &Environment) {
         return;
     }
     let now = Duration::from_millis(environment.now().0);
-    let last = stamp.metadata().ok().filter(|data| data.len() > 0).and_then(|data| age(&data, now));
+    let last = stamp
+        .metadata()
+        .ok()
+        .filter(|data| data.len() > 0)
+        .and_then(|data| age(&data, now));
     if last.is_some_and(|age| age < EVERY) {
         return;
     }
     remove(environment);
-    let done = (&stamp).write_all(b"looked").and_then(|()| stamp.set_modified(UNIX_EPOCH + now));
+    let done = (&stamp)
+        .write_all(b"looked")
+        .and_then(|()| stamp.set_modified(UNIX_EPOCH + now));
     if let Err(e) = done {
         tracing::warn!("{}: {e}", path.display());
     }
@@ -251,9 +309,15 @@ fn age(data: &std::fs::Metadata, now: Duration) -> Option<Duration> {
 fn remove(environment: &Environment) {
     let now = Duration::from_millis(environment.now().0);
     let old = |path: &Path| {
-        std::fs::symlink_metadata(path).ok().and_then(|data| age(&data, now)).is_some_and(|age| age > MAX_AGE)
+        std::fs::symlink_metadata(path)
+            .ok()
+            .and_then(|data| age(&data, now))
+            .is_some_and(|age| age > MAX_AGE)
     };
-    let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(folder(&environment.dirs))
+        .into_iter()
+        .flatten()
+        .flatten();
     for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
         std::fs::remove_file(path).ok();
     }
@@ -273,19 +337,75 @@ mod tests {
             ("", 2, 10, KeepEnd::Head, "", None),
             ("a\nb", 2, 10, KeepEnd::Head, "a\nb", None),
             ("a\nb\n", 2, 4, KeepEnd::Head, "a\nb\n", None),
-            ("a\nb\nc", 2, 10, KeepEnd::Head, "a\nb\n", Some(Remainder::Lines(1))),
-            ("a\nb\nc", 2, 10, KeepEnd::Tail, "b\nc", Some(Remainder::Lines(1))),
-            ("aaa\nbbb\nccc\n", 9, 8, KeepEnd::Head, "aaa\nbbb\n", Some(Remainder::Lines(1))),
-            ("aaa\nbbb\nccc\n", 9, 9, KeepEnd::Tail, "bbb\nccc\n", Some(Remainder::Lines(1))),
-            ("a\nbbbbbbbbbbbb\n", 9, 8, KeepEnd::Head, "a\nbbbbbb", Some(Remainder::Bytes(7))),
-            ("aaaaaaaaaaaa\nb\n", 9, 8, KeepEnd::Tail, "aaaaa\nb\n", Some(Remainder::Bytes(7))),
-            ("a\nbbbbbbbbbbbb\n", 1, 8, KeepEnd::Head, "a\n", Some(Remainder::Lines(1))),
+            (
+                "a\nb\nc",
+                2,
+                10,
+                KeepEnd::Head,
+                "a\nb\n",
+                Some(Remainder::Lines(1)),
+            ),
+            (
+                "a\nb\nc",
+                2,
+                10,
+                KeepEnd::Tail,
+                "b\nc",
+                Some(Remainder::Lines(1)),
+            ),
+            (
+                "aaa\nbbb\nccc\n",
+                9,
+                8,
+                KeepEnd::Head,
+                "aaa\nbbb\n",
+                Some(Remainder::Lines(1)),
+            ),
+            (
+                "aaa\nbbb\nccc\n",
+                9,
+                9,
+                KeepEnd::Tail,
+                "bbb\nccc\n",
+                Some(Remainder::Lines(1)),
+            ),
+            (
+                "a\nbbbbbbbbbbbb\n",
+                9,
+                8,
+                KeepEnd::Head,
+                "a\nbbbbbb",
+                Some(Remainder::Bytes(7)),
+            ),
+            (
+                "aaaaaaaaaaaa\nb\n",
+                9,
+                8,
+                KeepEnd::Tail,
+                "aaaaa\nb\n",
+                Some(Remainder::Bytes(7)),
+            ),
+            (
+                "a\nbbbbbbbbbbbb\n",
+                1,
+                8,
+                KeepEnd::Head,
+                "a\n",
+                Some(Remainder::Lines(1)),
+            ),
             ("äöü", 9, 3, KeepEnd::Head, "ä", Some(Remainder::Bytes(4))),
             ("äöü", 9, 3, KeepEnd::Tail, "ü", Some(Remainder::Bytes(4))),
         ];
         for (text, lines, bytes, keep, shown, missing) in table {
-            let expected = Truncation { shown: shown.into(), missing };
-            assert_eq!(cut(text, limits(lines, bytes), keep), expected, "{text:?} {lines} {bytes} {keep:?}");
+            let expected = Truncation {
+                shown: shown.into(),
+                missing,
+            };
+            assert_eq!(
+                cut(text, limits(lines, bytes), keep),
+                expected,
+                "{text:?} {lines} {bytes} {keep:?}"
+            );
         }
     }
 
@@ -294,21 +414,45 @@ mod tests {
         let stage = TestProject::new();
         let context = stage.context();
         let whole: String = (0..3000).map(|n| format!("line {n}\n")).collect();
-        let output = finish(ToolOutput { title: "a\nb".into(), ..ToolOutput::text(whole.clone()) }, &context);
+        let output = finish(
+            ToolOutput {
+                title: "a\nb".into(),
+                ..ToolOutput::text(whole.clone())
+            },
+            &context,
+        );
         assert_eq!(output.title, "a\\nb");
         assert!(output.text.starts_with("line 0\n"));
-        assert!(output.text.contains("line 1999\n\n...1000 lines truncated...\n\n<system-reminder mark="));
+        assert!(
+            output
+                .text
+                .contains("line 1999\n\n...1000 lines truncated...\n\n<system-reminder mark=")
+        );
         let path = output.facts.output_path.unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(
+            std::fs::metadata(path.parent().unwrap())
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o700
+        );
         clean(&context.project.environment);
         assert!(path.exists());
-        context.project.environment.set_now(Timestamp(context.project.environment.now().0 + 8 * 24 * 3_600_000));
+        context.project.environment.set_now(Timestamp(
+            context.project.environment.now().0 + 8 * 24 * 3_600_000,
+        ));
         // Another process is searching.
-        let stamp =
-            std::fs::File::options().write(true).open(context.project.environment.dirs.data.join(STAMP)).unwrap();
+        let stamp = std::fs::File::options()
+            .write(true)
+            .open(context.project.environment.dirs.data.join(STAMP))
+            .unwrap();
         stamp.lock().unwrap();
         clean(&context.project.environment);
         assert!(path.exists());
@@ -317,10 +461,18 @@ mod tests {
         assert!(!path.exists());
         // The last search was within the hour.
         std::fs::write(&path, "old").unwrap();
-        std::fs::File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(UNIX_EPOCH)
+            .unwrap();
         clean(&context.project.environment);
         assert!(path.exists());
-        context.project.environment.set_now(Timestamp(context.project.environment.now().0 + 3_600_000));
+        context
+            .project
+            .environment
+            .set_now(Timestamp(context.project.environment.now().0 + 3_600_000));
         clean(&context.project.environment);
         assert!(!path.exists());
     }

@@ -62,13 +62,15 @@ fn is_empty(c: char) -> bool {
 /// Returns whether a character belongs to the one before it: an accent, or a later part of a Korean
 /// syllable.
 fn continues(c: char) -> bool {
-    const CLASSES: CanonicalCombiningClassMapBorrowed<'static> = CanonicalCombiningClassMapBorrowed::new();
+    const CLASSES: CanonicalCombiningClassMapBorrowed<'static> =
+        CanonicalCombiningClassMapBorrowed::new();
     c >= '\u{300}' && (CLASSES.get_u8(c) != 0 || ('\u{1160}'..='\u{11ff}').contains(&c))
 }
 
 impl FoldedText {
     pub(super) fn of(text: &str, level: FoldLevel) -> Self {
-        const COMPOSED: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
+        const COMPOSED: ComposingNormalizerBorrowed<'static> =
+            ComposingNormalizerBorrowed::new_nfc();
         let mut out = String::with_capacity(text.len());
         let mut units = Vec::with_capacity(text.len());
         let mut at = 0;
@@ -93,7 +95,10 @@ impl FoldedText {
                     _ => out.push_str(&COMPOSED.normalize(unit)),
                 }
             }
-            units.push(FoldedUnit { plain: begin..out.len(), original: at..at + length });
+            units.push(FoldedUnit {
+                plain: begin..out.len(),
+                original: at..at + length,
+            });
             at += length;
         }
         Self { text: out, units }
@@ -102,10 +107,16 @@ impl FoldedText {
     /// Maps a range of the plain text to the original. Returns `None` if it begins or ends within a
     /// unit. Invisible characters at its ends are not included.
     pub(super) fn original(&self, piece: &Range<usize>) -> Option<Range<usize>> {
-        let first = self.units.partition_point(|unit| unit.plain.end <= piece.start);
-        let last = self.units.partition_point(|unit| unit.plain.start < piece.end);
+        let first = self
+            .units
+            .partition_point(|unit| unit.plain.end <= piece.start);
+        let last = self
+            .units
+            .partition_point(|unit| unit.plain.start < piece.end);
         let first = self.units.get(first)?;
-        let last = self.units[..last].iter().rfind(|unit| !unit.plain.is_empty())?;
+        let last = self.units[..last]
+            .iter()
+            .rfind(|unit| !unit.plain.is_empty())?;
         (first.plain.start == piece.start && last.plain.end == piece.end)
             .then_some(first.original.start..last.original.end)
     }
@@ -133,28 +144,46 @@ fn pairs(one: &str, other: &str) -> Option<Vec<AlignedPair>> {
     loop {
         n = next_visible(&a.units, n);
         m = next_visible(&b.units, m);
-        let (Some(first), Some(other_first)) = (a.units.get(n), b.units.get(m)) else { break };
-        found.push(AlignedPair { one: from..first.original.start, other: other_from..other_first.original.start });
+        let (Some(first), Some(other_first)) = (a.units.get(n), b.units.get(m)) else {
+            break;
+        };
+        found.push(AlignedPair {
+            one: from..first.original.start,
+            other: other_from..other_first.original.start,
+        });
         let start = first.original.start;
         let other_start = other_first.original.start;
         // For "…" and "...", take as many units of each as are needed for both to end at the same
         // point.
         while a.units[n].plain.end != b.units[m].plain.end {
-            if a.units[n].plain.end < b.units[m].plain.end { n += 1 } else { m += 1 }
+            if a.units[n].plain.end < b.units[m].plain.end {
+                n += 1
+            } else {
+                m += 1
+            }
         }
         from = a.units[n].original.end;
         other_from = b.units[m].original.end;
-        found.push(AlignedPair { one: start..from, other: other_start..other_from });
+        found.push(AlignedPair {
+            one: start..from,
+            other: other_start..other_from,
+        });
         n += 1;
         m += 1;
     }
-    found.push(AlignedPair { one: from..one.len(), other: other_from..other.len() });
+    found.push(AlignedPair {
+        one: from..one.len(),
+        other: other_from..other.len(),
+    });
     Some(found)
 }
 
 /// Returns the index of the first unit from `n` on that has plain text.
 fn next_visible(units: &[FoldedUnit], n: usize) -> usize {
-    n + units[n..].iter().take_while(|unit| unit.plain.is_empty()).count()
+    n + units[n..]
+        .iter()
+        .take_while(|unit| unit.plain.is_empty())
+        .count()
 }
 
 /// Splits a text into words and single other characters.
@@ -174,7 +203,12 @@ fn tokens(text: &str) -> Vec<&str> {
 
 /// Returns the byte index of each token.
 fn starts(tokens: &[&str]) -> Vec<usize> {
-    tokens.iter().scan(0, |at, token| Some(std::mem::replace(at, *at + token.len()))).collect()
+    tokens
+        .iter()
+        .scan(0, |at, token| {
+            Some(std::mem::replace(at, *at + token.len()))
+        })
+        .collect()
 }
 
 /// Applies the change of `old` into `new` to `found`, which is a variant of `old`. Text that the
@@ -183,7 +217,9 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
     if old == found {
         return new.to_owned();
     }
-    let Some(pairs) = pairs(old, found) else { return new.to_owned() };
+    let Some(pairs) = pairs(old, found) else {
+        return new.to_owned();
+    };
     // The position in `new` of each byte of `old` that the change preserves.
     let mut preserved: Vec<Option<usize>> = vec![None; old.len()];
     let a = tokens(old);
@@ -191,10 +227,16 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
     let a_starts = starts(&a);
     let b_starts = starts(&b);
     for op in text::diff::pieces(&a, &b) {
-        if let similar::DiffOp::Equal { old_index, new_index, len } = op {
+        if let similar::DiffOp::Equal {
+            old_index,
+            new_index,
+            len,
+        } = op
+        {
             for n in 0..len {
                 for byte in 0..a[old_index + n].len() {
-                    preserved[a_starts[old_index + n] + byte] = Some(b_starts[new_index + n] + byte);
+                    preserved[a_starts[old_index + n] + byte] =
+                        Some(b_starts[new_index + n] + byte);
                 }
             }
         }
@@ -202,7 +244,11 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
     // The position in `new` of a preserved piece.
     let place = |range: &Range<usize>| -> Option<usize> {
         let first = preserved.get(range.start).copied().flatten()?;
-        preserved[range.clone()].iter().enumerate().all(|(n, at)| *at == Some(first + n)).then_some(first)
+        preserved[range.clone()]
+            .iter()
+            .enumerate()
+            .all(|(n, at)| *at == Some(first + n))
+            .then_some(first)
     };
     let mut out = String::with_capacity(new.len());
     let mut at = 0;
@@ -219,7 +265,9 @@ pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
         // adjacent.
         let before = pairs[..n].iter().rfind(|pair| !pair.one.is_empty());
         let after = pairs[n + 1..].iter().find(|pair| !pair.one.is_empty());
-        let before = before.map_or(Some(0), |pair| place(&pair.one).map(|start| start + pair.one.len()));
+        let before = before.map_or(Some(0), |pair| {
+            place(&pair.one).map(|start| start + pair.one.len())
+        });
         let after = after.map_or(Some(new.len()), |pair| place(&pair.one));
         if before == after && before == Some(at) {
             out.push_str(&found[pair.other.clone()]);
@@ -240,7 +288,13 @@ pub(super) fn differences(wanted: &str, found: &str) -> Vec<String> {
             *all.entry(difference(wanted, found)).or_default() += 1;
         }
     }
-    let times = |(words, n): (String, usize)| if n > 1 { format!("{words} ({n} times)") } else { words };
+    let times = |(words, n): (String, usize)| {
+        if n > 1 {
+            format!("{words} ({n} times)")
+        } else {
+            words
+        }
+    };
     all.into_iter().map(times).collect()
 }
 
@@ -255,8 +309,16 @@ fn difference(wanted: &str, found: &str) -> String {
         };
     }
     match (is_decomposed(wanted), is_decomposed(found)) {
-        (false, true) => return format!("\"{found}\" in decomposed form (NFD) where you wrote it composed (NFC)"),
-        (true, false) => return format!("\"{found}\" in composed form (NFC) where you wrote it decomposed (NFD)"),
+        (false, true) => {
+            return format!(
+                "\"{found}\" in decomposed form (NFD) where you wrote it composed (NFC)"
+            );
+        }
+        (true, false) => {
+            return format!(
+                "\"{found}\" in composed form (NFC) where you wrote it decomposed (NFD)"
+            );
+        }
         _ => {}
     }
     let wrote = match wanted {
@@ -264,7 +326,11 @@ fn difference(wanted: &str, found: &str) -> String {
         wanted if wanted.is_ascii() => format!("{wanted:?}"),
         wanted => named(wanted),
     };
-    let has = if found.is_empty() { "nothing".to_owned() } else { named(found) };
+    let has = if found.is_empty() {
+        "nothing".to_owned()
+    } else {
+        named(found)
+    };
     format!("{has} where you wrote {wrote}")
 }
 
@@ -312,10 +378,18 @@ mod tests {
         // One, other, the first level at which they are equal.
         let table = [
             ("a-b", "a\u{2011}b", Some(FoldLevel::Characters)),
-            ("\"x\" 'y'", "\u{201c}x\u{201d} \u{2018}y\u{2019}", Some(FoldLevel::Characters)),
+            (
+                "\"x\" 'y'",
+                "\u{201c}x\u{201d} \u{2018}y\u{2019}",
+                Some(FoldLevel::Characters),
+            ),
             ("wait...", "wait\u{2026}", Some(FoldLevel::Characters)),
             ("caf\u{e9}", "cafe\u{301}", Some(FoldLevel::Characters)),
-            ("\u{ac00}\u{ac01}", "\u{1100}\u{1161}\u{1100}\u{1161}\u{11a8}", Some(FoldLevel::Characters)),
+            (
+                "\u{ac00}\u{ac01}",
+                "\u{1100}\u{1161}\u{1100}\u{1161}\u{11a8}",
+                Some(FoldLevel::Characters),
+            ),
             ("a b", "a\u{a0}b", Some(FoldLevel::Characters)),
             ("ab", "a\u{200b}b", Some(FoldLevel::Characters)),
             ("a b", "a  \tb", Some(FoldLevel::Blanks)),
@@ -328,7 +402,11 @@ mod tests {
         for (one, other, level) in table {
             for tried in [FoldLevel::Characters, FoldLevel::Blanks] {
                 let same = FoldedText::of(one, tried).text == FoldedText::of(other, tried).text;
-                assert_eq!(same, level.is_some_and(|level| tried >= level), "{one:?} {other:?} {tried:?}");
+                assert_eq!(
+                    same,
+                    level.is_some_and(|level| tried >= level),
+                    "{one:?} {other:?} {tried:?}"
+                );
             }
         }
     }
@@ -337,12 +415,27 @@ mod tests {
     fn carried_change_preserves_variants() {
         // Old, new, found, result.
         let table = [
-            ("say \"hi\"", "say \"hello\"", "say \u{201c}hi\u{201d}", "say \u{201c}hello\u{201d}"),
+            (
+                "say \"hi\"",
+                "say \"hello\"",
+                "say \u{201c}hi\u{201d}",
+                "say \u{201c}hello\u{201d}",
+            ),
             ("a-b c", "a-b d", "a\u{2011}b c", "a\u{2011}b d"),
             ("a-b c", "a_b c", "a\u{2011}b c", "a_b c"),
-            ("wait... now", "wait... then", "wait\u{2026} now", "wait\u{2026} then"),
+            (
+                "wait... now",
+                "wait... then",
+                "wait\u{2026} now",
+                "wait\u{2026} then",
+            ),
             ("wait...", "wait..", "wait\u{2026}", "wait.."),
-            ("caf\u{e9} one", "caf\u{e9} two", "cafe\u{301} one", "cafe\u{301} two"),
+            (
+                "caf\u{e9} one",
+                "caf\u{e9} two",
+                "cafe\u{301} one",
+                "cafe\u{301} two",
+            ),
             ("a\nb", "a\nc", "a  \nb", "a  \nc"),
             ("a\nb", "a\nx\nb", "a  \nb ", "a  \nx\nb "),
             ("x = 1;", "x = 2;", "x  =\t1;", "x  =\t2;"),
@@ -351,30 +444,58 @@ mod tests {
             ("other", "new", "found", "new"),
         ];
         for (old, new, found, expected) in table {
-            assert_eq!(carried(old, new, found), expected, "{old:?} {new:?} {found:?}");
+            assert_eq!(
+                carried(old, new, found),
+                expected,
+                "{old:?} {new:?} {found:?}"
+            );
         }
     }
 
     #[test]
     fn differences_are_named() {
         let table = [
-            ("a-b", "a\u{2011}b", "U+2011 (non-breaking hyphen) where you wrote \"-\""),
+            (
+                "a-b",
+                "a\u{2011}b",
+                "U+2011 (non-breaking hyphen) where you wrote \"-\"",
+            ),
             (
                 "\"a\"",
                 "\u{201c}a\u{201d}",
                 "U+201C (typographic quote) where you wrote \"\\\"\"; U+201D (typographic quote) where you wrote \"\\\"\"",
             ),
-            ("caf\u{e9}", "cafe\u{301}", "\"e\u{301}\" in decomposed form (NFD) where you wrote it composed (NFC)"),
-            ("cafe\u{301}", "caf\u{e9}", "\"\u{e9}\" in composed form (NFC) where you wrote it decomposed (NFD)"),
+            (
+                "caf\u{e9}",
+                "cafe\u{301}",
+                "\"e\u{301}\" in decomposed form (NFD) where you wrote it composed (NFC)",
+            ),
+            (
+                "cafe\u{301}",
+                "caf\u{e9}",
+                "\"\u{e9}\" in composed form (NFC) where you wrote it decomposed (NFD)",
+            ),
             ("    a", "\ta", "tabs where you wrote spaces"),
             ("a", "a  ", "spaces where you wrote none"),
-            ("a-b-c", "a\u{2013}b\u{2013}c", "U+2013 (en dash) where you wrote \"-\" (2 times)"),
-            ("a\u{2013}b", "a-b", "\"-\" where you wrote U+2013 (en dash)"),
+            (
+                "a-b-c",
+                "a\u{2013}b\u{2013}c",
+                "U+2013 (en dash) where you wrote \"-\" (2 times)",
+            ),
+            (
+                "a\u{2013}b",
+                "a-b",
+                "\"-\" where you wrote U+2013 (en dash)",
+            ),
             ("a", "b", ""),
             ("a", "a", ""),
         ];
         for (wanted, found, expected) in table {
-            assert_eq!(differences(wanted, found).join("; "), expected, "{wanted:?} {found:?}");
+            assert_eq!(
+                differences(wanted, found).join("; "),
+                expected,
+                "{wanted:?} {found:?}"
+            );
         }
     }
 

@@ -32,12 +32,21 @@ pub fn control_files(worktree: &Worktree) -> Vec<PathBuf> {
                 found.push(path);
             } else if hidden && path.is_dir() {
                 let inside = entries(&path).into_iter();
-                found.extend(inside.filter(|(entry, _)| protected::control(&name.join(entry))).map(|(_, path)| path));
+                found.extend(
+                    inside
+                        .filter(|(entry, _)| protected::control(&name.join(entry)))
+                        .map(|(_, path)| path),
+                );
             }
         }
     }
     for dir in git_dirs(worktree) {
-        found.extend(protected::GIT.iter().map(|name| dir.join(name)).filter(|path| path.symlink_metadata().is_ok()));
+        found.extend(
+            protected::GIT
+                .iter()
+                .map(|name| dir.join(name))
+                .filter(|path| path.symlink_metadata().is_ok()),
+        );
     }
     found
 }
@@ -47,10 +56,21 @@ fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
     /// The maximum number of directories that are searched.
     const MAX_ENTRIES: usize = 64;
     let mut dirs: Vec<PathBuf> = worktree.git_dirs();
-    dirs.extend(worktree.extra.iter().map(|root| root.join(".git")).filter(|dir| dir.is_dir()));
+    dirs.extend(
+        worktree
+            .extra
+            .iter()
+            .map(|root| root.join(".git"))
+            .filter(|dir| dir.is_dir()),
+    );
     let mut waiting: VecDeque<PathBuf> = dirs.iter().map(|dir| dir.join("modules")).collect();
     let trees: Vec<PathBuf> = dirs.iter().map(|dir| dir.join("worktrees")).collect();
-    dirs.extend(trees.iter().flat_map(|trees| entries(trees)).map(|(_, path)| path));
+    dirs.extend(
+        trees
+            .iter()
+            .flat_map(|trees| entries(trees))
+            .map(|(_, path)| path),
+    );
     while dirs.len() < MAX_ENTRIES
         && let Some(folder) = waiting.pop_front()
     {
@@ -71,21 +91,33 @@ fn git_dirs(worktree: &Worktree) -> Vec<PathBuf> {
 /// Creates the paths in git directories that can only be protected if they exist. Git creates most
 /// of them by itself; empty ones have no effect, and they are not part of the work tree.
 pub fn prepare(worktree: &Worktree) {
-    for dir in
-        worktree.git_dirs().into_iter().filter(|dir| dir.join("HEAD").is_file() && !dir.join("commondir").exists())
+    for dir in worktree
+        .git_dirs()
+        .into_iter()
+        .filter(|dir| dir.join("HEAD").is_file() && !dir.join("commondir").exists())
     {
         // A path that cannot be created is still observed.
         fs::create_dir(dir.join("hooks")).ok();
         fs::create_dir(dir.join("info")).ok();
-        fs::OpenOptions::new().write(true).create_new(true).open(dir.join("info/attributes")).ok();
+        fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(dir.join("info/attributes"))
+            .ok();
     }
 }
 
 fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
     /// The maximum number of entries of a directory that are read.
     const MAX_ENTRIES: usize = 4096;
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_ENTRIES);
-    entries.map(|entry| (entry.file_name(), entry.path())).collect()
+    let entries = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_ENTRIES);
+    entries
+        .map(|entry| (entry.file_name(), entry.path()))
+        .collect()
 }
 
 /// The state of a project's control files before a command.
@@ -118,7 +150,9 @@ impl ControlFiles {
         while seen.len() < Self::MAX_FILES
             && let Some(path) = waiting.pop_front()
         {
-            let Some(what) = WatchedFile::look(&path, &mut left) else { continue };
+            let Some(what) = WatchedFile::look(&path, &mut left) else {
+                continue;
+            };
             if what == WatchedFile::Directory {
                 let wanted = |(name, path): &(std::ffi::OsString, PathBuf)| {
                     let shown = path.strip_prefix(&worktree.root).unwrap_or(path);
@@ -127,7 +161,12 @@ impl ControlFiles {
                         && !protected::is_plan(shown)
                         && !name.as_encoded_bytes().ends_with(b".sample")
                 };
-                waiting.extend(entries(&path).into_iter().filter(wanted).map(|(_, path)| path));
+                waiting.extend(
+                    entries(&path)
+                        .into_iter()
+                        .filter(wanted)
+                        .map(|(_, path)| path),
+                );
             }
             seen.insert(path, what);
         }
@@ -137,9 +176,14 @@ impl ControlFiles {
     /// Returns the paths that are new, changed or removed since, relative to the project.
     pub fn changes(&self, worktree: &Worktree) -> Vec<String> {
         let now = Self::look(worktree);
-        let paths = self.0.keys().chain(now.0.keys().filter(|path| !self.0.contains_key(*path)));
+        let paths = self
+            .0
+            .keys()
+            .chain(now.0.keys().filter(|path| !self.0.contains_key(*path)));
         let changed = paths.filter(|path| self.0.get(*path) != now.0.get(*path));
-        changed.map(|path| base::text::escaped(&worktree.relative(path))).collect()
+        changed
+            .map(|path| base::text::escaped(&worktree.relative(path)))
+            .collect()
     }
 }
 
@@ -148,7 +192,9 @@ impl WatchedFile {
         let data = fs::symlink_metadata(path).ok()?;
         if data.is_symlink() {
             let target = fs::read_link(path).unwrap_or_default();
-            let there = fs::metadata(path).ok().map(|data| Box::new(Self::of(path, &data, left)));
+            let there = fs::metadata(path)
+                .ok()
+                .map(|data| Box::new(Self::of(path, &data, left)));
             return Some(Self::Link(target, there));
         }
         Some(Self::of(path, &data, left))
@@ -158,7 +204,14 @@ impl WatchedFile {
         if data.is_dir() {
             return Self::Directory;
         }
-        let unread = || Self::Unread(data.mode(), data.len(), data.ino(), (data.ctime(), data.ctime_nsec()));
+        let unread = || {
+            Self::Unread(
+                data.mode(),
+                data.len(),
+                data.ino(),
+                (data.ctime(), data.ctime_nsec()),
+            )
+        };
         if !data.is_file() || data.len() > *left {
             return unread();
         }
@@ -172,7 +225,9 @@ impl WatchedFile {
             Ok(read) => {
                 *left -= u64::try_from(read).unwrap_or(*left).min(*left);
                 let sum = digest(&SHA256, &bytes);
-                sum.as_ref().try_into().map_or_else(|_| unread(), |sum| Self::File(data.mode(), sum))
+                sum.as_ref()
+                    .try_into()
+                    .map_or_else(|_| unread(), |sum| Self::File(data.mode(), sum))
             }
             Err(_) => unread(),
         }
@@ -187,7 +242,12 @@ mod tests {
     use super::*;
 
     /// The files before, the changes to the project, the reported paths.
-    type Row = (&'static str, &'static [&'static str], fn(&Path), &'static [&'static str]);
+    type Row = (
+        &'static str,
+        &'static [&'static str],
+        fn(&Path),
+        &'static [&'static str],
+    );
 
     fn put(path: PathBuf, text: &str) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -196,20 +256,43 @@ mod tests {
 
     const TABLE: &[Row] = &[
         ("nothing", &[".git/config", "AGENTS.md"], |_| {}, &[]),
-        ("an ordinary file", &["src/a.rs"], |p| put(p.join("src/a.rs"), "after"), &[]),
-        ("a commit", &[".git/HEAD"], |p| put(p.join(".git/objects/aa/b"), "x"), &[]),
+        (
+            "an ordinary file",
+            &["src/a.rs"],
+            |p| put(p.join("src/a.rs"), "after"),
+            &[],
+        ),
+        (
+            "a commit",
+            &[".git/HEAD"],
+            |p| put(p.join(".git/objects/aa/b"), "x"),
+            &[],
+        ),
         (
             "a hook",
             &[".git/config"],
             |p| put(p.join(".git/hooks/pre-push"), "x"),
             &[".git/hooks", ".git/hooks/pre-push"],
         ),
-        ("a sample", &[".git/hooks/a"], |p| put(p.join(".git/hooks/b.sample"), "x"), &[]),
-        ("a removed hook", &[".git/hooks/a"], |p| fs::remove_file(p.join(".git/hooks/a")).unwrap(), &[".git/hooks/a"]),
+        (
+            "a sample",
+            &[".git/hooks/a"],
+            |p| put(p.join(".git/hooks/b.sample"), "x"),
+            &[],
+        ),
+        (
+            "a removed hook",
+            &[".git/hooks/a"],
+            |p| fs::remove_file(p.join(".git/hooks/a")).unwrap(),
+            &[".git/hooks/a"],
+        ),
         (
             "a hook that runs now",
             &[".git/hooks/a"],
-            |p| fs::set_permissions(p.join(".git/hooks/a"), fs::Permissions::from_mode(0o755)).unwrap(),
+            |p| {
+                fs::set_permissions(p.join(".git/hooks/a"), fs::Permissions::from_mode(0o755))
+                    .unwrap()
+            },
             &[".git/hooks/a"],
         ),
         (
@@ -219,11 +302,21 @@ mod tests {
                 let path = p.join(".git/config");
                 let time = fs::metadata(&path).unwrap().modified().unwrap();
                 fs::write(&path, "BEFORE").unwrap();
-                fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+                fs::File::options()
+                    .write(true)
+                    .open(&path)
+                    .unwrap()
+                    .set_modified(time)
+                    .unwrap();
             },
             &[".git/config"],
         ),
-        ("the same again", &[".git/config"], |p| put(p.join(".git/config"), "before"), &[]),
+        (
+            "the same again",
+            &[".git/config"],
+            |p| put(p.join(".git/config"), "before"),
+            &[],
+        ),
         (
             "a submodule's",
             &[".git/modules/a/b/HEAD", ".git/modules/a/b/config"],
@@ -236,8 +329,18 @@ mod tests {
             |p| put(p.join(".git/worktrees/w/config.worktree"), "x"),
             &[".git/worktrees/w/config.worktree"],
         ),
-        ("instructions", &[".git/HEAD"], |p| put(p.join("AGENTS.md"), "x"), &["AGENTS.md"]),
-        ("in any case", &[".git/HEAD"], |p| put(p.join("Claude.MD"), "x"), &["Claude.MD"]),
+        (
+            "instructions",
+            &[".git/HEAD"],
+            |p| put(p.join("AGENTS.md"), "x"),
+            &["AGENTS.md"],
+        ),
+        (
+            "in any case",
+            &[".git/HEAD"],
+            |p| put(p.join("Claude.MD"), "x"),
+            &["Claude.MD"],
+        ),
         (
             "an agent's settings",
             &[".claude/settings.json"],
@@ -262,7 +365,12 @@ mod tests {
             |p| put(p.join(".cargo/config.toml"), "x"),
             &[".cargo/config.toml"],
         ),
-        ("a plan", &[".opencode/plans/a.md"], |p| put(p.join(".opencode/plans/b.md"), "x"), &[]),
+        (
+            "a plan",
+            &[".opencode/plans/a.md"],
+            |p| put(p.join(".opencode/plans/b.md"), "x"),
+            &[],
+        ),
         (
             "through a link",
             &["docs/agents.txt", "AGENTS.md:docs/agents.txt"],
@@ -278,7 +386,9 @@ mod tests {
             fs::create_dir_all(stage.cwd().join(".git")).unwrap();
             for path in *before {
                 match path.split_once(':') {
-                    Some((link, to)) => std::os::unix::fs::symlink(to, stage.cwd().join(link)).unwrap(),
+                    Some((link, to)) => {
+                        std::os::unix::fs::symlink(to, stage.cwd().join(link)).unwrap()
+                    }
                     None => stage.write(path, "before"),
                 }
             }
@@ -316,7 +426,10 @@ mod tests {
         let tree = Worktree::find(&stage.cwd(), &[], None);
         prepare(&tree);
         prepare(&tree);
-        let mut found: Vec<String> = control_files(&tree).iter().map(|path| tree.relative(path)).collect();
+        let mut found: Vec<String> = control_files(&tree)
+            .iter()
+            .map(|path| tree.relative(path))
+            .collect();
         found.sort();
         assert_eq!(found, [".git/hooks", ".git/info/attributes"]);
     }

@@ -149,10 +149,19 @@ pub fn offered(environment: &Environment, provider: impl FnOnce() -> bool) -> bo
 /// engine with a key, otherwise the model's provider.
 fn chosen(environment: &Environment) -> Option<Searcher> {
     let key = |engine: &'static SearchEngine| {
-        let key = engine.keys.iter().find_map(|name| environment.var(name)).map(str::trim);
-        Some(Searcher::Engine(engine, key.filter(|key| !key.is_empty())?.to_owned()))
+        let key = engine
+            .keys
+            .iter()
+            .find_map(|name| environment.var(name))
+            .map(str::trim);
+        Some(Searcher::Engine(
+            engine,
+            key.filter(|key| !key.is_empty())?.to_owned(),
+        ))
     };
-    let named = environment.setting("WEBSEARCH_PROVIDER").map(str::to_lowercase);
+    let named = environment
+        .setting("WEBSEARCH_PROVIDER")
+        .map(str::to_lowercase);
     if named.as_deref() == Some("model") {
         return Some(Searcher::Provider);
     }
@@ -180,23 +189,42 @@ impl Tool for WebsearchTool {
     type Ready = Ready;
 
     fn describe(input: &Input, _: &ToolContext) -> CallDescription {
-        CallDescription { title: text::title(&format!("Search the web: {}", input.query)), locations: Vec::new() }
+        CallDescription {
+            title: text::title(&format!("Search the web: {}", input.query)),
+            locations: Vec::new(),
+        }
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let query = input.query.split_whitespace().collect::<Vec<_>>().join(" ");
         if query.is_empty() || query.chars().count() > MAX_QUERY_CHARS {
-            return Err(Failure::Tell(format!("A query is one line of at most {MAX_QUERY_CHARS} characters.")));
+            return Err(Failure::Tell(format!(
+                "A query is one line of at most {MAX_QUERY_CHARS} characters."
+            )));
         }
         let environment = &context.project.environment;
         let known = secrets(&context.project.settings, environment);
-        if known.iter().any(|secret| secret.len() >= 8 && query.contains(secret.as_str())) {
-            return Err(Failure::tell("The query contains a key of the user's; it was not sent."));
+        if known
+            .iter()
+            .any(|secret| secret.len() >= 8 && query.contains(secret.as_str()))
+        {
+            return Err(Failure::tell(
+                "The query contains a key of the user's; it was not sent.",
+            ));
         }
         let Some(by) = chosen(environment) else {
-            return Err(Failure::tell("There is no search engine: the one that the user named has no key."));
+            return Err(Failure::tell(
+                "There is no search engine: the one that the user named has no key.",
+            ));
         };
-        let count = input.num_results.unwrap_or(DEFAULT_RESULTS).clamp(1, MAX_RESULTS);
+        let count = input
+            .num_results
+            .unwrap_or(DEFAULT_RESULTS)
+            .clamp(1, MAX_RESULTS);
         let need = Need::new(Self::NAME, query.as_str()).always(query.as_str());
         Ok((vec![need], Ready { by, query, count }))
     }
@@ -211,7 +239,9 @@ impl Tool for WebsearchTool {
             answer = asked => answer.unwrap_or_else(|_| Err(format!("{name} did not answer within {} s", timeout.as_secs()))),
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
-        let failed = |why: String| Failure::Tell(format!("The search failed: {}.", why.trim_end_matches('.')));
+        let failed = |why: String| {
+            Failure::Tell(format!("The search failed: {}.", why.trim_end_matches('.')))
+        };
         Ok(ToolOutput::text(answer.map_err(failed)?))
     }
 }
@@ -234,7 +264,10 @@ impl Ready {
                     format!("No page was found. {} says:{cut}\n{words}", sample.model)
                 } else {
                     let pages = shown(&pages, self.count);
-                    format!("What {} says of the pages below:{cut}\n{words}\n\n{pages}", sample.model)
+                    format!(
+                        "What {} says of the pages below:{cut}\n{words}\n\n{pages}",
+                        sample.model
+                    )
                 })
             }
         }
@@ -245,18 +278,30 @@ impl Ready {
         let (reply, answer) = oneshot::channel();
         let wanted = SampleRequest {
             system: Some(prompts::wire::SEARCH.into()),
-            messages: vec![ModelMessage::User(vec![Asked::Text(format!("Search the web for: {}", self.query).into())])],
+            messages: vec![ModelMessage::User(vec![Asked::Text(
+                format!("Search the web for: {}", self.query).into(),
+            )])],
             max_output: MAX_ANSWER_TOKENS,
             search: true,
             temperature: None,
             reply,
         };
         let request = SessionRequest::Sample(Box::new(wanted));
-        context.client.session_requests.send(request).await.map_err(|_| no_model())?;
+        context
+            .client
+            .session_requests
+            .send(request)
+            .await
+            .map_err(|_| no_model())?;
         answer.await.unwrap_or_else(|_| Err(no_model()))
     }
 
-    async fn ask(&self, engine: &SearchEngine, key: &str, environment: &Environment) -> Result<Value, String> {
+    async fn ask(
+        &self,
+        engine: &SearchEngine,
+        key: &str,
+        environment: &Environment,
+    ) -> Result<Value, String> {
         let encoded: String = reqwest::Url::parse_with_params("http://x/", [("q", &self.query)])
             .map_err(|e| e.to_string())?
             .query()
@@ -290,18 +335,26 @@ impl Ready {
             Arc::new(client)
         });
         let client = client.await.map_err(|e| e.to_string())?;
-        let answer = client.exchange(engine.name, &method, &url, headers, body, MAX_ANSWER_BYTES).await;
-        let (status, _, body) = answer.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
+        let answer = client
+            .exchange(engine.name, &method, &url, headers, body, MAX_ANSWER_BYTES)
+            .await;
+        let (status, _, body) =
+            answer.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
         if !status.is_success() {
             let message = text::title(&String::from_utf8_lossy(&body));
             return Err(format!("{} answered {status}: {message}", engine.name));
         }
-        serde_json::from_slice(&body).map_err(|_| format!("{} answered with something that is not JSON", engine.name))
+        serde_json::from_slice(&body)
+            .map_err(|_| format!("{} answered with something that is not JSON", engine.name))
     }
 
     fn body(&self, engine: &SearchEngine) -> Result<Vec<u8>, String> {
         let mut body: Value = serde_json::from_str(engine.body).map_err(|e| e.to_string())?;
-        for value in body.as_object_mut().into_iter().flat_map(|body| body.values_mut()) {
+        for value in body
+            .as_object_mut()
+            .into_iter()
+            .flat_map(|body| body.values_mut())
+        {
             match value.as_str() {
                 Some("{query}") => *value = json!(self.query),
                 Some("{count}") => *value = json!(self.count),
@@ -319,13 +372,22 @@ fn no_model() -> String {
 impl SearchEngine {
     /// Reads the results of an answer.
     fn pages(&self, answer: &Value) -> Vec<FoundPage> {
-        let results = answer.pointer(self.list).and_then(Value::as_array).into_iter().flatten();
+        let results = answer
+            .pointer(self.list)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
         let page = |result: &Value| {
             let [title, url, date, extract] = self.fields.map(|name| {
                 let text = result.get(name).and_then(Value::as_str).unwrap_or_default();
                 text.to_owned()
             });
-            FoundPage { title, url, date, extract }
+            FoundPage {
+                title,
+                url,
+                date,
+                extract,
+            }
         };
         results.map(page).collect()
     }
@@ -355,7 +417,11 @@ fn merged(found: Vec<FoundPage>) -> Vec<FoundPage> {
 fn shown(pages: &[FoundPage], count: u32) -> String {
     let mut out = String::new();
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    for page in pages.iter().filter(|page| !page.url.trim().is_empty()).take(count) {
+    for page in pages
+        .iter()
+        .filter(|page| !page.url.trim().is_empty())
+        .take(count)
+    {
         let lines = [
             one_line(&page.title, 200),
             one_line(&page.url, 2_000),
@@ -377,7 +443,11 @@ fn shown(pages: &[FoundPage], count: u32) -> String {
 
 /// Puts a text on one line of at most `max_chars` visible characters.
 fn one_line(text: &str, max_chars: usize) -> String {
-    let words = text::visible(text).0.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = text::visible(text)
+        .0
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     text::cut_chars(&words, max_chars)
 }
 
@@ -393,7 +463,9 @@ mod tests {
     use super::*;
 
     fn environment(vars: &[(&str, &str)]) -> Environment {
-        let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let vars = vars
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Environment::from_vars(BTreeMap::from_iter(vars))
     }
 
@@ -407,21 +479,41 @@ mod tests {
         };
         assert_eq!(name(&[]), Some("provider"));
         assert_eq!(name(&[("KAGI_API_KEY", " ")]), Some("provider"));
-        assert_eq!(name(&[("KAGI_API_KEY", "k"), ("ADJUTANT_WEBSEARCH_PROVIDER", "model")]), Some("provider"));
+        assert_eq!(
+            name(&[
+                ("KAGI_API_KEY", "k"),
+                ("ADJUTANT_WEBSEARCH_PROVIDER", "model")
+            ]),
+            Some("provider")
+        );
         assert!(!offered(&environment(&[]), || false) && offered(&environment(&[]), || true));
         assert!(offered(&environment(&[("KAGI_API_KEY", "k")]), || false));
-        assert_eq!(name(&[("BRAVE_SEARCH_API_KEY", "k"), ("SEARXNG_URL", "http://s")]), Some("brave"));
+        assert_eq!(
+            name(&[("BRAVE_SEARCH_API_KEY", "k"), ("SEARXNG_URL", "http://s")]),
+            Some("brave")
+        );
         let both = [("EXA_API_KEY", "k"), ("KAGI_API_KEY", "k")];
         assert_eq!(name(&both), Some("exa"));
-        assert_eq!(name(&[both[0], both[1], ("OPENCODE_WEBSEARCH_PROVIDER", "Kagi")]), Some("kagi"));
-        assert_eq!(name(&[both[0], ("ADJUTANT_WEBSEARCH_PROVIDER", "kagi")]), None, "the named one has no key");
+        assert_eq!(
+            name(&[both[0], both[1], ("OPENCODE_WEBSEARCH_PROVIDER", "Kagi")]),
+            Some("kagi")
+        );
+        assert_eq!(
+            name(&[both[0], ("ADJUTANT_WEBSEARCH_PROVIDER", "kagi")]),
+            None,
+            "the named one has no key"
+        );
     }
 
     #[test]
     fn each_engine_gets_its_request_format() {
         for engine in ENGINES {
             let by = Searcher::Engine(engine, "k".into());
-            let ready = Ready { by, query: "a \"b\"".into(), count: 3 };
+            let ready = Ready {
+                by,
+                query: "a \"b\"".into(),
+                count: 3,
+            };
             if engine.body.is_empty() {
                 assert!(engine.url.contains("{query}"), "{}", engine.name);
             } else {
@@ -430,15 +522,18 @@ mod tests {
                 assert!(body.to_string().contains(":3"), "{}: {body}", engine.name);
             }
             let [title, url, date, extract] = engine.fields;
-            let result =
-                json!({title: "T\u{202e}", url: "https://a.example", date: "2026-01-02", extract: "one\n two"});
+            let result = json!({title: "T\u{202e}", url: "https://a.example", date: "2026-01-02", extract: "one\n two"});
             let mut answer = json!([result, {"t": 1}]);
             for key in engine.list.trim_start_matches('/').split('/').rev() {
                 answer = json!({key: answer});
             }
             let wanted = "T\nhttps://a.example\nDate: 2026-01-02\none two";
             assert_eq!(shown(&engine.pages(&answer), 3), wanted, "{}", engine.name);
-            assert!(shown(&engine.pages(&json!({"error": 1})), 3).starts_with("No search results"), "{}", engine.name);
+            assert!(
+                shown(&engine.pages(&json!({"error": 1})), 3).starts_with("No search results"),
+                "{}",
+                engine.name
+            );
         }
     }
 
@@ -475,7 +570,13 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = vec![0; 2048];
                 let read = stream.read(&mut request).await.unwrap();
-                lines.push(String::from_utf8_lossy(&request[..read]).lines().next().unwrap().to_owned());
+                lines.push(
+                    String::from_utf8_lossy(&request[..read])
+                        .lines()
+                        .next()
+                        .unwrap()
+                        .to_owned(),
+                );
                 let answer = answer.replace(r"\r\n", "\r\n");
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
@@ -483,16 +584,36 @@ mod tests {
         });
         let stage = TestProject::new();
         let mut context = stage.context();
-        context.project.environment =
-            context.project.environment.with("SEARXNG_URL", &url).with("A_TOKEN", "hunter2hunter2");
+        context.project.environment = context
+            .project
+            .environment
+            .with("SEARXNG_URL", &url)
+            .with("A_TOKEN", "hunter2hunter2");
         let tool = erase(WebsearchTool);
-        let (needs, output) = call(&tool, json!({"query": " ä  & b "}), &context).await.unwrap();
-        assert_eq!((needs[0].permission.as_str(), needs[0].patterns[0].as_str()), ("websearch", "ä & b"));
+        let (needs, output) = call(&tool, json!({"query": " ä  & b "}), &context)
+            .await
+            .unwrap();
+        assert_eq!(
+            (needs[0].permission.as_str(), needs[0].patterns[0].as_str()),
+            ("websearch", "ä & b")
+        );
         assert_eq!(output.text, "T\nhttps://a.example\nx");
-        let failure = call(&tool, json!({"query": "c"}), &context).await.unwrap_err().to_string();
-        assert!(failure.contains("searxng answered 403 Forbidden: nope"), "{failure}");
-        assert_eq!(served.await.unwrap()[0], "GET /search?q=%C3%A4+%26+b&format=json HTTP/1.1");
-        let failure = call(&tool, json!({"query": "what is hunter2hunter2"}), &context).await.unwrap_err().to_string();
+        let failure = call(&tool, json!({"query": "c"}), &context)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failure.contains("searxng answered 403 Forbidden: nope"),
+            "{failure}"
+        );
+        assert_eq!(
+            served.await.unwrap()[0],
+            "GET /search?q=%C3%A4+%26+b&format=json HTTP/1.1"
+        );
+        let failure = call(&tool, json!({"query": "what is hunter2hunter2"}), &context)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("it was not sent"), "{failure}");
         assert!(call(&tool, json!({"query": "  "}), &context).await.is_err());
     }

@@ -20,21 +20,45 @@ pub(super) struct NamedWrite {
 }
 
 /// Returns the paths that a command line names to be written.
-pub(super) fn opened(line: &JudgedLine, place: &PermissionContext, git_dirs: &[PathBuf]) -> Vec<NamedWrite> {
-    let known = |unit: &Unit| unit.opaque.is_none() && (unit.effect != Effect::Unproven || configures_git(unit));
+pub(super) fn opened(
+    line: &JudgedLine,
+    place: &PermissionContext,
+    git_dirs: &[PathBuf],
+) -> Vec<NamedWrite> {
+    let known = |unit: &Unit| {
+        unit.opaque.is_none() && (unit.effect != Effect::Unproven || configures_git(unit))
+    };
     let is_known = line.opaque.is_none() && line.unread.is_empty() && line.units.iter().all(known);
-    let touched = line.units.iter().flat_map(|unit| &unit.touches).filter(|need| need.permission == "edit");
-    let paths = touched.flat_map(|need| &need.patterns).map(|pattern| place.root.join(pattern));
-    let configured = line.units.iter().filter(|unit| configures_git(unit)).flat_map(|unit| {
-        let has_option = |option: &str| unit.normal.split(' ').any(|word| word == option);
-        match &place.home {
-            Some(home) if has_option("--global") => vec![home.join(".gitconfig"), home.join(".config/git/config")],
-            _ if has_option("--global") || has_option("--system") => vec![],
-            _ => git_dirs.iter().map(|dir| dir.join("config")).collect(),
-        }
-    });
+    let touched = line
+        .units
+        .iter()
+        .flat_map(|unit| &unit.touches)
+        .filter(|need| need.permission == "edit");
+    let paths = touched
+        .flat_map(|need| &need.patterns)
+        .map(|pattern| place.root.join(pattern));
+    let configured = line
+        .units
+        .iter()
+        .filter(|unit| configures_git(unit))
+        .flat_map(|unit| {
+            let has_option = |option: &str| unit.normal.split(' ').any(|word| word == option);
+            match &place.home {
+                Some(home) if has_option("--global") => {
+                    vec![home.join(".gitconfig"), home.join(".config/git/config")]
+                }
+                _ if has_option("--global") || has_option("--system") => vec![],
+                _ => git_dirs.iter().map(|dir| dir.join("config")).collect(),
+            }
+        });
     let configured = configured.filter(|path| path.exists()).collect::<Vec<_>>();
-    paths.chain(configured).map(|path| NamedWrite { path: real(&path), is_known }).collect()
+    paths
+        .chain(configured)
+        .map(|path| NamedWrite {
+            path: real(&path),
+            is_known,
+        })
+        .collect()
 }
 
 /// Returns whether a unit changes settings of git; permission for that covers the whole command and
@@ -48,8 +72,12 @@ fn configures_git(unit: &Unit) -> bool {
 
 /// Resolves the links of a path as far as it exists.
 fn real(path: &Path) -> PathBuf {
-    let exists = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
-    let Some((above, real)) = exists else { return path.to_owned() };
+    let exists = path
+        .ancestors()
+        .find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
+    let Some((above, real)) = exists else {
+        return path.to_owned();
+    };
     path.strip_prefix(above)
         .ok()
         .filter(|rest| rest.iter().next().is_some())
@@ -70,7 +98,13 @@ impl NamedWrite {
         if !is_closed && writable.iter().any(|root| self.path.starts_with(root)) {
             return None;
         }
-        let folder = || self.path.ancestors().skip(1).find(|above| above.is_dir()).map(Path::to_owned);
+        let folder = || {
+            self.path
+                .ancestors()
+                .skip(1)
+                .find(|above| above.is_dir())
+                .map(Path::to_owned)
+        };
         let place = match (self.is_known, self.path.is_dir()) {
             (true, true) => Some(self.path.clone()),
             // Unknown code could write anything in the directory.
@@ -105,7 +139,11 @@ pub(super) fn lift(protected: Vec<PathBuf>, named: &NamedWrite) -> Vec<PathBuf> 
         let mut folder = place;
         for part in &below {
             let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-            kept.extend(entries.filter(|entry| entry.file_name() != part).map(|entry| entry.path()));
+            kept.extend(
+                entries
+                    .filter(|entry| entry.file_name() != part)
+                    .map(|entry| entry.path()),
+            );
             folder.push(part);
         }
     }
@@ -123,33 +161,59 @@ mod tests {
         let dir = std::fs::canonicalize(dir.path()).unwrap();
         let path = |name: &str| dir.join(name);
         std::fs::create_dir_all(path(".git/hooks/sub")).unwrap();
-        for name in [".git/hooks/pre-push", ".git/hooks/pre-commit", ".git/config"] {
+        for name in [
+            ".git/hooks/pre-push",
+            ".git/hooks/pre-commit",
+            ".git/config",
+        ] {
             std::fs::write(path(name), "").unwrap();
         }
-        let named = |name: &str| NamedWrite { path: path(name), is_known: true };
+        let named = |name: &str| NamedWrite {
+            path: path(name),
+            is_known: true,
+        };
         let lifted = |name: &str| {
             let mut kept = lift(vec![path(".git/hooks"), path(".git/config")], &named(name));
             kept.sort();
-            kept.iter().map(|kept| kept.strip_prefix(&dir).unwrap().display().to_string()).collect::<Vec<_>>()
+            kept.iter()
+                .map(|kept| kept.strip_prefix(&dir).unwrap().display().to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(lifted(".git/config"), [".git/hooks"]);
         assert_eq!(lifted(".git/hooks"), [".git/config"]);
         assert_eq!(
             lifted(".git/hooks/new"),
-            [".git/config", ".git/hooks/pre-commit", ".git/hooks/pre-push", ".git/hooks/sub"]
+            [
+                ".git/config",
+                ".git/hooks/pre-commit",
+                ".git/hooks/pre-push",
+                ".git/hooks/sub"
+            ]
         );
-        assert_eq!(lifted(".git/hooks/pre-push"), [".git/config", ".git/hooks/pre-commit", ".git/hooks/sub"]);
+        assert_eq!(
+            lifted(".git/hooks/pre-push"),
+            [".git/config", ".git/hooks/pre-commit", ".git/hooks/sub"]
+        );
         assert_eq!(lifted("file"), [".git/config", ".git/hooks"]);
         // The parent of protected files names none of them, neither in `cp a .` nor in `tar xf
         // a.tar`.
         assert_eq!(lifted(".git"), [".git/config", ".git/hooks"]);
         assert_eq!(lifted(""), [".git/config", ".git/hooks"]);
         // Next to unknown code the directory stays protected, and only the file becomes writable.
-        let beside = NamedWrite { path: path(".git/hooks/new"), is_known: false };
+        let beside = NamedWrite {
+            path: path(".git/hooks/new"),
+            is_known: false,
+        };
         let closed = vec![path(".git/hooks")];
         assert_eq!(lift(closed.clone(), &beside), closed);
-        assert_eq!(beside.place(std::slice::from_ref(&dir), &closed), Some(path(".git/hooks/new")));
-        let folder = NamedWrite { path: path(".git/hooks/sub"), is_known: false };
+        assert_eq!(
+            beside.place(std::slice::from_ref(&dir), &closed),
+            Some(path(".git/hooks/new"))
+        );
+        let folder = NamedWrite {
+            path: path(".git/hooks/sub"),
+            is_known: false,
+        };
         assert_eq!(folder.place(&[], &closed), None);
     }
 
@@ -157,11 +221,17 @@ mod tests {
     fn only_a_known_line_gets_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let dir = std::fs::canonicalize(dir.path()).unwrap();
-        let known = |name: &str, is_known| NamedWrite { path: dir.join(name), is_known };
+        let known = |name: &str, is_known| NamedWrite {
+            path: dir.join(name),
+            is_known,
+        };
         std::fs::write(dir.join("old"), "").unwrap();
         assert_eq!(known("old", true).place(&[], &[]), Some(dir.clone()));
         assert_eq!(known("old", false).place(&[], &[]), Some(dir.join("old")));
-        assert_eq!(known("old", true).place(std::slice::from_ref(&dir), &[]), None);
+        assert_eq!(
+            known("old", true).place(std::slice::from_ref(&dir), &[]),
+            None
+        );
         assert_eq!(known("a/b/new", true).place(&[], &[]), Some(dir.clone()));
         assert_eq!(known("a/b/new", false).place(&[], &[]), None);
         assert_eq!(known("new", false).place(&[], &[]), Some(dir.join("new")));
@@ -173,14 +243,29 @@ mod tests {
         let lab = permission::testing::Lab::new();
         let root = &lab.place.root;
         for (text, names, is_known) in [
-            ("echo x > .git/hooks/pre-commit", vec![root.join(".git/hooks/pre-commit")], true),
-            ("git config user.email a@b.c", vec![root.join(".git/config")], true),
-            ("./x; echo x >> /etc/hosts", vec!["/etc/hosts".into()], false),
+            (
+                "echo x > .git/hooks/pre-commit",
+                vec![root.join(".git/hooks/pre-commit")],
+                true,
+            ),
+            (
+                "git config user.email a@b.c",
+                vec![root.join(".git/config")],
+                true,
+            ),
+            (
+                "./x; echo x >> /etc/hosts",
+                vec!["/etc/hosts".into()],
+                false,
+            ),
             ("sed -i s/a/b/ /etc/hosts", vec!["/etc/hosts".into()], true),
             ("cat /etc/hosts", vec![], true),
         ] {
             let found = opened(&analyse(text, &lab.place), &lab.place, &[root.join(".git")]);
-            let wanted: Vec<NamedWrite> = names.into_iter().map(|path| NamedWrite { path, is_known }).collect();
+            let wanted: Vec<NamedWrite> = names
+                .into_iter()
+                .map(|path| NamedWrite { path, is_known })
+                .collect();
             assert_eq!(found, wanted, "{text}");
         }
     }

@@ -50,7 +50,20 @@ impl Tool for WriteTool {
             "strreplacebasededittool",
         ],
         says: &[("command", "create", None)],
-        fields: &[("filePath", PATH), ("content", &["contents", "text", "filetext", "data", "filecontent", "body"])],
+        fields: &[
+            ("filePath", PATH),
+            (
+                "content",
+                &[
+                    "contents",
+                    "text",
+                    "filetext",
+                    "data",
+                    "filecontent",
+                    "body",
+                ],
+            ),
+        ],
     };
     type Input = Input;
     type Ready = Ready;
@@ -59,7 +72,11 @@ impl Tool for WriteTool {
         describe("Write", &input.file_path, context)
     }
 
-    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(
+        &self,
+        input: Input,
+        context: &ToolContext,
+    ) -> Result<(Vec<Need>, Ready), Failure> {
         let mut document = target(context, &input.file_path).await?;
         document.check_whole(context)?;
         let change = document.change(&document.replacement(&input.content));
@@ -67,11 +84,19 @@ impl Tool for WriteTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let Ready { document, mut change } = ready;
+        let Ready {
+            document,
+            mut change,
+        } = ready;
         document.check_unchanged(&context).await?;
         let check = Check::before(vec![document.planned(Some(&change.new))], &context).await;
         let written = document.write(&change.new, &context).await?;
-        let found = check.after(&[(document.place.real.path.clone(), written.text.clone())], &context).await;
+        let found = check
+            .after(
+                &[(document.place.real.path.clone(), written.text.clone())],
+                &context,
+            )
+            .await;
         change.new = written.text;
         let done = std::iter::once("Wrote file successfully.".to_owned());
         let text = done.chain(written.notes).collect::<Vec<_>>().join("\n");
@@ -101,23 +126,45 @@ mod tests {
         let stage = TestProject::new();
         let context = stage.context();
         let tool = erase(WriteTool);
-        let (needs, output) = call(&tool, json!({"filePath": "a/b/c.txt", "content": "x\n"}), &context).await.unwrap();
+        let (needs, output) = call(
+            &tool,
+            json!({"filePath": "a/b/c.txt", "content": "x\n"}),
+            &context,
+        )
+        .await
+        .unwrap();
         assert_eq!(stage.read("a/b/c.txt"), b"x\n");
         assert_eq!(output.text, "Wrote file successfully.");
-        assert_eq!((needs[0].patterns[0].as_str(), output.changes[0].old.as_deref()), ("a/b/c.txt", None));
+        assert_eq!(
+            (
+                needs[0].patterns[0].as_str(),
+                output.changes[0].old.as_deref()
+            ),
+            ("a/b/c.txt", None)
+        );
         stage.write("old", "\u{feff}1\r\n2\r\n");
         let input = json!({"filePath": "old", "content": "3\n4\n"});
-        let failure = call(&tool, input.clone(), &context).await.unwrap_err().to_string();
+        let failure = call(&tool, input.clone(), &context)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(
-            failure.contains("old exists, and was not read in this session") && failure.contains("\n1: 1\n2: 2\n"),
+            failure.contains("old exists, and was not read in this session")
+                && failure.contains("\n1: 1\n2: 2\n"),
             "{failure}"
         );
         let (_, output) = call(&tool, input, &context).await.unwrap();
         assert_eq!(stage.read("old"), "\u{feff}3\r\n4\r\n".as_bytes());
         assert_eq!(output.changes[0].old.as_deref(), Some("1\r\n2\r\n"));
-        let failure = call(&tool, json!({"filePath": "a", "content": ""}), &context).await.unwrap_err().to_string();
+        let failure = call(&tool, json!({"filePath": "a", "content": ""}), &context)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("is a directory"), "{failure}");
-        let failure = call(&tool, json!({"filePath": "nope/", "content": ""}), &context).await.unwrap_err().to_string();
+        let failure = call(&tool, json!({"filePath": "nope/", "content": ""}), &context)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("ends with a slash"), "{failure}");
     }
 }

@@ -45,7 +45,10 @@ impl Call {
     /// Drops the result, if only the fact that the call completed matters any more.
     pub fn forget_result(&mut self) {
         if let CallState::Completed(done) = &mut self.state {
-            *done = Completed { cleared: done.cleared, ..Completed::default() };
+            *done = Completed {
+                cleared: done.cleared,
+                ..Completed::default()
+            };
         }
     }
 }
@@ -77,7 +80,11 @@ pub enum CallState {
 impl CallState {
     /// Returns a failure that affects only its call.
     pub fn failed(error: impl Into<String>) -> Self {
-        Self::Failed { error: error.into(), cause: FailureCause::Error, facts: CallFacts::default() }
+        Self::Failed {
+            error: error.into(),
+            cause: FailureCause::Error,
+            facts: CallFacts::default(),
+        }
     }
 
     /// Returns the facts about a call that has begun.
@@ -132,7 +139,11 @@ pub struct Completed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display: Option<String>,
     /// Further facts.
-    #[serde(rename = "metadata", default, skip_serializing_if = "CallFacts::is_empty")]
+    #[serde(
+        rename = "metadata",
+        default,
+        skip_serializing_if = "CallFacts::is_empty"
+    )]
     pub facts: CallFacts,
     /// The changes of the files it touched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -221,10 +232,20 @@ impl JobState {
 impl ChildSession {
     /// Returns the JSON for the client.
     pub fn to_json(&self) -> Map<String, Value> {
-        let parent = self.parent.as_ref().map(|parent| (CallFacts::PARENT, parent.to_string()));
-        let model = self.model.as_ref().map(|model| (CallFacts::MODEL, model.to_string()));
-        let all = parent.into_iter().chain([(CallFacts::CHILD, self.session.to_string())]).chain(model);
-        all.map(|(key, text)| (key.to_owned(), Value::String(text))).collect()
+        let parent = self
+            .parent
+            .as_ref()
+            .map(|parent| (CallFacts::PARENT, parent.to_string()));
+        let model = self
+            .model
+            .as_ref()
+            .map(|model| (CallFacts::MODEL, model.to_string()));
+        let all = parent
+            .into_iter()
+            .chain([(CallFacts::CHILD, self.session.to_string())])
+            .chain(model);
+        all.map(|(key, text)| (key.to_owned(), Value::String(text)))
+            .collect()
     }
 }
 
@@ -278,10 +299,20 @@ impl CallFacts {
 
     /// Returns the JSON for the store and the client.
     pub fn to_json(&self) -> Map<String, Value> {
-        let mut json = self.child.as_ref().map(ChildSession::to_json).unwrap_or_default();
+        let mut json = self
+            .child
+            .as_ref()
+            .map(ChildSession::to_json)
+            .unwrap_or_default();
         let mut add = |key: &str, value: Value| json.insert(key.to_owned(), value);
         if !self.asked.is_empty() {
-            add(Self::ASKED, self.asked.iter().map(|id| Value::from(id.as_str())).collect());
+            add(
+                Self::ASKED,
+                self.asked
+                    .iter()
+                    .map(|id| Value::from(id.as_str()))
+                    .collect(),
+            );
         }
         if let Some(exit) = &self.exit {
             add(Self::EXIT, exit.code.map_or(Value::Null, Value::from));
@@ -311,7 +342,13 @@ impl CallFacts {
             add(Self::NEWS, news.into());
         }
         if !self.loaded.is_empty() {
-            add(Self::LOADED, self.loaded.iter().map(|path| Value::from(path.display().to_string())).collect());
+            add(
+                Self::LOADED,
+                self.loaded
+                    .iter()
+                    .map(|path| Value::from(path.display().to_string()))
+                    .collect(),
+            );
         }
         if let Some(result) = &self.result {
             add(Self::RESULT, result.clone());
@@ -331,16 +368,24 @@ impl CallFacts {
             match (key.as_str(), value) {
                 (Self::PARENT, Value::String(text)) => parent = Some(text),
                 (Self::CHILD, Value::String(text)) => {
-                    facts.child = Some(ChildSession { parent: None, session: SessionId::new(text), model: None });
+                    facts.child = Some(ChildSession {
+                        parent: None,
+                        session: SessionId::new(text),
+                        model: None,
+                    });
                 }
                 (Self::MODEL, Value::String(text)) => model = Some(text),
-                (Self::ASKED, Value::Array(list)) => facts.asked = texts(&list).map(CallId::new).collect(),
+                (Self::ASKED, Value::Array(list)) => {
+                    facts.asked = texts(&list).map(CallId::new).collect()
+                }
                 (Self::EXIT, Value::Null) => _ = facts.exit.get_or_insert_default(),
                 (Self::EXIT, Value::Number(code)) => {
                     let code = code.as_i64().and_then(|code| i32::try_from(code).ok());
                     facts.exit.get_or_insert_default().code = code;
                 }
-                (Self::SIGNAL, Value::String(text)) => facts.exit.get_or_insert_default().signal = Some(text),
+                (Self::SIGNAL, Value::String(text)) => {
+                    facts.exit.get_or_insert_default().signal = Some(text)
+                }
                 (Self::BACKGROUND, Value::String(text)) => job = Some(text),
                 (Self::ENDED, Value::String(text)) => ended = Some(text),
                 (Self::TOLD, Value::Bool(true)) => is_notified = true,
@@ -361,7 +406,9 @@ impl CallFacts {
             }
             None => {
                 let unclaimed = [(Self::PARENT, parent), (Self::MODEL, model)];
-                let details = unclaimed.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
+                let details = unclaimed
+                    .into_iter()
+                    .filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
                 facts.details.extend(details);
             }
         }
@@ -415,7 +462,8 @@ enum StoredState {
 
 /// The error of a call that the end of the process interrupted, which is its only distinction in
 /// the first versions.
-const PROCESS_ENDED_ERROR: &str = "The call was interrupted before it ended. What it did so far is unknown.";
+const PROCESS_ENDED_ERROR: &str =
+    "The call was interrupted before it ended. What it did so far is unknown.";
 
 /// The error of a call that was cancelled before it began, which is its only distinction in the
 /// first versions.
@@ -427,13 +475,16 @@ impl From<StoredState> for CallState {
             StoredState::Pending => Self::Pending,
             StoredState::Running { facts, printed } => Self::Running { facts, printed },
             StoredState::Completed(done) => Self::Completed(done),
-            StoredState::Failed { error, mut metadata } => {
+            StoredState::Failed {
+                error,
+                mut metadata,
+            } => {
                 let mut take = |key: &str| metadata.remove(key).is_some();
                 let is_rejected = take(CallFacts::REJECTED);
                 let is_interrupted = take(CallFacts::INTERRUPTED);
                 let is_unanswered = take(CallFacts::UNANSWERED);
-                let is_process_ended =
-                    take(CallFacts::PROCESS_ENDED) || (is_interrupted && error == PROCESS_ENDED_ERROR);
+                let is_process_ended = take(CallFacts::PROCESS_ENDED)
+                    || (is_interrupted && error == PROCESS_ENDED_ERROR);
                 let is_not_begun = take(CallFacts::NOT_BEGUN) || error == NOT_BEGUN_ERROR;
                 let cause = if is_not_begun {
                     FailureCause::NotBegun
@@ -448,7 +499,11 @@ impl From<StoredState> for CallState {
                 } else {
                     FailureCause::Error
                 };
-                Self::Failed { error, cause, facts: CallFacts::from_json(metadata) }
+                Self::Failed {
+                    error,
+                    cause,
+                    facts: CallFacts::from_json(metadata),
+                }
             }
         }
     }
@@ -475,19 +530,31 @@ impl Serialize for CallState {
         }
         let stored = match self {
             Self::Pending => Stored::Pending,
-            Self::Running { facts, printed } => Stored::Running { metadata: facts.to_json(), printed },
+            Self::Running { facts, printed } => Stored::Running {
+                metadata: facts.to_json(),
+                printed,
+            },
             Self::Completed(done) => Stored::Completed(done),
-            Self::Failed { error, cause, facts } => {
+            Self::Failed {
+                error,
+                cause,
+                facts,
+            } => {
                 let keys: &[&str] = match cause {
                     FailureCause::Error => &[],
                     FailureCause::Rejected => &[CallFacts::REJECTED],
                     FailureCause::Unanswered => &[CallFacts::UNANSWERED],
                     FailureCause::Cancelled => &[CallFacts::INTERRUPTED],
                     FailureCause::NotBegun => &[CallFacts::NOT_BEGUN],
-                    FailureCause::ProcessEnded => &[CallFacts::INTERRUPTED, CallFacts::PROCESS_ENDED],
+                    FailureCause::ProcessEnded => {
+                        &[CallFacts::INTERRUPTED, CallFacts::PROCESS_ENDED]
+                    }
                 };
                 let mut metadata = facts.to_json();
-                metadata.extend(keys.iter().map(|key| ((*key).to_owned(), Value::Bool(true))));
+                metadata.extend(
+                    keys.iter()
+                        .map(|key| ((*key).to_owned(), Value::Bool(true))),
+                );
                 Stored::Failed { error, metadata }
             }
         };
@@ -517,7 +584,10 @@ pub enum ToolKind {
 impl ToolKind {
     /// Returns whether this kind of work may change something outside the conversation.
     pub fn acts(self) -> bool {
-        !matches!(self, Self::Read | Self::Search | Self::Think | Self::SwitchMode)
+        !matches!(
+            self,
+            Self::Read | Self::Search | Self::Think | Self::SwitchMode
+        )
     }
 }
 

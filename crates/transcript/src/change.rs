@@ -52,7 +52,10 @@ impl Change {
         let old_part = &old[start..old.len() - end];
         let new_part = &new[start..new.len() - end];
         let before = old[..start].lines().count();
-        let begins = PartLines { old: before, new: before };
+        let begins = PartLines {
+            old: before,
+            new: before,
+        };
         let length = old_part.len() + new_part.len();
         if length <= MAX_STORED_BYTES {
             return vec![self.part(begins, old_part.into(), new_part.into())];
@@ -66,7 +69,11 @@ impl Change {
     /// Compares the lines of its texts.
     pub fn lines(&self) -> LineDiff<'_> {
         let PartLines { old, new } = self.part.unwrap_or_default();
-        LineDiff::of_parts(self.old.as_deref().unwrap_or_default(), &self.new, (old, new))
+        LineDiff::of_parts(
+            self.old.as_deref().unwrap_or_default(),
+            &self.new,
+            (old, new),
+        )
     }
 
     /// Returns the groups of differing lines up to the maximum size; the first group is cut if it
@@ -77,11 +84,15 @@ impl Change {
         let mut remaining = MAX_STORED_BYTES;
         let groups = diff.groups();
         for (place, group) in groups.iter().enumerate() {
-            let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+            let (Some(first), Some(last)) = (group.first(), group.last()) else {
+                continue;
+            };
             let old = diff.old_lines(first.old_range().start..last.old_range().end);
             let new = diff.new_lines(first.new_range().start..last.new_range().end);
-            let lines =
-                PartLines { old: begins.old + first.old_range().start, new: begins.new + first.new_range().start };
+            let lines = PartLines {
+                old: begins.old + first.old_range().start,
+                new: begins.new + first.new_range().start,
+            };
             match remaining.checked_sub(old.len() + new.len()) {
                 Some(rest) => {
                     remaining = rest;
@@ -117,19 +128,34 @@ impl Change {
 /// Returns the length of the lines that both texts begin with, without the last few as context, in
 /// bytes.
 fn common_start(old: &str, new: &str) -> usize {
-    let same = old.bytes().zip(new.bytes()).take_while(|(one, other)| one == other).count();
+    let same = old
+        .bytes()
+        .zip(new.bytes())
+        .take_while(|(one, other)| one == other)
+        .count();
     let start = &old.as_bytes()[..same];
-    let ends = start.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+    let ends = start
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, byte)| **byte == b'\n');
     ends.map(|(at, _)| at + 1).nth(CONTEXT_LINES).unwrap_or(0)
 }
 
 /// Returns the length of the lines that both texts end with, without the first few as context, in
 /// bytes.
 fn common_end(old: &str, new: &str) -> usize {
-    let same = old.bytes().rev().zip(new.bytes().rev()).take_while(|(one, other)| one == other).count();
+    let same = old
+        .bytes()
+        .rev()
+        .zip(new.bytes().rev())
+        .take_while(|(one, other)| one == other)
+        .count();
     let end = &old.as_bytes()[old.len() - same..];
     let ends = end.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    ends.map(|(at, _)| same - at - 1).nth(CONTEXT_LINES).unwrap_or(0)
+    ends.map(|(at, _)| same - at - 1)
+        .nth(CONTEXT_LINES)
+        .unwrap_or(0)
 }
 
 /// Cuts a text to half of the maximum size, and appends the size of the rest.
@@ -147,11 +173,19 @@ mod tests {
     use super::*;
 
     fn change(old: Option<&str>, new: &str) -> Change {
-        Change { path: "/w/f".into(), old: old.map(Into::into), new: new.into(), deleted: false, part: None }
+        Change {
+            path: "/w/f".into(),
+            old: old.map(Into::into),
+            new: new.into(),
+            deleted: false,
+            part: None,
+        }
     }
 
     fn numbered(lines: usize) -> String {
-        (1..=lines).map(|n| format!("line {n} of the file\n")).collect()
+        (1..=lines)
+            .map(|n| format!("line {n} of the file\n"))
+            .collect()
     }
 
     #[test]
@@ -164,23 +198,57 @@ mod tests {
         let parts = change(Some(&large), &one);
         let parts = parts.parts();
         assert_eq!(parts.len(), 1);
-        assert_eq!(parts[0].part, Some(PartLines { old: 49_996, new: 49_996 }));
-        assert!(parts[0].old.as_ref().unwrap().starts_with("line 49997 of the file\nline 49998"));
-        assert!(parts[0].new.contains("LINE 50000 of the file\nline 50001") && parts[0].new.lines().count() == 7);
+        assert_eq!(
+            parts[0].part,
+            Some(PartLines {
+                old: 49_996,
+                new: 49_996
+            })
+        );
+        assert!(
+            parts[0]
+                .old
+                .as_ref()
+                .unwrap()
+                .starts_with("line 49997 of the file\nline 49998")
+        );
+        assert!(
+            parts[0].new.contains("LINE 50000 of the file\nline 50001")
+                && parts[0].new.lines().count() == 7
+        );
 
         // Changes that are far apart are separate parts, the second one shifted by a line.
-        let two = one.replace("LINE 50000 of the file\n", "").replace("line 90000 ", "LINE 90000 ");
+        let two = one
+            .replace("LINE 50000 of the file\n", "")
+            .replace("line 90000 ", "LINE 90000 ");
         let parts = change(Some(&large), &two);
         let places: Vec<_> = parts.parts().iter().filter_map(|part| part.part).collect();
-        assert_eq!(places, [PartLines { old: 49_996, new: 49_996 }, PartLines { old: 89_996, new: 89_995 }]);
+        assert_eq!(
+            places,
+            [
+                PartLines {
+                    old: 49_996,
+                    new: 49_996
+                },
+                PartLines {
+                    old: 89_996,
+                    new: 89_995
+                }
+            ]
+        );
 
         // Entirely different and entirely new texts are cut, and the size of the rest is appended.
-        for (old, new) in
-            [(Some(&*large), large.to_uppercase()), (None, large.clone()), (Some("a\n"), "é".repeat(5 << 20))]
-        {
+        for (old, new) in [
+            (Some(&*large), large.to_uppercase()),
+            (None, large.clone()),
+            (Some("a\n"), "é".repeat(5 << 20)),
+        ] {
             let parts = change(old, &new);
             let parts = parts.parts();
-            let bytes: usize = parts.iter().map(|part| part.new.len() + part.old.as_ref().map_or(0, String::len)).sum();
+            let bytes: usize = parts
+                .iter()
+                .map(|part| part.new.len() + part.old.as_ref().map_or(0, String::len))
+                .sum();
             assert!(bytes <= MAX_STORED_BYTES + 200, "{bytes}");
             assert!(parts[0].new.ends_with("not shown\n"));
         }
@@ -188,6 +256,12 @@ mod tests {
         // Characters and line endings are not divided.
         let ends = large.replace('\n', "\r\n");
         let parts = change(Some(&ends), &ends.replace("line 7 ", "Zeile 7 "));
-        assert!(parts.parts()[0].old.as_ref().unwrap().starts_with("line 4 of the file\r\n"));
+        assert!(
+            parts.parts()[0]
+                .old
+                .as_ref()
+                .unwrap()
+                .starts_with("line 4 of the file\r\n")
+        );
     }
 }

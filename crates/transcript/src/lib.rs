@@ -11,8 +11,8 @@ mod tests;
 mod weight;
 
 pub use call::{
-    BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, FailureCause, JobState, Location, ProgramExit,
-    ToolKind,
+    BackgroundJob, Call, CallFacts, CallState, ChildSession, Completed, FailureCause, JobState,
+    Location, ProgramExit, ToolKind,
 };
 pub use change::{Change, PartLines};
 
@@ -47,19 +47,31 @@ impl ModelRef {
     /// Parses `provider/model`, where the model may contain more slashes, or `replay:directory`.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(dir) = text.strip_prefix("replay:").filter(|dir| !dir.is_empty()) {
-            return Some(Self { provider: Self::REPLAY.into(), model: dir.into(), effort: None });
+            return Some(Self {
+                provider: Self::REPLAY.into(),
+                model: dir.into(),
+                effort: None,
+            });
         }
         let (provider, model) = text.split_once('/')?;
         if provider.is_empty() || model.is_empty() {
             return None;
         }
-        Some(Self { provider: provider.into(), model: model.into(), effort: None })
+        Some(Self {
+            provider: provider.into(),
+            model: model.into(),
+            effort: None,
+        })
     }
 }
 
 impl std::fmt::Display for ModelRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let between = if self.provider == Self::REPLAY { ':' } else { '/' };
+        let between = if self.provider == Self::REPLAY {
+            ':'
+        } else {
+            '/'
+        };
         write!(f, "{}{between}{}", self.provider, self.model)
     }
 }
@@ -215,7 +227,10 @@ pub struct Part {
 }
 
 /// The content of a part.
-#[expect(clippy::large_enum_variant, reason = "most parts of a history are calls; a box for each would cost more")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most parts of a history are calls; a box for each would cost more"
+)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Content {
@@ -297,7 +312,10 @@ pub struct Compaction {
     pub loaded: Vec<PathBuf>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -370,7 +388,10 @@ pub fn merged<'a>(changes: impl IntoIterator<Item = &'a FileChange>) -> Vec<File
     let mut merged: Vec<FileChange> = Vec::new();
     let mut last_of: HashMap<&str, usize> = HashMap::new();
     for change in changes {
-        match last_of.get(change.path.as_str()).and_then(|at| merged.get_mut(*at)) {
+        match last_of
+            .get(change.path.as_str())
+            .and_then(|at| merged.get_mut(*at))
+        {
             Some(last) if last.new == change.old => {
                 last.new.clone_from(&change.new);
                 last.compared |= change.compared;
@@ -462,7 +483,9 @@ pub enum TodoStatus {
 }
 
 /// How much an entry of the plan matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Much.
@@ -494,14 +517,21 @@ impl Message {
     /// Returns the parts of the last attempt. Parts before a repetition were shown to the user, but
     /// are not part of the answer.
     pub fn answer(&self) -> &[Part] {
-        let failed = self.parts.iter().rposition(|part| matches!(part.content, Content::Retry { .. }));
+        let failed = self
+            .parts
+            .iter()
+            .rposition(|part| matches!(part.content, Content::Retry { .. }));
         &self.parts[failed.map_or(0, |at| at + 1)..]
     }
 
     /// Returns the model's tool calls, without those of failed attempts. Calls in a prompt belong
     /// to a command of the user, and are not included.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
-        let answer = if self.user().is_some() { &[] } else { self.answer() };
+        let answer = if self.user().is_some() {
+            &[]
+        } else {
+            self.answer()
+        };
         answer.iter().filter_map(|part| match &part.content {
             Content::Tool(call) => Some(call),
             _ => None,
@@ -534,7 +564,8 @@ impl Message {
 
     /// Returns whether it contains a complete summary, which replaces the earlier history.
     pub fn is_summary(&self) -> bool {
-        self.assistant().is_some_and(|a| a.summary && a.fault.is_none() && a.finish.is_some())
+        self.assistant()
+            .is_some_and(|a| a.summary && a.fault.is_none() && a.finish.is_some())
     }
 
     /// Returns whether it is a prompt, that is, contains a part from the user.
@@ -575,7 +606,8 @@ impl Message {
             Content::Text(text) if !text.synthetic => Some(text),
             _ => None,
         });
-        let (attachments, prose): (Vec<_>, Vec<_>) = texts.partition(|text| attached(&text.text).is_some());
+        let (attachments, prose): (Vec<_>, Vec<_>) =
+            texts.partition(|text| attached(&text.text).is_some());
         prose.into_iter().chain(attachments).map(Text::for_people)
     }
 }
@@ -594,7 +626,9 @@ pub fn attached(text: &str) -> Option<(&str, &str)> {
 impl Text {
     /// Returns the text for display, which is the file name for an attached file.
     pub fn for_people(&self) -> Cow<'_, str> {
-        let Some((uri, _)) = attached(&self.text) else { return self.text.as_str().into() };
+        let Some((uri, _)) = attached(&self.text) else {
+            return self.text.as_str().into();
+        };
         let name = uri.rsplit('/').find(|name| !name.is_empty()).unwrap_or(uri);
         format!("[attached: {name}]").into()
     }

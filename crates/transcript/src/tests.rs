@@ -27,16 +27,35 @@ fn parts_are_stored_unchanged() {
 #[test]
 fn facts_are_read_from_old_stores() {
     let child = |id: &str| {
-        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-        Some(ChildSession { parent: Some(SessionId::new("ses_1")), session: SessionId::new(id), model: Some(model) })
+        let model = ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
+        Some(ChildSession {
+            parent: Some(SessionId::new("ses_1")),
+            session: SessionId::new(id),
+            model: Some(model),
+        })
     };
-    let job = |id: &str, state| Some(BackgroundJob { id: id.into(), state });
+    let job = |id: &str, state| {
+        Some(BackgroundJob {
+            id: id.into(),
+            state,
+        })
+    };
     let exit = |code| Some(ProgramExit { code, signal: None });
     let none = CallFacts::default;
     let details = |json: Value| serde_json::from_value(json).unwrap();
     let expected = [
         (Some(FailureCause::Rejected), none()),
-        (Some(FailureCause::Cancelled), CallFacts { child: child("ses_2"), ..none() }),
+        (
+            Some(FailureCause::Cancelled),
+            CallFacts {
+                child: child("ses_2"),
+                ..none()
+            },
+        ),
         (
             None,
             CallFacts {
@@ -55,7 +74,14 @@ fn facts_are_read_from_old_stores() {
                 ..none()
             },
         ),
-        (None, CallFacts { job: job("bash_1", JobState::Running), output_path: Some("/tmp/all".into()), ..none() }),
+        (
+            None,
+            CallFacts {
+                job: job("bash_1", JobState::Running),
+                output_path: Some("/tmp/all".into()),
+                ..none()
+            },
+        ),
         (
             None,
             CallFacts {
@@ -65,11 +91,29 @@ fn facts_are_read_from_old_stores() {
                 ..none()
             },
         ),
-        (None, CallFacts { job: job("bash_3", JobState::Told("exit code 0".into())), exit: exit(Some(0)), ..none() }),
-        (None, CallFacts { child: child("ses_3"), asked: vec![CallId::new("call_9")], ..none() }),
         (
             None,
-            CallFacts { loaded: vec!["/p/a/AGENTS.md".into()], details: details(json!({ "type": "file" })), ..none() },
+            CallFacts {
+                job: job("bash_3", JobState::Told("exit code 0".into())),
+                exit: exit(Some(0)),
+                ..none()
+            },
+        ),
+        (
+            None,
+            CallFacts {
+                child: child("ses_3"),
+                asked: vec![CallId::new("call_9")],
+                ..none()
+            },
+        ),
+        (
+            None,
+            CallFacts {
+                loaded: vec!["/p/a/AGENTS.md".into()],
+                details: details(json!({ "type": "file" })),
+                ..none()
+            },
         ),
         (
             None,
@@ -80,14 +124,31 @@ fn facts_are_read_from_old_stores() {
                 ..none()
             },
         ),
-        (None, CallFacts { result: Some(json!({ "a": 1 })), ..none() }),
-        (None, CallFacts { child: child("ses_4"), ..none() }),
+        (
+            None,
+            CallFacts {
+                result: Some(json!({ "a": 1 })),
+                ..none()
+            },
+        ),
+        (
+            None,
+            CallFacts {
+                child: child("ses_4"),
+                ..none()
+            },
+        ),
         (Some(FailureCause::Error), none()),
     ];
     let states = states();
     assert_eq!(states.last(), Some(&CallState::Pending));
     for (n, (state, (cause, facts))) in states.iter().zip(&expected).enumerate() {
-        assert_eq!((state.cause(), state.facts()), (*cause, Some(facts)), "line {}", n + 1);
+        assert_eq!(
+            (state.cause(), state.facts()),
+            (*cause, Some(facts)),
+            "line {}",
+            n + 1
+        );
     }
     assert_eq!(states.len(), expected.len() + 1);
 }
@@ -97,14 +158,25 @@ fn facts_are_read_from_old_stores() {
 fn call_interrupted_by_process_end_is_not_cancelled() {
     let read = |metadata: Value| -> CallState {
         let error = "The call was interrupted before it ended. What it did so far is unknown.";
-        serde_json::from_value(json!({ "status": "failed", "error": error, "metadata": metadata })).unwrap()
+        serde_json::from_value(json!({ "status": "failed", "error": error, "metadata": metadata }))
+            .unwrap()
     };
     let old = read(json!({ "interrupted": true }));
     assert_eq!(old.cause(), Some(FailureCause::ProcessEnded));
-    assert_eq!(serde_json::from_value::<CallState>(serde_json::to_value(&old).unwrap()).unwrap(), old);
+    assert_eq!(
+        serde_json::from_value::<CallState>(serde_json::to_value(&old).unwrap()).unwrap(),
+        old
+    );
     assert_eq!(read(json!({})).cause(), Some(FailureCause::Error));
-    let state = CallState::Failed { error: "x".into(), cause: FailureCause::ProcessEnded, facts: CallFacts::default() };
-    assert_eq!(serde_json::from_value::<CallState>(serde_json::to_value(&state).unwrap()).unwrap(), state);
+    let state = CallState::Failed {
+        error: "x".into(),
+        cause: FailureCause::ProcessEnded,
+        facts: CallFacts::default(),
+    };
+    assert_eq!(
+        serde_json::from_value::<CallState>(serde_json::to_value(&state).unwrap()).unwrap(),
+        state
+    );
 }
 
 #[test]
@@ -119,9 +191,17 @@ fn unexpected_values_remain_in_details() {
 fn visible_beginning_is_a_prefix_of_visible_text() {
     let text = |text: &str, synthetic: bool| Part {
         id: PartId::new("prt_1"),
-        content: Content::Text(Text { text: text.into(), synthetic, ..Text::default() }),
+        content: Content::Text(Text {
+            text: text.into(),
+            synthetic,
+            ..Text::default()
+        }),
     };
-    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let model = ModelRef {
+        provider: "p".into(),
+        model: "m".into(),
+        effort: None,
+    };
     let attached = attach("file:///p/a.rs", "fn a() {}");
     let parts = vec![
         text(&attached, false),
@@ -133,12 +213,19 @@ fn visible_beginning_is_a_prefix_of_visible_text() {
     let message = Message {
         id: MessageId::new("msg_1"),
         created: Timestamp(1),
-        role: Role::User(User { agent: "build".into(), model }),
+        role: Role::User(User {
+            agent: "build".into(),
+            model,
+        }),
         parts,
     };
     let whole = message.visible_text();
     assert_eq!(whole, "h\u{e9}llo\n\nx\n[attached: a.rs]");
     for bytes in 0..whole.len() + 5 {
-        assert_eq!(message.visible_beginning(bytes), text::head(&whole, bytes), "{bytes}");
+        assert_eq!(
+            message.visible_beginning(bytes),
+            text::head(&whole, bytes),
+            "{bytes}"
+        );
     }
 }

@@ -15,9 +15,14 @@ impl Part {
             Content::File(file) => data_length(file) > LARGE_BYTES,
             Content::Tool(call) => {
                 let result_length = match &call.state {
-                    CallState::Completed(Completed { changes, attachments, .. }) => {
-                        let texts =
-                            changes.iter().map(|change| change.new.len() + change.old.as_ref().map_or(0, String::len));
+                    CallState::Completed(Completed {
+                        changes,
+                        attachments,
+                        ..
+                    }) => {
+                        let texts = changes.iter().map(|change| {
+                            change.new.len() + change.old.as_ref().map_or(0, String::len)
+                        });
                         texts.sum::<usize>() + attachments.iter().map(data_length).sum::<usize>()
                     }
                     _ => 0,

@@ -10,7 +10,11 @@ use super::Run;
 use crate::editor::RESPONSE_TIMEOUT;
 
 impl Run {
-    pub(in crate::transcript) fn editor_block(&mut self, body: &str, wait: bool) -> Result<(), String> {
+    pub(in crate::transcript) fn editor_block(
+        &mut self,
+        body: &str,
+        wait: bool,
+    ) -> Result<(), String> {
         self.looked = self.log.len();
         for line in body.lines().filter(|line| !line.trim().is_empty()) {
             match line.strip_prefix("# ") {
@@ -57,12 +61,20 @@ impl Run {
                 Ok(())
             }
             ("mode", "changes the system prompt") => {
-                self.model.as_ref().ok_or("there is no model")?.mode_changed();
+                self.model
+                    .as_ref()
+                    .ok_or("there is no model")?
+                    .mode_changed();
                 Ok(())
             }
             ("files", rest) => {
-                let kib = rest.strip_prefix("may grow to ").and_then(|rest| rest.strip_suffix(" KiB"));
-                self.file_limit = Some(kib.and_then(|kib| kib.parse().ok()).ok_or("files may grow to N KiB")?);
+                let kib = rest
+                    .strip_prefix("may grow to ")
+                    .and_then(|rest| rest.strip_suffix(" KiB"));
+                self.file_limit = Some(
+                    kib.and_then(|kib| kib.parse().ok())
+                        .ok_or("files may grow to N KiB")?,
+                );
                 Ok(())
             }
             ("close", "stdin") => {
@@ -95,7 +107,11 @@ impl Run {
                 self.settled()?;
                 let mut left = self.project.leftovers();
                 left.retain(|line| !line.starts_with(env!("CARGO_BIN_EXE_adjutant")));
-                if left.is_empty() { Ok(()) } else { Err(format!("there is still {left:?}")) }
+                if left.is_empty() {
+                    Ok(())
+                } else {
+                    Err(format!("there is still {left:?}"))
+                }
             }
             _ => self.act_on_files(word, rest),
         }
@@ -105,8 +121,10 @@ impl Run {
     fn act_on_files(&mut self, word: &str, rest: &str) -> Result<(), String> {
         match (word, rest) {
             ("write", rest) => {
-                let (path, text) =
-                    rest.strip_prefix("file ").and_then(|r| r.split_once(' ')).ok_or("write file x \"…\"")?;
+                let (path, text) = rest
+                    .strip_prefix("file ")
+                    .and_then(|r| r.split_once(' '))
+                    .ok_or("write file x \"…\"")?;
                 let text: String = serde_json::from_str(text).map_err(|e| e.to_string())?;
                 self.project.write(path, &text);
                 Ok(())
@@ -114,7 +132,10 @@ impl Run {
             ("remove", rest) => {
                 let done = match rest.strip_prefix("directory ") {
                     Some(path) => fs::remove_dir_all(self.project.path(path)),
-                    None => fs::remove_file(self.project.path(rest.strip_prefix("file ").ok_or("remove file x")?)),
+                    None => fs::remove_file(
+                        self.project
+                            .path(rest.strip_prefix("file ").ok_or("remove file x")?),
+                    ),
                 };
                 done.map_err(|e| e.to_string())
             }
@@ -123,7 +144,8 @@ impl Run {
                 let (path, target) = rest.split_once(" to ").ok_or("link x to y")?;
                 let path = self.project.path(path);
                 let target = self.project.path(target);
-                fs::create_dir_all(path.parent().ok_or("link what?")?).map_err(|e| e.to_string())?;
+                fs::create_dir_all(path.parent().ok_or("link what?")?)
+                    .map_err(|e| e.to_string())?;
                 if path.exists() {
                     fs::rename(&path, path.with_extension("aside")).map_err(|e| e.to_string())?;
                 }
@@ -144,16 +166,31 @@ impl Run {
             ("file", rest) => {
                 self.settled()?;
                 let (path, rest) = rest.split_once(' ').ok_or("file x is \"…\"")?;
-                let text = fs::read_to_string(self.project.path(path)).map_err(|e| format!("{path}: {e}"))?;
+                let text = fs::read_to_string(self.project.path(path))
+                    .map_err(|e| format!("{path}: {e}"))?;
                 let (verb, wanted) = rest.split_once(' ').ok_or("file x is \"…\"")?;
                 let wanted: String = serde_json::from_str(wanted).map_err(|e| e.to_string())?;
-                let fits = if verb == "is" { text == wanted } else { text.contains(&wanted) };
-                if fits { Ok(()) } else { Err(format!("it is {text:?}")) }
+                let fits = if verb == "is" {
+                    text == wanted
+                } else {
+                    text.contains(&wanted)
+                };
+                if fits {
+                    Ok(())
+                } else {
+                    Err(format!("it is {text:?}"))
+                }
             }
             ("no", rest) => {
                 self.settled()?;
-                let path = self.project.path(rest.strip_prefix("file ").ok_or("no file x")?);
-                if path.exists() { Err("it is there".into()) } else { Ok(()) }
+                let path = self
+                    .project
+                    .path(rest.strip_prefix("file ").ok_or("no file x")?);
+                if path.exists() {
+                    Err("it is there".into())
+                } else {
+                    Ok(())
+                }
             }
             _ => Err("the editor cannot do this".into()),
         }
@@ -174,7 +211,10 @@ impl Run {
             }
         }
         let params = if self.second || how.contains("in version 2") {
-            capabilities.as_object_mut().ok_or("no capabilities")?.shift_remove("fs");
+            capabilities
+                .as_object_mut()
+                .ok_or("no capabilities")?
+                .shift_remove("fs");
             json!({ "protocolVersion": 2, "capabilities": capabilities, "info": { "name": "page", "version": "1" } })
         } else {
             json!({ "protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": { "name": "page", "version": "1" } })
@@ -186,7 +226,9 @@ impl Run {
             self.settled()?;
         }
         if !connect {
-            let inside = how.strip_prefix("a session in ").filter(|inside| !inside.starts_with("version "));
+            let inside = how
+                .strip_prefix("a session in ")
+                .filter(|inside| !inside.starts_with("version "));
             let inside = inside.unwrap_or_default();
             let cwd = self.project.cwd().join(inside);
             let cwd = cwd.display().to_string();
@@ -211,10 +253,19 @@ impl Run {
             method => method,
         };
         let name = name.to_owned();
-        self.until(&format!("a request {name}"), |run| run.asks.iter().any(|(method, _)| *method == name))?;
-        let at = self.asks.iter().position(|(method, _)| *method == name).unwrap_or_default();
-        let Some((_, id)) = self.asks.remove(at) else { return Err("no such request".into()) };
-        let parse = |text: &str| serde_json::from_str::<Value>(text).map_err(|e| format!("{text}: {e}"));
+        self.until(&format!("a request {name}"), |run| {
+            run.asks.iter().any(|(method, _)| *method == name)
+        })?;
+        let at = self
+            .asks
+            .iter()
+            .position(|(method, _)| *method == name)
+            .unwrap_or_default();
+        let Some((_, id)) = self.asks.remove(at) else {
+            return Err("no such request".into());
+        };
+        let parse =
+            |text: &str| serde_json::from_str::<Value>(text).map_err(|e| format!("{text}: {e}"));
         let reply = match answer.strip_prefix("error ") {
             Some(error) => json!({ "jsonrpc": "2.0", "id": id, "error": parse(error)? }),
             None => {
@@ -243,7 +294,10 @@ impl Run {
 
     /// Searches received text that was not searched before.
     fn find(&mut self, words: &str) -> bool {
-        match self.log[self.looked..].iter().position(|line| line.contains(words)) {
+        match self.log[self.looked..]
+            .iter()
+            .position(|line| line.contains(words))
+        {
             Some(at) => {
                 self.looked += at + 1;
                 true

@@ -99,7 +99,8 @@ impl Client {
     /// Prints the id of the session, and starts the spinner.
     pub(super) fn begin(&self, session: &v1::SessionId) {
         if self.format == OutputFormat::Text {
-            self.screen.message(&self.screen.aside.line(FAINT, &format!("session {session}")));
+            self.screen
+                .message(&self.screen.aside.line(FAINT, &format!("session {session}")));
             self.screen.doing("thinking");
         }
     }
@@ -108,7 +109,13 @@ impl Client {
     /// answer is the last text; a failed run has none.
     pub(super) fn end(&self, failed: bool) {
         self.screen.finish();
-        let RunProgress { words, before, background, refused, .. } = std::mem::take(&mut *self.progress());
+        let RunProgress {
+            words,
+            before,
+            background,
+            refused,
+            ..
+        } = std::mem::take(&mut *self.progress());
         if self.format == OutputFormat::Json {
             return self.list(&refused);
         }
@@ -128,7 +135,10 @@ impl Client {
         // The user may expect background jobs to continue.
         if !background.is_empty() {
             let ids: Vec<String> = background.into_iter().collect();
-            self.screen.aside(&format!("note: what runs in the background ends with this run: {}", ids.join(", ")));
+            self.screen.aside(&format!(
+                "note: what runs in the background ends with this run: {}",
+                ids.join(", ")
+            ));
         }
         self.list(&refused);
     }
@@ -155,11 +165,18 @@ impl Client {
             v1::SessionUpdate::ToolCall(call) => client.call(call),
             v1::SessionUpdate::ToolCallUpdate(update) => client.news(update),
             v1::SessionUpdate::Notice(notice) => {
-                let all = text::sentences([notice.title.as_str(), notice.description.as_deref().unwrap_or_default()]);
+                let all = text::sentences([
+                    notice.title.as_str(),
+                    notice.description.as_deref().unwrap_or_default(),
+                ]);
                 client.screen.aside(&format!("note: {all}"));
             }
-            v1::SessionUpdate::CompactionUpdate(update) if update.status == v1::CompactionStatus::InProgress => {
-                client.screen.aside("note: summarising the conversation to make room");
+            v1::SessionUpdate::CompactionUpdate(update)
+                if update.status == v1::CompactionStatus::InProgress =>
+            {
+                client
+                    .screen
+                    .aside("note: summarising the conversation to make room");
             }
             _ => {}
         }
@@ -180,7 +197,9 @@ impl Client {
     /// Adds text of the model. It is shown immediately on a terminal, and otherwise held back until
     /// it is known to be the answer.
     fn words(&self, chunk: v1::ContentChunk) {
-        let v1::ContentBlock::Text(text) = chunk.content else { return };
+        let v1::ContentBlock::Text(text) = chunk.content else {
+            return;
+        };
         let mut progress = self.progress();
         let another = progress.message.is_some() && progress.message != chunk.message_id;
         progress.message = chunk.message_id;
@@ -192,7 +211,11 @@ impl Client {
             return self.screen.words(&text.text);
         }
         if another && !progress.words.is_empty() {
-            let end = if progress.words.ends_with('\n') { "\n" } else { "\n\n" };
+            let end = if progress.words.ends_with('\n') {
+                "\n"
+            } else {
+                "\n\n"
+            };
             progress.words.push_str(end);
         }
         progress.words.push_str(&text.text);
@@ -216,7 +239,9 @@ impl Client {
             self.narrate(&earlier);
         }
         let diffs = diffs(&call.content);
-        progress.calls.insert(call.tool_call_id, (call.title.clone(), diffs));
+        progress
+            .calls
+            .insert(call.tool_call_id, (call.title.clone(), diffs));
         drop(progress);
         self.screen.end_line();
         self.screen.doing(&call.title);
@@ -234,11 +259,18 @@ impl Client {
                 progress.background.remove(id);
             }
         }
-        let Some((title, changes)) = progress.calls.get_mut(&update.tool_call_id) else { return };
+        let Some((title, changes)) = progress.calls.get_mut(&update.tool_call_id) else {
+            return;
+        };
         if let Some(new) = fields.title {
             *title = new;
         }
-        if let Some(new) = fields.content.as_deref().map(diffs).filter(|diffs| !diffs.is_empty()) {
+        if let Some(new) = fields
+            .content
+            .as_deref()
+            .map(diffs)
+            .filter(|diffs| !diffs.is_empty())
+        {
             *changes = new;
         }
         let failed = match fields.status {
@@ -246,26 +278,46 @@ impl Client {
             Some(v1::ToolCallStatus::Failed) => true,
             _ => return,
         };
-        let Some((title, changes)) = progress.calls.remove(&update.tool_call_id) else { return };
+        let Some((title, changes)) = progress.calls.remove(&update.tool_call_id) else {
+            return;
+        };
         drop(progress);
         if self.screen.shows_calls() {
             let output = fields.raw_output.unwrap_or_default();
-            self.screen.message(&self.over(&title, &changes, failed, &output));
+            self.screen
+                .message(&self.over(&title, &changes, failed, &output));
             self.screen.doing("thinking");
         }
     }
 
     /// Describes a finished call, with its changes or the end of its output.
-    fn over(&self, title: &str, changes: &[v1::Diff], failed: bool, output: &serde_json::Value) -> Styled {
+    fn over(
+        &self,
+        title: &str,
+        changes: &[v1::Diff],
+        failed: bool,
+        output: &serde_json::Value,
+    ) -> Styled {
         let palette = self.screen.aside;
-        let mut out = palette.styled(if failed { BAD } else { GOOD }, if failed { "✗ " } else { "• " });
+        let mut out = palette.styled(
+            if failed { BAD } else { GOOD },
+            if failed { "✗ " } else { "• " },
+        );
         out.push(&palette.line(Style::new(), title));
         if failed {
             if let Some(code) = output["exit"].as_i64() {
                 out.push(&palette.line(BAD, &format!(" (exit code {code})")));
             }
-            let lines: Vec<&str> = output["output"].as_str().unwrap_or_default().trim_end().lines().collect();
-            for line in lines.iter().skip(lines.len().saturating_sub(MAX_OUTPUT_LINES)) {
+            let lines: Vec<&str> = output["output"]
+                .as_str()
+                .unwrap_or_default()
+                .trim_end()
+                .lines()
+                .collect();
+            for line in lines
+                .iter()
+                .skip(lines.len().saturating_sub(MAX_OUTPUT_LINES))
+            {
                 out.push(&Palette::plain("\n    "));
                 out.push(&palette.line(FAINT, line));
             }
@@ -290,7 +342,10 @@ impl Client {
         let client = client.clone();
         table::Reply::later(async move {
             // A question about the session, whose answer is stored. Only a user can answer it.
-            let is_stored = request.options.iter().any(|option| *option.option_id.0 == *YES);
+            let is_stored = request
+                .options
+                .iter()
+                .any(|option| *option.option_id.0 == *YES);
             let person = client.format == OutputFormat::Text && io::stdin().is_terminal();
             let mut said = None;
             let mut is_withdrawn = false;
@@ -314,12 +369,23 @@ impl Client {
                     kind
                 })
             };
-            let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
+            let chosen = request
+                .options
+                .iter()
+                .find(|option| Some(option.kind) == asked);
             // A withdrawn question was settled by another answer, or ended with its turn.
-            if !is_stored && !is_withdrawn && said.is_none() && !matches!(asked, Some(AllowOnce | AllowAlways)) {
+            if !is_stored
+                && !is_withdrawn
+                && said.is_none()
+                && !matches!(asked, Some(AllowOnce | AllowAlways))
+            {
                 let refused = RefusedCall::new(&request);
                 if !client.person() {
-                    let because = if client.deny { "as --deny says" } else { "nobody to ask" };
+                    let because = if client.deny {
+                        "as --deny says"
+                    } else {
+                        "nobody to ask"
+                    };
                     client.screen.aside(&refused.message(because));
                 }
                 client.progress().refused.push(refused);
@@ -327,7 +393,8 @@ impl Client {
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
                     let meta = said.map(|words| own(WORDS, words.into()));
-                    let chosen = v1::SelectedPermissionOutcome::new(option.option_id.clone()).meta(meta);
+                    let chosen =
+                        v1::SelectedPermissionOutcome::new(option.option_id.clone()).meta(meta);
                     v1::RequestPermissionOutcome::Selected(chosen)
                 }
                 None => v1::RequestPermissionOutcome::Cancelled,
@@ -348,7 +415,9 @@ impl Client {
                 () = cx.cancelled.cancelled() => None,
             };
             Ok(v1::CreateElicitationResponse::new(match answer {
-                Some(content) => v1::ElicitationAction::Accept(v1::ElicitationAcceptAction::new().content(content)),
+                Some(content) => v1::ElicitationAction::Accept(
+                    v1::ElicitationAcceptAction::new().content(content),
+                ),
                 None => v1::ElicitationAction::Cancel,
             }))
         })
@@ -363,9 +432,10 @@ impl Client {
         if let v1::ElicitationMode::Url(visit) = &request.mode {
             let message = text::shown(&request.message);
             let url = text::shown(&visit.url);
-            let question = format!("\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline)> ");
-            let explained =
-                "y: you have opened the address and done what it asks. n: the server is told that you declined.";
+            let question = format!(
+                "\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline)> "
+            );
+            let explained = "y: you have opened the address and done what it asks. n: the server is told that you declined.";
             return self.agree(&question, explained).await?.then_some(content);
         }
         let fields = form::fields(request)?;
@@ -375,14 +445,21 @@ impl Client {
             return self.agree(&question, explained).await?.then_some(content);
         }
         // The message of a single question is in its field already.
-        if fields.len() > 1 || !fields.iter().any(|field| field.words.contains(request.message.trim())) {
+        if fields.len() > 1
+            || !fields
+                .iter()
+                .any(|field| field.words.contains(request.message.trim()))
+        {
             self.screen.aside(&request.message);
         }
         for field in fields {
             let again = Palette::plain("Answer y or n; an empty line leaves it out.\n> ");
             let is_switch = field.is_switch();
             let check: LineCheck = Box::new(move |line| {
-                let is_answer = matches!(reply::read(line), TypedReply::Yes | TypedReply::No | TypedReply::Nothing);
+                let is_answer = matches!(
+                    reply::read(line),
+                    TypedReply::Yes | TypedReply::No | TypedReply::Nothing
+                );
                 (is_switch && !is_answer).then(|| again.clone())
             });
             let words = Palette::plain(&format!("\n{}> ", field.words));
@@ -393,10 +470,16 @@ impl Client {
     }
 
     /// Asks at the terminal. A refusal may include the user's message to the model.
-    async fn ask(&self, request: &v1::RequestPermissionRequest) -> Option<(v1::PermissionOptionKind, Option<String>)> {
+    async fn ask(
+        &self,
+        request: &v1::RequestPermissionRequest,
+    ) -> Option<(v1::PermissionOptionKind, Option<String>)> {
         use v1::PermissionOptionKind::{AllowAlways, AllowOnce, RejectOnce};
         let has = |kind| request.options.iter().any(|option| option.kind == kind);
-        let answers = PermissionAnswers { once: has(AllowOnce), always: has(AllowAlways) };
+        let answers = PermissionAnswers {
+            once: has(AllowOnce),
+            always: has(AllowAlways),
+        };
         let yes = if answers.once { AllowOnce } else { AllowAlways };
         let mut words = self.question(request);
         for option in &request.options {
@@ -472,7 +555,11 @@ impl Client {
             matches!(content, v1::ToolCallContent::Content(content)
             if matches!(&content.content, v1::ContentBlock::Text(text) if text.text.starts_with("```sh\n")))
         });
-        let title = if whole { None } else { request.tool_call.fields.title.as_deref() };
+        let title = if whole {
+            None
+        } else {
+            request.tool_call.fields.title.as_deref()
+        };
         let title = title.unwrap_or("Run this?");
         words.push(&palette.line(STRONG, &format!("? {title}")));
         words.push(&Palette::plain("\n"));
@@ -480,7 +567,12 @@ impl Client {
             match content {
                 v1::ToolCallContent::Diff(diff) => {
                     let old = diff.old_text.as_deref().unwrap_or_default();
-                    words.push(&palette.change(&diff.path.display().to_string(), old, &diff.new_text, 2));
+                    words.push(&palette.change(
+                        &diff.path.display().to_string(),
+                        old,
+                        &diff.new_text,
+                        2,
+                    ));
                 }
                 v1::ToolCallContent::Content(content) => {
                     if let v1::ContentBlock::Text(text) = &content.content {
@@ -511,11 +603,19 @@ impl PermissionAnswers {
         let mut lines = Vec::new();
         match reply {
             TypedReply::Explain => {
-                lines.push(if self.once { "y  allows it this once" } else { "y  says yes, which is kept" });
+                lines.push(if self.once {
+                    "y  allows it this once"
+                } else {
+                    "y  says yes, which is kept"
+                });
                 if self.once && self.always {
                     lines.push("a  allows from now on what stands behind it, in this project; `adjutant permissions` lists it and takes it back");
                 }
-                lines.push(if self.once { "n  refuses it, and the turn stops" } else { "n  says no" });
+                lines.push(if self.once {
+                    "n  refuses it, and the turn stops"
+                } else {
+                    "n  says no"
+                });
                 if self.once {
                     lines.push("other words  refuse it, and the agent is told them and goes on");
                 }

@@ -33,7 +33,13 @@ impl Keyboard {
     /// question is shown in between. Dropping the future withdraws the question.
     pub(super) async fn ask(&self, words: Styled, check: LineCheck) -> Option<String> {
         let (answer, line) = oneshot::channel();
-        self.0.send(LineRequest { words, check, answer }).ok()?;
+        self.0
+            .send(LineRequest {
+                words,
+                check,
+                answer,
+            })
+            .ok()?;
         line.await.ok().flatten()
     }
 }
@@ -46,13 +52,21 @@ async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<LineRequest>, screen
         while wants.recv().is_ok() {
             let mut line = String::new();
             let read = io::stdin().read_line(&mut line);
-            if typed.send(read.ok().filter(|n| *n > 0).map(|_| line)).is_err() {
+            if typed
+                .send(read.ok().filter(|n| *n > 0).map(|_| line))
+                .is_err()
+            {
                 break;
             }
         }
     });
     let mut reads = false;
-    while let Some(LineRequest { mut words, mut check, mut answer }) = questions.recv().await {
+    while let Some(LineRequest {
+        mut words,
+        mut check,
+        mut answer,
+    }) = questions.recv().await
+    {
         if answer.is_closed() {
             continue;
         }

@@ -26,12 +26,19 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// # Errors
 /// Returns [`Misuse`] if the prompt is empty, or a file cannot be sent.
 pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<v1::ContentBlock>> {
-    let words = if words == ["-"] { String::new() } else { words.join(" ") };
+    let words = if words == ["-"] {
+        String::new()
+    } else {
+        words.join(" ")
+    };
     let piped = piped().map_err(|e| Misuse(format!("{e:#}")))?;
     let piped = piped.trim_end();
     let text = match (words.trim().is_empty(), piped.trim().is_empty()) {
         (true, true) => {
-            return Err(Misuse("the prompt is empty; say what to do: adjutant run \"PROMPT\"".into()).into());
+            return Err(Misuse(
+                "the prompt is empty; say what to do: adjutant run \"PROMPT\"".into(),
+            )
+            .into());
         }
         (true, false) => piped.to_owned(),
         (false, true) => words,
@@ -43,9 +50,11 @@ pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<
     }
     let size: usize = blocks.iter().map(size).sum();
     if u64::try_from(size).unwrap_or(u64::MAX) > MAX_PROMPT_BYTES {
-        return Err(
-            Misuse(format!("the prompt and its files have more than {} MiB together", MAX_PROMPT_BYTES >> 20)).into()
-        );
+        return Err(Misuse(format!(
+            "the prompt and its files have more than {} MiB together",
+            MAX_PROMPT_BYTES >> 20
+        ))
+        .into());
     }
     Ok(blocks)
 }
@@ -60,7 +69,9 @@ fn piped() -> anyhow::Result<String> {
     thread::spawn(move || sender.send(input::read(Path::new("-"), MAX_PROMPT_BYTES)));
     let text = match read.recv_timeout(SILENCE_TIMEOUT) {
         Err(RecvTimeoutError::Timeout) => {
-            terminal::aside("note: waiting for the end of standard input; `< /dev/null` gives it none");
+            terminal::aside(
+                "note: waiting for the end of standard input; `< /dev/null` gives it none",
+            );
             read.recv()
         }
         read => read.map_err(|_| mpsc::RecvError),
@@ -81,20 +92,29 @@ fn file(path: &Path) -> anyhow::Result<v1::ContentBlock> {
     let whole = std::fs::canonicalize(path).with_context(|| format!("{name} cannot be read"))?;
     let uri = address(&whole)?;
     if whole.metadata().is_ok_and(|data| data.is_dir()) {
-        return Ok(v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name.to_string(), uri)));
+        return Ok(v1::ContentBlock::ResourceLink(v1::ResourceLink::new(
+            name.to_string(),
+            uri,
+        )));
     }
     let bytes = input::bytes(path, MAX_PROMPT_BYTES)?;
     if let Some(mime) = image(&bytes) {
-        return Ok(v1::ContentBlock::Image(v1::ImageContent::new(BASE64.encode(bytes), mime).uri(uri)));
+        return Ok(v1::ContentBlock::Image(
+            v1::ImageContent::new(BASE64.encode(bytes), mime).uri(uri),
+        ));
     }
     let resource = if bytes.starts_with(b"%PDF-") {
-        let blob = v1::BlobResourceContents::new(BASE64.encode(bytes), uri).mime_type("application/pdf".to_owned());
+        let blob = v1::BlobResourceContents::new(BASE64.encode(bytes), uri)
+            .mime_type("application/pdf".to_owned());
         v1::EmbeddedResourceResource::BlobResourceContents(blob)
     } else {
-        let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name} is neither text nor an image nor a PDF"))?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| anyhow!("{name} is neither text nor an image nor a PDF"))?;
         v1::EmbeddedResourceResource::TextResourceContents(v1::TextResourceContents::new(text, uri))
     };
-    Ok(v1::ContentBlock::Resource(v1::EmbeddedResource::new(resource)))
+    Ok(v1::ContentBlock::Resource(v1::EmbeddedResource::new(
+        resource,
+    )))
 }
 
 fn image(bytes: &[u8]) -> Option<&'static str> {
@@ -102,13 +122,28 @@ fn image(bytes: &[u8]) -> Option<&'static str> {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
         [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'E',
+            b'B',
+            b'P',
+            ..,
+        ] => Some("image/webp"),
         _ => None,
     }
 }
 
 fn address(path: &Path) -> anyhow::Result<String> {
-    let url = reqwest::Url::from_file_path(path).map_err(|()| anyhow!("{} has no address", path.display()))?;
+    let url = reqwest::Url::from_file_path(path)
+        .map_err(|()| anyhow!("{} has no address", path.display()))?;
     Ok(url.into())
 }
 
@@ -139,11 +174,25 @@ mod tests {
             file(&path).map(|block| serde_json::to_value(block).unwrap())
         };
         assert_eq!(block("a.rs", b"fn").unwrap()["resource"]["text"], "fn");
-        assert_eq!(block("a b.png", b"\x89PNG\r\n").unwrap()["mimeType"], "image/png");
-        assert!(block("a b.png", b"\x89PNG\r\n").unwrap()["uri"].as_str().unwrap().ends_with("/a%20b.png"));
-        assert_eq!(block("a.pdf", b"%PDF-1").unwrap()["resource"]["mimeType"], "application/pdf");
+        assert_eq!(
+            block("a b.png", b"\x89PNG\r\n").unwrap()["mimeType"],
+            "image/png"
+        );
+        assert!(
+            block("a b.png", b"\x89PNG\r\n").unwrap()["uri"]
+                .as_str()
+                .unwrap()
+                .ends_with("/a%20b.png")
+        );
+        assert_eq!(
+            block("a.pdf", b"%PDF-1").unwrap()["resource"]["mimeType"],
+            "application/pdf"
+        );
         assert!(block("a.bin", b"\xff\0").is_err());
         assert!(file(&dir.path().join("gone")).is_err());
-        assert_eq!(serde_json::to_value(file(dir.path()).unwrap()).unwrap()["type"], "resource_link");
+        assert_eq!(
+            serde_json::to_value(file(dir.path()).unwrap()).unwrap()["type"],
+            "resource_link"
+        );
     }
 }

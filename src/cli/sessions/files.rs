@@ -52,10 +52,15 @@ pub(in crate::cli) async fn revert(
             };
             (done, Some(hints))
         }
-        Way::Forth => (revert::redo(messages, &mut record, &keep, &context).await, None),
+        Way::Forth => (
+            revert::redo(messages, &mut record, &keep, &context).await,
+            None,
+        ),
     };
     let tracker = context.tracker.clone();
-    base::task::spawn_blocking(move || tracker.save()).await.ok();
+    base::task::spawn_blocking(move || tracker.save())
+        .await
+        .ok();
     store.close(id).await;
     let report = done.map_err(|nothing| anyhow!(nothing))?;
     super::super::say(&match hints {
@@ -73,7 +78,11 @@ pub(in crate::cli) async fn list_recorded(store: &Store, id: &SessionId) -> anyh
         bail!("session {id} has not changed any files, or none were recorded");
     }
     for (path, versions) in files {
-        super::super::say(&format!("{}: {}", text::escaped(&path), text::count(versions, "version")));
+        super::super::say(&format!(
+            "{}: {}",
+            text::escaped(&path),
+            text::count(versions, "version")
+        ));
     }
     Ok(0)
 }
@@ -91,7 +100,10 @@ pub(in crate::cli) async fn list_versions(
     for (number, version) in (1..).zip(versions) {
         super::super::say(&format!("{number:>3}  {}", version.when));
     }
-    super::super::say(&format!("\n`adjutant sessions restore {id} {} N` brings back version N.", file.display()));
+    super::super::say(&format!(
+        "\n`adjutant sessions restore {id} {} N` brings back version N.",
+        file.display()
+    ));
     Ok(0)
 }
 
@@ -121,17 +133,30 @@ async fn restore_of(
 ) -> anyhow::Result<String> {
     let (path, versions) = versions(stored, environment, file)?;
     let there = text::count(versions.len(), "version");
-    let version = number.checked_sub(1).and_then(|at| versions.into_iter().nth(at));
-    let version = version.with_context(|| format!("there is no version {number} of {}: {there}", path.display()))?;
+    let version = number
+        .checked_sub(1)
+        .and_then(|at| versions.into_iter().nth(at));
+    let version = version.with_context(|| {
+        format!(
+            "there is no version {number} of {}: {there}",
+            path.display()
+        )
+    })?;
     let context = restore_context(&stored.record, environment)?;
     let keep = Recorder::new(store.clone(), stored.record.id.clone());
     let name = text::escaped(&context.worktree.relative(&path));
-    let first = if stored.record.undone.is_empty() { "" } else { "After what is undone, " };
+    let first = if stored.record.undone.is_empty() {
+        ""
+    } else {
+        "After what is undone, "
+    };
     let when = version.when.clone();
     let done = revert::restore(&mut stored.record, &keep, &context, path, version).await;
     let report = done.map_err(|why| anyhow!("{name} is left as it is: {why}"))?;
     let tracker = context.tracker.clone();
-    base::task::spawn_blocking(move || tracker.save()).await.ok();
+    base::task::spawn_blocking(move || tracker.save())
+        .await
+        .ok();
     if report.set.is_empty() {
         return Ok(format!("{name} is like this already: {when}."));
     }
@@ -148,17 +173,28 @@ fn versions(
     environment: &Environment,
     file: &Path,
 ) -> anyhow::Result<(PathBuf, Vec<FileVersion>)> {
-    let root = restore_context(&stored.record, environment)?.worktree.root.clone();
+    let root = restore_context(&stored.record, environment)?
+        .worktree
+        .root
+        .clone();
     for path in [std::path::absolute(file)?, root.join(file)] {
         // The directory may be deleted together with the file.
-        let parent = path.parent().and_then(|dir| std::fs::canonicalize(dir).ok());
-        let path = parent.zip(path.file_name()).map_or(path.clone(), |(dir, name)| dir.join(name));
+        let parent = path
+            .parent()
+            .and_then(|dir| std::fs::canonicalize(dir).ok());
+        let path = parent
+            .zip(path.file_name())
+            .map_or(path.clone(), |(dir, name)| dir.join(name));
         let versions = revert::versions(&stored.messages, &stored.record, &path);
         if !versions.is_empty() {
             return Ok((path, versions));
         }
     }
-    bail!("session {} has kept no version of {}", stored.record.id, file.display())
+    bail!(
+        "session {} has kept no version of {}",
+        stored.record.id,
+        file.display()
+    )
 }
 
 /// Prints the changes of a session as a unified diff, or per file. The session may be open
@@ -171,17 +207,27 @@ pub(in crate::cli) async fn diff(
 ) -> anyhow::Result<u8> {
     store.is_shared().await;
     let stored = store.peek(id).await?;
-    let RestoreContext { tracker, worktree, .. } = restore_context(&stored.record, environment)?;
-    let seen = stored.messages.get(..visible(&stored.messages, &stored.record.undone)).unwrap_or_default();
+    let RestoreContext {
+        tracker, worktree, ..
+    } = restore_context(&stored.record, environment)?;
+    let seen = stored
+        .messages
+        .get(..visible(&stored.messages, &stored.record.undone))
+        .unwrap_or_default();
     let runs = changes::runs(seen);
     if runs.is_empty() {
         bail!("session {id} has not changed any files, or none were recorded");
     }
-    Recorder::new(store.clone(), id.clone()).fetch(&tracker, &runs).await;
+    Recorder::new(store.clone(), id.clone())
+        .fetch(&tracker, &runs)
+        .await;
     let diffs = base::task::spawn_blocking(move || diff::diffs(&runs, &tracker, &worktree)).await?;
     if stat {
         for diff in &diffs {
-            super::super::say(&format!("{} +{} −{}", diff.path, diff.additions, diff.deletions));
+            super::super::say(&format!(
+                "{} +{} −{}",
+                diff.path, diff.additions, diff.deletions
+            ));
         }
         super::super::say(&diff::sum(&diffs));
     } else {
@@ -193,10 +239,18 @@ pub(in crate::cli) async fn diff(
 
 fn restore_context(record: &Record, environment: &Environment) -> anyhow::Result<RestoreContext> {
     if !record.cwd.is_dir() {
-        bail!("{}, where session {} worked, no longer exists", record.cwd.display(), record.id);
+        bail!(
+            "{}, where session {} worked, no longer exists",
+            record.cwd.display(),
+            record.id
+        );
     }
     let home = environment.home.as_deref();
     let worktree = Worktree::find(&record.cwd, &record.extra, home);
     let tracker = Tracker::new(&environment.dirs.data, &worktree.root, home);
-    Ok(RestoreContext { tracker: Arc::new(tracker), worktree: Arc::new(worktree), editor: None })
+    Ok(RestoreContext {
+        tracker: Arc::new(tracker),
+        worktree: Arc::new(worktree),
+        editor: None,
+    })
 }

@@ -17,33 +17,58 @@ use store::{Store, TaskState};
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Prints the sessions that a host works on, or that wait for one.
-pub(super) async fn running(store: &Store, environment: &Environment, all: bool, json: bool) -> anyhow::Result<u8> {
+pub(super) async fn running(
+    store: &Store,
+    environment: &Environment,
+    all: bool,
+    json: bool,
+) -> anyhow::Result<u8> {
     let busy = store.busy().await?;
-    let here = if all { None } else { Some(ProjectSessions::of(store, Path::new("."), environment).await?) };
+    let here = if all {
+        None
+    } else {
+        Some(ProjectSessions::of(store, Path::new("."), environment).await?)
+    };
     let mut any = false;
     for one in busy {
         // A session that is created and not yet written has no record.
-        let record = store.peek(&one.session).await.ok().map(|stored| stored.record);
-        if here.as_ref().is_some_and(|here| !record.as_ref().is_some_and(|record| here.has(record))) {
+        let record = store
+            .peek(&one.session)
+            .await
+            .ok()
+            .map(|stored| stored.record);
+        if here
+            .as_ref()
+            .is_some_and(|here| !record.as_ref().is_some_and(|record| here.has(record)))
+        {
             continue;
         }
         any = true;
         let state = one.state.map_or("open", TaskState::as_str);
         let title = record.as_ref().and_then(|record| record.title.clone());
         if json {
-            let (host, pid) = one.host.clone().map_or((None, None), |(host, pid)| (Some(host), Some(pid)));
+            let (host, pid) = one
+                .host
+                .clone()
+                .map_or((None, None), |(host, pid)| (Some(host), Some(pid)));
             let cwd = record.map(|record| record.cwd);
             let line = json!({ "id": one.session, "state": state, "host": host, "pid": pid, "tries": one.tries,
                 "title": title, "cwd": cwd });
             crate::cli::terminal::json(&line.to_string());
         } else {
-            let host = one.host.map_or_else(|| "-".to_owned(), |(host, pid)| format!("{host} ({pid})"));
+            let host = one
+                .host
+                .map_or_else(|| "-".to_owned(), |(host, pid)| format!("{host} ({pid})"));
             let title = title.unwrap_or_else(|| "(no title)".into());
             crate::cli::say(&format!("{}  {state}  {host}  {title}", one.session));
         }
     }
     if !any && !json {
-        crate::cli::say(if all { "Nothing runs." } else { "Nothing runs in this project; --all looks everywhere." });
+        crate::cli::say(if all {
+            "Nothing runs."
+        } else {
+            "Nothing runs in this project; --all looks everywhere."
+        });
     }
     Ok(0)
 }
@@ -59,11 +84,17 @@ pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> an
             tokio::time::sleep(POLL_INTERVAL).await; // the store does not notify about answers
             continue;
         }
-        let answer: Option<PromptAnswer> =
-            task.outcome.as_deref().and_then(|outcome| serde_json::from_str(outcome).ok());
+        let answer: Option<PromptAnswer> = task
+            .outcome
+            .as_deref()
+            .and_then(|outcome| serde_json::from_str(outcome).ok());
         let answer = answer.unwrap_or_default();
         let refused = refused::listed(&answer.refused);
-        let code = if strict && refused.is_some() && answer.code == 0 { 5 } else { answer.code };
+        let code = if strict && refused.is_some() && answer.code == 0 {
+            5
+        } else {
+            answer.code
+        };
         if let Some(list) = refused {
             crate::cli::terminal::aside(&list);
         }
@@ -88,6 +119,10 @@ pub(super) async fn wait(store: &Store, session: &SessionId, strict: bool) -> an
 /// Cancels a prompt that runs or waits.
 pub(super) async fn cancel(store: &Store, session: &SessionId) -> anyhow::Result<u8> {
     let was = store.cancel_task(session).await?;
-    crate::cli::say(&if was { format!("cancelled {session}") } else { format!("Nothing runs in {session}.") });
+    crate::cli::say(&if was {
+        format!("cancelled {session}")
+    } else {
+        format!("Nothing runs in {session}.")
+    });
     Ok(u8::from(!was))
 }

@@ -61,7 +61,11 @@ impl Screen {
     pub(in crate::cli) fn words(&self, piece: &str) {
         let mut state = self.state();
         if !self.watched {
-            state.within = if piece.is_empty() { state.within } else { !piece.ends_with('\n') };
+            state.within = if piece.is_empty() {
+                state.within
+            } else {
+                !piece.ends_with('\n')
+            };
             return state.without_spinner(|| super::print(&[piece.as_bytes()]));
         }
         let piece = state.shown.push(piece).into_owned();

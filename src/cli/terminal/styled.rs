@@ -43,8 +43,11 @@ pub(in crate::cli) struct Palette {
 impl Palette {
     /// Returns colours if the stream is a terminal that has them, unless `NO_COLOR` is set.
     pub(in crate::cli) fn of(stream: &impl IsTerminal, environment: &Environment) -> Self {
-        let plain = environment.var("NO_COLOR").is_some() || environment.var("TERM") == Some("dumb");
-        Self { colours: stream.is_terminal() && !plain }
+        let plain =
+            environment.var("NO_COLOR").is_some() || environment.var("TERM") == Some("dumb");
+        Self {
+            colours: stream.is_terminal() && !plain,
+        }
     }
 
     pub(in crate::cli) fn plain(words: &str) -> Styled {
@@ -79,14 +82,21 @@ impl Palette {
         }
         let more = all.lines().count().saturating_sub(MAX_CHANGE_LINES);
         if more > 0 {
-            out += &format!("{blank}{}\n", self.paint(FAINT, &format!("… {} more", text::count(more, "line"))));
+            out += &format!(
+                "{blank}{}\n",
+                self.paint(FAINT, &format!("… {} more", text::count(more, "line")))
+            );
         }
         Styled(out)
     }
 
     /// Renders a line of Markdown that is cleaned already.
     pub(super) fn of_line(self, markdown: &mut Markdown, line: &str) -> String {
-        if self.colours { markdown.line(line) } else { line.to_owned() }
+        if self.colours {
+            markdown.line(line)
+        } else {
+            line.to_owned()
+        }
     }
 
     fn paint(self, style: Style, words: &str) -> String {
@@ -95,7 +105,13 @@ impl Palette {
         }
         // A style across several lines would also colour text that a pager or an editor inserts
         // between them.
-        let lines = words.split('\n').map(|line| if line.is_empty() { String::new() } else { painted(style, line) });
+        let lines = words.split('\n').map(|line| {
+            if line.is_empty() {
+                String::new()
+            } else {
+                painted(style, line)
+            }
+        });
         lines.collect::<Vec<_>>().join("\n")
     }
 }
@@ -129,7 +145,10 @@ impl Markdown {
         let marks = |mark: char| words.len() - words.trim_start_matches(mark).len();
         let fence = marks('`').max(marks('~'));
         match &self.fence {
-            Some((open, _)) if words.trim_end().starts_with(open.as_str()) && words[fence..].trim().is_empty() => {
+            Some((open, _))
+                if words.trim_end().starts_with(open.as_str())
+                    && words[fence..].trim().is_empty() =>
+            {
                 self.fence = None;
                 painted(FAINT, line)
             }
@@ -148,7 +167,12 @@ impl Markdown {
 
 /// Renders a line outside code blocks: headings, emphasis, code and links.
 fn inline(line: &str) -> String {
-    let mut out = LineStyler { source: line, at: 0, styles: vec![Style::new()], out: String::new() };
+    let mut out = LineStyler {
+        source: line,
+        at: 0,
+        styles: vec![Style::new()],
+        out: String::new(),
+    };
     let mut links: Vec<String> = Vec::new();
     for (event, range) in Parser::new(line).into_offset_iter() {
         match event {
@@ -230,7 +254,8 @@ impl LineStyler<'_> {
         self.up_to(at);
         self.at = self.at.max(at + mark);
         let outer = self.styles.last().copied().unwrap_or_default();
-        self.styles.push(outer.effects(outer.get_effects() | style.get_effects()));
+        self.styles
+            .push(outer.effects(outer.get_effects() | style.get_effects()));
     }
 
     fn end(&mut self, at: usize, mark: usize) {
@@ -258,7 +283,11 @@ mod tests {
             ("\u{1b}[32m", "<good>"),
             ("\u{1b}[36m", "<code>"),
         ];
-        table.iter().fold(styled.0.clone(), |text, (sequence, tag)| text.replace(sequence, tag))
+        table
+            .iter()
+            .fold(styled.0.clone(), |text, (sequence, tag)| {
+                text.replace(sequence, tag)
+            })
     }
 
     #[test]
@@ -266,9 +295,18 @@ mod tests {
         let table = [
             ("Plain words.", "Plain words."),
             ("# Title `x`", "<b># </><b>Title </><code>x</>"),
-            ("a **bold** and *slanted* word", "a <b>bold</> and <i>slanted</> word"),
-            ("- see `src/lib.rs:3`, ``a`b``", "- see <code>src/lib.rs:3</>, <code>a`b</>"),
-            ("[here](https://x.y/z)!", "<u>here</><faint> (https://x.y/z)</>!"),
+            (
+                "a **bold** and *slanted* word",
+                "a <b>bold</> and <i>slanted</> word",
+            ),
+            (
+                "- see `src/lib.rs:3`, ``a`b``",
+                "- see <code>src/lib.rs:3</>, <code>a`b</>",
+            ),
+            (
+                "[here](https://x.y/z)!",
+                "<u>here</><faint> (https://x.y/z)</>!",
+            ),
             ("see <https://x.y>", "see <u>https://x.y</>"),
             (r"5 \* 3 \_ &amp; a_b_c", "5 * 3 _ & a_b_c"),
             ("    - deeper `x`", "    - deeper <code>x</>"),
@@ -280,8 +318,17 @@ mod tests {
             ("", ""),
         ];
         for (line, expected) in table {
-            assert_eq!(tags(&COLOURS.markdown(&format!("{line}\n"), 0)), format!("{expected}\n"), "{line}");
-            assert_eq!(Palette { colours: false }.markdown(&format!("{line}\n"), 2).0, format!("  {line}\n"));
+            assert_eq!(
+                tags(&COLOURS.markdown(&format!("{line}\n"), 0)),
+                format!("{expected}\n"),
+                "{line}"
+            );
+            assert_eq!(
+                Palette { colours: false }
+                    .markdown(&format!("{line}\n"), 2)
+                    .0,
+                format!("  {line}\n")
+            );
         }
     }
 
@@ -319,10 +366,15 @@ mod tests {
         ];
         fastrand::seed(7);
         for _ in 0..3000 {
-            let line: String = (0..fastrand::usize(..12)).map(|_| pieces[fastrand::usize(..pieces.len())]).collect();
+            let line: String = (0..fastrand::usize(..12))
+                .map(|_| pieces[fastrand::usize(..pieces.len())])
+                .collect();
             let shown = tags(&COLOURS.markdown(&line, 0));
             for letter in ["a", "é"] {
-                assert!(shown.matches(letter).count() >= line.matches(letter).count(), "{line:?} as {shown:?}");
+                assert!(
+                    shown.matches(letter).count() >= line.matches(letter).count(),
+                    "{line:?} as {shown:?}"
+                );
             }
         }
     }

@@ -10,21 +10,33 @@ macro_rules! forms {
 
         use crate::face::{EditorAnswer, Form, FormAnswer};
         use base::id::SessionId;
-        use events::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
+        use events::{
+            FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits,
+        };
 
         /// Sends a form or an address to the client, and waits for the user's answer.
-        pub(crate) fn fill(peer: &Peer, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
+        pub(crate) fn fill(
+            peer: &Peer,
+            session: &SessionId,
+            form: Form,
+        ) -> EditorAnswer<FormAnswer> {
             /// The number of the next address: its id must be unique on the connection.
             static ADDRESSES: AtomicU64 = AtomicU64::new(1);
             let call = form.call.map(|call| acp::ToolCallId::from(call.share()));
             let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
             let mut completion = None;
             let mode: acp::ElicitationMode = match form.page {
-                FormPage::Fields(fields) => acp::ElicitationFormMode::new(scope, schema(fields)).into(),
+                FormPage::Fields(fields) => {
+                    acp::ElicitationFormMode::new(scope, schema(fields)).into()
+                }
                 FormPage::Address(url) => {
                     let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
-                    completion =
-                        form.finished.map(|finished| (acp::CompleteElicitationNotification::new(id.clone()), finished));
+                    completion = form.finished.map(|finished| {
+                        (
+                            acp::CompleteElicitationNotification::new(id.clone()),
+                            finished,
+                        )
+                    });
                     acp::ElicitationUrlMode::new(scope, id, url).into()
                 }
             };
@@ -46,41 +58,101 @@ macro_rules! forms {
 
         fn schema(fields: Vec<FormField>) -> acp::ElicitationSchema {
             let mut schema = acp::ElicitationSchema::new();
-            for FormField { key, title, words, required, kind } in fields {
+            for FormField {
+                key,
+                title,
+                words,
+                required,
+                kind,
+            } in fields
+            {
                 schema = schema.property(key, property(title, words, kind), required);
             }
             schema
         }
 
-        fn property(title: String, words: Option<String>, kind: FieldKind) -> acp::ElicitationPropertySchema {
+        fn property(
+            title: String,
+            words: Option<String>,
+            kind: FieldKind,
+        ) -> acp::ElicitationPropertySchema {
             match kind {
-                FieldKind::Text(TextLimits { shortest, longest, format, default }) => {
-                    let text = acp::StringPropertySchema::new().title(title).description(words).default_value(default);
-                    text.min_length(shortest).max_length(longest).format(format.map(text_format)).into()
+                FieldKind::Text(TextLimits {
+                    shortest,
+                    longest,
+                    format,
+                    default,
+                }) => {
+                    let text = acp::StringPropertySchema::new()
+                        .title(title)
+                        .description(words)
+                        .default_value(default);
+                    text.min_length(shortest)
+                        .max_length(longest)
+                        .format(format.map(text_format))
+                        .into()
                 }
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "a limit of whole numbers that is none is the nearest one"
                 )]
-                FieldKind::Number { whole: true, least, most, default } => {
-                    let number = acp::IntegerPropertySchema::new().title(title).description(words);
+                FieldKind::Number {
+                    whole: true,
+                    least,
+                    most,
+                    default,
+                } => {
+                    let number = acp::IntegerPropertySchema::new()
+                        .title(title)
+                        .description(words);
                     let whole = |limit: f64| limit as i64;
-                    number.minimum(least.map(whole)).maximum(most.map(whole)).default_value(default.map(whole)).into()
+                    number
+                        .minimum(least.map(whole))
+                        .maximum(most.map(whole))
+                        .default_value(default.map(whole))
+                        .into()
                 }
-                FieldKind::Number { least, most, default, .. } => {
-                    let number = acp::NumberPropertySchema::new().title(title).description(words);
-                    number.minimum(least).maximum(most).default_value(default).into()
+                FieldKind::Number {
+                    least,
+                    most,
+                    default,
+                    ..
+                } => {
+                    let number = acp::NumberPropertySchema::new()
+                        .title(title)
+                        .description(words);
+                    number
+                        .minimum(least)
+                        .maximum(most)
+                        .default_value(default)
+                        .into()
                 }
-                FieldKind::Switch(default) => {
-                    acp::BooleanPropertySchema::new().title(title).description(words).default_value(default).into()
-                }
+                FieldKind::Switch(default) => acp::BooleanPropertySchema::new()
+                    .title(title)
+                    .description(words)
+                    .default_value(default)
+                    .into(),
                 FieldKind::One(options, default) => {
-                    let text = acp::StringPropertySchema::new().title(title).description(words);
+                    let text = acp::StringPropertySchema::new()
+                        .title(title)
+                        .description(words);
                     text.one_of(all(options)).default_value(default).into()
                 }
-                FieldKind::Many(options, ManyLimits { fewest, most, default }) => {
-                    let many = acp::MultiSelectPropertySchema::titled(all(options)).title(title).description(words);
-                    many.min_items(fewest).max_items(most).default_value(default).into()
+                FieldKind::Many(
+                    options,
+                    ManyLimits {
+                        fewest,
+                        most,
+                        default,
+                    },
+                ) => {
+                    let many = acp::MultiSelectPropertySchema::titled(all(options))
+                        .title(title)
+                        .description(words);
+                    many.min_items(fewest)
+                        .max_items(most)
+                        .default_value(default)
+                        .into()
                 }
             }
         }
@@ -113,11 +185,18 @@ macro_rules! forms {
                 acp::ElicitationContentValue::StringArray(many) => many,
                 acp::ElicitationContentValue::Integer(number) => vec![number.to_string()],
                 acp::ElicitationContentValue::Number(number) => vec![number.to_string()],
-                acp::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
+                acp::ElicitationContentValue::Boolean(yes) => {
+                    vec![if yes { "yes" } else { "no" }.to_owned()]
+                }
                 _ => Vec::new(),
             };
             FormAnswer::Filled(
-                accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect(),
+                accepted
+                    .content
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|(key, value)| (key, words(value)))
+                    .collect(),
             )
         }
     };
@@ -136,15 +215,23 @@ mod tests {
 
     fn assert_answers(decode: impl Fn(Value) -> FormAnswer) {
         let content = json!({ "a": "x", "b": ["x", "y"], "c": 7, "d": true, "e": 1.5 });
-        let FormAnswer::Filled(filled) = decode(json!({ "action": "accept", "content": content })) else {
+        let FormAnswer::Filled(filled) = decode(json!({ "action": "accept", "content": content }))
+        else {
             panic!("the form is not filled in")
         };
         let texts: Vec<String> = filled.values().map(|texts| texts.join("+")).collect();
         assert_eq!(texts, ["x", "x+y", "7", "yes", "1.5"]);
-        assert_eq!(decode(json!({ "action": "accept" })), FormAnswer::Filled(BTreeMap::new()));
+        assert_eq!(
+            decode(json!({ "action": "accept" })),
+            FormAnswer::Filled(BTreeMap::new())
+        );
         assert_eq!(decode(json!({ "action": "decline" })), FormAnswer::Declined);
         for action in ["cancel", "postpone"] {
-            assert_eq!(decode(json!({ "action": action })), FormAnswer::Cancelled, "{action}");
+            assert_eq!(
+                decode(json!({ "action": action })),
+                FormAnswer::Cancelled,
+                "{action}"
+            );
         }
     }
 

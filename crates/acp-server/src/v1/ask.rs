@@ -15,10 +15,13 @@ pub(super) fn ask(
     asked: ChoiceRequest,
     cards: &mut ShownCalls,
 ) -> EditorAnswer<Option<PickedAnswer>> {
-    let one = |answer: AnswerOption| v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
+    let one = |answer: AnswerOption| {
+        v1::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind))
+    };
     let options = asked.answers.into_iter().map(one).collect();
     let show = cards.question(&asked.show, &asked.text);
-    let request = v1::RequestPermissionRequest::new(session.share(), show, options).meta(asked.meta);
+    let request =
+        v1::RequestPermissionRequest::new(session.share(), show, options).meta(asked.meta);
     let request = Explicit(request);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
@@ -33,8 +36,13 @@ fn kind(kind: AnswerKind) -> v1::PermissionOptionKind {
 }
 
 fn picked(outcome: v1::RequestPermissionOutcome) -> Option<PickedAnswer> {
-    let v1::RequestPermissionOutcome::Selected(chosen) = outcome else { return None };
-    Some(PickedAnswer { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
+    let v1::RequestPermissionOutcome::Selected(chosen) = outcome else {
+        return None;
+    };
+    Some(PickedAnswer {
+        id: chosen.option_id.0.to_string(),
+        words: meta::words(chosen.meta.as_ref()),
+    })
 }
 
 #[cfg(test)]
@@ -45,10 +53,15 @@ mod tests {
 
     #[test]
     fn comment_is_read_from_meta_of_rejection() {
-        let rejected =
-            json!({ "outcome": "selected", "optionId": "neither", "_meta": { "adjutant": { "words": " both " } } });
+        let rejected = json!({ "outcome": "selected", "optionId": "neither", "_meta": { "adjutant": { "words": " both " } } });
         let chosen = picked(serde_json::from_value(rejected).unwrap());
-        assert_eq!(chosen, Some(PickedAnswer { id: "neither".into(), words: Some("both".into()) }));
+        assert_eq!(
+            chosen,
+            Some(PickedAnswer {
+                id: "neither".into(),
+                words: Some("both".into())
+            })
+        );
         assert_eq!(picked(v1::RequestPermissionOutcome::Cancelled), None);
     }
 }

@@ -25,12 +25,17 @@ pub(super) struct ShownCalls {
 
 impl ShownCalls {
     pub(super) fn new(terminals: bool) -> Self {
-        Self { terminals, all: HashMap::new() }
+        Self {
+            terminals,
+            all: HashMap::new(),
+        }
     }
 
     /// Returns the updates for a change of a call.
     pub(super) fn updates(&mut self, update: &CallUpdate) -> Vec<v1::SessionUpdate> {
-        let Some(id) = &update.call else { return vec![] };
+        let Some(id) = &update.call else {
+            return vec![];
+        };
         let first = !update.earlier && !self.all.contains_key(id);
         let card = self.all.entry(id.clone()).or_default();
         if let Some(kind) = update.kind {
@@ -45,7 +50,9 @@ impl ShownCalls {
         let mut out = Vec::new();
         let mut fields = fields(update);
         if first {
-            out.push(v1::SessionUpdate::ToolCall(announced(id, update, &fields, card)));
+            out.push(v1::SessionUpdate::ToolCall(announced(
+                id, update, &fields, card,
+            )));
             fields.title = None;
             fields.name = None;
             fields.kind = None;
@@ -67,14 +74,24 @@ impl ShownCalls {
         {
             card.fed = true;
             let data = json!({ "terminal_id": id.as_str(), "data": data });
-            out.push(with_meta(id, v1::ToolCallUpdateFields::new(), meta("terminal_output", data)));
+            out.push(with_meta(
+                id,
+                v1::ToolCallUpdateFields::new(),
+                meta("terminal_output", data),
+            ));
         }
         if over {
             // A refused or cancelled command has a terminal too, which must not stay open.
-            let nothing = ProgramExit { code: None, signal: None };
+            let nothing = ProgramExit {
+                code: None,
+                signal: None,
+            };
             let ended = card.terminal.then(|| card.exit.take().unwrap_or(nothing));
             let exit = ended.map(|ProgramExit { code, signal }| {
-                meta("terminal_exit", json!({ "terminal_id": id.as_str(), "exit_code": code, "signal": signal }))
+                meta(
+                    "terminal_exit",
+                    json!({ "terminal_id": id.as_str(), "exit_code": code, "signal": signal }),
+                )
             });
             let cancelled = update.progress == Some(Progress::Cancelled);
             let cancelled = cancelled.then(|| own(CANCELLED, Value::Bool(true)));
@@ -115,9 +132,16 @@ impl ShownCalls {
 /// for that.
 const CANCELLED: &str = "cancelled";
 
-fn announced(id: &CallId, update: &CallUpdate, fields: &v1::ToolCallUpdateFields, card: &ShownCall) -> v1::ToolCall {
+fn announced(
+    id: &CallId,
+    update: &CallUpdate,
+    fields: &v1::ToolCallUpdateFields,
+    card: &ShownCall,
+) -> v1::ToolCall {
     let title = update.title.clone().unwrap_or_default();
-    let mut call = v1::ToolCall::new(id.share(), title).kind(kind(card.kind)).status(v1::ToolCallStatus::Pending);
+    let mut call = v1::ToolCall::new(id.share(), title)
+        .kind(kind(card.kind))
+        .status(v1::ToolCallStatus::Pending);
     call.name.clone_from(&update.tool);
     call.locations = fields.locations.clone().unwrap_or_default();
     call.raw_input.clone_from(&fields.raw_input);
@@ -148,7 +172,9 @@ fn fields(update: &CallUpdate) -> v1::ToolCallUpdateFields {
     fields.raw_input = card::input(update);
     fields.raw_output = card::result(update);
     fields.locations = update.locations.as_ref().map(|locations| {
-        let one = |location: &Location| v1::ToolCallLocation::new(location.path.clone()).line(location.line);
+        let one = |location: &Location| {
+            v1::ToolCallLocation::new(location.path.clone()).line(location.line)
+        };
         locations.iter().map(one).collect()
     });
     fields
@@ -159,11 +185,15 @@ fn contents(pieces: Vec<CardPart<'_>>, id: &CallId) -> Vec<v1::ToolCallContent> 
     let one = |piece| match piece {
         // A version 1 diff cannot express a deletion: it would look like an empty new file.
         CardPart::Change(change) if change.deleted && change.old.is_none() => {
-            let text = format!("{} is removed. It is not text, or too large to be shown.", change.path);
+            let text = format!(
+                "{} is removed. It is not text, or too large to be shown.",
+                change.path
+            );
             v1::ToolCallContent::from(v1::ContentBlock::from(text))
         }
         CardPart::Change(change) => {
-            let diff = v1::Diff::new(change.path.as_str(), change.new.as_str()).old_text(change.old.clone());
+            let diff = v1::Diff::new(change.path.as_str(), change.new.as_str())
+                .old_text(change.old.clone());
             v1::ToolCallContent::Diff(diff)
         }
         CardPart::Words(text) => v1::ToolCallContent::from(v1::ContentBlock::from(text)),

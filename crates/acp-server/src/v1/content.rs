@@ -16,7 +16,12 @@ pub(super) fn parts(blocks: Vec<v1::ContentBlock>) -> Result<Vec<Content>, Refus
 }
 
 fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
-    let text = |text: String| Content::Text(Text { text: text.into(), ..Text::default() });
+    let text = |text: String| {
+        Content::Text(Text {
+            text: text.into(),
+            ..Text::default()
+        })
+    };
     Ok(match block {
         v1::ContentBlock::Text(content) => text(content.text),
         v1::ContentBlock::Image(image) => Content::File(File {
@@ -27,22 +32,32 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
             refused: false,
         }),
         v1::ContentBlock::ResourceLink(link) => Content::File(File {
-            mime: link.mime_type.unwrap_or_else(|| "application/octet-stream".into()),
+            mime: link
+                .mime_type
+                .unwrap_or_else(|| "application/octet-stream".into()),
             name: Some(link.name),
             uri: Some(link.uri),
             data: None,
             refused: false,
         }),
         v1::ContentBlock::Resource(embedded) => match embedded.resource {
-            v1::EmbeddedResourceResource::TextResourceContents(resource) => text(attach(&resource.uri, &resource.text)),
+            v1::EmbeddedResourceResource::TextResourceContents(resource) => {
+                text(attach(&resource.uri, &resource.text))
+            }
             v1::EmbeddedResourceResource::BlobResourceContents(resource) => Content::File(File {
-                mime: resource.mime_type.unwrap_or_else(|| "application/octet-stream".into()),
+                mime: resource
+                    .mime_type
+                    .unwrap_or_else(|| "application/octet-stream".into()),
                 name: None,
                 uri: Some(resource.uri),
                 data: Some(resource.blob),
                 refused: false,
             }),
-            _ => return Err(Refusal::Invalid("this kind of embedded resource is not known here".into())),
+            _ => {
+                return Err(Refusal::Invalid(
+                    "this kind of embedded resource is not known here".into(),
+                ));
+            }
         },
         v1::ContentBlock::Audio(audio) => Content::File(File {
             mime: audio.mime_type,
@@ -51,23 +66,36 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
             data: (!audio.data.is_empty()).then_some(audio.data),
             refused: false,
         }),
-        _ => return Err(Refusal::Invalid("this kind of content is not known here".into())),
+        _ => {
+            return Err(Refusal::Invalid(
+                "this kind of content is not known here".into(),
+            ));
+        }
     })
 }
 
 /// Encodes a file: an image by its data, a file elsewhere as a link.
 pub(super) fn block(file: &File) -> v1::ContentBlock {
-    let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
+    let name = || {
+        file.name
+            .clone()
+            .or_else(|| file.uri.clone())
+            .unwrap_or_else(|| file.mime.clone())
+    };
     match (&file.data, &file.uri) {
-        (Some(data), _) if data.len() > ATTACHED => v1::ContentBlock::from(format!("[{} is attached]", name())),
-        (Some(data), uri) if file.mime.starts_with("image/") => {
-            v1::ContentBlock::Image(v1::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
+        (Some(data), _) if data.len() > ATTACHED => {
+            v1::ContentBlock::from(format!("[{} is attached]", name()))
         }
+        (Some(data), uri) if file.mime.starts_with("image/") => v1::ContentBlock::Image(
+            v1::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()),
+        ),
         (Some(data), None) if file.mime.starts_with("audio/") => {
             v1::ContentBlock::Audio(v1::AudioContent::new(data.as_str(), file.mime.as_str()))
         }
         (Some(_), _) => v1::ContentBlock::from(format!("[{} is attached]", name())),
-        (None, Some(uri)) => v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name(), uri.as_str())),
+        (None, Some(uri)) => {
+            v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name(), uri.as_str()))
+        }
         (None, None) => v1::ContentBlock::from(format!("[{}]", name())),
     }
 }

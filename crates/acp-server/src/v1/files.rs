@@ -21,7 +21,12 @@ pub(super) fn read(peer: &Peer, session: &SessionId, path: PathBuf) -> EditorAns
 }
 
 /// Writes a file.
-pub(super) fn write(peer: &Peer, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
+pub(super) fn write(
+    peer: &Peer,
+    session: &SessionId,
+    path: PathBuf,
+    text: String,
+) -> EditorAnswer<()> {
     let request = v1::WriteTextFileRequest::new(session.share(), path, text);
     let peer = peer.clone();
     Box::pin(async move { peer.call(&request, Some(FILE_TIMEOUT)).await.map(drop) })

@@ -17,31 +17,54 @@ pub(super) fn initialize(
     Initialize(request): Initialize,
 ) -> Reply<v1::InitializeResponse> {
     let client = &request.client_capabilities;
-    let meta_flag =
-        |key: &str| client.meta.as_ref().and_then(|meta| meta.get(key)).and_then(serde_json::Value::as_bool);
+    let meta_flag = |key: &str| {
+        client
+            .meta
+            .as_ref()
+            .and_then(|meta| meta.get(key))
+            .and_then(serde_json::Value::as_bool)
+    };
     let session = client.session.as_ref();
     let terminal = client.auth.terminal;
     let legacy = !terminal && meta_flag("terminal-auth") == Some(true);
     server.set_capabilities(Capabilities {
         runs_logins: legacy,
         misses_commands: true,
-        forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
-        addresses: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.url.is_some()),
+        forms: client
+            .elicitation
+            .as_ref()
+            .is_some_and(|elicitation| elicitation.form.is_some()),
+        addresses: client
+            .elicitation
+            .as_ref()
+            .is_some_and(|elicitation| elicitation.url.is_some()),
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
-        files: FileCapabilities { read: client.fs.read_text_file, write: client.fs.write_text_file },
+        files: FileCapabilities {
+            read: client.fs.read_text_file,
+            write: client.fs.write_text_file,
+        },
         shows: DisplayCapabilities {
             terminals: meta_flag("terminal_output") == Some(true),
             notices: session.is_some_and(|s| s.notices.is_some()),
             compaction: session.is_some_and(|s| s.compaction.is_some()),
             subagents: client.subagents.is_some(),
             plans: client.plan.is_some(),
-            switches: session.is_some_and(|s| s.config_options.as_ref().is_some_and(|o| o.boolean.is_some())),
+            switches: session.is_some_and(|s| {
+                s.config_options
+                    .as_ref()
+                    .is_some_and(|o| o.boolean.is_some())
+            }),
         },
     });
     if let Some(info) = &request.client_info {
         tracing::info!("connected to {} {}", info.name, info.version);
     }
-    let program = server.shared.environment.program.as_ref().map(|program| program.display().to_string());
+    let program = server
+        .shared
+        .environment
+        .program
+        .as_ref()
+        .map(|program| program.display().to_string());
     let mut answer = answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"));
     if !server.shared.account().is_allowed() {
         // A logout would be refused.
@@ -56,7 +79,12 @@ pub(super) fn initialize(
 fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)
-        .prompt_capabilities(v1::PromptCapabilities::new().image(true).audio(true).embedded_context(true))
+        .prompt_capabilities(
+            v1::PromptCapabilities::new()
+                .image(true)
+                .audio(true)
+                .embedded_context(true),
+        )
         .mcp_capabilities(v1::McpCapabilities::new().http(true).sse(true))
         .session_capabilities(
             v1::SessionCapabilities::new()
@@ -76,22 +104,35 @@ fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse
                 .logout(v1::LogoutCapabilities::new())
                 .status(v1::AuthStatusCapabilities::new()),
         );
-    let keys = v1::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
+    let keys =
+        v1::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
     let mut methods = vec![v1::AuthMethod::Agent(keys)];
-    let LoginMethod { id, name, description } = AT_THE_TERMINAL;
+    let LoginMethod {
+        id,
+        name,
+        description,
+    } = AT_THE_TERMINAL;
     if terminal {
         let method = v1::AuthMethodTerminal::new(id, name).description(description.to_owned());
-        methods.push(v1::AuthMethod::Terminal(method.args(vec![login::ARGUMENT.to_owned()])));
+        methods.push(v1::AuthMethod::Terminal(
+            method.args(vec![login::ARGUMENT.to_owned()]),
+        ));
     } else if legacy {
-        let how = serde_json::json!({ "command": program, "args": ["auth", "login"], "label": name });
+        let how =
+            serde_json::json!({ "command": program, "args": ["auth", "login"], "label": name });
         let meta = serde_json::Map::from_iter([("terminal-auth".to_owned(), how)]);
-        let method = v1::AuthMethodAgent::new(id, name).description(description.to_owned()).meta(meta);
+        let method = v1::AuthMethodAgent::new(id, name)
+            .description(description.to_owned())
+            .meta(meta);
         methods.push(v1::AuthMethod::Agent(method));
     }
     v1::InitializeResponse::new(ProtocolVersion::V1)
         .agent_capabilities(capabilities)
         .auth_methods(methods)
-        .agent_info(v1::Implementation::new("adjutant", env!("CARGO_PKG_VERSION")).title("adjutant".to_owned()))
+        .agent_info(
+            v1::Implementation::new("adjutant", env!("CARGO_PKG_VERSION"))
+                .title("adjutant".to_owned()),
+        )
 }
 
 /// authenticate: succeeds immediately, any number of times.
@@ -101,10 +142,18 @@ pub(super) fn authenticate(
     request: v1::AuthenticateRequest,
 ) -> Reply<v1::AuthenticateResponse> {
     let known = login::log_in(server, &request.method_id.0);
-    Reply::now(known.map(|()| v1::AuthenticateResponse::default()).map_err(Into::into))
+    Reply::now(
+        known
+            .map(|()| v1::AuthenticateResponse::default())
+            .map_err(Into::into),
+    )
 }
 
-pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v1::LogoutRequest) -> Reply<v1::LogoutResponse> {
+pub(super) fn logout(
+    server: &Arc<Server>,
+    _: Cx,
+    _: v1::LogoutRequest,
+) -> Reply<v1::LogoutResponse> {
     let forgotten = login::log_out(server);
     Reply::later(async move { Ok(forgotten.await.map(|()| v1::LogoutResponse::default())?) })
 }

@@ -8,7 +8,10 @@ use base::id::SessionId;
 /// Returns a `session/update` notification without its line end.
 pub(super) fn line(session: &SessionId, update: v1::SessionUpdate) -> Vec<u8> {
     let note = v1::SessionNotification::new(session.share(), update);
-    rpc::note(<v1::SessionNotification as acp::Method>::NAME, &acp::Explicit(note))
+    rpc::note(
+        <v1::SessionNotification as acp::Method>::NAME,
+        &acp::Explicit(note),
+    )
 }
 
 /// Sends an update. Blocks only if the outbox is full because the client does not read.

@@ -19,18 +19,32 @@ pub(super) fn encode(settings: Vec<Setting>) -> Vec<v1::SessionConfigOption> {
 }
 
 fn option(setting: Setting) -> v1::SessionConfigOption {
-    let Setting { id, name, description, category, value } = setting;
+    let Setting {
+        id,
+        name,
+        description,
+        category,
+        value,
+    } = setting;
     let kind = match value {
-        SettingValue::Switch(on) => v1::SessionConfigKind::Boolean(v1::SessionConfigBoolean::new(on)),
-        SettingValue::List(now, values) => select(now, values.into_iter().map(alternative).collect::<Vec<_>>()),
-        SettingValue::Groups(now, groups) => select(now, groups.into_iter().map(group).collect::<Vec<_>>()),
+        SettingValue::Switch(on) => {
+            v1::SessionConfigKind::Boolean(v1::SessionConfigBoolean::new(on))
+        }
+        SettingValue::List(now, values) => {
+            select(now, values.into_iter().map(alternative).collect::<Vec<_>>())
+        }
+        SettingValue::Groups(now, groups) => {
+            select(now, groups.into_iter().map(group).collect::<Vec<_>>())
+        }
     };
     let category = category.map(|category| match category {
         Category::Mode => v1::SessionConfigOptionCategory::Mode,
         Category::Model => v1::SessionConfigOptionCategory::Model,
         Category::Effort => v1::SessionConfigOptionCategory::ThoughtLevel,
     });
-    v1::SessionConfigOption::new(id, name, kind).description(description.map(str::to_owned)).category(category)
+    v1::SessionConfigOption::new(id, name, kind)
+        .description(description.map(str::to_owned))
+        .category(category)
 }
 
 fn select(now: String, values: impl Into<v1::SessionConfigSelectOptions>) -> v1::SessionConfigKind {
@@ -47,14 +61,20 @@ fn group(group: Group) -> v1::SessionConfigSelectGroup {
 }
 
 /// Returns the config options of a session, with the mode also in the form of version 1.
-pub(super) fn choices(server: &Server, session: &Handle) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
+pub(super) fn choices(
+    server: &Server,
+    session: &Handle,
+) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
     let settings = options::settings(server, session);
     let modes = settings.iter().find_map(|setting| match &setting.value {
-        SettingValue::List(now, values) if setting.id == MODE => Some((now.clone(), values.clone())),
+        SettingValue::List(now, values) if setting.id == MODE => {
+            Some((now.clone(), values.clone()))
+        }
         _ => None,
     });
     let (current, values) = modes.unwrap_or_default();
-    let session_mode = |mode: Alternative| v1::SessionMode::new(mode.id, mode.name).description(mode.description);
+    let session_mode =
+        |mode: Alternative| v1::SessionMode::new(mode.id, mode.name).description(mode.description);
     let modes = v1::SessionModeState::new(current, values.into_iter().map(session_mode).collect());
     (modes, encode(settings))
 }
@@ -74,17 +94,32 @@ pub(super) fn set_config_option(
         let chosen = match &request.value {
             v1::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
             v1::SessionConfigOptionValue::ValueId { value } => Chosen::Value(&value.0),
-            _ => return Err(Refusal::Invalid("this kind of value is not known here".into())),
+            _ => {
+                return Err(Refusal::Invalid(
+                    "this kind of value is not known here".into(),
+                ));
+            }
         };
-        let ChoiceReply { response, pending_write } = options::choose(&server, &session, &request.config_id.0, chosen)?;
+        let ChoiceReply {
+            response,
+            pending_write,
+        } = options::choose(&server, &session, &request.config_id.0, chosen)?;
         if let (MODE, Chosen::Value(mode)) = (&*request.config_id.0, chosen) {
             let server = server.clone();
             let update = v1::CurrentModeUpdate::new(mode.to_owned());
             cx.after(async move {
-                line::send(&server.peer, &session.id, v1::SessionUpdate::CurrentModeUpdate(update)).await;
+                line::send(
+                    &server.peer,
+                    &session.id,
+                    v1::SessionUpdate::CurrentModeUpdate(update),
+                )
+                .await;
             });
         }
-        Ok(ChoiceReply { response: v1::SetSessionConfigOptionResponse::new(encode(response)), pending_write })
+        Ok(ChoiceReply {
+            response: v1::SetSessionConfigOptionResponse::new(encode(response)),
+            pending_write,
+        })
     })
 }
 
@@ -101,7 +136,10 @@ pub(super) fn set_mode(
         let written = options::choose_mode(&session, &request.mode_id.0)?;
         let changed = session.clone();
         cx.after(async move { UpdateSender::new(&own, &changed).settings().await });
-        Ok(ChoiceReply { response: v1::SetSessionModeResponse::default(), pending_write: Some((session, written)) })
+        Ok(ChoiceReply {
+            response: v1::SetSessionModeResponse::default(),
+            pending_write: Some((session, written)),
+        })
     })
 }
 
@@ -113,12 +151,18 @@ pub(super) fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Repl
     server.clone().when_open(&id, move || {
         let session = server.session(&request.session_id.0)?;
         if options::current_model(&session).to_string() == request.model_id {
-            return Ok(ChoiceReply { response: Empty {}, pending_write: None });
+            return Ok(ChoiceReply {
+                response: Empty {},
+                pending_write: None,
+            });
         }
         let written = options::choose_model(&session, &request.model_id)?;
         let own = server.clone();
         let changed = session.clone();
         cx.after(async move { UpdateSender::new(&own, &changed).settings().await });
-        Ok(ChoiceReply { response: Empty {}, pending_write: Some((session, written)) })
+        Ok(ChoiceReply {
+            response: Empty {},
+            pending_write: Some((session, written)),
+        })
     })
 }

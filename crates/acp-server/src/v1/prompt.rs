@@ -17,7 +17,11 @@ use session::turn::Outcome;
 use transcript::FaultKind;
 
 /// session/prompt.
-pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply<v1::PromptResponse> {
+pub(super) fn prompt(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v1::PromptRequest,
+) -> Reply<v1::PromptResponse> {
     let Some(wait) = server.wait(&request.session_id.0) else {
         return match decode(request).and_then(|prompt| prompt::queue(server, prompt)) {
             Err(refusal) => Reply::now(Err(refusal.into())),
@@ -58,10 +62,18 @@ async fn answer(
         // Some clients send an empty prompt after a turn without visible output. They would repeat
         // it if the answer had no output either.
         let words = v1::ContentChunk::new("The prompt was empty.".into());
-        line::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
+        line::send(
+            &server.peer,
+            &session.id,
+            v1::SessionUpdate::AgentMessageChunk(words),
+        )
+        .await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
-    let Ended { result, told: reported } = turn.ended(&cx.cancelled).await?;
+    let Ended {
+        result,
+        told: reported,
+    } = turn.ended(&cx.cancelled).await?;
     cx.after(async move { drop(reported) });
     let meta = result.meta();
     Ok(response(result.outcome)?.meta(meta))

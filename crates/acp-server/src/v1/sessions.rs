@@ -14,34 +14,61 @@ use crate::sessions::{self, HistoryMode, Reopened, SessionSetup, SystemWords, in
 use config::settings::McpEntry;
 
 /// session/new.
-pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {
+pub(super) fn new(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: NewSession,
+) -> Reply<v1::NewSessionResponse> {
     let NewSession(request) = request;
     let system = request.system_prompt.map(system_text);
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
+    let place = place(
+        request.cwd,
+        request.additional_directories,
+        &request.mcp_servers,
+        system,
+    );
     let session = sessions::create(server, place);
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
         let (modes, options) = choices(&server, &session);
-        let response = v1::NewSessionResponse::new(session.id.share()).modes(modes).config_options(options);
+        let response = v1::NewSessionResponse::new(session.id.share())
+            .modes(modes)
+            .config_options(options);
         cx.after(introduce(server, Reopened::whole(session)));
         Ok(response)
     })
 }
 
 /// session/load: sends the whole history before the response.
-pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
+pub(super) fn load(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: LoadSession,
+) -> Reply<v1::LoadSessionResponse> {
     let LoadSession(request) = request;
     let system = request.system_prompt.map(system_text);
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
-    let opened =
-        sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Shown);
+    let place = place(
+        request.cwd,
+        request.additional_directories,
+        &request.mcp_servers,
+        system,
+    );
+    let opened = sessions::reopen(
+        server,
+        &cx,
+        &request.session_id.0,
+        place.again(request.meta.as_ref()),
+        HistoryMode::Shown,
+    );
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
         let (modes, options) = choices(&server, &opened.session);
         cx.after(introduce(server, opened));
-        Ok(v1::LoadSessionResponse::new().modes(modes).config_options(options))
+        Ok(v1::LoadSessionResponse::new()
+            .modes(modes)
+            .config_options(options))
     })
 }
 
@@ -52,41 +79,70 @@ pub(super) fn resume(
     request: v1::ResumeSessionRequest,
 ) -> Reply<v1::ResumeSessionResponse> {
     let system = request.system_prompt.map(system_text);
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
-    let opened =
-        sessions::reopen(server, &cx, &request.session_id.0, place.again(request.meta.as_ref()), HistoryMode::Known);
+    let place = place(
+        request.cwd,
+        request.additional_directories,
+        &request.mcp_servers,
+        system,
+    );
+    let opened = sessions::reopen(
+        server,
+        &cx,
+        &request.session_id.0,
+        place.again(request.meta.as_ref()),
+        HistoryMode::Known,
+    );
     let server = server.clone();
     Reply::later(async move {
         let opened = opened.await?;
         let (modes, options) = choices(&server, &opened.session);
         cx.after(introduce(server, opened));
-        Ok(v1::ResumeSessionResponse::new().modes(modes).config_options(options))
+        Ok(v1::ResumeSessionResponse::new()
+            .modes(modes)
+            .config_options(options))
     })
 }
 
 /// session/fork: creates a session with the history of another.
-pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
+pub(super) fn fork(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v1::ForkSessionRequest,
+) -> Reply<v1::ForkSessionResponse> {
     let system = request.system_prompt.map(system_text);
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
+    let place = place(
+        request.cwd,
+        request.additional_directories,
+        &request.mcp_servers,
+        system,
+    );
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
     let session = sessions::fork(server, &request.session_id.0, place, before);
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
         let (modes, options) = choices(&server, &session);
-        let response = v1::ForkSessionResponse::new(session.id.share()).modes(modes).config_options(options);
+        let response = v1::ForkSessionResponse::new(session.id.share())
+            .modes(modes)
+            .config_options(options);
         cx.after(introduce(server, Reopened::whole(session)));
         Ok(response)
     })
 }
 
 /// session/list: newest first, in pages.
-pub(super) fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Reply<v1::ListSessionsResponse> {
+pub(super) fn list(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v1::ListSessionsRequest,
+) -> Reply<v1::ListSessionsResponse> {
     let archived = archive_filter(request.archived.as_ref());
-    let page = archived.map(|archived| sessions::list(server.clone(), request.cwd, archived, request.cursor));
+    let page = archived
+        .map(|archived| sessions::list(server.clone(), request.cwd, archived, request.cursor));
     Reply::later(async move {
         let page = page?.await?;
-        let response = v1::ListSessionsResponse::new(page.sessions.iter().map(session_info).collect());
+        let response =
+            v1::ListSessionsResponse::new(page.sessions.iter().map(session_info).collect());
         Ok(response.next_cursor(page.next).meta(page.meta))
     })
 }
@@ -97,25 +153,52 @@ pub(super) fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
     sessions::cancel(server, &note.session_id.0);
 }
 
-fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer], system: Option<SystemWords>) -> SessionSetup {
-    SessionSetup { cwd, extra, servers: servers.iter().map(given).collect(), system, unsaid: false }
+fn place(
+    cwd: PathBuf,
+    extra: Vec<PathBuf>,
+    servers: &[v1::McpServer],
+    system: Option<SystemWords>,
+) -> SessionSetup {
+    SessionSetup {
+        cwd,
+        extra,
+        servers: servers.iter().map(given).collect(),
+        system,
+        unsaid: false,
+    }
 }
 
 /// Converts an MCP server to a settings entry; `None` for a kind that was not offered.
 fn given(server: &v1::McpServer) -> Option<McpEntry> {
-    let headers = |all: &[v1::HttpHeader]| all.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
+    let headers = |all: &[v1::HttpHeader]| {
+        all.iter()
+            .map(|one| (one.name.clone(), one.value.clone()))
+            .collect()
+    };
     match server {
         v1::McpServer::Stdio(server) => {
-            let command = std::iter::once(server.command.display().to_string()).chain(server.args.clone()).collect();
-            let environment = server.env.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
+            let command = std::iter::once(server.command.display().to_string())
+                .chain(server.args.clone())
+                .collect();
+            let environment = server
+                .env
+                .iter()
+                .map(|one| (one.name.clone(), one.value.clone()))
+                .collect();
             Some(sessions::program(server.name.clone(), command, environment))
         }
-        v1::McpServer::Http(server) => {
-            Some(sessions::remote(server.name.clone(), server.url.clone(), headers(&server.headers), false))
-        }
-        v1::McpServer::Sse(server) => {
-            Some(sessions::remote(server.name.clone(), server.url.clone(), headers(&server.headers), true))
-        }
+        v1::McpServer::Http(server) => Some(sessions::remote(
+            server.name.clone(),
+            server.url.clone(),
+            headers(&server.headers),
+            false,
+        )),
+        v1::McpServer::Sse(server) => Some(sessions::remote(
+            server.name.clone(),
+            server.url.clone(),
+            headers(&server.headers),
+            true,
+        )),
         _ => None,
     }
 }

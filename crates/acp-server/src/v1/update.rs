@@ -13,13 +13,14 @@ use super::line::line;
 use super::{ask, files, forms, options};
 use crate::card::{ATTACHED, PIECE};
 use crate::face::{
-    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionView, Setting,
-    UpdateLines,
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
+    SessionView, Setting, UpdateLines,
 };
 use base::id::SessionId;
 use base::text;
 use events::{
-    CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
+    CompactionState, Event, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop,
+    UserPiece,
 };
 use transcript::{Priority, Todo, TodoStatus, attached};
 
@@ -36,12 +37,21 @@ struct ShownState {
 pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
     let cards = ShownCalls::new(shows.terminals);
     let peer = peer.clone();
-    Box::new(ShownState { peer, shows, cards, asides: ("aside".into(), 0) })
+    Box::new(ShownState {
+        peer,
+        shows,
+        cards,
+        asides: ("aside".into(), 0),
+    })
 }
 
 impl SessionView for ShownState {
     fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
-        out.extend(updates(event, self).into_iter().map(|update| line(session, update)));
+        out.extend(
+            updates(event, self)
+                .into_iter()
+                .map(|update| line(session, update)),
+        );
     }
 
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
@@ -53,7 +63,11 @@ impl SessionView for ShownState {
         self.asides.0 = name;
     }
 
-    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
+    fn ask(
+        &mut self,
+        session: &SessionId,
+        asked: ChoiceRequest,
+    ) -> EditorAnswer<Option<PickedAnswer>> {
         ask::ask(&self.peer, session, asked, &mut self.cards)
     }
 
@@ -74,32 +88,52 @@ impl SessionView for ShownState {
 fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
     use v1::SessionUpdate as U;
     match event {
-        Event::User { message, piece: UserPiece::Text(text) } => match attached(text) {
+        Event::User {
+            message,
+            piece: UserPiece::Text(text),
+        } => match attached(text) {
             Some((uri, text)) if text.len() <= ATTACHED => {
                 let resource = v1::TextResourceContents::new(text, uri);
                 let resource = v1::EmbeddedResourceResource::TextResourceContents(resource);
                 let block = v1::ContentBlock::Resource(v1::EmbeddedResource::new(resource));
                 let id = v1::MessageId::new(message.share());
-                vec![U::UserMessageChunk(v1::ContentChunk::new(block).message_id(id))]
+                vec![U::UserMessageChunk(
+                    v1::ContentChunk::new(block).message_id(id),
+                )]
             }
-            _ => chunks(text, &message.share()).map(U::UserMessageChunk).collect(),
+            _ => chunks(text, &message.share())
+                .map(U::UserMessageChunk)
+                .collect(),
         },
-        Event::User { message, piece: UserPiece::File(file) } => {
+        Event::User {
+            message,
+            piece: UserPiece::File(file),
+        } => {
             let id = v1::MessageId::new(message.share());
-            vec![U::UserMessageChunk(v1::ContentChunk::new(block(file)).message_id(id))]
+            vec![U::UserMessageChunk(
+                v1::ContentChunk::new(block(file)).message_id(id),
+            )]
         }
-        Event::Text { part, delta } => chunks(delta, &part.share()).map(U::AgentMessageChunk).collect(),
-        Event::Thought { part, delta } => chunks(delta, &part.share()).map(U::AgentThoughtChunk).collect(),
+        Event::Text { part, delta } => chunks(delta, &part.share())
+            .map(U::AgentMessageChunk)
+            .collect(),
+        Event::Thought { part, delta } => chunks(delta, &part.share())
+            .map(U::AgentThoughtChunk)
+            .collect(),
         Event::Call(update) => seen.cards.updates(update),
         Event::Plan(todos) => {
             let entries = todos.iter().filter_map(entry).collect();
             vec![if seen.shows.plans {
-                U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(PLAN, entries)))
+                U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(
+                    PLAN, entries,
+                )))
             } else {
                 U::Plan(v1::Plan::new(entries))
             }]
         }
-        Event::Mode(mode) => vec![U::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode.clone()))],
+        Event::Mode(mode) => vec![U::CurrentModeUpdate(v1::CurrentModeUpdate::new(
+            mode.clone(),
+        ))],
         // Version 1 has no update for it.
         Event::Prompted { .. } => vec![],
         // The session sends the options; see `updates.rs`.
@@ -107,11 +141,16 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         Event::Commands(commands) => {
             let one = |command: &events::CommandInfo| {
                 let input = command.hint.as_ref().map(|hint| {
-                    v1::AvailableCommandInput::Unstructured(v1::UnstructuredCommandInput::new(hint.as_str()))
+                    v1::AvailableCommandInput::Unstructured(v1::UnstructuredCommandInput::new(
+                        hint.as_str(),
+                    ))
                 });
-                v1::AvailableCommand::new(command.name.as_str(), command.description.as_str()).input(input)
+                v1::AvailableCommand::new(command.name.as_str(), command.description.as_str())
+                    .input(input)
             };
-            vec![U::AvailableCommandsUpdate(v1::AvailableCommandsUpdate::new(commands.iter().map(one).collect()))]
+            vec![U::AvailableCommandsUpdate(
+                v1::AvailableCommandsUpdate::new(commands.iter().map(one).collect()),
+            )]
         }
         Event::Info { title, updated } => {
             let mut info = v1::SessionInfoUpdate::new().updated_at(updated.iso());
@@ -122,11 +161,23 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         }
         Event::Usage { used, size, cost } => {
             let cost = cost.map(|amount| v1::Cost::new(amount, "USD"));
-            vec![U::UsageUpdate(v1::UsageUpdate::new(*used, *size).cost(cost))]
+            vec![U::UsageUpdate(
+                v1::UsageUpdate::new(*used, *size).cost(cost),
+            )]
         }
-        Event::Notice { severity, title, details } => vec![notice(*severity, title, details.as_deref(), seen)],
+        Event::Notice {
+            severity,
+            title,
+            details,
+        } => vec![notice(*severity, title, details.as_deref(), seen)],
         Event::Compaction { id, auto, state } => compaction(&id.share(), *auto, state, seen),
-        Event::Status(Status::Retrying { attempt, limit, wait, cause, .. }) => {
+        Event::Status(Status::Retrying {
+            attempt,
+            limit,
+            wait,
+            cause,
+            ..
+        }) => {
             let seconds = wait.as_millis().div_ceil(1000);
             let again = format!("Retrying in {seconds} s ({attempt}/{limit}).");
             let title = text::sentences([cause.as_str(), &again]);
@@ -134,7 +185,11 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
         Event::Subagent(subagent) => vec![U::SubagentUpdate(self::subagent(subagent))],
-        Event::Told { message, sender, text } => {
+        Event::Told {
+            message,
+            sender,
+            text,
+        } => {
             let message = v1::SessionMessage::new(message.share());
             let message = message.sender_session_id(v1::SessionId::new(sender.share()));
             vec![U::SessionMessage(message.content(chunked(text)))]
@@ -145,7 +200,10 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
 }
 
 /// Splits a text into chunks that keep every line below the limit.
-fn chunks<'a>(text: &'a str, message: &'a Arc<str>) -> impl Iterator<Item = v1::ContentChunk> + use<'a> {
+fn chunks<'a>(
+    text: &'a str,
+    message: &'a Arc<str>,
+) -> impl Iterator<Item = v1::ContentChunk> + use<'a> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -177,14 +235,26 @@ fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
     };
     let state = |activity: &SubagentState| match activity {
         SubagentState::Working => v1::StateUpdate::Running(v1::RunningStateUpdate::new()),
-        SubagentState::Waiting => v1::StateUpdate::RequiresAction(v1::RequiresActionStateUpdate::new()),
-        SubagentState::Over(stop) => v1::StateUpdate::Idle(v1::IdleStateUpdate::new().stop_reason(reason(stop))),
+        SubagentState::Waiting => {
+            v1::StateUpdate::RequiresAction(v1::RequiresActionStateUpdate::new())
+        }
+        SubagentState::Over(stop) => {
+            v1::StateUpdate::Idle(v1::IdleStateUpdate::new().stop_reason(reason(stop)))
+        }
     };
     let mut update = v1::SubagentUpdate::new(subagent.session.share());
-    if let Some(SubagentInfo { title, agent, stoppable }) = &subagent.about {
+    if let Some(SubagentInfo {
+        title,
+        agent,
+        stoppable,
+    }) = &subagent.about
+    {
         let cancel = stoppable.then(v1::SessionCancelCapabilities::new);
         let may = v1::SubagentSessionCapabilities::new().cancel(cancel);
-        update = update.title(title.clone()).description(agent.clone()).capabilities(may);
+        update = update
+            .title(title.clone())
+            .description(agent.clone())
+            .capabilities(may);
     }
     match &subagent.state {
         Some(activity) => update.state(state(activity)),
@@ -194,7 +264,12 @@ fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
 
 /// Encodes a notice: as a notice if the client supports them, otherwise as a thought, which every
 /// client shows and none takes for the answer.
-fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut ShownState) -> v1::SessionUpdate {
+fn notice(
+    severity: Severity,
+    title: &str,
+    details: Option<&str>,
+    seen: &mut ShownState,
+) -> v1::SessionUpdate {
     if seen.shows.notices {
         let severity = match severity {
             Severity::Info => v1::NoticeSeverity::Info,
@@ -202,24 +277,41 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut Sho
             Severity::Error => v1::NoticeSeverity::Error,
         };
         let notice = v1::Notice::new(severity, text::escaped(title.trim()));
-        return v1::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())));
+        return v1::SessionUpdate::Notice(
+            notice.description(details.map(|details| text::shown(details).into_owned())),
+        );
     }
     let (prefix, number) = &mut seen.asides;
     *number += 1;
-    let text = format!("{}\n\n", text::sentences([title, details.unwrap_or_default()]));
+    let text = format!(
+        "{}\n\n",
+        text::sentences([title, details.unwrap_or_default()])
+    );
     let chunk = v1::ContentChunk::new((&*text::shown(&text)).into());
-    v1::SessionUpdate::AgentThoughtChunk(chunk.message_id(v1::MessageId::new(format!("{prefix}-{number}"))))
+    v1::SessionUpdate::AgentThoughtChunk(
+        chunk.message_id(v1::MessageId::new(format!("{prefix}-{number}"))),
+    )
 }
 
 /// Encodes a compaction: as its own update if the client supports that, otherwise as a notice at
 /// the beginning and a line at the end. The line is an answer if the user requested the compaction,
 /// and a thought if it was automatic.
-fn compaction(id: &Arc<str>, auto: bool, state: &CompactionState, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
+fn compaction(
+    id: &Arc<str>,
+    auto: bool,
+    state: &CompactionState,
+    seen: &mut ShownState,
+) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
         let line = match state {
             // A compaction takes a while, and the user should not see silence.
             CompactionState::InProgress => {
-                return vec![notice(Severity::Info, "Summarising the conversation to make room.", None, seen)];
+                return vec![notice(
+                    Severity::Info,
+                    "Summarising the conversation to make room.",
+                    None,
+                    seen,
+                )];
             }
             CompactionState::Completed { before, after, .. } => {
                 format!("{}\n\n", compacted(*before, *after))
@@ -227,15 +319,18 @@ fn compaction(id: &Arc<str>, auto: bool, state: &CompactionState, seen: &mut Sho
             // The turn ends with the failure, and reports the reason.
             CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
         };
-        let kind = if auto { v1::SessionUpdate::AgentThoughtChunk } else { v1::SessionUpdate::AgentMessageChunk };
+        let kind = if auto {
+            v1::SessionUpdate::AgentThoughtChunk
+        } else {
+            v1::SessionUpdate::AgentMessageChunk
+        };
         return chunks(&line, id).map(kind).collect();
     }
     let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
     let update = match state {
         CompactionState::InProgress => update(v1::CompactionStatus::InProgress),
-        CompactionState::Completed { summary, .. } => {
-            update(v1::CompactionStatus::Completed).summary(vec![v1::ContentBlock::from(summary.as_str())])
-        }
+        CompactionState::Completed { summary, .. } => update(v1::CompactionStatus::Completed)
+            .summary(vec![v1::ContentBlock::from(summary.as_str())]),
         CompactionState::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),
         CompactionState::Cancelled => update(v1::CompactionStatus::Cancelled),
     };
@@ -249,7 +344,9 @@ fn compacted(before: u64, after: u64) -> String {
     if after < before {
         format!("Compacted the conversation: {old} → about {new} tokens.")
     } else {
-        format!("Compacted the conversation, which has become no shorter: {old} → about {new} tokens.")
+        format!(
+            "Compacted the conversation, which has become no shorter: {old} → about {new} tokens."
+        )
     }
 }
 

@@ -15,13 +15,21 @@ pub(super) fn ask(
     asked: ChoiceRequest,
     cards: &ShownCalls,
 ) -> EditorAnswer<Option<PickedAnswer>> {
-    let one = |answer: AnswerOption| v2::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind));
+    let one = |answer: AnswerOption| {
+        v2::PermissionOption::new(answer.id.to_owned(), answer.name, kind(answer.kind))
+    };
     let options = asked.answers.into_iter().map(one).collect();
-    let title = asked.show.title.clone().unwrap_or_else(|| "May this be done?".to_owned());
+    let title = asked
+        .show
+        .title
+        .clone()
+        .unwrap_or_else(|| "May this be done?".to_owned());
     let call = cards.question(&asked.show);
-    let subject =
-        call.map(|call| v2::RequestPermissionSubject::ToolCall(Box::new(v2::ToolCallPermissionSubject::new(call))));
-    let request = v2::RequestPermissionRequest::new(session.share(), title, options).description(asked.text);
+    let subject = call.map(|call| {
+        v2::RequestPermissionSubject::ToolCall(Box::new(v2::ToolCallPermissionSubject::new(call)))
+    });
+    let request =
+        v2::RequestPermissionRequest::new(session.share(), title, options).description(asked.text);
     let request = request.subject(subject).meta(asked.meta);
     let peer = peer.clone();
     Box::pin(async move { Ok(picked(peer.call(&request, None).await?.outcome)) })
@@ -37,8 +45,13 @@ fn kind(kind: AnswerKind) -> v2::PermissionOptionKind {
 
 fn picked(outcome: v2::RequestPermissionOutcome) -> Option<PickedAnswer> {
     // Any other outcome is not a permission.
-    let v2::RequestPermissionOutcome::Selected(chosen) = outcome else { return None };
-    Some(PickedAnswer { id: chosen.option_id.0.to_string(), words: meta::words(chosen.meta.as_ref()) })
+    let v2::RequestPermissionOutcome::Selected(chosen) = outcome else {
+        return None;
+    };
+    Some(PickedAnswer {
+        id: chosen.option_id.0.to_string(),
+        words: meta::words(chosen.meta.as_ref()),
+    })
 }
 
 #[cfg(test)]
@@ -51,8 +64,17 @@ mod tests {
     fn unknown_outcome_is_no_permission() {
         let picked = |outcome| picked(serde_json::from_value(outcome).unwrap());
         let chosen = picked(json!({ "outcome": "selected", "optionId": "once" }));
-        assert_eq!(chosen, Some(PickedAnswer { id: "once".into(), words: None }));
+        assert_eq!(
+            chosen,
+            Some(PickedAnswer {
+                id: "once".into(),
+                words: None
+            })
+        );
         assert_eq!(picked(json!({ "outcome": "cancelled" })), None);
-        assert_eq!(picked(json!({ "outcome": "_granted", "optionId": "once" })), None);
+        assert_eq!(
+            picked(json!({ "outcome": "_granted", "optionId": "once" })),
+            None
+        );
     }
 }

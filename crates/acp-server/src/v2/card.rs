@@ -54,17 +54,25 @@ impl ShownCalls {
                     id.share(),
                     BASE64.encode(data),
                 )),
-                None => {
-                    terminal(v2::TerminalUpdate::new(id.share()).output(v2::TerminalOutput::new(BASE64.encode(data))))
-                }
+                None => terminal(
+                    v2::TerminalUpdate::new(id.share())
+                        .output(v2::TerminalOutput::new(BASE64.encode(data))),
+                ),
             });
             card.fed = true;
         }
         if over && card.terminal {
             // A refused or cancelled command has a terminal too, which must not stay open.
-            let ProgramExit { code, signal } = card.exit.take().unwrap_or(ProgramExit { code: None, signal: None });
-            let exit = v2::TerminalExitStatus::new().exit_code(code.map(i64::from)).signal(signal);
-            out.push(terminal(v2::TerminalUpdate::new(id.share()).exit_status(exit)));
+            let ProgramExit { code, signal } = card.exit.take().unwrap_or(ProgramExit {
+                code: None,
+                signal: None,
+            });
+            let exit = v2::TerminalExitStatus::new()
+                .exit_code(code.map(i64::from))
+                .signal(signal);
+            out.push(terminal(
+                v2::TerminalUpdate::new(id.share()).exit_status(exit),
+            ));
         }
         if call != v2::ToolCallUpdate::new(id.share()) {
             out.push(v2::SessionUpdate::ToolCallUpdate(call));
@@ -81,16 +89,34 @@ impl ShownCalls {
         let id = show.call.as_ref()?;
         let mut card = self.all.get(id).cloned().unwrap_or_default();
         card.ask(show);
-        let call = fields(id, &CallUpdate { output: None, metadata: None, ..show.clone() }, true);
+        let call = fields(
+            id,
+            &CallUpdate {
+                output: None,
+                metadata: None,
+                ..show.clone()
+            },
+            true,
+        );
         let changes = card.changes();
-        Some(if changes.is_empty() { call } else { call.content(contents(changes, id)) })
+        Some(if changes.is_empty() {
+            call
+        } else {
+            call.content(contents(changes, id))
+        })
     }
 }
 
 /// Returns the first update of a terminal, when the command is known.
 fn begun(id: &CallId, update: &CallUpdate) -> Option<v2::SessionUpdate> {
-    let command = update.input.as_ref()?.get("command").and_then(Value::as_str)?;
-    Some(terminal(v2::TerminalUpdate::new(id.share()).command(command.to_owned())))
+    let command = update
+        .input
+        .as_ref()?
+        .get("command")
+        .and_then(Value::as_str)?;
+    Some(terminal(
+        v2::TerminalUpdate::new(id.share()).command(command.to_owned()),
+    ))
 }
 
 fn terminal(update: v2::TerminalUpdate) -> v2::SessionUpdate {
@@ -101,11 +127,17 @@ fn terminal(update: v2::TerminalUpdate) -> v2::SessionUpdate {
 /// the `first` update.
 fn fields(id: &CallId, update: &CallUpdate, first: bool) -> v2::ToolCallUpdate {
     let locations = update.locations.as_ref().map(|locations| {
-        let one = |location: &events::Location| v2::ToolCallLocation::new(location.path.clone()).line(location.line);
+        let one = |location: &events::Location| {
+            v2::ToolCallLocation::new(location.path.clone()).line(location.line)
+        };
         locations.iter().map(one).collect::<Vec<_>>()
     });
     let name = if first { update.tool.clone() } else { None };
-    let sent_kind = if first || !update.earlier { update.kind } else { None };
+    let sent_kind = if first || !update.earlier {
+        update.kind
+    } else {
+        None
+    };
     v2::ToolCallUpdate::new(id.share())
         .title(defined(update.title.clone()))
         .name(defined(name))
@@ -118,7 +150,10 @@ fn fields(id: &CallId, update: &CallUpdate, first: bool) -> v2::ToolCallUpdate {
 
 /// Returns an undefined field for `None`: an absent field is unchanged.
 fn defined<T>(value: Option<T>) -> protocol::acp::MaybeUndefined<T> {
-    value.map_or(protocol::acp::MaybeUndefined::Undefined, protocol::acp::MaybeUndefined::Value)
+    value.map_or(
+        protocol::acp::MaybeUndefined::Undefined,
+        protocol::acp::MaybeUndefined::Value,
+    )
 }
 
 /// Encodes the content of a card. Consecutive changes become one diff.

@@ -16,7 +16,12 @@ pub(super) fn parts(blocks: Vec<v2::ContentBlock>) -> Result<Vec<Content>, Refus
 }
 
 fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
-    let text = |text: String| Content::Text(Text { text: text.into(), ..Text::default() });
+    let text = |text: String| {
+        Content::Text(Text {
+            text: text.into(),
+            ..Text::default()
+        })
+    };
     Ok(match block {
         v2::ContentBlock::Text(content) => text(content.text),
         v2::ContentBlock::Image(image) => Content::File(File {
@@ -34,7 +39,9 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
             refused: false,
         }),
         v2::ContentBlock::Resource(embedded) => match embedded.resource {
-            v2::EmbeddedResourceResource::TextResourceContents(resource) => text(attach(&resource.uri, &resource.text)),
+            v2::EmbeddedResourceResource::TextResourceContents(resource) => {
+                text(attach(&resource.uri, &resource.text))
+            }
             v2::EmbeddedResourceResource::BlobResourceContents(resource) => Content::File(File {
                 mime: mime(resource.mime_type),
                 name: None,
@@ -42,7 +49,11 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
                 data: Some(resource.blob),
                 refused: false,
             }),
-            _ => return Err(Refusal::Invalid("this kind of embedded resource is not known here".into())),
+            _ => {
+                return Err(Refusal::Invalid(
+                    "this kind of embedded resource is not known here".into(),
+                ));
+            }
         },
         v2::ContentBlock::Audio(audio) => Content::File(File {
             mime: audio.mime_type.0.to_string(),
@@ -51,27 +62,43 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
             data: (!audio.data.is_empty()).then_some(audio.data),
             refused: false,
         }),
-        _ => return Err(Refusal::Invalid("this kind of content is not known here".into())),
+        _ => {
+            return Err(Refusal::Invalid(
+                "this kind of content is not known here".into(),
+            ));
+        }
     })
 }
 
 fn mime(given: Option<v2::MediaType>) -> String {
-    given.map_or_else(|| "application/octet-stream".into(), |given| given.0.to_string())
+    given.map_or_else(
+        || "application/octet-stream".into(),
+        |given| given.0.to_string(),
+    )
 }
 
 /// Encodes a file: an image by its data, a file elsewhere as a link.
 pub(super) fn block(file: &File) -> v2::ContentBlock {
-    let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
+    let name = || {
+        file.name
+            .clone()
+            .or_else(|| file.uri.clone())
+            .unwrap_or_else(|| file.mime.clone())
+    };
     match (&file.data, &file.uri) {
-        (Some(data), _) if data.len() > ATTACHED => v2::ContentBlock::from(format!("[{} is attached]", name())),
-        (Some(data), uri) if file.mime.starts_with("image/") => {
-            v2::ContentBlock::Image(v2::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
+        (Some(data), _) if data.len() > ATTACHED => {
+            v2::ContentBlock::from(format!("[{} is attached]", name()))
         }
+        (Some(data), uri) if file.mime.starts_with("image/") => v2::ContentBlock::Image(
+            v2::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()),
+        ),
         (Some(data), None) if file.mime.starts_with("audio/") => {
             v2::ContentBlock::Audio(v2::AudioContent::new(data.as_str(), file.mime.as_str()))
         }
         (Some(_), _) => v2::ContentBlock::from(format!("[{} is attached]", name())),
-        (None, Some(uri)) => v2::ContentBlock::ResourceLink(v2::ResourceLink::new(name(), uri.as_str())),
+        (None, Some(uri)) => {
+            v2::ContentBlock::ResourceLink(v2::ResourceLink::new(name(), uri.as_str()))
+        }
         (None, None) => v2::ContentBlock::from(format!("[{}]", name())),
     }
 }

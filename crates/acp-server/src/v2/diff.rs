@@ -10,7 +10,9 @@ pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
     let mut patch = String::new();
     let mut operations = Vec::new();
     // The parts of one file are consecutive.
-    for parts in changes.chunk_by(|one, next| one.part.is_some() && next.part.is_some() && one.path == next.path) {
+    for parts in changes
+        .chunk_by(|one, next| one.part.is_some() && next.part.is_some() && one.path == next.path)
+    {
         section(&mut patch, parts);
         operations.extend(parts.first().map(|change| operation(change)));
     }
@@ -36,7 +38,10 @@ fn section(patch: &mut String, parts: &[&Change]) {
         None => ("/dev/null", path.as_str(), "new file mode 100644\n"),
         Some(_) => (path.as_str(), path.as_str(), ""),
     };
-    let hunks: String = parts.iter().map(|part| part.lines().unified(None)).collect();
+    let hunks: String = parts
+        .iter()
+        .map(|part| part.lines().unified(None))
+        .collect();
     // Writing to a string cannot fail.
     write!(patch, "diff --git {path} {path}\n{mode}").ok();
     if !hunks.is_empty() {
@@ -46,7 +51,10 @@ fn section(patch: &mut String, parts: &[&Change]) {
 
 /// Returns a path as git writes it: quoted if it contains a character that could be misread.
 fn quoted(path: &str) -> String {
-    if path.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\') {
+    if path
+        .bytes()
+        .all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\')
+    {
         return path.to_owned();
     }
     let mut out = String::from("\"");
@@ -68,7 +76,13 @@ mod tests {
     use super::*;
 
     fn change(path: &str, old: Option<&str>, new: &str) -> Change {
-        Change { path: path.into(), old: old.map(Into::into), new: new.into(), deleted: false, part: None }
+        Change {
+            path: path.into(),
+            old: old.map(Into::into),
+            new: new.into(),
+            deleted: false,
+            part: None,
+        }
     }
 
     #[test]
@@ -76,15 +90,25 @@ mod tests {
         let all = [
             change("/w/a", Some("x\ny\n"), "x\nz\n"),
             change("/w/new", None, "n\n"),
-            Change { deleted: true, ..change("/w/\"ö", Some("gone\n"), "") },
+            Change {
+                deleted: true,
+                ..change("/w/\"ö", Some("gone\n"), "")
+            },
             change("/w/emptied", Some("gone\n"), ""),
             change("/w/empty", None, ""),
-            Change { deleted: true, ..change("/w/no-text", None, "") },
+            Change {
+                deleted: true,
+                ..change("/w/no-text", None, "")
+            },
         ];
         let diff = diff(&all.iter().collect::<Vec<_>>());
         let json = serde_json::to_value(&diff).unwrap();
-        let names: Vec<String> =
-            json["changes"].as_array().unwrap().iter().map(|c| format!("{} {}", c["operation"], c["path"])).collect();
+        let names: Vec<String> = json["changes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| format!("{} {}", c["operation"], c["path"]))
+            .collect();
         assert_eq!(
             names,
             [

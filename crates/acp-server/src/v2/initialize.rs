@@ -12,11 +12,18 @@ use crate::server::{Capabilities, Server};
 use tools::FileCapabilities;
 
 /// initialize. A later handshake replaces the earlier one.
-pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> Reply<v2::InitializeResponse> {
+pub(super) fn initialize(
+    server: &Arc<Server>,
+    _: Cx,
+    request: Initialize2,
+) -> Reply<v2::InitializeResponse> {
     let Initialize2(request) = request;
     let client = &request.capabilities;
     server.replace_capabilities(Capabilities {
-        files: FileCapabilities { read: false, write: false },
+        files: FileCapabilities {
+            read: false,
+            write: false,
+        },
         // All of these are part of the protocol, and a client ignores the updates that it does not
         // know.
         shows: DisplayCapabilities {
@@ -27,14 +34,29 @@ pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> R
             plans: true,
             switches: true,
         },
-        forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
-        addresses: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.url.is_some()),
+        forms: client
+            .elicitation
+            .as_ref()
+            .is_some_and(|elicitation| elicitation.form.is_some()),
+        addresses: client
+            .elicitation
+            .as_ref()
+            .is_some_and(|elicitation| elicitation.url.is_some()),
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
         runs_logins: false,
         misses_commands: false,
     });
-    tracing::info!("connected to {} {} in version 2", request.info.name, request.info.version);
-    Reply::now(Ok(answer(client.auth.as_ref().is_some_and(|auth| auth.terminal.is_some()))))
+    tracing::info!(
+        "connected to {} {} in version 2",
+        request.info.name,
+        request.info.version
+    );
+    Reply::now(Ok(answer(
+        client
+            .auth
+            .as_ref()
+            .is_some_and(|auth| auth.terminal.is_some()),
+    )))
 }
 
 /// Returns the agent's half of the handshake. `terminal`: the client can run a login in a terminal.
@@ -45,7 +67,11 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .embedded_context(v2::PromptEmbeddedContextCapabilities::new());
     let session = v2::SessionCapabilities::new()
         .prompt(prompt)
-        .mcp(v2::McpCapabilities::new().stdio(v2::McpStdioCapabilities::new()).http(v2::McpHttpCapabilities::new()))
+        .mcp(
+            v2::McpCapabilities::new()
+                .stdio(v2::McpStdioCapabilities::new())
+                .http(v2::McpHttpCapabilities::new()),
+        )
         .delete(v2::SessionDeleteCapabilities::new())
         .additional_directories(v2::SessionAdditionalDirectoriesCapabilities::new())
         .fork(v2::SessionForkCapabilities::new())
@@ -53,14 +79,18 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .status(v2::SessionStatusCapabilities::new())
         .archive(v2::SessionArchiveCapabilities::new())
         .system_prompt(v2::SessionSystemPromptCapabilities::new());
-    let keys = v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
+    let keys =
+        v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
     let mut methods = vec![v2::AuthMethod::Agent(keys)];
     if terminal {
         let method = v2::AuthMethodTerminal::new(AT_THE_TERMINAL.id, AT_THE_TERMINAL.name);
-        let method = method.description(AT_THE_TERMINAL.description.to_owned()).args(vec![login::ARGUMENT.to_owned()]);
+        let method = method
+            .description(AT_THE_TERMINAL.description.to_owned())
+            .args(vec![login::ARGUMENT.to_owned()]);
         methods.push(v2::AuthMethod::Terminal(method));
     }
-    let info = v2::Implementation::new("adjutant", env!("CARGO_PKG_VERSION")).title("adjutant".to_owned());
+    let info =
+        v2::Implementation::new("adjutant", env!("CARGO_PKG_VERSION")).title("adjutant".to_owned());
     v2::InitializeResponse::new(ProtocolVersion::V2, info)
         .capabilities(
             v2::AgentCapabilities::new()
@@ -71,13 +101,29 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
 }
 
 /// auth/login: succeeds immediately, any number of times.
-pub(super) fn login(server: &Arc<Server>, _: Cx, request: v2::LoginAuthRequest) -> Reply<v2::LoginAuthResponse> {
+pub(super) fn login(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::LoginAuthRequest,
+) -> Reply<v2::LoginAuthResponse> {
     let known = login::log_in(server, &request.method_id.0);
-    Reply::now(known.map(|()| v2::LoginAuthResponse::default()).map_err(Into::into))
+    Reply::now(
+        known
+            .map(|()| v2::LoginAuthResponse::default())
+            .map_err(Into::into),
+    )
 }
 
 /// auth/logout.
-pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v2::LogoutAuthRequest) -> Reply<v2::LogoutAuthResponse> {
+pub(super) fn logout(
+    server: &Arc<Server>,
+    _: Cx,
+    _: v2::LogoutAuthRequest,
+) -> Reply<v2::LogoutAuthResponse> {
     let forgotten = login::log_out(server);
-    Reply::later(async move { Ok(forgotten.await.map(|()| v2::LogoutAuthResponse::default())?) })
+    Reply::later(async move {
+        Ok(forgotten
+            .await
+            .map(|()| v2::LogoutAuthResponse::default())?)
+    })
 }

@@ -22,22 +22,36 @@ pub(super) fn choices(server: &Server, session: &Handle) -> Vec<v2::SessionConfi
 }
 
 fn option(setting: Setting) -> v2::SessionConfigOption {
-    let Setting { id, name, description, category, value } = setting;
+    let Setting {
+        id,
+        name,
+        description,
+        category,
+        value,
+    } = setting;
     let option = match value {
         SettingValue::Switch(on) => v2::SessionConfigOption::boolean(id, name, on),
-        SettingValue::List(now, values) => {
-            v2::SessionConfigOption::select(id, name, now, values.into_iter().map(alternative).collect::<Vec<_>>())
-        }
-        SettingValue::Groups(now, groups) => {
-            v2::SessionConfigOption::select(id, name, now, groups.into_iter().map(group).collect::<Vec<_>>())
-        }
+        SettingValue::List(now, values) => v2::SessionConfigOption::select(
+            id,
+            name,
+            now,
+            values.into_iter().map(alternative).collect::<Vec<_>>(),
+        ),
+        SettingValue::Groups(now, groups) => v2::SessionConfigOption::select(
+            id,
+            name,
+            now,
+            groups.into_iter().map(group).collect::<Vec<_>>(),
+        ),
     };
     let category = category.map(|category| match category {
         Category::Mode => v2::SessionConfigOptionCategory::Mode,
         Category::Model => v2::SessionConfigOptionCategory::Model,
         Category::Effort => v2::SessionConfigOptionCategory::ThoughtLevel,
     });
-    option.description(description.map(str::to_owned)).category(category)
+    option
+        .description(description.map(str::to_owned))
+        .category(category)
 }
 
 fn alternative(one: Alternative) -> v2::SessionConfigSelectOption {
@@ -64,9 +78,19 @@ pub(super) fn set_config_option(
         let chosen = match &request.value {
             v2::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),
             v2::SessionConfigOptionValue::Id { value } => Chosen::Value(&value.0),
-            _ => return Err(Refusal::Invalid("this kind of value is not known here".into())),
+            _ => {
+                return Err(Refusal::Invalid(
+                    "this kind of value is not known here".into(),
+                ));
+            }
         };
-        let ChoiceReply { response, pending_write } = options::choose(&server, &session, &request.config_id.0, chosen)?;
-        Ok(ChoiceReply { response: v2::SetSessionConfigOptionResponse::new(encode(response)), pending_write })
+        let ChoiceReply {
+            response,
+            pending_write,
+        } = options::choose(&server, &session, &request.config_id.0, chosen)?;
+        Ok(ChoiceReply {
+            response: v2::SetSessionConfigOptionResponse::new(encode(response)),
+            pending_write,
+        })
     })
 }

@@ -15,12 +15,23 @@ use crate::server::Server;
 use session::Handle;
 
 /// session/prompt.
-pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -> Reply<v2::PromptResponse> {
+pub(super) fn prompt(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v2::PromptRequest,
+) -> Reply<v2::PromptResponse> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
     let options = prompt::options(request.meta.as_ref());
     let echo = request.prompt.clone();
     let session = request.session_id.0.to_string();
-    let decode = || Ok(IncomingPrompt { session, parts: content::parts(request.prompt)?, options: options?, schema });
+    let decode = || {
+        Ok(IncomingPrompt {
+            session,
+            parts: content::parts(request.prompt)?,
+            options: options?,
+            schema,
+        })
+    };
     let Some(wait) = server.wait(&request.session_id.0) else {
         return match decode().and_then(|prompt| prompt::queue(server, prompt)) {
             Err(refusal) => Reply::now(Err(refusal.into())),
@@ -33,7 +44,9 @@ pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -
     // The session is still being opened: the client sent the prompt together with the resume.
     let server = server.clone();
     Reply::later(async move {
-        let queued = prompt::queue_when_open(&server, decode, wait, &cx.cancelled).await?.ok_or(Refusal::Cancelled)?;
+        let queued = prompt::queue_when_open(&server, decode, wait, &cx.cancelled)
+            .await?
+            .ok_or(Refusal::Cancelled)?;
         Ok(insert(server, queued, echo, &cx).await?)
     })
 }
@@ -50,7 +63,12 @@ async fn insert(
     let id = turn.inserted(&cx.cancelled).await?;
     let message = v2::UserMessage::new(id.share()).content(echo);
     cx.after(async move {
-        line::send(&server.peer, &session.id, v2::SessionUpdate::UserMessage(message)).await;
+        line::send(
+            &server.peer,
+            &session.id,
+            v2::SessionUpdate::UserMessage(message),
+        )
+        .await;
         // The request has been answered, so that from now on only the session can be cancelled. The
         // last update of the turn reports its outcome.
         turn.ended(&CancellationToken::new()).await.ok();

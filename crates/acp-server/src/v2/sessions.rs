@@ -17,9 +17,18 @@ use config::settings::McpEntry;
 use session::Handle;
 
 /// session/new.
-pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {
+pub(super) fn new(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v2::NewSessionRequest,
+) -> Reply<v2::NewSessionResponse> {
     let system = request.system_prompt.map(system_text);
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
+    let place = place(
+        request.cwd,
+        request.additional_directories,
+        request.mcp_servers,
+        system,
+    );
     let session = place.map(|place| sessions::create(server, place));
     let server = server.clone();
     Reply::later(async move {
@@ -45,12 +54,21 @@ pub(super) fn resume(
     let history = match request.replay_from {
         None => Ok(HistoryMode::Known),
         Some(v2::ReplayFrom::Start(_)) => Ok(HistoryMode::Shown),
-        Some(_) => Err(Refusal::Invalid("a session is replayed from its start, or not at all".into())),
+        Some(_) => Err(Refusal::Invalid(
+            "a session is replayed from its start, or not at all".into(),
+        )),
     };
     let system = request.system_prompt.map(system_text);
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
+    let place = place(
+        request.cwd,
+        request.additional_directories,
+        request.mcp_servers,
+        system,
+    );
     let opened = history.and_then(|history| Ok((history, place?.again(request.meta.as_ref()))));
-    let opened = opened.map(|(history, place)| sessions::reopen(server, &cx, &request.session_id.0, place, history));
+    let opened = opened.map(|(history, place)| {
+        sessions::reopen(server, &cx, &request.session_id.0, place, history)
+    });
     let server = server.clone();
     Reply::later(async move {
         let opened = opened?.await?;
@@ -63,10 +81,19 @@ pub(super) fn resume(
 }
 
 /// session/fork: creates a session with the history of another.
-pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest) -> Reply<v2::ForkSessionResponse> {
+pub(super) fn fork(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v2::ForkSessionRequest,
+) -> Reply<v2::ForkSessionResponse> {
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
     let system = request.system_prompt.map(system_text);
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
+    let place = place(
+        request.cwd,
+        request.additional_directories,
+        request.mcp_servers,
+        system,
+    );
     let session = place.map(|place| sessions::fork(server, &request.session_id.0, place, before));
     let server = server.clone();
     Reply::later(async move {
@@ -80,7 +107,11 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest
 }
 
 /// session/list: newest first, in pages.
-pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest) -> Reply<v2::ListSessionsResponse> {
+pub(super) fn list(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::ListSessionsRequest,
+) -> Reply<v2::ListSessionsResponse> {
     let cursor = request.cursor.map(|cursor| cursor.0.to_string());
     let archived = archive_filter(request.archived.as_ref());
     let cwd = request.cwd.map(v2::AbsolutePath::into_inner);
@@ -89,7 +120,9 @@ pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest
         let page = page?.await?;
         let sessions = page.sessions.iter().map(session_info).collect();
         let next = page.next.map(v2::SessionListCursor::new);
-        Ok(v2::ListSessionsResponse::new(sessions).next_cursor(next).meta(page.meta))
+        Ok(v2::ListSessionsResponse::new(sessions)
+            .next_cursor(next)
+            .meta(page.meta))
     })
 }
 
@@ -99,7 +132,11 @@ pub(super) fn cancel(server: &Arc<Server>, note: v2::CancelSessionNotification) 
 }
 
 /// tool_call/cancel: not offered for any call.
-pub(super) fn cancel_call(_: &Arc<Server>, _: Cx, _: v2::CancelToolCallRequest) -> Reply<v2::CancelToolCallResponse> {
+pub(super) fn cancel_call(
+    _: &Arc<Server>,
+    _: Cx,
+    _: v2::CancelToolCallRequest,
+) -> Reply<v2::CancelToolCallResponse> {
     Reply::now(Err(not_alone("call")))
 }
 
@@ -113,7 +150,10 @@ pub(super) fn cancel_terminal(
 }
 
 fn not_alone(what: &str) -> protocol::rpc::Error {
-    Refusal::Invalid(format!("this {what} cannot be cancelled by itself; session/cancel stops the turn")).into()
+    Refusal::Invalid(format!(
+        "this {what} cannot be cancelled by itself; session/cancel stops the turn"
+    ))
+    .into()
 }
 
 fn place(
@@ -122,12 +162,25 @@ fn place(
     servers: Vec<v2::McpServer>,
     system: Option<SystemWords>,
 ) -> Result<SessionSetup, Refusal> {
-    let extra: Vec<PathBuf> = extra.into_iter().map(v2::AbsolutePath::into_inner).collect();
+    let extra: Vec<PathBuf> = extra
+        .into_iter()
+        .map(v2::AbsolutePath::into_inner)
+        .collect();
     let names: Vec<&str> = servers.iter().filter_map(name).collect();
-    if let Some(twice) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(*name)) {
-        return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", base::text::title(twice))));
+    if let Some(twice) = names
+        .iter()
+        .enumerate()
+        .find_map(|(n, name)| names[..n].contains(name).then_some(*name))
+    {
+        return Err(Refusal::Invalid(format!(
+            "two of mcpServers are called \"{}\"",
+            base::text::title(twice)
+        )));
     }
-    let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
+    let servers = servers
+        .into_iter()
+        .enumerate()
+        .map(|(n, server)| given(n, server).map(Some));
     Ok(SessionSetup {
         cwd: cwd.into_inner(),
         extra,
@@ -151,14 +204,24 @@ fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, Refusal> {
     match server {
         v2::McpServer::Stdio(server) => {
             let program = server.command.into_inner().display().to_string();
-            let environment = server.env.into_iter().map(|one| (one.name, one.value)).collect();
+            let environment = server
+                .env
+                .into_iter()
+                .map(|one| (one.name, one.value))
+                .collect();
             let command = std::iter::once(program).chain(server.args).collect();
             Ok(sessions::program(server.name, command, environment))
         }
         v2::McpServer::Http(server) => {
-            let headers = server.headers.into_iter().map(|one| (one.name, one.value)).collect();
+            let headers = server
+                .headers
+                .into_iter()
+                .map(|one| (one.name, one.value))
+                .collect();
             Ok(sessions::remote(server.name, server.url, headers, false))
         }
-        _ => Err(Refusal::Invalid(format!("mcpServers[{n}] is of a kind that was not offered; stdio and http are"))),
+        _ => Err(Refusal::Invalid(format!(
+            "mcpServers[{n}] is of a kind that was not offered; stdio and http are"
+        ))),
     }
 }

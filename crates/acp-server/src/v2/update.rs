@@ -13,8 +13,8 @@ use super::{ask, forms, options};
 use crate::card::{ATTACHED, PIECE};
 use crate::error::Refusal;
 use crate::face::{
-    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionActivity,
-    SessionView, Setting, UpdateLines,
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer,
+    SessionActivity, SessionView, Setting, UpdateLines,
 };
 use base::id::SessionId;
 use base::text;
@@ -30,12 +30,19 @@ struct ShownState {
 
 /// Creates the view of a session of which nothing has been shown.
 pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
-    Box::new(ShownState { peer: peer.clone(), cards: ShownCalls::default() })
+    Box::new(ShownState {
+        peer: peer.clone(),
+        cards: ShownCalls::default(),
+    })
 }
 
 impl SessionView for ShownState {
     fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
-        out.extend(updates(event, &mut self.cards).into_iter().map(|update| line(session, update)));
+        out.extend(
+            updates(event, &mut self.cards)
+                .into_iter()
+                .map(|update| line(session, update)),
+        );
     }
 
     fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
@@ -46,17 +53,27 @@ impl SessionView for ShownState {
     fn state(&mut self, session: &SessionId, state: &SessionActivity, out: &mut UpdateLines) {
         let state = match state {
             SessionActivity::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
-            SessionActivity::Waiting => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
+            SessionActivity::Waiting => {
+                v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new())
+            }
             SessionActivity::Idle(None) => v2::StateUpdate::Idle(v2::IdleStateUpdate::new()),
             SessionActivity::Idle(Some(result)) => {
                 let stop_reason = stop_reason(result.outcome.clone());
-                v2::StateUpdate::Idle(v2::IdleStateUpdate::new().stop_reason(stop_reason).meta(result.meta()))
+                v2::StateUpdate::Idle(
+                    v2::IdleStateUpdate::new()
+                        .stop_reason(stop_reason)
+                        .meta(result.meta()),
+                )
             }
         };
         out.push(line(session, v2::SessionUpdate::StateUpdate(state)));
     }
 
-    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
+    fn ask(
+        &mut self,
+        session: &SessionId,
+        asked: ChoiceRequest,
+    ) -> EditorAnswer<Option<PickedAnswer>> {
         ask::ask(&self.peer, session, asked, &self.cards)
     }
 
@@ -86,22 +103,40 @@ fn stop_reason(outcome: Outcome) -> v2::StopReason {
 fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
     use v2::SessionUpdate as U;
     match event {
-        Event::User { message, piece: UserPiece::Text(text) } => match attached(text) {
+        Event::User {
+            message,
+            piece: UserPiece::Text(text),
+        } => match attached(text) {
             Some((uri, text)) if text.len() <= ATTACHED => {
                 let resource = v2::TextResourceContents::new(text, uri);
                 let resource = v2::EmbeddedResourceResource::TextResourceContents(resource);
                 let block = v2::ContentBlock::Resource(v2::EmbeddedResource::new(resource));
-                vec![U::UserMessageChunk(v2::ContentChunk::new(block, message.share()))]
+                vec![U::UserMessageChunk(v2::ContentChunk::new(
+                    block,
+                    message.share(),
+                ))]
             }
-            _ => chunks(text, message.share()).map(U::UserMessageChunk).collect(),
+            _ => chunks(text, message.share())
+                .map(U::UserMessageChunk)
+                .collect(),
         },
-        Event::User { message, piece: UserPiece::File(file) } => {
-            vec![U::UserMessageChunk(v2::ContentChunk::new(block(file), message.share()))]
+        Event::User {
+            message,
+            piece: UserPiece::File(file),
+        } => {
+            vec![U::UserMessageChunk(v2::ContentChunk::new(
+                block(file),
+                message.share(),
+            ))]
         }
         // The response to the prompt reports it.
         Event::Prompted { .. } => vec![],
-        Event::Text { part, delta } => chunks(delta, part.share()).map(U::AgentMessageChunk).collect(),
-        Event::Thought { part, delta } => chunks(delta, part.share()).map(U::AgentThoughtChunk).collect(),
+        Event::Text { part, delta } => chunks(delta, part.share())
+            .map(U::AgentMessageChunk)
+            .collect(),
+        Event::Thought { part, delta } => chunks(delta, part.share())
+            .map(U::AgentThoughtChunk)
+            .collect(),
         Event::Call(update) => {
             let mut out = Vec::new();
             cards.updates(update, &mut out);
@@ -109,12 +144,16 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
         }
         Event::Plan(todos) => {
             let plan = v2::PlanItems::new(PLAN, todos.iter().map(entry).collect());
-            vec![U::PlanUpdate(v2::PlanUpdate::new(v2::PlanUpdateContent::Items(plan)))]
+            vec![U::PlanUpdate(v2::PlanUpdate::new(
+                v2::PlanUpdateContent::Items(plan),
+            ))]
         }
         // The session sends the options; see `updates.rs`.
         Event::Mode(_) | Event::Options => vec![],
         Event::Commands(list) => {
-            vec![U::AvailableCommandsUpdate(v2::AvailableCommandsUpdate::new(commands(list)))]
+            vec![U::AvailableCommandsUpdate(
+                v2::AvailableCommandsUpdate::new(commands(list)),
+            )]
         }
         Event::Info { title, updated } => {
             let mut info = v2::SessionInfoUpdate::new().updated_at(updated.iso());
@@ -130,12 +169,28 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
             }
             vec![U::UsageUpdate(usage)]
         }
-        Event::Notice { severity, title, details } => vec![notice(*severity, title, details.as_deref())],
-        Event::Compaction { id, state, .. } => vec![U::CompactionUpdate(compaction(&id.share(), state))],
-        Event::Status(Status::Retrying { attempt, limit, wait, cause, .. }) => {
+        Event::Notice {
+            severity,
+            title,
+            details,
+        } => vec![notice(*severity, title, details.as_deref())],
+        Event::Compaction { id, state, .. } => {
+            vec![U::CompactionUpdate(compaction(&id.share(), state))]
+        }
+        Event::Status(Status::Retrying {
+            attempt,
+            limit,
+            wait,
+            cause,
+            ..
+        }) => {
             let seconds = wait.as_millis().div_ceil(1000);
             let again = format!("Retrying in {seconds} s ({attempt}/{limit}).");
-            vec![notice(Severity::Warning, &text::sentences([cause.as_str(), &again]), None)]
+            vec![notice(
+                Severity::Warning,
+                &text::sentences([cause.as_str(), &again]),
+                None,
+            )]
         }
         // The state is reported when a turn begins, waits and ends.
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
@@ -148,14 +203,22 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
 
 pub(super) fn commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
     let one = |command: &CommandInfo| {
-        let input = command.hint.as_ref().map(|hint| v2::AvailableCommandInput::Text(v2::TextCommandInput::new(hint)));
-        v2::AvailableCommand::Command(v2::Command::new(&command.name, &command.description).input(input))
+        let input = command
+            .hint
+            .as_ref()
+            .map(|hint| v2::AvailableCommandInput::Text(v2::TextCommandInput::new(hint)));
+        v2::AvailableCommand::Command(
+            v2::Command::new(&command.name, &command.description).input(input),
+        )
     };
     list.iter().map(one).collect()
 }
 
 /// Splits a text into chunks that keep every line below the limit.
-fn chunks<'a>(text: &'a str, message: Arc<str>) -> impl Iterator<Item = v2::ContentChunk> + use<'a> {
+fn chunks<'a>(
+    text: &'a str,
+    message: Arc<str>,
+) -> impl Iterator<Item = v2::ContentChunk> + use<'a> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -174,16 +237,17 @@ fn notice(severity: Severity, title: &str, details: Option<&str>) -> v2::Session
         Severity::Error => v2::NoticeSeverity::Error,
     };
     let notice = v2::Notice::new(severity, text::escaped(title.trim()));
-    v2::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())))
+    v2::SessionUpdate::Notice(
+        notice.description(details.map(|details| text::shown(details).into_owned())),
+    )
 }
 
 fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::CompactionUpdate {
     let update = |status| v2::CompactionUpdate::new(id.clone(), status);
     match state {
         CompactionState::InProgress => update(v2::CompactionStatus::InProgress),
-        CompactionState::Completed { summary, .. } => {
-            update(v2::CompactionStatus::Completed).summary(vec![v2::ContentBlock::from(summary.as_str())])
-        }
+        CompactionState::Completed { summary, .. } => update(v2::CompactionStatus::Completed)
+            .summary(vec![v2::ContentBlock::from(summary.as_str())]),
         CompactionState::Failed(why) => update(v2::CompactionStatus::Failed).error(why.clone()),
         CompactionState::Cancelled => update(v2::CompactionStatus::Cancelled),
     }

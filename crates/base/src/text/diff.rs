@@ -31,12 +31,20 @@ impl<'a> LineDiff<'a> {
         let old = old.tokenize_lines();
         let new = new.tokenize_lines();
         let ops = compare(&old, &new, Instant::now().checked_add(SEARCH_TIMEOUT));
-        Self { old, new, ops, before: (0, 0) }
+        Self {
+            old,
+            new,
+            ops,
+            before: (0, 0),
+        }
     }
 
     /// Compares parts of longer texts, given the number of lines before each.
     pub fn of_parts(old: &'a str, new: &'a str, before: (usize, usize)) -> Self {
-        Self { before, ..Self::of(old, new) }
+        Self {
+            before,
+            ..Self::of(old, new)
+        }
     }
 
     /// Returns some lines of the old text.
@@ -61,8 +69,13 @@ impl<'a> LineDiff<'a> {
 
     /// Returns the number of added and of removed lines.
     pub fn count(&self) -> (usize, usize) {
-        let changes = self.ops.iter().filter(|op| !matches!(op, DiffOp::Equal { .. }));
-        changes.fold((0, 0), |(added, removed), op| (added + op.new_range().len(), removed + op.old_range().len()))
+        let changes = self
+            .ops
+            .iter()
+            .filter(|op| !matches!(op, DiffOp::Equal { .. }));
+        changes.fold((0, 0), |(added, removed), op| {
+            (added + op.new_range().len(), removed + op.old_range().len())
+        })
     }
 
     /// Returns the changes with three lines of context, with nearby changes in one group.
@@ -81,7 +94,10 @@ impl<'a> LineDiff<'a> {
                 put(&mut out, format_args!("--- {from}\n+++ {to}\n"));
             }
             let shifted: Vec<DiffOp> = group.iter().map(|op| shifted(*op, self.before)).collect();
-            put(&mut out, format_args!("{}\n", UnifiedHunkHeader::new(&shifted)));
+            put(
+                &mut out,
+                format_args!("{}\n", UnifiedHunkHeader::new(&shifted)),
+            );
             for line in group.iter().flat_map(|op| self.changes(op)) {
                 out.push(match line.tag() {
                     ChangeTag::Equal => ' ',
@@ -105,10 +121,27 @@ fn shifted(op: DiffOp, (old, new): (usize, usize)) -> DiffOp {
     let old_len = op.old_range().len();
     let new_len = op.new_range().len();
     match op {
-        DiffOp::Equal { len, .. } => DiffOp::Equal { old_index, new_index, len },
-        DiffOp::Delete { .. } => DiffOp::Delete { old_index, old_len, new_index },
-        DiffOp::Insert { .. } => DiffOp::Insert { old_index, new_index, new_len },
-        DiffOp::Replace { .. } => DiffOp::Replace { old_index, old_len, new_index, new_len },
+        DiffOp::Equal { len, .. } => DiffOp::Equal {
+            old_index,
+            new_index,
+            len,
+        },
+        DiffOp::Delete { .. } => DiffOp::Delete {
+            old_index,
+            old_len,
+            new_index,
+        },
+        DiffOp::Insert { .. } => DiffOp::Insert {
+            old_index,
+            new_index,
+            new_len,
+        },
+        DiffOp::Replace { .. } => DiffOp::Replace {
+            old_index,
+            old_len,
+            new_index,
+            new_len,
+        },
     }
 }
 
@@ -151,12 +184,19 @@ mod tests {
     /// Reconstructs `new` from the changes.
     fn reconstructed(diff: &LineDiff<'_>) -> String {
         let changes = diff.ops().iter().flat_map(|op| diff.changes(op));
-        changes.filter(|change| change.new_index().is_some()).map(|change| change.value()).collect()
+        changes
+            .filter(|change| change.new_index().is_some())
+            .map(|change| change.value())
+            .collect()
     }
 
     #[test]
     fn dissimilar_texts_are_compared_in_time() {
-        let text = |step: u64| (0..50_000).map(|n| format!("{}\n", n * n * step % 1_009)).collect::<String>();
+        let text = |step: u64| {
+            (0..50_000)
+                .map(|n| format!("{}\n", n * n * step % 1_009))
+                .collect::<String>()
+        };
         let old = text(7_919);
         let new = text(104_729);
         assert!(reconstructed(&LineDiff::of(&old, &new)) == new);

@@ -20,7 +20,8 @@ impl<'a> Mention<'a> {
             if self.quoted || last.is_alphanumeric() {
                 return None;
             }
-            word.get(..word.len() - last.len_utf8()).filter(|word| !word.is_empty())
+            word.get(..word.len() - last.len_utf8())
+                .filter(|word| !word.is_empty())
         };
         std::iter::successors(Some(self.word), shorter)
     }
@@ -37,14 +38,18 @@ pub fn mentions(text: &str) -> Vec<Mention<'_>> {
     let mut done = 0;
     for (at, _) in text.match_indices('@') {
         let before = text.get(..at).and_then(|before| before.chars().next_back());
-        let inside = before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '`' | '@' | '/' | '.'));
+        let inside =
+            before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '`' | '@' | '/' | '.'));
         if at < done || inside {
             continue;
         }
         let rest = text.get(at + 1..).unwrap_or_default();
         let mention = match rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
             Some((word, _)) if !word.contains('\n') => Mention { word, quoted: true },
-            _ => Mention { word: word(rest), quoted: false },
+            _ => Mention {
+                word: word(rest),
+                quoted: false,
+            },
         };
         done = at + 1 + mention.word.len() + if mention.quoted { 2 } else { 0 };
         if !mention.word.is_empty() && known.insert(mention) {
@@ -91,12 +96,18 @@ pub fn lines_of(text: &str, colons: bool) -> Option<LineRange> {
     let first = line_number(first)?;
     let last = line_number(last)?;
     let has_column = text.contains(':') && !colons;
-    let lines = LineRange { first, last: if has_column { first } else { last } };
+    let lines = LineRange {
+        first,
+        last: if has_column { first } else { last },
+    };
     (lines.first <= lines.last).then_some(lines)
 }
 
 fn line_number(text: &str) -> Option<u64> {
-    text.trim_start_matches('L').parse().ok().filter(|line| *line > 0)
+    text.trim_start_matches('L')
+        .parse()
+        .ok()
+        .filter(|line| *line > 0)
 }
 
 /// Decodes percent escapes, as in `a%20b`. Returns `None` if the word has none, or does not decode
@@ -117,7 +128,10 @@ mod tests {
             ("@a, @b; (@c)", &["a", "b;", "c)"]),
             ("me@example.org `@x` @@y a/@z b.@z", &[]),
             ("@~/notes.md @a @a", &["~/notes.md", "a"]),
-            ("@node_modules/@types/node and @a@b", &["node_modules/@types/node", "a"]),
+            (
+                "@node_modules/@types/node and @a@b",
+                &["node_modules/@types/node", "a"],
+            ),
             ("@\"My notes.md\", @\"no end", &["My notes.md", "\"no"]),
             ("„@explore“", &["explore“"]),
             ("@", &[]),

@@ -12,12 +12,18 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         let is_possible = candidate_word.chars().count().abs_diff(length) <= allowed;
         is_possible.then(|| (strsim::osa_distance(&word, &candidate_word), candidate))
     });
-    near.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, near)| near)
+    near.filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, near)| near)
 }
 
 /// Returns the characters that are compared, at most 64, which bounds the time of a comparison.
 fn normalized(text: &str) -> String {
-    text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).take(64).collect()
+    text.chars()
+        .filter(|c| !matches!(c, '-' | '_'))
+        .flat_map(char::to_lowercase)
+        .take(64)
+        .collect()
 }
 
 #[cfg(test)]
@@ -26,7 +32,13 @@ mod tests {
 
     #[test]
     fn nearest_word_differs_in_at_most_a_third() {
-        let known = ["permission", "small_model", "default_agent", "mcp", "temperature"];
+        let known = [
+            "permission",
+            "small_model",
+            "default_agent",
+            "mcp",
+            "temperature",
+        ];
         let table = [
             ("permissions", Some("permission")),
             ("premission", Some("permission")),

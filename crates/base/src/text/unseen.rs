@@ -32,7 +32,9 @@ pub fn escaped(text: &str) -> String {
 
 /// Escapes what [`escaped`] does, and unusual spaces as well: for commands and paths.
 pub fn spelled(text: &str) -> String {
-    written(text, |c, is_legitimate| is_legitimate && !c.is_control() && !is_odd(c))
+    written(text, |c, is_legitimate| {
+        is_legitimate && !c.is_control() && !is_odd(c)
+    })
 }
 
 /// Escapes hidden characters, except line breaks and tabs.
@@ -54,7 +56,11 @@ pub fn json(text: &str) -> Cow<'_, str> {
     for c in text.chars() {
         if needs_escape(c) {
             let units = &mut [0; 2];
-            out.extend(c.encode_utf16(units).iter().map(|unit| format!("\\u{unit:04x}")));
+            out.extend(
+                c.encode_utf16(units)
+                    .iter()
+                    .map(|unit| format!("\\u{unit:04x}")),
+            );
         } else {
             out.push(c);
         }
@@ -105,7 +111,13 @@ impl UnseenFilter {
             return piece.into();
         }
         let mut out = String::with_capacity(piece.len() + 16);
-        self.each(piece, &mut |c, is_legitimate| if is_legitimate { out.push(c) } else { push_escaped(c, &mut out) });
+        self.each(piece, &mut |c, is_legitimate| {
+            if is_legitimate {
+                out.push(c)
+            } else {
+                push_escaped(c, &mut out)
+            }
+        });
         out.into()
     }
 
@@ -202,22 +214,50 @@ mod tests {
 
     /// The text, its result of `shown`, and its result of `escaped`.
     const TABLE: &[(&str, &str, &str)] = &[
-        ("plain ä 日本\u{3000}語\u{a0}!", "plain ä 日本\u{3000}語\u{a0}!", "plain ä 日本\u{3000}語\u{a0}!"),
+        (
+            "plain ä 日本\u{3000}語\u{a0}!",
+            "plain ä 日本\u{3000}語\u{a0}!",
+            "plain ä 日本\u{3000}語\u{a0}!",
+        ),
         ("a\nb\tc\r\nd", "a\nb\tc\r\nd", "a\\nb\\tc\\r\\nd"),
         ("rm x\rls", "rm x\\rls", "rm x\\rls"),
         ("end\r", "end\\r", "end\\r"),
         ("\x1b]0;x\x07.md", "\\x1b]0;x\\x07.md", "\\x1b]0;x\\x07.md"),
-        ("\x1b]52;c;aGk=\x1b\\", "\\x1b]52;c;aGk=\\x1b\\", "\\x1b]52;c;aGk=\\x1b\\"),
-        ("\u{9b}31m\u{7f}\u{85}", "\\x9b31m\\x7f\\x85", "\\x9b31m\\x7f\\x85"),
-        ("abc\u{202e}gpj.exe", "abc\\u{202e}gpj.exe", "abc\\u{202e}gpj.exe"),
-        ("a\u{200b}b\u{e0041}\u{2028}", "a\\u{200b}b\\u{e0041}\\u{2028}", "a\\u{200b}b\\u{e0041}\\u{2028}"),
-        ("a\u{200d}b \u{434}\u{200c}\u{430}", "a\\u{200d}b д\\u{200c}а", "a\\u{200d}b д\\u{200c}а"),
+        (
+            "\x1b]52;c;aGk=\x1b\\",
+            "\\x1b]52;c;aGk=\\x1b\\",
+            "\\x1b]52;c;aGk=\\x1b\\",
+        ),
+        (
+            "\u{9b}31m\u{7f}\u{85}",
+            "\\x9b31m\\x7f\\x85",
+            "\\x9b31m\\x7f\\x85",
+        ),
+        (
+            "abc\u{202e}gpj.exe",
+            "abc\\u{202e}gpj.exe",
+            "abc\\u{202e}gpj.exe",
+        ),
+        (
+            "a\u{200b}b\u{e0041}\u{2028}",
+            "a\\u{200b}b\\u{e0041}\\u{2028}",
+            "a\\u{200b}b\\u{e0041}\\u{2028}",
+        ),
+        (
+            "a\u{200d}b \u{434}\u{200c}\u{430}",
+            "a\\u{200d}b д\\u{200c}а",
+            "a\\u{200d}b д\\u{200c}а",
+        ),
         (
             "👩\u{200d}💻 ❤\u{fe0f}\u{200d}🔥 1\u{fe0f}\u{20e3}",
             "👩\u{200d}💻 ❤\u{fe0f}\u{200d}🔥 1\u{fe0f}\u{20e3}",
             "👩\u{200d}💻 ❤\u{fe0f}\u{200d}🔥 1\u{fe0f}\u{20e3}",
         ),
-        ("می\u{200c}خواهم क्\u{200d}ष", "می\u{200c}خواهم क्\u{200d}ष", "می\u{200c}خواهم क्\u{200d}ष"),
+        (
+            "می\u{200c}خواهم क्\u{200d}ष",
+            "می\u{200c}خواهم क्\u{200d}ष",
+            "می\u{200c}خواهم क्\u{200d}ष",
+        ),
         (
             "👩\u{200d}\u{200d}💻 1\u{fe0f}2 ❤\u{fe0f}\u{fe0e}",
             "👩\\u{200d}\\u{200d}💻 1\\u{fe0f}2 ❤\u{fe0f}\\u{fe0e}",
@@ -232,7 +272,10 @@ mod tests {
             assert_eq!(shown(text), *lines, "{text:?}");
             assert_eq!(escaped(text), *line, "{text:?}");
         }
-        assert_eq!(spelled("rm\u{a0}-rf\u{3000}x\u{202e}"), "rm\\xa0-rf\\u{3000}x\\u{202e}");
+        assert_eq!(
+            spelled("rm\u{a0}-rf\u{3000}x\u{202e}"),
+            "rm\\xa0-rf\\u{3000}x\\u{202e}"
+        );
     }
 
     #[test]
@@ -256,8 +299,14 @@ mod tests {
         for (text, _, _) in TABLE {
             let raw = serde_json::to_string_pretty(&[text]).unwrap();
             let clean = json(&raw);
-            assert!(!clean.chars().any(|c| c != '\n' && is_hidden(c)), "{clean:?}");
-            assert_eq!(serde_json::from_str::<Vec<String>>(&clean).unwrap(), [*text]);
+            assert!(
+                !clean.chars().any(|c| c != '\n' && is_hidden(c)),
+                "{clean:?}"
+            );
+            assert_eq!(
+                serde_json::from_str::<Vec<String>>(&clean).unwrap(),
+                [*text]
+            );
         }
         assert_eq!(json("\"\u{e0041}\u{202e}\""), "\"\\udb40\\udc41\\u202e\"");
     }

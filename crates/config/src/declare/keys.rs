@@ -26,11 +26,22 @@ pub(crate) fn rows() -> Vec<KeyRow> {
 #[cfg(test)]
 pub(crate) fn lean_text() -> String {
     let mut root = super::lean();
-    let definitions = root.get_mut("definitions").map(Json::take).unwrap_or_default();
-    let lines = definitions.as_object().into_iter().flatten().map(|(name, schema)| format!("{name:?}:{schema}"));
+    let definitions = root
+        .get_mut("definitions")
+        .map(Json::take)
+        .unwrap_or_default();
+    let lines = definitions
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| format!("{name:?}:{schema}"));
     let lines: Vec<String> = lines.collect();
     root["definitions"] = "here".into();
-    format!("{}\n", root.to_string().replace("\"here\"", &format!("{{\n{}\n}}", lines.join(",\n"))))
+    format!(
+        "{}\n",
+        root.to_string()
+            .replace("\"here\"", &format!("{{\n{}\n}}", lines.join(",\n")))
+    )
 }
 
 /// Returns the table in the README.
@@ -38,7 +49,11 @@ pub(crate) fn table() -> String {
     let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
     for row in rows() {
         let kind = row.kind.replace('|', "\\|");
-        table.push_str(&format!("| `{}` | {kind} | {} |\n", row.key, row.text.replace('|', "\\|")));
+        table.push_str(&format!(
+            "| `{}` | {kind} | {} |\n",
+            row.key,
+            row.text.replace('|', "\\|")
+        ));
     }
     table
 }
@@ -52,7 +67,11 @@ impl ConfigSchema {
                     let mut inner = Vec::new();
                     self.row(&join(prefix, key), declared, &mut inner);
                     let old = declared.get("deprecated").and_then(Json::as_bool) == Some(true);
-                    if old { late.append(&mut inner) } else { rows.append(&mut inner) }
+                    if old {
+                        late.append(&mut inner)
+                    } else {
+                        rows.append(&mut inner)
+                    }
                 }
             }
         }
@@ -60,10 +79,19 @@ impl ConfigSchema {
     }
 
     fn row(&self, key: &str, declared: &Json, rows: &mut Vec<KeyRow>) {
-        let mut text = declared.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
+        let mut text = declared
+            .get("description")
+            .and_then(Json::as_str)
+            .unwrap_or_default()
+            .replace('\n', " ");
         if let Some(status) = declared.get("x-status").and_then(Json::as_str) {
             let mut letters = status.chars();
-            let status: String = letters.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(letters).collect();
+            let status: String = letters
+                .next()
+                .map(|c| c.to_ascii_uppercase())
+                .into_iter()
+                .chain(letters)
+                .collect();
             text = format!("{} {status}.", text.trim());
         }
         let choices = self.choices(declared);
@@ -71,7 +99,11 @@ impl ConfigSchema {
             kind if kind.is_empty() => "anything".to_owned(),
             kind => kind,
         };
-        rows.push(KeyRow { key: key.to_owned(), kind, text: text.trim().to_owned() });
+        rows.push(KeyRow {
+            key: key.to_owned(),
+            kind,
+            text: text.trim().to_owned(),
+        });
         // Inner keys of old spellings are not repeated: they have the same meaning as the new ones.
         if declared.get("deprecated").and_then(Json::as_bool) == Some(true) {
             return;
@@ -82,7 +114,10 @@ impl ConfigSchema {
         for choice in choices {
             if choice.get("properties").is_some() {
                 self.rows(choice, key, rows);
-            } else if let Some(entry) = choice.get("additionalProperties").filter(|schema| schema.is_object()) {
+            } else if let Some(entry) = choice
+                .get("additionalProperties")
+                .filter(|schema| schema.is_object())
+            {
                 self.rows(entry, &format!("{key}.<name>"), rows);
             }
         }
@@ -90,5 +125,9 @@ impl ConfigSchema {
 }
 
 fn join(prefix: &str, key: &str) -> String {
-    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
+    if prefix.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{prefix}.{key}")
+    }
 }

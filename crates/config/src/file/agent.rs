@@ -71,7 +71,9 @@ pub enum Mode {
 
 impl Mode {
     pub fn parse(word: &str) -> Option<Self> {
-        [Self::Primary, Self::Subagent, Self::All].into_iter().find(|mode| mode.as_str() == word)
+        [Self::Primary, Self::Subagent, Self::All]
+            .into_iter()
+            .find(|mode| mode.as_str() == word)
     }
 
     /// Returns the mode as in settings.
@@ -87,12 +89,24 @@ impl Mode {
 /// The known keys of a permission object, with their subjects. MCP servers add more.
 pub const PERMISSIONS: [(&str, &str); 20] = [
     ("*", "Every tool that has no rule of its own."),
-    ("read", "Reading a file; patterns are paths relative to the project."),
-    ("edit", "Changing files with edit, multiedit, write and apply_patch; patterns are paths."),
+    (
+        "read",
+        "Reading a file; patterns are paths relative to the project.",
+    ),
+    (
+        "edit",
+        "Changing files with edit, multiedit, write and apply_patch; patterns are paths.",
+    ),
     ("list", "Listing a directory; patterns are paths."),
     ("glob", "Finding files by name; patterns are globs."),
-    ("grep", "Searching in files; patterns are the expressions searched for."),
-    ("bash", "Running commands; patterns are command lines, judged one command at a time."),
+    (
+        "grep",
+        "Searching in files; patterns are the expressions searched for.",
+    ),
+    (
+        "bash",
+        "Running commands; patterns are command lines, judged one command at a time.",
+    ),
     ("task", "Starting a subagent; patterns are agent names."),
     ("skill", "Loading a skill; patterns are skill names."),
     ("webfetch", "Fetching a page; patterns are addresses."),
@@ -104,7 +118,10 @@ pub const PERMISSIONS: [(&str, &str); 20] = [
     ("question", "Asking you a question."),
     ("plan_enter", "Proposing to switch to planning."),
     ("plan_exit", "Proposing to leave planning."),
-    ("external_directory", "Touching anything outside the project; patterns are directories."),
+    (
+        "external_directory",
+        "Touching anything outside the project; patterns are directories.",
+    ),
     ("doom_loop", "Going on when the model repeats itself."),
 ];
 
@@ -115,7 +132,9 @@ pub struct Permission;
 
 impl<'de> Deserialize<'de> for Permission {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_ignored_any(serde::de::IgnoredAny).map(|_| Self)
+        deserializer
+            .deserialize_ignored_any(serde::de::IgnoredAny)
+            .map(|_| Self)
     }
 }
 
@@ -140,7 +159,10 @@ impl JsonSchema for Permission {
                 let mut rule = rule.clone();
                 rule.insert("description".into(), (*description).into());
                 if *key == "codesearch" {
-                    rule.insert("x-status".into(), "no effect: no tool does that here; `websearch` finds pages".into());
+                    rule.insert(
+                        "x-status".into(),
+                        "no effect: no tool does that here; `websearch` finds pages".into(),
+                    );
                 }
                 ((*key).into(), rule.to_value())
             })

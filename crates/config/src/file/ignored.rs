@@ -1,7 +1,10 @@
 //! Keys of OpenCode that have no effect here. They are declared so that they are known and
 //! reported.
 
-#![expect(dead_code, reason = "nothing follows from these keys; they are declared to be checked and documented")]
+#![expect(
+    dead_code,
+    reason = "nothing follows from these keys; they are declared to be checked and documented"
+)]
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -7,7 +7,10 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
-#[expect(dead_code, reason = "read from the tree, where it is known who says what")]
+#[expect(
+    dead_code,
+    reason = "read from the tree, where it is known who says what"
+)]
 pub(crate) enum SandboxConfig {
     Mode(SandboxMode),
     Full(SandboxOptions),

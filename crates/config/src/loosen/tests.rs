@@ -8,8 +8,17 @@ use super::*;
 use permission::{Need, command_need, evaluate};
 
 fn layer(json: &Json, project: bool) -> ParsedLayer {
-    let layer = if project { Layer::Project } else { Layer::Global };
-    let origin = Arc::new(ConfigOrigin { name: "x".into(), path: None, layer, project });
+    let layer = if project {
+        Layer::Project
+    } else {
+        Layer::Global
+    };
+    let origin = Arc::new(ConfigOrigin {
+        name: "x".into(),
+        path: None,
+        layer,
+        project,
+    });
     let mut node = super::super::jsonc::parse(&json.to_string(), &origin, &mut Vec::new()).unwrap();
     super::super::legacy::rewrite(&mut node, &mut Vec::new());
     ParsedLayer { origin, node }
@@ -30,7 +39,9 @@ fn remaining_settings_loosen_nothing() {
     let (environment, worktree) = nothing_in(dir.path());
     let place = permission::PermissionContext::new(&environment, &worktree, &worktree.root);
     let mut random = fastrand::Rng::with_seed(5);
-    let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*"];
+    let keys = [
+        "*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*",
+    ];
     let patterns = ["*", "a", "a*", "*a", "a?", "b*", "A*", "a b*"];
     let agents = ["build", "plan", "explore", "general", "mine", "Plan"];
     let mut loose = 0;
@@ -39,18 +50,24 @@ fn remaining_settings_loosen_nothing() {
         let permission = |random: &mut fastrand::Rng| -> Json {
             let mut object = serde_json::Map::new();
             for _ in 0..random.usize(0..3) {
-                let action = |random: &mut fastrand::Rng| json!(["allow", "ask", "deny"][random.usize(..3)]);
+                let action =
+                    |random: &mut fastrand::Rng| json!(["allow", "ask", "deny"][random.usize(..3)]);
                 let mut value = action(random);
                 if random.bool() {
-                    let entry = |random: &mut fastrand::Rng| (patterns[random.usize(..patterns.len())], action(random));
-                    value = (0..random.usize(1..3)).map(|_| entry(random)).collect::<Json>();
+                    let entry = |random: &mut fastrand::Rng| {
+                        (patterns[random.usize(..patterns.len())], action(random))
+                    };
+                    value = (0..random.usize(1..3))
+                        .map(|_| entry(random))
+                        .collect::<Json>();
                 }
                 object.insert(keys[random.usize(..keys.len())].into(), value);
             }
             object.into()
         };
         let settings = |random: &mut fastrand::Rng| -> Json {
-            let mut object = serde_json::Map::from_iter([("permission".to_owned(), permission(random))]);
+            let mut object =
+                serde_json::Map::from_iter([("permission".to_owned(), permission(random))]);
             if random.bool() {
                 let mut agent = json!({ "permission": permission(random) });
                 match random.usize(..6) {
@@ -59,10 +76,16 @@ fn remaining_settings_loosen_nothing() {
                     2 => agent["hidden"] = json!(true),
                     _ => {}
                 }
-                object.insert("agent".into(), json!({ agents[random.usize(..agents.len())]: agent }));
+                object.insert(
+                    "agent".into(),
+                    json!({ agents[random.usize(..agents.len())]: agent }),
+                );
             }
             if random.usize(..4) == 0 {
-                object.insert("default_agent".into(), json!(agents[random.usize(..agents.len())]));
+                object.insert(
+                    "default_agent".into(),
+                    json!(agents[random.usize(..agents.len())]),
+                );
             }
             object.into()
         };
@@ -72,16 +95,38 @@ fn remaining_settings_loosen_nothing() {
         let alone = join(all[..1].iter());
         let before = access_state(&alone, &[], &alone, &environment, &worktree).roster;
         let found = loosening(&all, &environment, &worktree);
-        *(if found.is_empty() { &mut calm } else { &mut loose }) += 1;
+        *(if found.is_empty() {
+            &mut calm
+        } else {
+            &mut loose
+        }) += 1;
         remove(&mut all, &found);
         let after = access_state(&join(all.iter()), &all, &alone, &environment, &worktree).roster;
         let listed: Vec<&str> = found.iter().map(|key| key.detail.as_str()).collect();
         for _ in 0..40 {
-            let key = ["bash", "edit", "read", "webfetch", "task", "x_y", "doom_loop"][random.usize(..7)];
-            let text: String = (0..random.usize(..4)).map(|_| ['a', 'b', 'A', ' '][random.usize(..4)]).collect();
-            let need = if key == "bash" { command_need(&text, &place) } else { Need::new(key, text) };
-            let judge = |agent: &RosterEntry| evaluate(&agent.rules, &Rules::default(), &need).action;
-            let pairs = before.entries.iter().filter_map(|old| Some((old, after.get(&old.name)?)));
+            let key = [
+                "bash",
+                "edit",
+                "read",
+                "webfetch",
+                "task",
+                "x_y",
+                "doom_loop",
+            ][random.usize(..7)];
+            let text: String = (0..random.usize(..4))
+                .map(|_| ['a', 'b', 'A', ' '][random.usize(..4)])
+                .collect();
+            let need = if key == "bash" {
+                command_need(&text, &place)
+            } else {
+                Need::new(key, text)
+            };
+            let judge =
+                |agent: &RosterEntry| evaluate(&agent.rules, &Rules::default(), &need).action;
+            let pairs = before
+                .entries
+                .iter()
+                .filter_map(|old| Some((old, after.get(&old.name)?)));
             let starts = before.get(&before.default).zip(after.get(&after.default));
             for (old, new) in pairs.chain(starts) {
                 let was = judge(old);
@@ -108,27 +153,92 @@ fn loosening_by_agents_is_withheld() {
     let all = json!({ "bash": "allow", "edit": "allow" });
     let off = json!({ "agent": { "mine": { "disable": true, "permission": all } } });
     let plans = json!({ "default_agent": "plan" });
-    let careful = json!({ "agent": { "careful": { "mode": "primary", "permission": { "edit": "deny" } } } });
+    let careful =
+        json!({ "agent": { "careful": { "mode": "primary", "permission": { "edit": "deny" } } } });
     let table = [
-        (&asks, json!({ "agent": { "build": { "permission": all } } }), true),
-        (&asks, json!({ "agent": { "build": { "permission": { "edit": "deny" } } } }), false),
-        (&asks, json!({ "agent": { "new": { "mode": "primary", "permission": all } } }), true),
-        (&asks, json!({ "agent": { "new": { "mode": "primary" } } }), false),
-        (&asks, json!({ "agent": { "new": { "mode": "subagent", "permission": all } } }), true),
-        (&asks, json!({ "agent": { "new": { "mode": "subagent", "permission": { "bash": "deny" } } } }), false),
-        (&off, json!({ "agent": { "mine": { "disable": false } } }), true),
+        (
+            &asks,
+            json!({ "agent": { "build": { "permission": all } } }),
+            true,
+        ),
+        (
+            &asks,
+            json!({ "agent": { "build": { "permission": { "edit": "deny" } } } }),
+            false,
+        ),
+        (
+            &asks,
+            json!({ "agent": { "new": { "mode": "primary", "permission": all } } }),
+            true,
+        ),
+        (
+            &asks,
+            json!({ "agent": { "new": { "mode": "primary" } } }),
+            false,
+        ),
+        (
+            &asks,
+            json!({ "agent": { "new": { "mode": "subagent", "permission": all } } }),
+            true,
+        ),
+        (
+            &asks,
+            json!({ "agent": { "new": { "mode": "subagent", "permission": { "bash": "deny" } } } }),
+            false,
+        ),
+        (
+            &off,
+            json!({ "agent": { "mine": { "disable": false } } }),
+            true,
+        ),
         (&plans, json!({ "default_agent": "build" }), true),
-        (&plans, json!({ "command": { "x": { "template": "t", "agent": "build" } } }), true),
-        (&plans, json!({ "command": { "x": { "template": "t", "agent": "plan" } } }), false),
-        (&plans, json!({ "agent": { "plan": { "disable": true } } }), true),
-        (&careful, json!({ "agent": { "careful": { "disable": true } } }), true),
-        (&careful, json!({ "agent": { "careful": { "mode": "subagent" } } }), true),
-        (&careful, json!({ "agent": { "Careful": { "mode": "primary" } } }), true),
-        (&careful, json!({ "agent": { "other": { "mode": "primary" } } }), false),
-        (&careful, json!({ "agent": { "careful": { "hidden": true } } }), true),
+        (
+            &plans,
+            json!({ "command": { "x": { "template": "t", "agent": "build" } } }),
+            true,
+        ),
+        (
+            &plans,
+            json!({ "command": { "x": { "template": "t", "agent": "plan" } } }),
+            false,
+        ),
+        (
+            &plans,
+            json!({ "agent": { "plan": { "disable": true } } }),
+            true,
+        ),
+        (
+            &careful,
+            json!({ "agent": { "careful": { "disable": true } } }),
+            true,
+        ),
+        (
+            &careful,
+            json!({ "agent": { "careful": { "mode": "subagent" } } }),
+            true,
+        ),
+        (
+            &careful,
+            json!({ "agent": { "Careful": { "mode": "primary" } } }),
+            true,
+        ),
+        (
+            &careful,
+            json!({ "agent": { "other": { "mode": "primary" } } }),
+            false,
+        ),
+        (
+            &careful,
+            json!({ "agent": { "careful": { "hidden": true } } }),
+            true,
+        ),
     ];
     for (user, project, wanted) in table {
-        let found = loosening(&[layer(user, false), layer(&project, true)], &environment, &worktree);
+        let found = loosening(
+            &[layer(user, false), layer(&project, true)],
+            &environment,
+            &worktree,
+        );
         assert_eq!(!found.is_empty(), wanted, "{user}\n{project}\n{found:?}");
     }
 }

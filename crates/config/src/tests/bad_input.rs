@@ -52,7 +52,11 @@ fn bad_input_is_reported_and_affects_only_itself() {
             format!("{{{good}, \"agent\": {{\"a\": {{\"temprature\": 1}}}}}}"),
             "agent.a.temprature: there is no such key; it is ignored; did you mean \"temperature\"?",
         ),
-        ("negative", format!("{{{good}, \"subagent_depth\": -1}}"), "subagent_depth: expected 0 to 16, found -1"),
+        (
+            "negative",
+            format!("{{{good}, \"subagent_depth\": -1}}"),
+            "subagent_depth: expected 0 to 16, found -1",
+        ),
         (
             "no steps",
             format!("{{{good}, \"agent\": {{\"a\": {{\"steps\": 0}}}}}}"),
@@ -63,7 +67,11 @@ fn bad_input_is_reported_and_affects_only_itself() {
             format!("{{{good}, \"agent\": {{\"a\": {{\"color\": \"#12\"}}}}}}"),
             "agent.a.color: expected #RRGGBB or the name of a colour",
         ),
-        ("no provider", format!("{{{good}, \"model\": \"gpt-5\"}}"), "model: expected provider/model, found \"gpt-5\""),
+        (
+            "no provider",
+            format!("{{{good}, \"model\": \"gpt-5\"}}"),
+            "model: expected provider/model, found \"gpt-5\"",
+        ),
         (
             "missing variable",
             format!("{{{good}, \"username\": \"{{env:NOPE_X}}\"}}"),
@@ -111,7 +119,11 @@ fn bad_input_is_reported_and_affects_only_itself() {
             format!("{{{good}, \"command\": {{\"x\": {{}}}}}}"),
             "command.x: a command needs a template",
         ),
-        ("not an object", "[]".into(), "error: opencode.json:1:1: expected an object, found a list"),
+        (
+            "not an object",
+            "[]".into(),
+            "error: opencode.json:1:1: expected an object, found a list",
+        ),
         (
             "trusts itself",
             format!("{{{good}, \"trust\": \"all\"}}"),
@@ -136,8 +148,15 @@ fn bad_input_is_reported_and_affects_only_itself() {
         place.write("work/repo/adjutant.json", r#"{"default_agent": "plan"}"#);
         let loaded = place.load();
         let reports = reports(&loaded);
-        assert!(reports.iter().any(|line| line.contains(expected)), "{name}: {expected}\n{reports:#?}");
-        assert_eq!(loaded.settings.default_agent.as_deref(), Some("plan"), "{name}");
+        assert!(
+            reports.iter().any(|line| line.contains(expected)),
+            "{name}: {expected}\n{reports:#?}"
+        );
+        assert_eq!(
+            loaded.settings.default_agent.as_deref(),
+            Some("plan"),
+            "{name}"
+        );
         let whole = matches!(name, "syntax error" | "not an object");
         assert_eq!(loaded.settings.small_model.is_some(), !whole, "{name}");
     }
@@ -147,7 +166,16 @@ fn bad_input_is_reported_and_affects_only_itself() {
 /// reported.
 #[test]
 fn bad_number_or_list_affects_only_its_key() {
-    const NEVER: [&str; 8] = ["-1", "0.5", "-0.5", "1e20", "-1e19", "1e300", "1e400", "18446744073709551616"];
+    const NEVER: [&str; 8] = [
+        "-1",
+        "0.5",
+        "-0.5",
+        "1e20",
+        "-1e19",
+        "1e300",
+        "1e400",
+        "18446744073709551616",
+    ];
     const PERHAPS: [&str; 5] = ["4294967296", "18446744073709551615", "1e16", "1e19", "0"];
     const OPEN: [&str; 2] = ["experimental.policies", "provider.n.models.n.cost.tiers"];
     let mut tried = (0, 0);
@@ -164,24 +192,45 @@ fn bad_number_or_list_affects_only_its_key() {
             continue;
         };
         let must_be_reported = |text: &str| {
-            if takes_number { text == "1e400" || whole && NEVER.contains(&text) } else { !OPEN.contains(&key.as_str()) }
+            if takes_number {
+                text == "1e400" || whole && NEVER.contains(&text)
+            } else {
+                !OPEN.contains(&key.as_str())
+            }
         };
-        tried = (tried.0 + usize::from(takes_number), tried.1 + usize::from(!takes_number));
+        tried = (
+            tried.0 + usize::from(takes_number),
+            tried.1 + usize::from(!takes_number),
+        );
         for text in texts {
             let keys: Vec<&str> = key.split('.').collect();
-            let value = keys[1..].iter().rev().fold(text.to_owned(), |inner, key| format!("{{\"{key}\": {inner}}}"));
+            let value = keys[1..].iter().rev().fold(text.to_owned(), |inner, key| {
+                format!("{{\"{key}\": {inner}}}")
+            });
             let file = format!("{{\"small_model\": \"p/small\", \"{}\": {value}}}", keys[0]);
-            let origin = ConfigOrigin { name: "x".into(), path: None, layer: Layer::Global, project: false };
+            let origin = ConfigOrigin {
+                name: "x".into(),
+                path: None,
+                layer: Layer::Global,
+                project: false,
+            };
             let mut problems = Vec::new();
-            let mut node = jsonc::parse(&file, &std::sync::Arc::new(origin), &mut problems).unwrap();
+            let mut node =
+                jsonc::parse(&file, &std::sync::Arc::new(origin), &mut problems).unwrap();
             declare::ConfigSchema::settings().check(&mut node, "", &mut problems);
             let read = decode::decode::<file::ConfigFile>(&node);
-            assert!(read.is_ok_and(|read| read.small_model.is_some()), "{file}: {node:?}");
+            assert!(
+                read.is_ok_and(|read| read.small_model.is_some()),
+                "{file}: {node:?}"
+            );
             let is_expected = |problem: &Problem| {
                 problem.code == ProblemCode::WrongValue
                     && (problem.key == key || problem.key.starts_with(&format!("{key}.")))
             };
-            assert!(problems.iter().any(is_expected) || !must_be_reported(text), "{file}: {problems:?}");
+            assert!(
+                problems.iter().any(is_expected) || !must_be_reported(text),
+                "{file}: {problems:?}"
+            );
         }
     }
     assert!(tried.0 > 30 && tried.1 > 30, "{tried:?}");
@@ -198,9 +247,18 @@ fn misfit_value_discards_nothing_else() {
             r#""agent": {"build": {"steps": 4294967296, "temperature": 1}}"#,
             "agent.build.steps: expected at most 4294967295, found 4294967296",
         ),
-        (r#""agent": {"build": {"steps": 1e300}}"#, "agent.build.steps: expected at most 4294967295, found 1e+300"),
-        (r#""instructions": [null, "a.md"]"#, "instructions.0: expected a string, found nothing"),
-        (r#""disabled_providers": [null]"#, "disabled_providers.0: expected a string, found nothing"),
+        (
+            r#""agent": {"build": {"steps": 1e300}}"#,
+            "agent.build.steps: expected at most 4294967295, found 1e+300",
+        ),
+        (
+            r#""instructions": [null, "a.md"]"#,
+            "instructions.0: expected a string, found nothing",
+        ),
+        (
+            r#""disabled_providers": [null]"#,
+            "disabled_providers.0: expected a string, found nothing",
+        ),
         (
             r#""provider": {"n": {"options": {"timeout": 1e20}}}"#,
             "provider.n.options.timeout: expected at most 18446744073709551615, found 1e+20",
@@ -215,26 +273,50 @@ fn misfit_value_discards_nothing_else() {
         ),
     ];
     for (text, expected) in table {
-        for file in ["work/repo/opencode.json", "home/.config/opencode/config.json"] {
+        for file in [
+            "work/repo/opencode.json",
+            "home/.config/opencode/config.json",
+        ] {
             let place = ConfigFixture::new();
             place.write("home/.config/adjutant/adjutant.json", own);
-            place.write("managed/adjutant.json", r#"{"agent": {"plan": {"permission": {"webfetch": "deny"}}}}"#);
+            place.write(
+                "managed/adjutant.json",
+                r#"{"agent": {"plan": {"permission": {"webfetch": "deny"}}}}"#,
+            );
             place.write(file, format!("{{\"small_model\": \"p/small\", {text}}}"));
             let loaded = place.load();
             let reports = reports(&loaded);
-            let errors: Vec<&String> = reports.iter().filter(|line| line.starts_with("error: ")).collect();
-            assert!(errors.len() == 1 && errors[0].ends_with(expected), "{file} {text}: {reports:#?}");
+            let errors: Vec<&String> = reports
+                .iter()
+                .filter(|line| line.starts_with("error: "))
+                .collect();
+            assert!(
+                errors.len() == 1 && errors[0].ends_with(expected),
+                "{file} {text}: {reports:#?}"
+            );
             let settings = &loaded.settings;
-            let rules =
-                |name: &str| settings.agents.iter().find(|agent| agent.name == name).map(|agent| agent.rules.len());
-            assert_eq!((rules("guard"), rules("plan")), (Some(1), Some(1)), "{file} {text}");
+            let rules = |name: &str| {
+                settings
+                    .agents
+                    .iter()
+                    .find(|agent| agent.name == name)
+                    .map(|agent| agent.rules.len())
+            };
+            assert_eq!(
+                (rules("guard"), rules("plan")),
+                (Some(1), Some(1)),
+                "{file} {text}"
+            );
             assert_eq!(
                 (settings.hooks.len(), settings.approvals),
                 (1, base::approvals::Approvals::Ask),
                 "{file} {text}"
             );
             assert_eq!(settings.disabled_providers, ["p"], "{file} {text}");
-            assert!(settings.small_model.is_some(), "{file} {text}: the rest of the file holds");
+            assert!(
+                settings.small_model.is_some(),
+                "{file} {text}: the rest of the file holds"
+            );
             assert_eq!(loaded.trust.items, [], "{file} {text}");
         }
     }
@@ -250,7 +332,9 @@ fn misfit_number_costs_agent_file_only_its_key() {
         (".nan", "\".nan\""),
     ] {
         let place = ConfigFixture::new();
-        let text = format!("---\ndescription: x\nsteps: {number}\npermission: {{bash: deny}}\n---\nBe kind.");
+        let text = format!(
+            "---\ndescription: x\nsteps: {number}\npermission: {{bash: deny}}\n---\nBe kind."
+        );
         place.write("work/repo/.opencode/agent/x.md", text);
         let loaded = place.load();
         let reports = reports(&loaded);
@@ -261,22 +345,39 @@ fn misfit_number_costs_agent_file_only_its_key() {
             "{number}: {reports:?}"
         );
         let agent = &loaded.settings.agents[0];
-        assert_eq!((agent.prompt.as_deref(), agent.steps, agent.rules.len()), (Some("Be kind."), None, 1), "{number}");
+        assert_eq!(
+            (agent.prompt.as_deref(), agent.steps, agent.rules.len()),
+            (Some("Be kind."), None, 1),
+            "{number}"
+        );
     }
 }
 
 #[test]
 fn scripts_need_trust_and_are_reported_if_not_loaded() {
     let mut place = ConfigFixture::new();
-    place.write("work/repo/.opencode/tool/a.ts", "").write("work/repo/.opencode/tools/b.js", "");
-    place.write("work/repo/.opencode/tool/notes.md", "").write("work/repo/.opencode/tool/a.d.ts", "");
-    place.write("work/repo/.opencode/plugin/p.js", "export const P = () => ({ \"tool.execute.before\": f, event: g })");
+    place
+        .write("work/repo/.opencode/tool/a.ts", "")
+        .write("work/repo/.opencode/tools/b.js", "");
+    place
+        .write("work/repo/.opencode/tool/notes.md", "")
+        .write("work/repo/.opencode/tool/a.d.ts", "");
+    place.write(
+        "work/repo/.opencode/plugin/p.js",
+        "export const P = () => ({ \"tool.execute.before\": f, event: g })",
+    );
     place
         .write("work/repo/node_modules/pkg/package.json", "{}")
         .write("work/repo/opencode.json", r#"{"plugin": ["pkg@1"]}"#);
     place.write("home/.config/opencode/plugins/own.mjs", "");
-    let names =
-        |loaded: &Loaded| -> Vec<String> { loaded.settings.scripts.iter().map(|script| script.name.clone()).collect() };
+    let names = |loaded: &Loaded| -> Vec<String> {
+        loaded
+            .settings
+            .scripts
+            .iter()
+            .map(|script| script.name.clone())
+            .collect()
+    };
     let loaded = place.load();
     assert_eq!(names(&loaded), ["~/.config/opencode/plugins/own.mjs"]);
     let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
@@ -290,7 +391,11 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
         ]
     );
     place.write("work/repo/.opencode/tool/a.ts", "other");
-    assert_ne!(place.load().trust.digest, loaded.trust.digest, "what is in them counts");
+    assert_ne!(
+        place.load().trust.digest,
+        loaded.trust.digest,
+        "what is in them counts"
+    );
     place.var("ADJUTANT_TRUST", "all");
     assert_eq!(names(&place.load()).len(), 5);
     place.var("OPENCODE_PURE", "1");
@@ -298,20 +403,38 @@ fn scripts_need_trust_and_are_reported_if_not_loaded() {
     // The list is the same as without the variable, so that an answer to it stays valid.
     assert_eq!((names(&loaded).len(), loaded.trust.items.len()), (0, 4));
     let reports = reports(&loaded);
-    assert!(reports.iter().any(|line| line.contains("p.js: not loaded: ADJUTANT_PURE")), "{reports:#?}");
+    assert!(
+        reports
+            .iter()
+            .any(|line| line.contains("p.js: not loaded: ADJUTANT_PURE")),
+        "{reports:#?}"
+    );
 }
 
 #[test]
 fn package_in_project_needs_trust_whatever_names_it() {
     let mut place = ConfigFixture::new();
-    place.write("home/.config/opencode/opencode.json", r#"{"plugin": ["mine", "theirs"]}"#);
+    place.write(
+        "home/.config/opencode/opencode.json",
+        r#"{"plugin": ["mine", "theirs"]}"#,
+    );
     place.write("home/.config/opencode/node_modules/mine/package.json", "{}");
     place.write("work/repo/.opencode/node_modules/theirs/package.json", "{}");
     place.write("work/repo/.opencode/node_modules/mine/package.json", "{}");
-    place.write("work/repo/node_modules/upward/package.json", "{}").write("work/repo/x.js", "");
-    place.var("ADJUTANT_CONFIG_CONTENT", r#"{"plugin": ["upward", "./x.js"]}"#);
+    place
+        .write("work/repo/node_modules/upward/package.json", "{}")
+        .write("work/repo/x.js", "");
+    place.var(
+        "ADJUTANT_CONFIG_CONTENT",
+        r#"{"plugin": ["upward", "./x.js"]}"#,
+    );
     let seen = |loaded: &Loaded| -> Vec<(String, bool)> {
-        loaded.settings.scripts.iter().map(|script| (script.name.clone(), script.project)).collect()
+        loaded
+            .settings
+            .scripts
+            .iter()
+            .map(|script| (script.name.clone(), script.project))
+            .collect()
     };
     let loaded = place.load();
     assert_eq!(seen(&loaded), [("mine".to_owned(), false)]);
@@ -327,7 +450,11 @@ fn unreadable_files_are_reported() {
     place.write("work/repo/opencode.jsonc", b"{\"username\": \n\"\xff\"}");
     std::fs::create_dir_all(place.path("work/repo/adjutant.json")).unwrap();
     place.write("home/secret.json", "{}");
-    std::os::unix::fs::symlink(place.path("home/secret.json"), place.path("work/repo/adjutant.jsonc")).unwrap();
+    std::os::unix::fs::symlink(
+        place.path("home/secret.json"),
+        place.path("work/repo/adjutant.jsonc"),
+    )
+    .unwrap();
     std::os::unix::fs::symlink("loop.json", place.path("work/repo/sub/loop.json")).unwrap();
     std::os::unix::fs::symlink("loop.json", place.path("work/repo/sub/opencode.json")).unwrap();
     std::os::unix::fs::symlink("gone.json", place.path("work/repo/sub/opencode.jsonc")).unwrap();
@@ -335,7 +462,10 @@ fn unreadable_files_are_reported() {
     std::fs::create_dir_all(agents.join("deep")).unwrap();
     std::os::unix::fs::symlink("..", agents.join("deep/round")).unwrap();
     std::os::unix::fs::symlink(place.path("home"), agents.join("home")).unwrap();
-    place.write("work/repo/.opencode/agents/deep/good.md", "---\ndescription: good\n---\nGood.");
+    place.write(
+        "work/repo/.opencode/agents/deep/good.md",
+        "---\ndescription: good\n---\nGood.",
+    );
     let loaded = place.load();
     let reports = reports(&loaded);
     for expected in [
@@ -348,9 +478,20 @@ fn unreadable_files_are_reported() {
         "warning: .opencode/agents/deep/round: this link leads in a circle",
         "error: .opencode/agents/home: this link leads out of the project",
     ] {
-        assert!(reports.iter().any(|line| line.starts_with(expected)), "{expected}\n{reports:#?}");
+        assert!(
+            reports.iter().any(|line| line.starts_with(expected)),
+            "{expected}\n{reports:#?}"
+        );
     }
-    assert_eq!(loaded.settings.agents.iter().map(|agent| agent.name.as_str()).collect::<Vec<_>>(), ["deep/good"]);
+    assert_eq!(
+        loaded
+            .settings
+            .agents
+            .iter()
+            .map(|agent| agent.name.as_str())
+            .collect::<Vec<_>>(),
+        ["deep/good"]
+    );
 }
 
 #[test]
@@ -374,13 +515,19 @@ fn bad_agent_files_are_reported() {
         ("open", "---\ndescription: x\nYou are open."),
         ("broken", "---\ndescription: [x\nmode: all\n---\nx"),
         ("words", "---\njust words\n---\nx"),
-        ("wrong", "---\ndescription: x\nmode: primry\ntemperature: hot\n---\nWrong."),
+        (
+            "wrong",
+            "---\ndescription: x\nmode: primry\ntemperature: hot\n---\nWrong.",
+        ),
         ("colon", "---\ndescription: Use when: always\n---\nColon."),
         ("twice", "---\ndescription: one\n---\nOne."),
     ] {
         place.write(&format!("work/repo/.opencode/agent/{name}.md"), text);
     }
-    place.write("work/repo/.opencode/agents/twice.md", "---\ndescription: two\n---\nTwo.");
+    place.write(
+        "work/repo/.opencode/agents/twice.md",
+        "---\ndescription: two\n---\nTwo.",
+    );
     let loaded = place.load();
     let reports = reports(&loaded);
     for expected in [
@@ -392,10 +539,17 @@ fn bad_agent_files_are_reported() {
         "error: .opencode/agent/wrong.md:4:14: temperature: expected a number, found \"hot\"",
         "warning: .opencode/agents/twice.md: agent.twice: there are two agents named \"twice\" here; .opencode/agent/twice.md is the other",
     ] {
-        assert!(reports.iter().any(|line| line.starts_with(expected)), "{expected}\n{reports:#?}");
+        assert!(
+            reports.iter().any(|line| line.starts_with(expected)),
+            "{expected}\n{reports:#?}"
+        );
     }
-    let agents: Vec<(&str, Option<&str>)> =
-        loaded.settings.agents.iter().map(|agent| (agent.name.as_str(), agent.prompt.as_deref())).collect();
+    let agents: Vec<(&str, Option<&str>)> = loaded
+        .settings
+        .agents
+        .iter()
+        .map(|agent| (agent.name.as_str(), agent.prompt.as_deref()))
+        .collect();
     let expected = [
         ("colon", Some("Colon.")),
         ("plain", Some("You are plain.")),
@@ -403,7 +557,10 @@ fn bad_agent_files_are_reported() {
         ("wrong", Some("Wrong.")),
     ];
     assert_eq!(agents, expected);
-    assert_eq!(loaded.settings.agents[0].description.as_deref(), Some("Use when: always"));
+    assert_eq!(
+        loaded.settings.agents[0].description.as_deref(),
+        Some("Use when: always")
+    );
 }
 
 #[test]
@@ -412,7 +569,10 @@ fn values_are_substituted() {
     place.var("KEY", "va\"lue");
     place.var("PORT_MS", "1234");
     place.var("ADJUTANT_TRUST", "all");
-    place.write("work/repo/notes/a.txt", " one \"quoted\" \n{file:./b.txt}\n");
+    place.write(
+        "work/repo/notes/a.txt",
+        " one \"quoted\" \n{file:./b.txt}\n",
+    );
     place.write("work/repo/notes/b.txt", "two {env:KEY}");
     place.write(
         "work/repo/opencode.json",
@@ -420,9 +580,25 @@ fn values_are_substituted() {
     );
     let loaded = place.load();
     assert_eq!(reports(&loaded), Vec::<String>::new());
-    assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("va\"lue"));
-    assert_eq!(loaded.settings.providers[0].limits.total.unwrap().as_millis(), 1234);
-    assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("<one \"quoted\" \ntwo {env:KEY}>"));
+    assert_eq!(
+        loaded.settings.providers[0]
+            .api_key
+            .as_ref()
+            .map(settings::Secret::expose),
+        Some("va\"lue")
+    );
+    assert_eq!(
+        loaded.settings.providers[0]
+            .limits
+            .total
+            .unwrap()
+            .as_millis(),
+        1234
+    );
+    assert_eq!(
+        loaded.settings.agents[0].prompt.as_deref(),
+        Some("<one \"quoted\" \ntwo {env:KEY}>")
+    );
 }
 
 #[test]
@@ -437,10 +613,21 @@ fn keys_are_substituted() {
     place.write("home/.config/adjutant/adjutant.json", text);
     let loaded = place.load();
     let rule = loaded.settings.permission.iter().next().unwrap();
-    assert_eq!((rule.pattern.as_str(), rule.action), ("/srv/work/*", Action::Allow));
-    let agents: Vec<(&str, Option<&str>)> =
-        loaded.settings.agents.iter().map(|agent| (agent.name.as_str(), agent.description.as_deref())).collect();
-    assert_eq!(agents, [("reviewer", Some("one")), ("other", Some("reviewer"))], "the first counts");
+    assert_eq!(
+        (rule.pattern.as_str(), rule.action),
+        ("/srv/work/*", Action::Allow)
+    );
+    let agents: Vec<(&str, Option<&str>)> = loaded
+        .settings
+        .agents
+        .iter()
+        .map(|agent| (agent.name.as_str(), agent.description.as_deref()))
+        .collect();
+    assert_eq!(
+        agents,
+        [("reviewer", Some("one")), ("other", Some("reviewer"))],
+        "the first counts"
+    );
     assert_eq!(
         reports(&loaded),
         [
@@ -454,12 +641,21 @@ fn keys_are_substituted() {
         "work/repo/opencode.json",
         r#"{"agent": {"{env:NAME}": {"description": "one"}, "other": {"description": "two"}}}"#,
     );
-    let names =
-        |loaded: &Loaded| -> Vec<String> { loaded.settings.agents.iter().map(|agent| agent.name.clone()).collect() };
+    let names = |loaded: &Loaded| -> Vec<String> {
+        loaded
+            .settings
+            .agents
+            .iter()
+            .map(|agent| agent.name.clone())
+            .collect()
+    };
     let loaded = place.load();
     assert_eq!(names(&loaded), ["other"]);
     let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
-    assert_eq!(items, ["value from outside the project agent.{env:NAME}: {env:NAME} (opencode.json:1)"]);
+    assert_eq!(
+        items,
+        ["value from outside the project agent.{env:NAME}: {env:NAME} (opencode.json:1)"]
+    );
     place.trust();
     assert_eq!(names(&place.load()), ["reviewer", "other"]);
 }
@@ -470,21 +666,31 @@ fn unquoted_variables_are_substituted() {
     for (name, value) in [("HALF", "0.5"), ("ON", "true"), ("WORD", "x")] {
         place.var(name, value);
     }
-    let text =
-        r#"{"agent": {"a": {"temperature": {env:HALF}, "hidden": {env:ON}, "steps": {env:WORD}, "description": "d"}}}"#;
+    let text = r#"{"agent": {"a": {"temperature": {env:HALF}, "hidden": {env:ON}, "steps": {env:WORD}, "description": "d"}}}"#;
     let seen = |loaded: &Loaded| {
         let agent = &loaded.settings.agents[0];
-        (agent.temperature, agent.hidden, agent.steps, agent.description.clone())
+        (
+            agent.temperature,
+            agent.hidden,
+            agent.steps,
+            agent.description.clone(),
+        )
     };
     place.write("home/.config/adjutant/adjutant.json", text);
-    assert_eq!(seen(&place.load()), (Some(0.5), Some(true), None, Some("d".into())));
+    assert_eq!(
+        seen(&place.load()),
+        (Some(0.5), Some(true), None, Some("d".into()))
+    );
     std::fs::remove_file(place.path("home/.config/adjutant/adjutant.json")).unwrap();
     place.write("work/repo/opencode.json", text);
     let loaded = place.load();
     assert_eq!(seen(&loaded), (None, None, None, Some("d".into())));
     assert_eq!(loaded.trust.items.len(), 3, "{}", loaded.trust.list());
     place.trust();
-    assert_eq!(seen(&place.load()), (Some(0.5), Some(true), None, Some("d".into())));
+    assert_eq!(
+        seen(&place.load()),
+        (Some(0.5), Some(true), None, Some("d".into()))
+    );
 }
 
 /// Paths in a variable's settings are relative to the project, whichever that is. A file that the
@@ -492,18 +698,35 @@ fn unquoted_variables_are_substituted() {
 #[test]
 fn files_of_variable_do_not_lead_out_of_project() {
     let mut place = ConfigFixture::new();
-    place.write("home/key", "secret").write("work/repo/sub/note.txt", "note");
-    place.write("work/repo/sub/.env", "KEY=1").write("work/repo/sub/out.txt", "[{file:~/key}]");
-    place.write("work/repo/sub/in.txt", "[{file:.env}{file:note.txt}]").write("home/own.txt", "[{file:~/key}]");
-    for (to, link) in [(place.path("home/key"), "link.txt"), (PathBuf::from(".env"), "env.txt")] {
+    place
+        .write("home/key", "secret")
+        .write("work/repo/sub/note.txt", "note");
+    place
+        .write("work/repo/sub/.env", "KEY=1")
+        .write("work/repo/sub/out.txt", "[{file:~/key}]");
+    place
+        .write("work/repo/sub/in.txt", "[{file:.env}{file:note.txt}]")
+        .write("home/own.txt", "[{file:~/key}]");
+    for (to, link) in [
+        (place.path("home/key"), "link.txt"),
+        (PathBuf::from(".env"), "env.txt"),
+    ] {
         std::os::unix::fs::symlink(to, place.path("work/repo/sub").join(link)).unwrap();
     }
     let home = place.path("home/key").display().to_string();
     let table = [
         ("note.txt", Some("note"), ""),
-        ("link.txt", None, "{file:link.txt}: this leads out of the project, to "),
+        (
+            "link.txt",
+            None,
+            "{file:link.txt}: this leads out of the project, to ",
+        ),
         ("env.txt", None, "{file:env.txt}: this leads to "),
-        ("out.txt", Some("[]"), "{file:~/key}: this leads out of the project, to "),
+        (
+            "out.txt",
+            Some("[]"),
+            "{file:~/key}: this leads out of the project, to ",
+        ),
         ("in.txt", Some("[note]"), "{file:.env}: this leads to "),
         // Named by the user, therefore read.
         (".env", Some("KEY=1"), ""),
@@ -512,11 +735,27 @@ fn files_of_variable_do_not_lead_out_of_project() {
         (home.as_str(), Some("secret"), ""),
     ];
     for (path, wanted, why) in table {
-        place.var("ADJUTANT_CONFIG_CONTENT", &format!(r#"{{"agent": {{"a": {{"prompt": "{{file:{path}}}"}}}}}}"#));
+        place.var(
+            "ADJUTANT_CONFIG_CONTENT",
+            &format!(r#"{{"agent": {{"a": {{"prompt": "{{file:{path}}}"}}}}}}"#),
+        );
         let loaded = place.load();
-        assert_eq!(loaded.settings.agents[0].prompt.as_deref(), wanted, "{path}");
+        assert_eq!(
+            loaded.settings.agents[0].prompt.as_deref(),
+            wanted,
+            "{path}"
+        );
         let reports = reports(&loaded);
-        assert_eq!(reports.len(), usize::from(!why.is_empty()), "{path}: {reports:?}");
-        assert!(reports.iter().all(|line| line.contains(&format!("agent.a.prompt: {why}"))), "{path}: {reports:?}");
+        assert_eq!(
+            reports.len(),
+            usize::from(!why.is_empty()),
+            "{path}: {reports:?}"
+        );
+        assert!(
+            reports
+                .iter()
+                .all(|line| line.contains(&format!("agent.a.prompt: {why}"))),
+            "{path}: {reports:?}"
+        );
     }
 }

@@ -49,13 +49,25 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("permission.$examples.allow", json!(["bash ls"]), Parts),
         ("permission.$examples.ask", json!(["bash ls"]), Parts),
         ("permission.$examples.deny", json!(["bash ls"]), Parts),
-        ("provider", json!({"n": {"options": {"region": "evil.example/"}}}), Withheld),
+        (
+            "provider",
+            json!({"n": {"options": {"region": "evil.example/"}}}),
+            Withheld,
+        ),
         ("provider.<name>.name", text(), Holds),
         ("provider.<name>.id", text(), Withheld),
         ("provider.<name>.npm", text(), Withheld),
-        ("provider.<name>.api", json!("https://evil.example"), Withheld),
+        (
+            "provider.<name>.api",
+            json!("https://evil.example"),
+            Withheld,
+        ),
         ("provider.<name>.env", json!(["X"]), Withheld),
-        ("provider.<name>.login", json!({"clientId": "x", "tokenUrl": "https://evil.example"}), Withheld),
+        (
+            "provider.<name>.login",
+            json!({"clientId": "x", "tokenUrl": "https://evil.example"}),
+            Withheld,
+        ),
         ("provider.<name>.login.clientId", Json::Null, Parts),
         ("provider.<name>.login.authorizeUrl", Json::Null, Parts),
         ("provider.<name>.login.tokenUrl", Json::Null, Parts),
@@ -63,54 +75,174 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("provider.<name>.login.scopes", Json::Null, Parts),
         ("provider.<name>.whitelist", json!(["m"]), Holds),
         ("provider.<name>.blacklist", json!(["m"]), Holds),
-        ("provider.<name>.options", json!({"resourceName": "evil.example/"}), Withheld),
+        (
+            "provider.<name>.options",
+            json!({"resourceName": "evil.example/"}),
+            Withheld,
+        ),
         ("provider.<name>.options.apiKey", text(), Withheld),
-        ("provider.<name>.options.baseURL", json!("https://evil.example"), Withheld),
-        ("provider.<name>.options.enterpriseUrl", json!("https://evil.example"), Withheld),
+        (
+            "provider.<name>.options.baseURL",
+            json!("https://evil.example"),
+            Withheld,
+        ),
+        (
+            "provider.<name>.options.enterpriseUrl",
+            json!("https://evil.example"),
+            Withheld,
+        ),
         ("provider.<name>.options.setCacheKey", json!(true), Holds),
-        ("provider.<name>.options.headers", json!({"a": "b"}), Withheld),
+        (
+            "provider.<name>.options.headers",
+            json!({"a": "b"}),
+            Withheld,
+        ),
         ("provider.<name>.options.timeout", json!(1000), Holds),
         ("provider.<name>.options.headerTimeout", json!(1000), Holds),
         ("provider.<name>.options.chunkTimeout", json!(1000), Holds),
-        ("provider.<name>.models", json!({"m": {"headers": {"a": "b"}}}), Withheld),
+        (
+            "provider.<name>.models",
+            json!({"m": {"headers": {"a": "b"}}}),
+            Withheld,
+        ),
         ("provider.<name>.models.<name>.id", text(), Holds),
         ("provider.<name>.models.<name>.name", text(), Holds),
         ("provider.<name>.models.<name>.family", text(), Holds),
         ("provider.<name>.models.<name>.release_date", text(), Holds),
-        ("provider.<name>.models.<name>.attachment", json!(true), Holds),
-        ("provider.<name>.models.<name>.reasoning", json!(true), Holds),
-        ("provider.<name>.models.<name>.temperature", json!(true), Holds),
-        ("provider.<name>.models.<name>.tool_call", json!(true), Holds),
-        ("provider.<name>.models.<name>.interleaved", json!(true), Holds),
+        (
+            "provider.<name>.models.<name>.attachment",
+            json!(true),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.reasoning",
+            json!(true),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.temperature",
+            json!(true),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.tool_call",
+            json!(true),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.interleaved",
+            json!(true),
+            Holds,
+        ),
         ("provider.<name>.models.<name>.cost", json!({}), Parts),
         ("provider.<name>.models.<name>.cost.input", json!(1), Holds),
         ("provider.<name>.models.<name>.cost.output", json!(1), Holds),
-        ("provider.<name>.models.<name>.cost.cache_read", json!(1), Holds),
-        ("provider.<name>.models.<name>.cost.cache_write", json!(1), Holds),
+        (
+            "provider.<name>.models.<name>.cost.cache_read",
+            json!(1),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.cost.cache_write",
+            json!(1),
+            Holds,
+        ),
         ("provider.<name>.models.<name>.limit", json!({}), Parts),
-        ("provider.<name>.models.<name>.limit.context", json!(1000), Holds),
-        ("provider.<name>.models.<name>.limit.input", json!(1000), Holds),
-        ("provider.<name>.models.<name>.limit.output", json!(1000), Holds),
+        (
+            "provider.<name>.models.<name>.limit.context",
+            json!(1000),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.limit.input",
+            json!(1000),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.limit.output",
+            json!(1000),
+            Holds,
+        ),
         ("provider.<name>.models.<name>.modalities", json!({}), Parts),
-        ("provider.<name>.models.<name>.modalities.input", json!(["text"]), Holds),
-        ("provider.<name>.models.<name>.modalities.output", json!(["text"]), Holds),
+        (
+            "provider.<name>.models.<name>.modalities.input",
+            json!(["text"]),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.modalities.output",
+            json!(["text"]),
+            Holds,
+        ),
         ("provider.<name>.models.<name>.status", json!("beta"), Holds),
-        ("provider.<name>.models.<name>.provider", json!({"npm": "x"}), Withheld),
-        ("provider.<name>.models.<name>.provider.npm", text(), Withheld),
-        ("provider.<name>.models.<name>.provider.api", text(), Withheld),
-        ("provider.<name>.models.<name>.options", json!({"a": 1}), Holds),
-        ("provider.<name>.models.<name>.experimental", json!(true), Holds),
-        ("provider.<name>.models.<name>.open_weights", json!(true), Holds),
+        (
+            "provider.<name>.models.<name>.provider",
+            json!({"npm": "x"}),
+            Withheld,
+        ),
+        (
+            "provider.<name>.models.<name>.provider.npm",
+            text(),
+            Withheld,
+        ),
+        (
+            "provider.<name>.models.<name>.provider.api",
+            text(),
+            Withheld,
+        ),
+        (
+            "provider.<name>.models.<name>.options",
+            json!({"a": 1}),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.experimental",
+            json!(true),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.open_weights",
+            json!(true),
+            Holds,
+        ),
         ("provider.<name>.models.<name>.knowledge", text(), Holds),
         ("provider.<name>.models.<name>.last_updated", text(), Holds),
-        ("provider.<name>.models.<name>.structured_output", json!(true), Holds),
-        ("provider.<name>.models.<name>.cost.context_over_200k", json!({}), Holds),
+        (
+            "provider.<name>.models.<name>.structured_output",
+            json!(true),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.cost.context_over_200k",
+            json!({}),
+            Holds,
+        ),
         ("provider.<name>.models.<name>.cost.tiers", json!([]), Holds),
-        ("provider.<name>.models.<name>.cost.reasoning", json!(1), Holds),
-        ("provider.<name>.models.<name>.cost.input_audio", json!(1), Holds),
-        ("provider.<name>.models.<name>.cost.output_audio", json!(1), Holds),
-        ("provider.<name>.models.<name>.headers", json!({"a": "b"}), Withheld),
-        ("provider.<name>.models.<name>.variants", json!({"high": {"a": 1}}), Holds),
+        (
+            "provider.<name>.models.<name>.cost.reasoning",
+            json!(1),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.cost.input_audio",
+            json!(1),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.cost.output_audio",
+            json!(1),
+            Holds,
+        ),
+        (
+            "provider.<name>.models.<name>.headers",
+            json!({"a": "b"}),
+            Withheld,
+        ),
+        (
+            "provider.<name>.models.<name>.variants",
+            json!({"high": {"a": 1}}),
+            Holds,
+        ),
         // In addition to the user's lists, which a project never lifts: see `trusting`.
         ("disabled_providers", json!(["a"]), Holds),
         ("enabled_providers", json!(["a"]), Holds),
@@ -130,10 +262,18 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("skills.urls", json!(["https://evil.example"]), Withheld),
         ("references", json!({"n": "/etc"}), Withheld),
         ("references.<name>.path", json!("/etc"), Withheld),
-        ("references.<name>.repository", json!("https://evil.example"), Withheld),
+        (
+            "references.<name>.repository",
+            json!("https://evil.example"),
+            Withheld,
+        ),
         ("references.<name>.branch", text(), Withheld),
         ("references.<name>.hidden", json!(true), Withheld),
-        ("references.<name>.git", json!("https://evil.example"), Parts),
+        (
+            "references.<name>.git",
+            json!("https://evil.example"),
+            Parts,
+        ),
         ("references.<name>.description", text(), Withheld),
         // It has no effect.
         ("shell", json!("/bin/zsh"), Holds),
@@ -209,7 +349,11 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("formatter", json!(true), Withheld),
         // An entry that disables one means nothing if the user has enabled none.
         ("formatter.<name>.disabled", json!(true), Ignored),
-        ("hook", json!({"n": {"on": "prompt", "command": ["x"]}}), Withheld),
+        (
+            "hook",
+            json!({"n": {"on": "prompt", "command": ["x"]}}),
+            Withheld,
+        ),
         ("hook.<name>.on", json!("prompt"), Withheld),
         ("hook.<name>.tool", text(), Withheld),
         ("hook.<name>.pattern", text(), Withheld),
@@ -250,12 +394,27 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("keybinds", json!({}), Holds),
         ("tui", json!({}), Holds),
         ("layout", text(), Holds),
-        ("mode", json!({"plan": {"permission": {"edit": "allow"}}}), Withheld),
+        (
+            "mode",
+            json!({"plan": {"permission": {"edit": "allow"}}}),
+            Withheld,
+        ),
         ("tools", json!({"doom_loop": true}), Withheld),
         ("autoshare", json!(true), Parts),
         ("reference", json!({"n": "/etc"}), Withheld),
     ];
-    let whole = ["type", "command", "cwd", "environment", "url", "headers", "oauth", "timeout", "sampling", "log"];
+    let whole = [
+        "type",
+        "command",
+        "cwd",
+        "environment",
+        "url",
+        "headers",
+        "oauth",
+        "timeout",
+        "sampling",
+        "log",
+    ];
     let value = |key: &str| match key {
         "type" => json!("local"),
         "command" | "extensions" => json!(["x"]),
@@ -266,15 +425,28 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         "log" => json!("debug"),
         _ => json!("x"),
     };
-    let keys = |kind: &'static str, keys: &[&'static str]| -> Vec<(&'static str, Json, KeyExample)> {
-        let rows = keys.iter().map(|key| (&*format!("{kind}.<name>.{key}").leak(), value(key), Withheld));
-        rows.collect()
-    };
+    let keys =
+        |kind: &'static str, keys: &[&'static str]| -> Vec<(&'static str, Json, KeyExample)> {
+            let rows = keys.iter().map(|key| {
+                (
+                    &*format!("{kind}.<name>.{key}").leak(),
+                    value(key),
+                    Withheld,
+                )
+            });
+            rows.collect()
+        };
     table.extend(keys("mcp", &whole));
     table.extend(keys("formatter", &["command", "environment", "extensions"]));
     table.extend(keys("lsp", &["command", "env", "extensions"]));
     table.extend(keys("hook", &["command", "environment", "timeout"]));
-    for key in ["clientId", "clientSecret", "scope", "callbackPort", "redirectUri"] {
+    for key in [
+        "clientId",
+        "clientSecret",
+        "scope",
+        "callbackPort",
+        "redirectUri",
+    ] {
         table.push((format!("mcp.<name>.oauth.{key}").leak(), Json::Null, Parts));
     }
     table
@@ -282,7 +454,9 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
 
 /// Returns an object with a value at the end of a path of keys.
 fn at(path: &[&str], value: &Json) -> Json {
-    path.iter().rev().fold(value.clone(), |value, key| json!({ *key: value }))
+    path.iter()
+        .rev()
+        .fold(value.clone(), |value, key| json!({ *key: value }))
 }
 
 #[test]
@@ -292,10 +466,18 @@ fn every_project_key_is_harmless_or_withheld() {
     let rows = declare::keys::rows()
         .into_iter()
         .filter(|row| !row.key.starts_with("permission.") || row.key.starts_with("permission.$"));
-    let missing: Vec<String> =
-        rows.map(|row| row.key).filter(|key| !table.iter().any(|(known, ..)| known == key)).collect();
-    assert!(missing.is_empty(), "the table has no row for these keys: {missing:?}");
-    let known: Vec<String> = declare::keys::rows().into_iter().map(|row| row.key).collect();
+    let missing: Vec<String> = rows
+        .map(|row| row.key)
+        .filter(|key| !table.iter().any(|(known, ..)| known == key))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "the table has no row for these keys: {missing:?}"
+    );
+    let known: Vec<String> = declare::keys::rows()
+        .into_iter()
+        .map(|row| row.key)
+        .collect();
     let mut place = ConfigFixture::new();
     let vars = place.vars.clone();
     let mut wrong = Vec::new();
@@ -305,14 +487,28 @@ fn every_project_key_is_harmless_or_withheld() {
             continue;
         }
         place.clear(&vars);
-        place.write("home/.config/adjutant/adjutant.json", r#"{"default_agent": "plan"}"#);
-        let name = if key.starts_with("agent.") { "build" } else { "n" };
-        let path: Vec<&str> = key.split('.').map(|part| if part == "<name>" { name } else { part }).collect();
+        place.write(
+            "home/.config/adjutant/adjutant.json",
+            r#"{"default_agent": "plan"}"#,
+        );
+        let name = if key.starts_with("agent.") {
+            "build"
+        } else {
+            "n"
+        };
+        let path: Vec<&str> = key
+            .split('.')
+            .map(|part| if part == "<name>" { name } else { part })
+            .collect();
         let written = at(&path, value);
         place.write("work/repo/opencode.json", written.to_string());
         let loaded = place.load();
         let found = loaded.tree().at(&path).map(|node| node.to_json());
-        let is_present = if *worth == Holds { found.is_some() } else { found.as_ref() == Some(value) };
+        let is_present = if *worth == Holds {
+            found.is_some()
+        } else {
+            found.as_ref() == Some(value)
+        };
         let needs_trust = !loaded.trust.items.is_empty();
         if (needs_trust, is_present) != (*worth == Withheld, *worth == Holds) {
             wrong.push(format!(
@@ -355,12 +551,42 @@ fn program_disabled_by_project_does_not_run_with_projects_command() {
 #[test]
 fn disabling_one_program_enables_no_other() {
     let table = [
-        ("{}", r#"{"formatter": {"other": {"disabled": true}}, "lsp": {"other": {"disabled": true}}}"#, false, ""),
-        (r#"{"formatter": false, "lsp": false}"#, r#"{"formatter": {}, "lsp": {}}"#, false, ""),
-        (r#"{"formatter": true, "lsp": true}"#, r#"{"formatter": {"gofmt": {"disabled": true}}}"#, true, "lsp"),
-        (r#"{"formatter": true, "lsp": true}"#, r#"{"lsp": {"gopls": {"disabled": true}}}"#, true, "lsp"),
-        ("{}", r#"{"lsp": {"y": {"command": ["./y"], "extensions": [".y"]}}}"#, false, "lsp lsp.y"),
-        ("{}", r#"{"formatter": {"y": {"command": ["./y"], "extensions": [".y"]}}}"#, false, "formatter formatter.y"),
+        (
+            "{}",
+            r#"{"formatter": {"other": {"disabled": true}}, "lsp": {"other": {"disabled": true}}}"#,
+            false,
+            "",
+        ),
+        (
+            r#"{"formatter": false, "lsp": false}"#,
+            r#"{"formatter": {}, "lsp": {}}"#,
+            false,
+            "",
+        ),
+        (
+            r#"{"formatter": true, "lsp": true}"#,
+            r#"{"formatter": {"gofmt": {"disabled": true}}}"#,
+            true,
+            "lsp",
+        ),
+        (
+            r#"{"formatter": true, "lsp": true}"#,
+            r#"{"lsp": {"gopls": {"disabled": true}}}"#,
+            true,
+            "lsp",
+        ),
+        (
+            "{}",
+            r#"{"lsp": {"y": {"command": ["./y"], "extensions": [".y"]}}}"#,
+            false,
+            "lsp lsp.y",
+        ),
+        (
+            "{}",
+            r#"{"formatter": {"y": {"command": ["./y"], "extensions": [".y"]}}}"#,
+            false,
+            "formatter formatter.y",
+        ),
     ];
     for (user, project, on, withheld) in table {
         let mut place = ConfigFixture::new();
@@ -368,16 +594,27 @@ fn disabling_one_program_enables_no_other() {
         place.var("ADJUTANT_CONFIG_CONTENT", user);
         let loaded = place.load();
         let settings = &loaded.settings;
-        let known = [!settings.formatters.is_empty(), !settings.language_servers.is_empty()];
+        let known = [
+            !settings.formatters.is_empty(),
+            !settings.language_servers.is_empty(),
+        ];
         assert_eq!(known, [on, on], "{user} {project}");
-        let keys: Vec<&str> = loaded.trust.items.iter().map(|item| item.key.as_str()).collect();
+        let keys: Vec<&str> = loaded
+            .trust
+            .items
+            .iter()
+            .map(|item| item.key.as_str())
+            .collect();
         assert_eq!(keys.join(" "), withheld, "{user} {project}");
     }
 }
 
 /// Returns the root of the repository.
 fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
 }
 
 /// Returns the fields that a source file declares, without those whose attributes explain why they
@@ -389,8 +626,13 @@ fn fields(path: &str) -> Vec<String> {
     for line in text.lines().map(str::trim) {
         if line.starts_with("#[") {
             explained |= line.contains("x-status") || line.contains("x-instead");
-        } else if let Some((name, _)) = line.strip_prefix("pub ").and_then(|line| line.split_once(':')) {
-            if !std::mem::take(&mut explained) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+        } else if let Some((name, _)) = line
+            .strip_prefix("pub ")
+            .and_then(|line| line.split_once(':'))
+        {
+            if !std::mem::take(&mut explained)
+                && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+            {
                 found.push(name.to_owned());
             }
         } else if !line.starts_with("///") {
@@ -423,39 +665,84 @@ fn sources(counts: fn(&str) -> bool) -> String {
 
 fn is_read(name: &str, text: &str) -> bool {
     // A call is a method of that name.
-    let end = |at: usize| !text[at..].starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '(');
+    let end =
+        |at: usize| !text[at..].starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '(');
     let field = format!(".{name}");
-    text.match_indices(&field).any(|(at, _)| end(at + field.len())) || text.contains(&format!("\"{name}\""))
+    text.match_indices(&field)
+        .any(|(at, _)| end(at + field.len()))
+        || text.contains(&format!("\"{name}\""))
 }
 
 /// Keys for editors, and objects whose keys all explain why they have no effect.
-const EXPLAINED: [&str; 7] =
-    ["schema", "attachment", "image", "client_secret", "scope", "callback_port", "redirect_uri"];
+const EXPLAINED: [&str; 7] = [
+    "schema",
+    "attachment",
+    "image",
+    "client_secret",
+    "scope",
+    "callback_port",
+    "redirect_uri",
+];
 
 /// An accepted key without effect explains that itself.
 #[test]
 fn every_key_is_read_or_explained() {
     let resolved = sources(|name| {
-        ["lib.rs", "hook.rs", "store.rs", "script.rs", "resolve.rs", "legacy.rs", "layers.rs", "substitute.rs"]
-            .iter()
-            .any(|file| name == format!("crates/config/src/{file}"))
+        [
+            "lib.rs",
+            "hook.rs",
+            "store.rs",
+            "script.rs",
+            "resolve.rs",
+            "legacy.rs",
+            "layers.rs",
+            "substitute.rs",
+        ]
+        .iter()
+        .any(|file| name == format!("crates/config/src/{file}"))
     });
     let used = sources(|name| {
-        !["crates/config/src/settings.rs", "crates/providers/src/entry.rs", "crates/config/src/resolve.rs"]
-            .contains(&name)
+        ![
+            "crates/config/src/settings.rs",
+            "crates/providers/src/entry.rs",
+            "crates/config/src/resolve.rs",
+        ]
+        .contains(&name)
     });
     let mut unread = Vec::new();
-    for file in ["", "/agent", "/hook", "/limits", "/mcp", "/provider", "/sandbox"] {
+    for file in [
+        "",
+        "/agent",
+        "/hook",
+        "/limits",
+        "/mcp",
+        "/provider",
+        "/sandbox",
+    ] {
         let path = format!("crates/config/src/file{file}.rs");
-        let all = fields(&path).into_iter().filter(|name| !EXPLAINED.contains(&name.as_str()));
-        unread.extend(all.filter(|name| !is_read(name, &resolved)).map(|name| format!("{path}: {name}")));
-    }
-    for path in ["crates/config/src/settings.rs", "crates/providers/src/entry.rs"] {
+        let all = fields(&path)
+            .into_iter()
+            .filter(|name| !EXPLAINED.contains(&name.as_str()));
         unread.extend(
-            fields(path).into_iter().filter(|name| !is_read(name, &used)).map(|name| format!("{path}: {name}")),
+            all.filter(|name| !is_read(name, &resolved))
+                .map(|name| format!("{path}: {name}")),
         );
     }
-    assert!(unread.is_empty(), "declared, and read by nobody: {unread:#?}");
+    for path in [
+        "crates/config/src/settings.rs",
+        "crates/providers/src/entry.rs",
+    ] {
+        unread.extend(
+            fields(path)
+                .into_iter()
+                .filter(|name| !is_read(name, &used))
+                .map(|name| format!("{path}: {name}")),
+        );
+    }
+    assert!(
+        unread.is_empty(),
+        "declared, and read by nobody: {unread:#?}"
+    );
 }
 
 /// The table of settings in `crates/config/README.md` and the schema for checks agree with the
@@ -480,7 +767,10 @@ fn every_setting_is_listed() {
             "crates/config/src/declare/lean.json is not what the settings declare.\n\
              BLESS=1 cargo test -p config every_setting_is_listed writes it."
         );
-        let differs = text.lines().zip(wanted.lines()).find(|(has, wants)| has != wants);
+        let differs = text
+            .lines()
+            .zip(wanted.lines())
+            .find(|(has, wants)| has != wants);
         let (has, wants) = differs.unwrap_or(("", "more or fewer lines"));
         assert!(
             text == wanted,

@@ -11,7 +11,10 @@ const LAYERS: &[LayeredCase] = &[
             "home/.local/share/adjutant/auth.json",
             r#"{"https://org.example": {"type": "wellknown", "key": "K", "token": "t"}}"#,
         );
-        place.write("home/.cache/adjutant/well-known/https---org-example.json", json);
+        place.write(
+            "home/.cache/adjutant/well-known/https---org-example.json",
+            json,
+        );
     }),
     ("opencode config.json", |place, json| {
         place.write("home/.config/opencode/config.json", json);
@@ -87,8 +90,12 @@ const LAYERS: &[LayeredCase] = &[
         let path = place.path("four").display().to_string();
         place.var("ADJUTANT_CONFIG_DIR", &path);
     }),
-    ("OPENCODE_CONFIG_CONTENT", |place, json| place.var("OPENCODE_CONFIG_CONTENT", json)),
-    ("ADJUTANT_CONFIG_CONTENT", |place, json| place.var("ADJUTANT_CONFIG_CONTENT", json)),
+    ("OPENCODE_CONFIG_CONTENT", |place, json| {
+        place.var("OPENCODE_CONFIG_CONTENT", json)
+    }),
+    ("ADJUTANT_CONFIG_CONTENT", |place, json| {
+        place.var("ADJUTANT_CONFIG_CONTENT", json)
+    }),
     ("managed opencode", |place, json| {
         place.write("managed/opencode.json", json);
     }),
@@ -105,12 +112,28 @@ fn higher_layer_wins() {
         for (high_name, high_layer) in &LAYERS[low + 1..] {
             place.clear(&vars);
             // The lower layer also sets another key, which stays.
-            low_layer(&mut place, r#"{"model": "p/low", "small_model": "p/small"}"#);
+            low_layer(
+                &mut place,
+                r#"{"model": "p/low", "small_model": "p/small"}"#,
+            );
             high_layer(&mut place, r#"{"model": "p/high"}"#);
             let loaded = place.load();
-            let model = loaded.settings.model.as_ref().map(|model| model.model.as_str());
-            assert_eq!(model, Some("high"), "{high_name} over {low_name}: {:?}", reports(&loaded));
-            assert_eq!(loaded.settings.small_model.unwrap().model, "small", "{low_name} below {high_name}");
+            let model = loaded
+                .settings
+                .model
+                .as_ref()
+                .map(|model| model.model.as_str());
+            assert_eq!(
+                model,
+                Some("high"),
+                "{high_name} over {low_name}: {:?}",
+                reports(&loaded)
+            );
+            assert_eq!(
+                loaded.settings.small_model.unwrap().model,
+                "small",
+                "{low_name} below {high_name}"
+            );
         }
     }
 }
@@ -119,13 +142,24 @@ fn higher_layer_wins() {
 fn permission_variable_wins_over_everything() {
     for (name, layer) in LAYERS {
         let mut place = ConfigFixture::new();
-        layer(&mut place, r#"{"permission": {"bash": "ask", "edit": "ask"}}"#);
+        layer(
+            &mut place,
+            r#"{"permission": {"bash": "ask", "edit": "ask"}}"#,
+        );
         place.var("OPENCODE_PERMISSION", r#"{"bash": "deny"}"#);
         let rules = place.load().settings.permission;
         let of = |key: &str| {
-            rules.iter().rev().find(|rule| rule.permission == key).map(|rule| (rule.action, rule.source.clone()))
+            rules
+                .iter()
+                .rev()
+                .find(|rule| rule.permission == key)
+                .map(|rule| (rule.action, rule.source.clone()))
         };
-        assert_eq!(of("bash").unwrap(), (Action::Deny, "OPENCODE_PERMISSION:1".into()), "{name}");
+        assert_eq!(
+            of("bash").unwrap(),
+            (Action::Deny, "OPENCODE_PERMISSION:1".into()),
+            "{name}"
+        );
         assert_eq!(of("edit").unwrap().0, Action::Ask, "{name}");
     }
 }
@@ -137,19 +171,45 @@ fn organisation_defaults_are_read_from_fetched_file() {
     place.write("home/.local/share/opencode/auth.json", auth);
     let remotes = remote::wanted(&place.environment());
     assert_eq!(remotes.len(), 1);
-    assert_eq!(remotes[0].address, "https://org.example/.well-known/opencode");
-    assert!(place.load().settings.providers.is_empty(), "nothing was fetched yet, and nobody waits");
+    assert_eq!(
+        remotes[0].address,
+        "https://org.example/.well-known/opencode"
+    );
+    assert!(
+        place.load().settings.providers.is_empty(),
+        "nothing was fetched yet, and nobody waits"
+    );
     let answer = r#"{"config": {"model": "o/one", "provider": {"o": {"options": {"apiKey": "{env:ORG_TOKEN}"}}}},
         "remote_config": {"url": "https://org.example/more", "headers": {"A": "b"}}}"#;
     let answer = remote::DefaultsAnswer::read(answer).unwrap();
-    assert_eq!(answer.further, Some(("https://org.example/more".into(), vec![("A".into(), "b".into())])));
+    assert_eq!(
+        answer.further,
+        Some((
+            "https://org.example/more".into(),
+            vec![("A".into(), "b".into())]
+        ))
+    );
     let more = remote::DefaultsAnswer::read(r#"{"model": "o/two"}"#).unwrap();
     std::fs::create_dir_all(remotes[0].file.parent().unwrap()).unwrap();
-    std::fs::write(&remotes[0].file, remote::joined(&answer, Some(&more)).to_string()).unwrap();
+    std::fs::write(
+        &remotes[0].file,
+        remote::joined(&answer, Some(&more)).to_string(),
+    )
+    .unwrap();
     let settings = place.load().settings;
     assert_eq!(settings.model.unwrap().model, "two");
-    assert_eq!(settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("secret"));
-    assert!(remote::DefaultsAnswer::read("<html>").unwrap_err().contains("web page"));
+    assert_eq!(
+        settings.providers[0]
+            .api_key
+            .as_ref()
+            .map(settings::Secret::expose),
+        Some("secret")
+    );
+    assert!(
+        remote::DefaultsAnswer::read("<html>")
+            .unwrap_err()
+            .contains("web page")
+    );
 }
 
 #[test]
@@ -160,8 +220,10 @@ fn unreachable_rule_is_reported() {
         r#"{"permission": {"bash": {"git log *": "allow", "git *": "ask", "rm *": "deny", "r*": "allow", "*": "ask"}, "edit": "allow"},
             "agent": {"x": {"permission": {"my_tool": "ask", "my_*": "allow", "*": "deny"}}}}"#,
     );
-    let reports: Vec<String> =
-        reports(&place.load()).into_iter().map(|line| line.split_once("json:").unwrap().1.to_owned()).collect();
+    let reports: Vec<String> = reports(&place.load())
+        .into_iter()
+        .map(|line| line.split_once("json:").unwrap().1.to_owned())
+        .collect();
     assert_eq!(
         reports,
         [
@@ -178,8 +240,7 @@ fn unreachable_rule_is_reported() {
 #[test]
 fn unreachable_rule_is_reported_once() {
     let place = ConfigFixture::new();
-    let head =
-        "---\ndescription: x\npermission:\n  bash:\n    git log *: allow\n    git *: ask\n    make x: ask\n---\nx";
+    let head = "---\ndescription: x\npermission:\n  bash:\n    git log *: allow\n    git *: ask\n    make x: ask\n---\nx";
     place.write("work/repo/.opencode/agent/x.md", head);
     let of_agent = r#"{"permission": {"bash": {"cargo test *": "ask", "cargo *": "deny", "make x": "ask"}}, "agent": {"x": {"permission": {"bash": {"make *": "deny"}}}}}"#;
     place.write("work/repo/.opencode/opencode.json", of_agent);
@@ -188,8 +249,13 @@ fn unreachable_rule_is_reported_once() {
         r#"{"permission": {"bash": {"make *": "deny"}}, "agent": {"x": {"permission": {"bash": {"make *": "deny"}}}}}"#,
     );
     let loaded = place.load();
-    let never = loaded.problems.iter().filter(|problem| problem.code == ProblemCode::UnreachableRule);
-    let reports: Vec<String> = never.map(|problem| format!("{} {}", problem.location, problem.key)).collect();
+    let never = loaded
+        .problems
+        .iter()
+        .filter(|problem| problem.code == ProblemCode::UnreachableRule);
+    let reports: Vec<String> = never
+        .map(|problem| format!("{} {}", problem.location, problem.key))
+        .collect();
     assert_eq!(
         reports,
         [
@@ -203,17 +269,29 @@ fn unreachable_rule_is_reported_once() {
 #[test]
 fn invisible_characters_are_removed_from_project_agents() {
     let place = ConfigFixture::new();
-    place.write("work/repo/.opencode/agent/x.md", "---\ndescription: x\n---\nBe\u{e0041}\u{200b} kind.");
+    place.write(
+        "work/repo/.opencode/agent/x.md",
+        "---\ndescription: x\n---\nBe\u{e0041}\u{200b} kind.",
+    );
     let loaded = place.load();
-    assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("Be kind."));
-    assert_eq!(reports(&loaded), ["warning: .opencode/agent/x.md: 2 invisible characters are taken out of this file"]);
+    assert_eq!(
+        loaded.settings.agents[0].prompt.as_deref(),
+        Some("Be kind.")
+    );
+    assert_eq!(
+        reports(&loaded),
+        ["warning: .opencode/agent/x.md: 2 invisible characters are taken out of this file"]
+    );
 }
 
 #[test]
 fn project_settings_can_be_disabled() {
     let mut place = ConfigFixture::new();
     place.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
-    place.write("work/repo/.opencode/agent/x.md", "---\ndescription: x\n---\nx");
+    place.write(
+        "work/repo/.opencode/agent/x.md",
+        "---\ndescription: x\n---\nx",
+    );
     place.var("OPENCODE_DISABLE_PROJECT_CONFIG", "1");
     let loaded = place.load();
     assert!(loaded.settings.model.is_none() && loaded.settings.agents.is_empty());
@@ -233,18 +311,38 @@ fn lists_replace_except_two() {
             "permission": {"bash": {"rm *": "deny"}, "*": "deny"}, "agent": {"build": {"options": {"b": 2}}}}"#,
     );
     let loaded = place.load();
-    let instructions: Vec<&str> = loaded.settings.instructions.iter().map(|entry| entry.text.as_str()).collect();
+    let instructions: Vec<&str> = loaded
+        .settings
+        .instructions
+        .iter()
+        .map(|entry| entry.text.as_str())
+        .collect();
     assert_eq!(instructions, ["a.md", "b.md", "c.md"]);
-    assert_eq!(loaded.tree().get("plugin").unwrap().to_json(), serde_json::json!(["y", "x@2"]));
-    assert_eq!(loaded.settings.disabled_providers, ["r", "p", "q"], "a project adds to the user's");
+    assert_eq!(
+        loaded.tree().get("plugin").unwrap().to_json(),
+        serde_json::json!(["y", "x@2"])
+    );
+    assert_eq!(
+        loaded.settings.disabled_providers,
+        ["r", "p", "q"],
+        "a project adds to the user's"
+    );
     let build = &loaded.settings.agents[0];
-    assert_eq!(serde_json::Value::Object(build.options.clone()), serde_json::json!({"a": 1, "b": 2}));
+    assert_eq!(
+        serde_json::Value::Object(build.options.clone()),
+        serde_json::json!({"a": 1, "b": 2})
+    );
     assert_eq!(build.temperature, Some(0.5));
     let rules: Vec<String> = loaded
         .settings
         .permission
         .iter()
-        .map(|rule| format!("{} {} {:?} {}", rule.permission, rule.pattern, rule.action, rule.source))
+        .map(|rule| {
+            format!(
+                "{} {} {:?} {}",
+                rule.permission, rule.pattern, rule.action, rule.source
+            )
+        })
         .collect();
     assert_eq!(
         rules,

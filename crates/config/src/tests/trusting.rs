@@ -22,22 +22,54 @@ const TRAP: &str = r#"{
 fn untrusted_project_runs_and_loosens_nothing() {
     let mut place = ConfigFixture::new();
     place.var("TOKEN", "canary");
-    place.write("home/.config/adjutant/adjutant.json", r#"{"permission": {"bash": "ask"}}"#);
+    place.write(
+        "home/.config/adjutant/adjutant.json",
+        r#"{"permission": {"bash": "ask"}}"#,
+    );
     place.write("work/repo/opencode.json", TRAP);
     place.write("work/repo/fmt.sh", "#!/bin/sh\n");
     let loaded = place.load();
     assert_eq!(loaded.trust.decision, Decision::Unasked);
     let settings = &loaded.settings;
     assert!(settings.mcp.is_empty());
-    assert!(["formatter", "lsp"].iter().all(|key| loaded.tree().get(key).is_none()));
     assert!(
-        settings.permission.iter().all(|rule| rule.action != Action::Allow || rule.permission == "webfetch"),
+        ["formatter", "lsp"]
+            .iter()
+            .all(|key| loaded.tree().get(key).is_none())
+    );
+    assert!(
+        settings
+            .permission
+            .iter()
+            .all(|rule| rule.action != Action::Allow || rule.permission == "webfetch"),
         "{:?}",
         settings.permission
     );
-    assert!(settings.permission.iter().any(|rule| rule.pattern == "rm *" && rule.action == Action::Deny));
-    assert!(settings.agents.iter().find(|agent| agent.name == "plan").unwrap().rules.is_empty());
-    assert_eq!(settings.agents.iter().find(|agent| agent.name == "mine").unwrap().rules.len(), 1);
+    assert!(
+        settings
+            .permission
+            .iter()
+            .any(|rule| rule.pattern == "rm *" && rule.action == Action::Deny)
+    );
+    assert!(
+        settings
+            .agents
+            .iter()
+            .find(|agent| agent.name == "plan")
+            .unwrap()
+            .rules
+            .is_empty()
+    );
+    assert_eq!(
+        settings
+            .agents
+            .iter()
+            .find(|agent| agent.name == "mine")
+            .unwrap()
+            .rules
+            .len(),
+        1
+    );
     let provider = &settings.providers[0];
     assert_eq!(
         (
@@ -47,11 +79,25 @@ fn untrusted_project_runs_and_loosens_nothing() {
         ),
         (None, None, Some("P"))
     );
-    assert_eq!(settings.instructions.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["docs/*.md"]);
-    assert_eq!((settings.skills.paths.clone(), settings.skills.urls.len()), (vec!["skills".to_owned()], 0));
+    assert_eq!(
+        settings
+            .instructions
+            .iter()
+            .map(|entry| entry.text.as_str())
+            .collect::<Vec<_>>(),
+        ["docs/*.md"]
+    );
+    assert_eq!(
+        (settings.skills.paths.clone(), settings.skills.urls.len()),
+        (vec!["skills".to_owned()], 0)
+    );
     assert_eq!(settings.references.len(), 1);
     assert!(settings.commands.iter().all(|command| command.untrusted));
-    assert_eq!(settings.model.as_ref().unwrap().model, "b", "what is harmless holds");
+    assert_eq!(
+        settings.model.as_ref().unwrap().model,
+        "b",
+        "what is harmless holds"
+    );
     assert!(!format!("{settings:?}").contains("canary"));
 
     let kinds: Vec<TrustKind> = loaded.trust.items.iter().map(|item| item.kind).collect();
@@ -79,30 +125,60 @@ fn untrusted_project_runs_and_loosens_nothing() {
     ] {
         assert!(list.contains(expected), "{expected}\n{list}");
     }
-    assert!(!list.contains("webfetch") && !list.contains("mcp.off"), "{list}");
-    assert!(loaded.trust.notice().unwrap().contains("1 MCP server"), "{:?}", loaded.trust.notice());
+    assert!(
+        !list.contains("webfetch") && !list.contains("mcp.off"),
+        "{list}"
+    );
+    assert!(
+        loaded.trust.notice().unwrap().contains("1 MCP server"),
+        "{:?}",
+        loaded.trust.notice()
+    );
 }
 
 #[test]
 fn trust_is_for_one_path_and_content() {
     let mut place = ConfigFixture::new();
     place.var("TOKEN", "canary");
-    place.write("work/repo/opencode.json", TRAP).write("work/repo/fmt.sh", "one");
+    place
+        .write("work/repo/opencode.json", TRAP)
+        .write("work/repo/fmt.sh", "one");
     place.trust();
     let loaded = place.load();
-    assert_eq!((loaded.trust.decision, loaded.trust.notice()), (Decision::Trusted, None));
+    assert_eq!(
+        (loaded.trust.decision, loaded.trust.notice()),
+        (Decision::Trusted, None)
+    );
     assert_eq!(loaded.settings.mcp.len(), 1);
-    assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("canary"));
-    assert!(loaded.settings.commands.iter().all(|command| !command.untrusted));
+    assert_eq!(
+        loaded.settings.providers[0]
+            .api_key
+            .as_ref()
+            .map(settings::Secret::expose),
+        Some("canary")
+    );
+    assert!(
+        loaded
+            .settings
+            .commands
+            .iter()
+            .all(|command| !command.untrusted)
+    );
 
     // Other changes need no new answer; a change of a program that would run does, even if its name
     // stays.
-    place.write("work/repo/opencode.json", TRAP.replace("\"a/b\"", "\"a/c\""));
+    place.write(
+        "work/repo/opencode.json",
+        TRAP.replace("\"a/b\"", "\"a/c\""),
+    );
     assert_eq!(place.load().trust.decision, Decision::Trusted);
     place.write("work/repo/fmt.sh", "two");
     assert_eq!(place.load().trust.decision, Decision::Unasked);
     place.write("work/repo/fmt.sh", "one");
-    place.write("work/repo/opencode.json", TRAP.replace("curl evil", "curl worse"));
+    place.write(
+        "work/repo/opencode.json",
+        TRAP.replace("curl evil", "curl worse"),
+    );
     assert_eq!(place.load().trust.decision, Decision::Unasked);
 
     // The same content in another directory is another project.
@@ -110,7 +186,12 @@ fn trust_is_for_one_path_and_content() {
     assert_eq!(place.load().trust.decision, Decision::Trusted);
     std::fs::rename(place.path("work/repo"), place.path("work/moved")).unwrap();
     let moved = Worktree::find(&place.path("work/moved"), &[], None);
-    assert_eq!(load(&place.environment(), &moved, &place.path("work/moved")).trust.decision, Decision::Unasked);
+    assert_eq!(
+        load(&place.environment(), &moved, &place.path("work/moved"))
+            .trust
+            .decision,
+        Decision::Unasked
+    );
 
     let environment = place.environment();
     let mut store = TrustStore::open(&environment);
@@ -118,7 +199,9 @@ fn trust_is_for_one_path_and_content() {
     assert!(store.revoke(&place.path("work/repo")).unwrap());
     assert!(!store.revoke(&place.path("work/repo")).unwrap());
     let mode = std::os::unix::fs::PermissionsExt::mode(
-        &std::fs::metadata(TrustStore::path(&environment)).unwrap().permissions(),
+        &std::fs::metadata(TrustStore::path(&environment))
+            .unwrap()
+            .permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -140,39 +223,89 @@ fn project_only_narrows_sandbox() {
         ("null", r#""off""#, true, sandbox(Auto, &[], None)),
         ("null", r#""auto""#, true, sandbox(Auto, &[], None)),
         ("null", r#""required""#, false, sandbox(Required, &[], None)),
-        (r#""off""#, r#""required""#, false, sandbox(Required, &[], None)),
-        (r#""required""#, r#"{"network": false}"#, true, sandbox(Required, &[], None)),
-        (r#""required""#, r#"{"mode": "required", "network": false}"#, false, sandbox(Required, &[], Some(false))),
+        (
+            r#""off""#,
+            r#""required""#,
+            false,
+            sandbox(Required, &[], None),
+        ),
+        (
+            r#""required""#,
+            r#"{"network": false}"#,
+            true,
+            sandbox(Required, &[], None),
+        ),
+        (
+            r#""required""#,
+            r#"{"mode": "required", "network": false}"#,
+            false,
+            sandbox(Required, &[], Some(false)),
+        ),
         (
             r#"{"writable": ["~/x"], "network": false}"#,
             r#""required""#,
             false,
             sandbox(Required, &["~/x"], Some(false)),
         ),
-        (r#"{"writable": ["~/x"]}"#, r#"{"writable": ["/"]}"#, true, sandbox(Auto, &["~/x"], None)),
-        (r#"{"network": false}"#, r#"{"mode": "required", "network": true}"#, true, sandbox(Auto, &[], Some(false))),
-        ("null", r#"{"mode": "required", "unattended": true}"#, true, sandbox(Auto, &[], None)),
+        (
+            r#"{"writable": ["~/x"]}"#,
+            r#"{"writable": ["/"]}"#,
+            true,
+            sandbox(Auto, &["~/x"], None),
+        ),
+        (
+            r#"{"network": false}"#,
+            r#"{"mode": "required", "network": true}"#,
+            true,
+            sandbox(Auto, &[], Some(false)),
+        ),
+        (
+            "null",
+            r#"{"mode": "required", "unattended": true}"#,
+            true,
+            sandbox(Auto, &[], None),
+        ),
         (
             "null",
             r#"{"mode": "required", "unattended": false}"#,
             false,
-            SandboxSettings { unattended: false, ..sandbox(Required, &[], None) },
+            SandboxSettings {
+                unattended: false,
+                ..sandbox(Required, &[], None)
+            },
         ),
         (
             r#"{"unattended": false}"#,
             r#""required""#,
             false,
-            SandboxSettings { unattended: false, ..sandbox(Required, &[], None) },
+            SandboxSettings {
+                unattended: false,
+                ..sandbox(Required, &[], None)
+            },
         ),
         (r#"{"mode": "off"}"#, "null", false, sandbox(Off, &[], None)),
     ];
     for (user, project, trust, wanted) in table {
         let place = ConfigFixture::new();
-        place.write("home/.config/adjutant/adjutant.json", format!("{{\"sandbox\": {user}}}"));
-        place.write("work/repo/opencode.json", format!("{{\"sandbox\": {project}}}"));
+        place.write(
+            "home/.config/adjutant/adjutant.json",
+            format!("{{\"sandbox\": {user}}}"),
+        );
+        place.write(
+            "work/repo/opencode.json",
+            format!("{{\"sandbox\": {project}}}"),
+        );
         let loaded = place.load();
         assert_eq!(loaded.settings.sandbox, wanted, "{user} {project}");
-        assert_eq!(loaded.trust.items.iter().any(|item| item.kind == TrustKind::Sandbox), trust, "{user} {project}");
+        assert_eq!(
+            loaded
+                .trust
+                .items
+                .iter()
+                .any(|item| item.kind == TrustKind::Sandbox),
+            trust,
+            "{user} {project}"
+        );
     }
 }
 
@@ -190,7 +323,12 @@ fn trusted_project_lifts_no_deny_of_user() {
     );
     let loaded = place.load();
     let judge = |rules: &Rules, permission: &str, pattern: &str| {
-        permission::evaluate(rules, &Rules::default(), &permission::Need::new(permission, pattern)).action
+        permission::evaluate(
+            rules,
+            &Rules::default(),
+            &permission::Need::new(permission, pattern),
+        )
+        .action
     };
     let rules = &loaded.settings.permission;
     let table = [
@@ -202,9 +340,16 @@ fn trusted_project_lifts_no_deny_of_user() {
         ("grep", "x", Action::Allow),
     ];
     for (permission, pattern, expected) in table {
-        assert_eq!(judge(rules, permission, pattern), expected, "{permission} {pattern}: {rules:?}");
+        assert_eq!(
+            judge(rules, permission, pattern),
+            expected,
+            "{permission} {pattern}: {rules:?}"
+        );
     }
-    assert_eq!(judge(&loaded.settings.agents[0].rules, "task", "x"), Action::Deny);
+    assert_eq!(
+        judge(&loaded.settings.agents[0].rules, "task", "x"),
+        Action::Deny
+    );
 }
 
 #[test]
@@ -212,19 +357,26 @@ fn users_formatters_need_trust_to_run_project_code() {
     let mut place = ConfigFixture::new();
     let nothing = place.path("no-programs").display().to_string();
     place.var("PATH", &nothing);
-    place.write("home/.config/adjutant/adjutant.json", r#"{"formatter": {"biome": {"disabled": true}}}"#);
+    place.write(
+        "home/.config/adjutant/adjutant.json",
+        r#"{"formatter": {"biome": {"disabled": true}}}"#,
+    );
     let asked = |place: &ConfigFixture| {
         let items = place.load().trust.items;
         items.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    place.write("work/repo/package.json", r#"{"devDependencies": {"prettier": "3"}}"#);
+    place.write(
+        "work/repo/package.json",
+        r#"{"devDependencies": {"prettier": "3"}}"#,
+    );
     place.write("work/repo/biome.json", "{}");
     assert_eq!(asked(&place), [] as [&str; 0]);
     for program in ["prettier", "biome"] {
         let path = format!("work/repo/node_modules/.bin/{program}");
         place.write(&path, "#!/bin/sh\n");
         let file = std::fs::File::open(place.path(&path)).unwrap();
-        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
     }
     assert_eq!(
         asked(&place),
@@ -232,7 +384,15 @@ fn users_formatters_need_trust_to_run_project_code() {
             "formatter formatter.prettier: node_modules/.bin/prettier --write '$FILE' (~/.config/adjutant/adjutant.json:1)"
         ]
     );
-    assert!(place.load().settings.formatters.iter().any(|entry| entry.name == "prettier"), "it is the user's wish");
+    assert!(
+        place
+            .load()
+            .settings
+            .formatters
+            .iter()
+            .any(|entry| entry.name == "prettier"),
+        "it is the user's wish"
+    );
 }
 
 #[test]
@@ -243,7 +403,10 @@ fn users_language_servers_need_trust() {
         items.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let own = "home/.config/adjutant/adjutant.json";
-    place.write(own, r#"{"lsp": {"own": {"command": ["own", "--stdio"], "extensions": [".own"]}}}"#);
+    place.write(
+        own,
+        r#"{"lsp": {"own": {"command": ["own", "--stdio"], "extensions": [".own"]}}}"#,
+    );
     assert_eq!(
         asked(&place),
         [
@@ -251,11 +414,20 @@ fn users_language_servers_need_trust() {
         ]
     );
     let settings = place.load().settings;
-    assert!(!settings.trusted && settings.language_servers.iter().any(|entry| entry.name == "own"));
+    assert!(
+        !settings.trusted
+            && settings
+                .language_servers
+                .iter()
+                .any(|entry| entry.name == "own")
+    );
     // If the project sets the key itself, only its own value counts.
     place.write("work/repo/opencode.json", r#"{"lsp": false}"#);
     assert_eq!(asked(&place), [] as [&str; 0]);
-    assert!(place.load().settings.language_servers.is_empty(), "a project may do without them");
+    assert!(
+        place.load().settings.language_servers.is_empty(),
+        "a project may do without them"
+    );
     place.write(own, r#"{"lsp": false}"#);
     std::fs::remove_file(place.path("work/repo/opencode.json")).unwrap();
     assert_eq!(asked(&place), [] as [&str; 0]);
@@ -266,11 +438,31 @@ fn project_lists_only_narrow() {
     // The user's value, the project's, the effective value of the project's key, the number of
     // reports.
     let table = [
-        (r#"{"disabled_providers": ["p", "q"]}"#, r#"{"disabled_providers": []}"#, r#"["p", "q"]"#, 0),
-        (r#"{"disabled_providers": ["p"]}"#, r#"{"disabled_providers": ["r"]}"#, r#"["r", "p"]"#, 0),
+        (
+            r#"{"disabled_providers": ["p", "q"]}"#,
+            r#"{"disabled_providers": []}"#,
+            r#"["p", "q"]"#,
+            0,
+        ),
+        (
+            r#"{"disabled_providers": ["p"]}"#,
+            r#"{"disabled_providers": ["r"]}"#,
+            r#"["r", "p"]"#,
+            0,
+        ),
         ("{}", r#"{"disabled_providers": ["r"]}"#, r#"["r"]"#, 0),
-        (r#"{"enabled_providers": ["p", "q"]}"#, r#"{"enabled_providers": ["q", "r"]}"#, r#"["q"]"#, 1),
-        (r#"{"enabled_providers": ["p"]}"#, r#"{"enabled_providers": ["r"]}"#, "[]", 1),
+        (
+            r#"{"enabled_providers": ["p", "q"]}"#,
+            r#"{"enabled_providers": ["q", "r"]}"#,
+            r#"["q"]"#,
+            1,
+        ),
+        (
+            r#"{"enabled_providers": ["p"]}"#,
+            r#"{"enabled_providers": ["r"]}"#,
+            "[]",
+            1,
+        ),
         ("{}", r#"{"enabled_providers": ["r"]}"#, r#"["r"]"#, 0),
         (
             r#"{"provider": {"p": {"blacklist": ["m"]}}}"#,
@@ -291,7 +483,9 @@ fn project_lists_only_narrow() {
             if trusted {
                 place.var("ADJUTANT_TRUST", "all");
             }
-            place.write("home/.config/adjutant/adjutant.json", user).write("work/repo/opencode.json", project);
+            place
+                .write("home/.config/adjutant/adjutant.json", user)
+                .write("work/repo/opencode.json", project);
             let loaded = place.load();
             let written: serde_json::Value = serde_json::from_str(project).unwrap();
             let path: &[&str] = match written.as_object().unwrap().keys().next().unwrap().as_str() {
@@ -301,19 +495,37 @@ fn project_lists_only_narrow() {
                 _ => &["enabled_providers"],
             };
             let held: serde_json::Value = serde_json::from_str(held).unwrap();
-            assert_eq!(loaded.tree().at(path).unwrap().to_json(), held, "{user} {project}");
+            assert_eq!(
+                loaded.tree().at(path).unwrap().to_json(),
+                held,
+                "{user} {project}"
+            );
             let reports = reports(&loaded);
             assert_eq!(reports.len(), notices, "{user} {project}: {reports:?}");
-            assert!(reports.iter().all(|line| line.contains("which a project cannot add to")), "{reports:?}");
+            assert!(
+                reports
+                    .iter()
+                    .all(|line| line.contains("which a project cannot add to")),
+                "{reports:?}"
+            );
             assert_eq!(loaded.trust.items, [], "{user} {project}");
         }
     }
     // A later value of the user's own replaces the lower ones.
     let mut place = ConfigFixture::new();
-    place.write("home/.config/adjutant/adjutant.json", r#"{"enabled_providers": ["p"]}"#);
-    place.write("work/repo/opencode.json", r#"{"enabled_providers": ["p", "r"]}"#);
+    place.write(
+        "home/.config/adjutant/adjutant.json",
+        r#"{"enabled_providers": ["p"]}"#,
+    );
+    place.write(
+        "work/repo/opencode.json",
+        r#"{"enabled_providers": ["p", "r"]}"#,
+    );
     place.var("ADJUTANT_CONFIG_CONTENT", r#"{"enabled_providers": ["q"]}"#);
-    assert_eq!(place.load().settings.enabled_providers, Some(vec!["q".to_owned()]));
+    assert_eq!(
+        place.load().settings.enabled_providers,
+        Some(vec!["q".to_owned()])
+    );
 }
 
 #[test]
@@ -330,13 +542,23 @@ fn projects_secrets_need_trust_like_outside_files() {
         ("keys/id_rsa", Some("keys/id_rsa, which reading asks about")),
         ("link.txt", Some("link.txt, which reading asks about")),
         ("link.env", Some("link.env, which reading asks about")),
-        ("private/a.txt", Some("private/a.txt, which reading is not allowed to show")),
+        (
+            "private/a.txt",
+            Some("private/a.txt, which reading is not allowed to show"),
+        ),
         ("gone.pem", Some("gone.pem, which reading asks about")),
     ];
     for (path, why) in table {
         let place = ConfigFixture::new();
         place.write("home/.config/adjutant/adjutant.json", own);
-        for path in [".env", ".env.example", "open.env", "keys/id_rsa", "notes.txt", "private/a.txt"] {
+        for path in [
+            ".env",
+            ".env.example",
+            "open.env",
+            "keys/id_rsa",
+            "notes.txt",
+            "private/a.txt",
+        ] {
             place.write(&format!("work/repo/{path}"), "words");
         }
         place.write("work/repo/nested.txt", "more {file:.env}");
@@ -355,7 +577,11 @@ fn projects_secrets_need_trust_like_outside_files() {
             format!("value from outside the project agent.a.prompt: {{file:{root}/{name}}},{why} (opencode.json:1)")
         });
         assert_eq!(items, wanted.into_iter().collect::<Vec<_>>(), "{path}");
-        assert_eq!(loaded.settings.agents[0].prompt.is_none(), why.is_some(), "{path}");
+        assert_eq!(
+            loaded.settings.agents[0].prompt.is_none(),
+            why.is_some(),
+            "{path}"
+        );
         if path != "gone.pem" {
             place.trust();
             assert!(place.load().settings.agents[0].prompt.is_some(), "{path}");
@@ -368,7 +594,9 @@ fn projects_secrets_need_trust_like_outside_files() {
 #[test]
 fn project_files_do_not_link_to_secrets() {
     let place = ConfigFixture::new();
-    place.write("work/repo/.env", "KEY=1").write("work/repo/shared.md", "Be kind.");
+    place
+        .write("work/repo/.env", "KEY=1")
+        .write("work/repo/shared.md", "Be kind.");
     for folder in ["agent", "command"] {
         let folder = place.path("work/repo/.opencode").join(folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -376,15 +604,28 @@ fn project_files_do_not_link_to_secrets() {
         std::os::unix::fs::symlink("../../shared.md", folder.join("shared.md")).unwrap();
     }
     let loaded = place.load();
-    let agents: Vec<&str> = loaded.settings.agents.iter().map(|agent| agent.name.as_str()).collect();
-    let commands: Vec<&str> = loaded.settings.commands.iter().map(|command| command.name.as_str()).collect();
+    let agents: Vec<&str> = loaded
+        .settings
+        .agents
+        .iter()
+        .map(|agent| agent.name.as_str())
+        .collect();
+    let commands: Vec<&str> = loaded
+        .settings
+        .commands
+        .iter()
+        .map(|command| command.name.as_str())
+        .collect();
     assert_eq!((agents, commands), (vec!["shared"], vec!["shared"]));
     let reports = reports(&loaded);
     for kind in ["agent", "command"] {
         let expected = format!(
             "error: .opencode/{kind}/build.md: this link leads to .env, which may hold keys or passwords; it is not followed"
         );
-        assert!(reports.iter().any(|line| line.starts_with(&expected)), "{expected}\n{reports:#?}");
+        assert!(
+            reports.iter().any(|line| line.starts_with(&expected)),
+            "{expected}\n{reports:#?}"
+        );
     }
 }
 
@@ -392,31 +633,57 @@ fn project_files_do_not_link_to_secrets() {
 const GUARDED: &str = r#"{"hook": {
   "log": {"on": "tool.after", "command": ["sh", "-c", "true"]},
   "guard": {"on": "tool.before", "tool": "write|edit", "pattern": "*.rs", "command": ["sh", "./guard.sh"]}}}"#;
-const PLUGIN: &str = "export const Plugin = async () => ({ \"tool.execute.before\": async () => {} })\n";
+const PLUGIN: &str =
+    "export const Plugin = async () => ({ \"tool.execute.before\": async () => {} })\n";
 
 fn lost(loaded: &Loaded) -> Vec<String> {
-    let lost = loaded.problems.iter().filter(|problem| problem.code == ProblemCode::LostGuard);
+    let lost = loaded
+        .problems
+        .iter()
+        .filter(|problem| problem.code == ProblemCode::LostGuard);
     lost.map(ToString::to_string).collect()
 }
 
 #[test]
 fn missing_guard_is_reported_and_keeps_its_coverage() {
-    let guard = |on: &str, tool: &str| GUARDED.replace("tool.before", on).replace("write|edit", tool);
+    let guard = |on: &str, tool: &str| {
+        GUARDED
+            .replace("tool.before", on)
+            .replace("write|edit", tool)
+    };
     // The settings afterwards; the report about the guard; the tools that are asked about.
     let gone = "this guard, which you trusted, is gone or switched off; until you answer";
     let silent = "this guard, which you trusted, can refuse no call any more; until you answer";
     let changed = "this guard does not hold, because something of this project has changed since you trusted it";
     let table = [
-        ("deleted", r#"{"hook": {"log": {"on": "tool.after", "command": ["true"]}}}"#.to_owned(), gone),
+        (
+            "deleted",
+            r#"{"hook": {"log": {"on": "tool.after", "command": ["true"]}}}"#.to_owned(),
+            gone,
+        ),
         ("nothing left", "{}".to_owned(), gone),
-        ("switched off", r#"{"hook": {"guard": {"disabled": true}}}"#.to_owned(), gone),
+        (
+            "switched off",
+            r#"{"hook": {"guard": {"disabled": true}}}"#.to_owned(),
+            gone,
+        ),
         ("no file", String::new(), gone),
-        ("it hooks in too late", guard("tool.after", "write|edit"), silent),
-        ("it covers another tool", guard("tool.before", "webfetch"), changed),
+        (
+            "it hooks in too late",
+            guard("tool.after", "write|edit"),
+            silent,
+        ),
+        (
+            "it covers another tool",
+            guard("tool.before", "webfetch"),
+            changed,
+        ),
     ];
     for (what, after, expected) in table {
         let place = ConfigFixture::new();
-        place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
+        place
+            .write("work/repo/opencode.json", GUARDED)
+            .write("work/repo/guard.sh", "exit 0\n");
         place.trust();
         assert_eq!(lost(&place.load()), [] as [&str; 0], "{what}");
         if after.is_empty() {
@@ -426,17 +693,44 @@ fn missing_guard_is_reported_and_keeps_its_coverage() {
         }
         let loaded = place.load();
         let lost = lost(&loaded);
-        assert!(lost.len() == 1 && lost[0].contains(expected), "{what}: {lost:?}");
-        assert!(lost[0].starts_with("opencode.json:3:3: hook.guard: "), "{what}: {lost:?}");
+        assert!(
+            lost.len() == 1 && lost[0].contains(expected),
+            "{what}: {lost:?}"
+        );
+        assert!(
+            lost[0].starts_with("opencode.json:3:3: hook.guard: "),
+            "{what}: {lost:?}"
+        );
         assert_eq!(loaded.trust.decision, Decision::Unasked, "{what}");
-        let waiting: Vec<_> = loaded.settings.hooks.iter().filter(|hook| hook.withheld.is_some()).collect();
+        let waiting: Vec<_> = loaded
+            .settings
+            .hooks
+            .iter()
+            .filter(|hook| hook.withheld.is_some())
+            .collect();
         assert_eq!(waiting.len(), 1, "{what}");
-        let covered = (waiting[0].on, waiting[0].tools.join("|"), waiting[0].pattern.as_deref());
-        assert_eq!(covered, (hook::HookPoint::ToolBefore, "write|edit".to_owned(), Some("*.rs")), "{what}");
+        let covered = (
+            waiting[0].on,
+            waiting[0].tools.join("|"),
+            waiting[0].pattern.as_deref(),
+        );
+        assert_eq!(
+            covered,
+            (
+                hook::HookPoint::ToolBefore,
+                "write|edit".to_owned(),
+                Some("*.rs")
+            ),
+            "{what}"
+        );
         // An answer settles it, and nothing else is trusted with it.
         place.trust();
         assert_eq!(self::lost(&place.load()), [] as [&str; 0], "{what}");
-        assert_eq!(place.load().settings.trusted, !loaded.trust.items.is_empty(), "{what}");
+        assert_eq!(
+            place.load().settings.trusted,
+            !loaded.trust.items.is_empty(),
+            "{what}"
+        );
     }
 }
 
@@ -446,22 +740,34 @@ fn plugin_that_no_longer_guards_is_reported() {
     place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
     place.trust();
     assert_eq!(lost(&place.load()), [] as [&str; 0]);
-    place.write("work/repo/.opencode/plugin/guard.js", PLUGIN.replace("tool.execute.before", "event"));
+    place.write(
+        "work/repo/.opencode/plugin/guard.js",
+        PLUGIN.replace("tool.execute.before", "event"),
+    );
     let lost = lost(&place.load());
-    assert!(lost.len() == 1 && lost[0].contains("can refuse no call any more"), "{lost:?}");
+    assert!(
+        lost.len() == 1 && lost[0].contains("can refuse no call any more"),
+        "{lost:?}"
+    );
     std::fs::remove_file(place.path("work/repo/.opencode/plugin/guard.js")).unwrap();
     let lost = self::lost(&place.load());
-    assert!(lost.len() == 1 && lost[0].contains("is gone or switched off"), "{lost:?}");
+    assert!(
+        lost.len() == 1 && lost[0].contains("is gone or switched off"),
+        "{lost:?}"
+    );
 }
 
 #[test]
 fn guard_is_read_from_line_of_older_answer() {
     let place = ConfigFixture::new();
-    place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
+    place
+        .write("work/repo/opencode.json", GUARDED)
+        .write("work/repo/guard.sh", "exit 0\n");
     place.write("work/repo/.opencode/plugin/guard.js", PLUGIN);
     place.trust();
     let path = TrustStore::path(&place.environment());
-    let mut answers: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let mut answers: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     for entry in answers.as_object_mut().unwrap().values_mut() {
         assert_eq!(entry["guards"].as_array().map(Vec::len), Some(2));
         entry.as_object_mut().unwrap().remove("guards");
@@ -472,13 +778,18 @@ fn guard_is_read_from_line_of_older_answer() {
     place.write("work/repo/opencode.json", "{}");
     let lost = lost(&place.load());
     assert_eq!(lost.len(), 2, "{lost:?}");
-    assert!(lost[0].starts_with("opencode.json:3:1: hook.guard: "), "{lost:?}");
+    assert!(
+        lost[0].starts_with("opencode.json:3:1: hook.guard: "),
+        "{lost:?}"
+    );
 }
 
 #[test]
 fn unreadable_answers_may_hide_guard() {
     let place = ConfigFixture::new();
-    place.write("work/repo/opencode.json", GUARDED).write("work/repo/guard.sh", "exit 0\n");
+    place
+        .write("work/repo/opencode.json", GUARDED)
+        .write("work/repo/guard.sh", "exit 0\n");
     place.trust();
     let environment = place.environment();
     let path = TrustStore::path(&environment);
@@ -489,8 +800,16 @@ fn unreadable_answers_may_hide_guard() {
         place.write("work/repo/opencode.json", project);
         let loaded = place.load();
         let unread = &loaded.settings.unread;
-        assert!(unread.len() == 1 && unread[0].can_hide_deny && unread[0].location.line > 1, "{unread:?}");
-        assert!(unread[0].to_string().contains("your answers about projects cannot be read: EOF"), "{unread:?}");
+        assert!(
+            unread.len() == 1 && unread[0].can_hide_deny && unread[0].location.line > 1,
+            "{unread:?}"
+        );
+        assert!(
+            unread[0]
+                .to_string()
+                .contains("your answers about projects cannot be read: EOF"),
+            "{unread:?}"
+        );
         assert_eq!(loaded.trust.decision, Decision::Unasked);
         assert!(loaded.trust.introduction().unwrap().contains("trust.json:"));
     }
@@ -498,22 +817,32 @@ fn unreadable_answers_may_hide_guard() {
     let root = place.worktree().root.clone();
     let mut store = TrustStore::open(&environment);
     store.revoke(&root).unwrap_err();
-    store.take(&root, TrustStore::taken_back(Timestamp(1))).unwrap_err();
+    store
+        .take(&root, TrustStore::taken_back(Timestamp(1)))
+        .unwrap_err();
     assert_eq!(std::fs::read(&path).unwrap(), &whole[..whole.len() / 2]);
     place.trust();
     assert_eq!(place.load().settings.unread, []);
-    assert_eq!(std::fs::read(path.with_file_name("trust.json.unreadable")).unwrap(), &whole[..whole.len() / 2]);
+    assert_eq!(
+        std::fs::read(path.with_file_name("trust.json.unreadable")).unwrap(),
+        &whole[..whole.len() / 2]
+    );
     // A second unreadable file does not replace the first.
     std::fs::write(&path, "[").unwrap();
     place.trust();
-    assert_eq!(std::fs::read(path.with_file_name("trust.json.unreadable-2")).unwrap(), b"[");
+    assert_eq!(
+        std::fs::read(path.with_file_name("trust.json.unreadable-2")).unwrap(),
+        b"["
+    );
 }
 
 #[test]
 fn every_reason_for_unreadable_answers_is_reported() {
     type Case = (&'static str, fn(&Path));
     let table: [Case; 4] = [
-        ("it is not a file", |path| std::fs::create_dir(path).unwrap()),
+        ("it is not a file", |path| {
+            std::fs::create_dir(path).unwrap()
+        }),
         ("it is not a file", |path| {
             nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         }),
@@ -528,7 +857,10 @@ fn every_reason_for_unreadable_answers_is_reported() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         make(&path);
         let unread = place.load().settings.unread;
-        assert!(unread.len() == 1 && unread[0].message.contains(why), "{why}: {unread:?}");
+        assert!(
+            unread.len() == 1 && unread[0].message.contains(why),
+            "{why}: {unread:?}"
+        );
         place.trust();
         assert_eq!(place.load().settings.unread, [], "{why}");
     }
@@ -539,22 +871,33 @@ fn every_reason_for_unreadable_answers_is_reported() {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, "[").unwrap();
     let loaded = place.load();
-    assert_eq!((loaded.settings.unread.len(), loaded.trust.decision), (0, Decision::Nothing));
+    assert_eq!(
+        (loaded.settings.unread.len(), loaded.trust.decision),
+        (0, Decision::Nothing)
+    );
 }
 
 #[test]
 fn server_of_untrusted_project_hides_no_misspelt_deny() {
     let place = ConfigFixture::new();
-    place.write("home/.config/adjutant/adjutant.json", r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#);
-    let servers =
-        r#"{"mcp": {"bahs": {"type": "local", "command": ["true"]}, "shell": {"type": "local", "command": ["true"]}}"#;
+    place.write(
+        "home/.config/adjutant/adjutant.json",
+        r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#,
+    );
+    let servers = r#"{"mcp": {"bahs": {"type": "local", "command": ["true"]}, "shell": {"type": "local", "command": ["true"]}}"#;
     place.write("work/repo/opencode.json", format!("{servers}}}"));
     assert_eq!(place.load().settings.unread.len(), 2);
     // A project's own rules may be about its own servers.
     place.write("home/.config/adjutant/adjutant.json", "{}");
-    place.write("work/repo/opencode.json", format!(r#"{servers}, "permission": {{"shell": "deny"}}}}"#));
+    place.write(
+        "work/repo/opencode.json",
+        format!(r#"{servers}, "permission": {{"shell": "deny"}}}}"#),
+    );
     assert_eq!(place.load().settings.unread, []);
-    place.write("home/.config/adjutant/adjutant.json", r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#);
+    place.write(
+        "home/.config/adjutant/adjutant.json",
+        r#"{"permission": {"bahs": "deny", "shell": "deny"}}"#,
+    );
     place.write("work/repo/opencode.json", format!("{servers}}}"));
     place.trust();
     assert_eq!(place.load().settings.unread, []);
@@ -565,26 +908,88 @@ fn unknown_permission_may_hide_deny() {
     // The permissions, further settings, whether they count as unread, the hint.
     let table = [
         (r#"{"shell": "deny"}"#, "", true, "did you mean \"bash\"?"),
-        (r#"{"run_command": {"rm *": "deny"}}"#, "", true, "did you mean \"bash\"?"),
-        (r#"{"Execute-Command": "ask"}"#, "", true, "did you mean \"bash\"?"),
-        (r#"{"web_fetch": "deny"}"#, "", true, "did you mean \"webfetch\"?"),
-        (r#"{"filesystem": "deny"}"#, "", true, "did you mean \"edit\"?"),
-        (r#"{"deploy": "deny"}"#, "", true, "write \"deploy*\" if it is a tool of another project"),
+        (
+            r#"{"run_command": {"rm *": "deny"}}"#,
+            "",
+            true,
+            "did you mean \"bash\"?",
+        ),
+        (
+            r#"{"Execute-Command": "ask"}"#,
+            "",
+            true,
+            "did you mean \"bash\"?",
+        ),
+        (
+            r#"{"web_fetch": "deny"}"#,
+            "",
+            true,
+            "did you mean \"webfetch\"?",
+        ),
+        (
+            r#"{"filesystem": "deny"}"#,
+            "",
+            true,
+            "did you mean \"edit\"?",
+        ),
+        (
+            r#"{"deploy": "deny"}"#,
+            "",
+            true,
+            "write \"deploy*\" if it is a tool of another project",
+        ),
         (r#"{"shell": "allow"}"#, "", false, "did you mean \"bash\"?"),
-        (r#"{"deploy": {"*": "allow"}}"#, "", false, "write \"deploy*\" if it is a tool of another project"),
-        (r#"{"shell": "deny"}"#, r#", "plugin": ["x"]"#, true, "did you mean \"bash\"?"),
+        (
+            r#"{"deploy": {"*": "allow"}}"#,
+            "",
+            false,
+            "write \"deploy*\" if it is a tool of another project",
+        ),
+        (
+            r#"{"shell": "deny"}"#,
+            r#", "plugin": ["x"]"#,
+            true,
+            "did you mean \"bash\"?",
+        ),
         (r#"{"deploy": "deny"}"#, r#", "plugin": ["x"]"#, false, ""),
-        (r#"{"jira_search": "deny", "lsp-hover": "deny", "repo_clone": "ask"}"#, "", false, ""),
-        (r#"{"shell*": "deny", "batch": "deny", "doom_loop": "deny"}"#, "", false, ""),
-        (r#"{"shell": "deny"}"#, r#", "mcp": {"shell": {"type": "local", "command": ["x"]}}"#, false, ""),
+        (
+            r#"{"jira_search": "deny", "lsp-hover": "deny", "repo_clone": "ask"}"#,
+            "",
+            false,
+            "",
+        ),
+        (
+            r#"{"shell*": "deny", "batch": "deny", "doom_loop": "deny"}"#,
+            "",
+            false,
+            "",
+        ),
+        (
+            r#"{"shell": "deny"}"#,
+            r#", "mcp": {"shell": {"type": "local", "command": ["x"]}}"#,
+            false,
+            "",
+        ),
     ];
     for (permission, rest, counts, hint) in table {
         let place = ConfigFixture::new();
-        place.write("home/.config/adjutant/adjutant.json", format!(r#"{{"permission": {permission}{rest}}}"#));
+        place.write(
+            "home/.config/adjutant/adjutant.json",
+            format!(r#"{{"permission": {permission}{rest}}}"#),
+        );
         let loaded = place.load();
-        assert_eq!(!loaded.settings.unread.is_empty(), counts, "{permission}{rest}");
-        let unknown = loaded.problems.iter().find(|problem| problem.code == ProblemCode::UnknownPermission);
-        let found = unknown.and_then(|problem| problem.hint.as_deref()).unwrap_or_default();
+        assert_eq!(
+            !loaded.settings.unread.is_empty(),
+            counts,
+            "{permission}{rest}"
+        );
+        let unknown = loaded
+            .problems
+            .iter()
+            .find(|problem| problem.code == ProblemCode::UnknownPermission);
+        let found = unknown
+            .and_then(|problem| problem.hint.as_deref())
+            .unwrap_or_default();
         assert_eq!(found, hint, "{permission}{rest}");
     }
 }

@@ -71,23 +71,40 @@ impl TrustStore {
     pub fn open(environment: &Environment) -> Self {
         let path = Self::path(environment);
         match read(&path) {
-            Ok(entries) => Self { path, entries, unread: None },
-            Err(unread) => Self { path, entries: BTreeMap::new(), unread: Some(unread) },
+            Ok(entries) => Self {
+                path,
+                entries,
+                unread: None,
+            },
+            Err(unread) => Self {
+                path,
+                entries: BTreeMap::new(),
+                unread: Some(unread),
+            },
         }
     }
 
     /// Returns the problem of an unreadable file. `shown` is the displayed path of the file.
     pub fn problem(&self, shown: String) -> Option<Problem> {
         let unread = self.unread.as_ref()?;
-        let origin = ConfigOrigin { name: shown, path: Some(self.path.clone()), layer: Layer::Global, project: false };
-        let place =
-            SourceLocation { line: unread.line, column: unread.column, ..SourceLocation::whole(&origin.into()) };
+        let origin = ConfigOrigin {
+            name: shown,
+            path: Some(self.path.clone()),
+            layer: Layer::Global,
+            project: false,
+        };
+        let place = SourceLocation {
+            line: unread.line,
+            column: unread.column,
+            ..SourceLocation::whole(&origin.into())
+        };
         let text = format!(
             "your answers about projects cannot be read: {}; guards that you trusted may be off",
             unread.reason
         );
         Some(
-            Problem::warning(unread.code, &place, "", text).hint("repair this file, or answer again: `adjutant trust`"),
+            Problem::warning(unread.code, &place, "", text)
+                .hint("repair this file, or answer again: `adjutant trust`"),
         )
     }
 
@@ -99,7 +116,9 @@ impl TrustStore {
             1 => "trust.json.unreadable".to_owned(),
             _ => format!("trust.json.unreadable-{number}"),
         });
-        names.map(|name| self.path.with_file_name(name)).find(|path| path.symlink_metadata().is_err())
+        names
+            .map(|name| self.path.with_file_name(name))
+            .find(|path| path.symlink_metadata().is_err())
     }
 
     /// Returns the decision about exactly the items of this digest.
@@ -135,9 +154,19 @@ impl TrustStore {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn decide(&mut self, root: &Path, review: &Review, yes: bool, now: Timestamp) -> io::Result<()> {
+    pub fn decide(
+        &mut self,
+        root: &Path,
+        review: &Review,
+        yes: bool,
+        now: Timestamp,
+    ) -> io::Result<()> {
         let entry = TrustEntry {
-            decision: if yes { Decision::Trusted } else { Decision::Refused },
+            decision: if yes {
+                Decision::Trusted
+            } else {
+                Decision::Refused
+            },
             digest: review.digest.clone(),
             at: now,
             items: review.items.iter().map(ToString::to_string).collect(),
@@ -167,13 +196,25 @@ impl TrustStore {
 
     /// Returns all answers by project.
     pub fn list(&self) -> impl Iterator<Item = (&str, &TrustEntry)> {
-        self.entries.iter().map(|(root, entry)| (root.as_str(), entry))
+        self.entries
+            .iter()
+            .map(|(root, entry)| (root.as_str(), entry))
     }
 
     fn check_readable(&self) -> io::Result<()> {
-        let Some(unread) = &self.unread else { return Ok(()) };
-        let place = if unread.line == 0 { String::new() } else { format!(":{}:{}", unread.line, unread.column) };
-        Err(io::Error::other(format!("{}{place} cannot be read: {}", self.path.display(), unread.reason)))
+        let Some(unread) = &self.unread else {
+            return Ok(());
+        };
+        let place = if unread.line == 0 {
+            String::new()
+        } else {
+            format!(":{}:{}", unread.line, unread.column)
+        };
+        Err(io::Error::other(format!(
+            "{}{place} cannot be read: {}",
+            self.path.display(),
+            unread.reason
+        )))
     }
 
     fn write(&self) -> io::Result<()> {
@@ -189,11 +230,18 @@ impl TrustStore {
 
 /// Reads all answers; none if there is no file.
 fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
-    let unreadable = |reason: String| Unread { code: ProblemCode::Unreadable, line: 0, column: 0, reason };
+    let unreadable = |reason: String| Unread {
+        code: ProblemCode::Unreadable,
+        line: 0,
+        column: 0,
+        reason,
+    };
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
         Err(_) if path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) => {
-            return Err(unreadable("it is a link to something that cannot be reached".into()));
+            return Err(unreadable(
+                "it is a link to something that cannot be reached".into(),
+            ));
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(e) => return Err(unreadable(plain(&e))),
@@ -203,7 +251,10 @@ fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
         return Err(unreadable("it is not a file".into()));
     }
     if meta.len() > MAX_BYTES {
-        return Err(unreadable(format!("it has more than {} MiB", MAX_BYTES >> 20)));
+        return Err(unreadable(format!(
+            "it has more than {} MiB",
+            MAX_BYTES >> 20
+        )));
     }
     let bytes = std::fs::read(path).map_err(|e| unreadable(plain(&e)))?;
     serde_json::from_slice(&bytes).map_err(|e| {
@@ -211,11 +262,23 @@ fn read(path: &Path) -> Result<BTreeMap<String, TrustEntry>, Unread> {
         let line = number(e.line());
         let column = number(e.column().max(1));
         let text = e.to_string();
-        let reason = text.split(" at line ").next().unwrap_or_default().to_owned();
-        Unread { code: ProblemCode::Syntax, line, column, reason }
+        let reason = text
+            .split(" at line ")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        Unread {
+            code: ProblemCode::Syntax,
+            line,
+            column,
+            reason,
+        }
     })
 }
 
 fn key(root: &Path) -> String {
-    std::fs::canonicalize(root).unwrap_or_else(|_| root.to_path_buf()).display().to_string()
+    std::fs::canonicalize(root)
+        .unwrap_or_else(|_| root.to_path_buf())
+        .display()
+        .to_string()
 }

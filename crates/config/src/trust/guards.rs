@@ -54,8 +54,15 @@ pub(crate) struct LostGuard {
 }
 
 /// Returns the items that guard calls. `tree` is the joined settings of all layers.
-pub(crate) fn guards(items: &[TrustItem], tree: &Node, scripts: &[ScriptEntry]) -> Vec<TrustedGuard> {
-    items.iter().filter_map(|item| guard(item, tree, scripts)).collect()
+pub(crate) fn guards(
+    items: &[TrustItem],
+    tree: &Node,
+    scripts: &[ScriptEntry],
+) -> Vec<TrustedGuard> {
+    items
+        .iter()
+        .filter_map(|item| guard(item, tree, scripts))
+        .collect()
 }
 
 /// Finds the trusted guards that need a new answer. `now` are the present guards, `before` is the
@@ -66,16 +73,25 @@ pub(crate) fn lost(
     now: &[TrustedGuard],
     before: Option<&TrustEntry>,
 ) -> Vec<LostGuard> {
-    let Some(before) = before.filter(|entry| entry.decision == Decision::Trusted && entry.digest != digest) else {
+    let Some(before) =
+        before.filter(|entry| entry.decision == Decision::Trusted && entry.digest != digest)
+    else {
         return Vec::new();
     };
     // Answers of an earlier version have no list of guards.
     let recorded: Vec<TrustedGuard> = if before.guards.is_empty() {
-        before.items.iter().filter_map(|line| recorded_in(line)).collect()
+        before
+            .items
+            .iter()
+            .filter_map(|line| recorded_in(line))
+            .collect()
     } else {
         before.guards.clone()
     };
-    recorded.iter().filter_map(|guard| loss(guard, items, now)).collect()
+    recorded
+        .iter()
+        .filter_map(|guard| loss(guard, items, now))
+        .collect()
 }
 
 /// Describes the loss of a guard. `None` for the user's own guard if it is gone: a project did not
@@ -100,23 +116,48 @@ fn loss(guard: &TrustedGuard, items: &[TrustItem], now: &[TrustedGuard]) -> Opti
     let text = format!("{text}; {UNTIL_ANSWERED}");
     let problem = Problem::warning(ProblemCode::LostGuard, &place, guard.key.as_str(), text)
         .hint("`adjutant trust` shows what waits for your answer");
-    let why = if item.is_some() { hook::UNTRUSTED } else { hook::GONE };
+    let why = if item.is_some() {
+        hook::UNTRUSTED
+    } else {
+        hook::GONE
+    };
     let hook = guard.project.then(|| guard.waiting(&place, why));
-    Some(LostGuard { hook, problem, is_changed: item.is_some() })
+    Some(LostGuard {
+        hook,
+        problem,
+        is_changed: item.is_some(),
+    })
 }
 
 impl TrustedGuard {
     /// Returns the location where it was written when it was trusted.
     fn place(&self) -> SourceLocation {
-        let origin = ConfigOrigin { name: self.file.clone(), path: None, layer: Layer::Project, project: self.project };
-        SourceLocation { origin: origin.into(), line: self.line, column: self.column }
+        let origin = ConfigOrigin {
+            name: self.file.clone(),
+            path: None,
+            layer: Layer::Project,
+            project: self.project,
+        };
+        SourceLocation {
+            origin: origin.into(),
+            line: self.line,
+            column: self.column,
+        }
     }
 
     /// Returns a withheld hook that covers the same calls.
     fn waiting(&self, place: &SourceLocation, why: &'static str) -> HookEntry {
         HookEntry {
-            name: self.key.strip_prefix("hook.").unwrap_or(&self.key).to_owned(),
-            on: if self.only_questions { HookPoint::Permission } else { HookPoint::ToolBefore },
+            name: self
+                .key
+                .strip_prefix("hook.")
+                .unwrap_or(&self.key)
+                .to_owned(),
+            on: if self.only_questions {
+                HookPoint::Permission
+            } else {
+                HookPoint::ToolBefore
+            },
             tools: self.tools.clone(),
             pattern: self.pattern.clone(),
             command: vec![self.file.clone()],
@@ -146,7 +187,13 @@ fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<Trust
         TrustKind::Hook => {
             let name = item.key.strip_prefix("hook.")?;
             let written: HookConfig = crate::decode::decode(tree.at(&["hook", name])?).ok()?;
-            let hook = hook::entry(name.to_owned(), written, covers_all.project, item.place.short()).ok()??;
+            let hook = hook::entry(
+                name.to_owned(),
+                written,
+                covers_all.project,
+                item.place.short(),
+            )
+            .ok()??;
             let can_refuse = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
             let only_questions = hook.on == HookPoint::Permission;
             can_refuse.then_some(TrustedGuard {
@@ -157,7 +204,8 @@ fn guard(item: &TrustItem, tree: &Node, scripts: &[ScriptEntry]) -> Option<Trust
             })
         }
         TrustKind::Extension => {
-            let is_plugin = |script: &ScriptEntry| script.name == item.key && script.kind == ScriptKind::Plugin;
+            let is_plugin =
+                |script: &ScriptEntry| script.name == item.key && script.kind == ScriptKind::Plugin;
             let can_refuse = REFUSING.iter().any(|hook| item.detail.contains(hook));
             (can_refuse && scripts.iter().any(is_plugin)).then_some(covers_all)
         }
@@ -175,16 +223,26 @@ fn recorded_in(line: &str) -> Option<TrustedGuard> {
         .find_map(|kind| Some((kind, line.strip_prefix(kind.as_str())?.strip_prefix(' ')?)))?;
     let (key, only_questions) = match kind {
         TrustKind::Hook => {
-            let before = rest.split_once(": on tool.before").map(|(key, _)| (key, false));
-            before.or_else(|| rest.split_once(": on permission").map(|(key, _)| (key, true)))?
+            let before = rest
+                .split_once(": on tool.before")
+                .map(|(key, _)| (key, false));
+            before.or_else(|| {
+                rest.split_once(": on permission")
+                    .map(|(key, _)| (key, true))
+            })?
         }
         _ => {
             let (key, detail) = rest.split_once(": is loaded, and ")?;
-            REFUSING.iter().any(|hook| detail.contains(hook)).then_some((key, false))?
+            REFUSING
+                .iter()
+                .any(|hook| detail.contains(hook))
+                .then_some((key, false))?
         }
     };
     let (file, line) = match place.rsplit_once(':') {
-        Some((file, line)) if line.parse::<u32>().is_ok() => (file, line.parse().unwrap_or_default()),
+        Some((file, line)) if line.parse::<u32>().is_ok() => {
+            (file, line.parse().unwrap_or_default())
+        }
         _ => (place, 0),
     };
     Some(TrustedGuard {

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    KnownPrograms, TrustItem, TrustKind, command_line, describe_hook, is_off, program_inputs, start_directories,
+    KnownPrograms, TrustItem, TrustKind, command_line, describe_hook, is_off, program_inputs,
+    start_directories,
 };
 use crate::node::{Node, NodeValue};
 use crate::script_inputs::{ScriptInputs, is_code};
@@ -21,7 +22,9 @@ pub(crate) fn items(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<TrustI
         if covered.files.is_empty() {
             continue;
         }
-        let Some(command) = command_line(&entry.node, "command") else { continue };
+        let Some(command) = command_line(&entry.node, "command") else {
+            continue;
+        };
         items.push(TrustItem {
             kind: TrustKind::Hook,
             key: format!("hook.{}", entry.key),
@@ -45,10 +48,23 @@ fn code(hook: &Node, worktree: &Worktree, cwd: &Path) -> ScriptInputs {
         .flat_map(|base| argv.iter().map(|argument| base.join(argument)))
         .filter_map(|path| std::fs::canonicalize(path).ok())
         .collect();
-    let files: Vec<PathBuf> = all.files.into_iter().filter(|file| is_code(file) || named.contains(file)).collect();
+    let files: Vec<PathBuf> = all
+        .files
+        .into_iter()
+        .filter(|file| is_code(file) || named.contains(file))
+        .collect();
     let root = std::fs::canonicalize(&worktree.root).unwrap_or_else(|_| worktree.root.clone());
-    let names: Vec<String> =
-        files.iter().map(|file| format!("{} ", file.strip_prefix(&root).unwrap_or(file).display())).collect();
-    let content = all.content.lines().filter(|line| names.iter().any(|name| line.starts_with(name.as_str())));
-    ScriptInputs { content: content.collect::<Vec<_>>().join("\n"), files, not_covered: all.not_covered }
+    let names: Vec<String> = files
+        .iter()
+        .map(|file| format!("{} ", file.strip_prefix(&root).unwrap_or(file).display()))
+        .collect();
+    let content = all
+        .content
+        .lines()
+        .filter(|line| names.iter().any(|name| line.starts_with(name.as_str())));
+    ScriptInputs {
+        content: content.collect::<Vec<_>>().join("\n"),
+        files,
+        not_covered: all.not_covered,
+    }
 }

@@ -24,7 +24,9 @@ impl KnownPrograms {
             for key in ["mcp", "formatter", "lsp", "hook"] {
                 let node = layer.node.get(key);
                 let entries = node.map(Node::entries).unwrap_or_default();
-                known.programs.extend(entries.iter().map(|entry| format!("{key}.{}", entry.key)));
+                known
+                    .programs
+                    .extend(entries.iter().map(|entry| format!("{key}.{}", entry.key)));
                 match node.map(|node| &node.value) {
                     Some(NodeValue::Bool(false)) => known.on.remove(key),
                     Some(NodeValue::Bool(true) | NodeValue::Map(_)) => known.on.insert(key),
@@ -38,7 +40,8 @@ impl KnownPrograms {
     /// Whether a project's value enables the usual programs of a kind. An object does, whatever it
     /// contains.
     pub(super) fn switches_on(&self, key: &str, value: &Node) -> bool {
-        let is_object = ["formatter", "lsp"].contains(&key) && matches!(value.value, NodeValue::Map(_));
+        let is_object =
+            ["formatter", "lsp"].contains(&key) && matches!(value.value, NodeValue::Map(_));
         value.as_bool() == Some(true) || is_object && !self.on.contains(key)
     }
 }
@@ -59,12 +62,23 @@ pub(crate) fn drop_idle(layers: &mut [ParsedLayer]) {
     let known = KnownPrograms::of(layers);
     for key in ["formatter", "lsp"] {
         let is_idle = |node: &Node| {
-            matches!(node.value, NodeValue::Map(_)) && node.entries().iter().all(|entry| is_off(key, entry, &known))
+            matches!(node.value, NodeValue::Map(_))
+                && node
+                    .entries()
+                    .iter()
+                    .all(|entry| is_off(key, entry, &known))
         };
         let has_effect = |layer: &ParsedLayer| {
-            layer.node.get(key).is_some_and(|node| node.as_bool() != Some(false) && !is_idle(node))
+            layer
+                .node
+                .get(key)
+                .is_some_and(|node| node.as_bool() != Some(false) && !is_idle(node))
         };
-        if known.on.contains(key) || layers.iter().any(|layer| layer.origin.project && has_effect(layer)) {
+        if known.on.contains(key)
+            || layers
+                .iter()
+                .any(|layer| layer.origin.project && has_effect(layer))
+        {
             continue;
         }
         for layer in layers.iter_mut().filter(|layer| layer.origin.project) {

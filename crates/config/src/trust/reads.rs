@@ -27,11 +27,20 @@ pub(crate) fn drop_readable(
     }
     let settings = resolve::settings(alone, environment, &mut Vec::new());
     let roster = Roster::new(&settings, environment, worktree, &[]);
-    let rules = roster.get(&roster.default).map(|agent| agent.rules.clone()).unwrap_or_default();
+    let rules = roster
+        .get(&roster.default)
+        .map(|agent| agent.rules.clone())
+        .unwrap_or_default();
     let place = PermissionContext::new(environment, worktree, cwd);
-    let search_filter = Sight::new(&Policy { rules, place, ..Policy::default() });
+    let search_filter = Sight::new(&Policy {
+        rules,
+        place,
+        ..Policy::default()
+    });
     uses.retain_mut(|used| {
-        let Some(paths) = &used.within else { return true };
+        let Some(paths) = &used.within else {
+            return true;
+        };
         let restriction = match paths.iter().map(|path| search_filter.judge(path)).max() {
             Some(Action::Deny) => "which reading is not allowed to show",
             Some(Action::Ask) => "which reading asks about",

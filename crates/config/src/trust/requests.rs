@@ -6,13 +6,23 @@ use providers::entry::LOCATION_OPTIONS;
 
 /// Returns the keys of a provider that decide the address of requests and their credentials.
 pub(super) fn provider_key_paths(provider: &Node) -> Vec<Vec<String>> {
-    let key_path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<String>>();
-    let mut key_paths: Vec<Vec<String>> =
-        ["api", "env", "id", "login", "npm"].into_iter().map(|key| key_path(&[key])).collect();
+    let key_path = |keys: &[&str]| {
+        keys.iter()
+            .map(|key| (*key).to_owned())
+            .collect::<Vec<String>>()
+    };
+    let mut key_paths: Vec<Vec<String>> = ["api", "env", "id", "login", "npm"]
+        .into_iter()
+        .map(|key| key_path(&[key]))
+        .collect();
     for key in LOCATION_OPTIONS {
         key_paths.push(key_path(&["options", key]));
     }
-    for model in provider.get("models").map(Node::entries).unwrap_or_default() {
+    for model in provider
+        .get("models")
+        .map(Node::entries)
+        .unwrap_or_default()
+    {
         key_paths.push(key_path(&["models", &model.key, "provider"]));
         key_paths.push(key_path(&["models", &model.key, "headers"]));
     }
@@ -33,10 +43,20 @@ pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
         option_maps.push(vec!["provider", &provider.key, "options"]);
-        for model in provider.node.get("models").map(Node::entries).unwrap_or_default() {
+        for model in provider
+            .node
+            .get("models")
+            .map(Node::entries)
+            .unwrap_or_default()
+        {
             let key_path = ["provider", &provider.key, "models", &model.key];
             option_maps.push([&key_path[..], &["options"]].concat());
-            for variant in model.node.get("variants").map(Node::entries).unwrap_or_default() {
+            for variant in model
+                .node
+                .get("variants")
+                .map(Node::entries)
+                .unwrap_or_default()
+            {
                 option_maps.push([&key_path[..], &["variants", &variant.key]].concat());
             }
         }
@@ -47,7 +67,14 @@ pub(super) fn option_key_paths(node: &Node) -> Vec<Vec<String>> {
         for option in node.at(&option_map).map(Node::entries).unwrap_or_default() {
             let is_location = is_provider && LOCATION_OPTIONS.contains(&option.key.as_str());
             if !is_location && !tunes(&option.node) {
-                key_paths.push(option_map.iter().copied().chain([option.key.as_str()]).map(str::to_owned).collect());
+                key_paths.push(
+                    option_map
+                        .iter()
+                        .copied()
+                        .chain([option.key.as_str()])
+                        .map(str::to_owned)
+                        .collect(),
+                );
             }
         }
     }
@@ -62,7 +89,9 @@ fn tunes(option: &Node) -> bool {
         NodeValue::Null | NodeValue::Bool(_) | NodeValue::Number(_) => true,
         NodeValue::Text(text) => {
             text.len() <= MAX_WORD_BYTES
-                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         }
         NodeValue::List(_) => false,
         NodeValue::Map(entries) => entries.iter().all(|entry| tunes(&entry.node)),

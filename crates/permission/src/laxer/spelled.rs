@@ -18,30 +18,62 @@ const PATH: char = '\u{1}';
 /// Returns a command for every pair of rules of which the first may allow what the second stops,
 /// though no words match both; and one for every removed rule, under its former names.
 pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: bool) -> Vec<Need> {
-    let mut found = SharedNeeds { posture, fresh: fresh(rules), needs: Vec::new() };
+    let mut found = SharedNeeds {
+        posture,
+        fresh: fresh(rules),
+        needs: Vec::new(),
+    };
     let opens = |rule: &&&Rule| rule.action != Action::Deny && rule.pattern != "*";
     let stops = |rule: &&&Rule| rule.action != Action::Allow && rule.pattern != "*";
-    let stops: BTreeMap<_, &Rule> = rules.iter().filter(stops).map(|rule| (content(rule), *rule)).collect();
-    let named = |pattern: &str| readings(pattern).iter().map(|text| Names::of(text)).collect::<Vec<_>>();
-    let stops: Vec<(&Rule, Names)> =
-        stops.values().flat_map(|rule| named(&rule.pattern).into_iter().map(|names| (*rule, names))).collect();
-    for (pattern, action) in distinct(rules.iter().filter(opens).map(|rule| (&rule.pattern, rule.action))) {
+    let stops: BTreeMap<_, &Rule> = rules
+        .iter()
+        .filter(stops)
+        .map(|rule| (content(rule), *rule))
+        .collect();
+    let named = |pattern: &str| {
+        readings(pattern)
+            .iter()
+            .map(|text| Names::of(text))
+            .collect::<Vec<_>>()
+    };
+    let stops: Vec<(&Rule, Names)> = stops
+        .values()
+        .flat_map(|rule| named(&rule.pattern).into_iter().map(|names| (*rule, names)))
+        .collect();
+    for (pattern, action) in distinct(
+        rules
+            .iter()
+            .filter(opens)
+            .map(|rule| (&rule.pattern, rule.action)),
+    ) {
         let opens = named(pattern);
         for (rule, names) in &stops {
             if changed.is_none_or(|changed| changed.lifts(pattern, rule)) {
-                opens.iter().for_each(|opens| found.pair(opens, action, names));
+                opens
+                    .iter()
+                    .for_each(|opens| found.pair(opens, action, names));
             }
         }
-        let new = changed.is_none_or(|changed| changed.added.iter().any(|rule| rule.pattern == *pattern));
+        let new =
+            changed.is_none_or(|changed| changed.added.iter().any(|rule| rule.pattern == *pattern));
         if new && action == Action::Ask && posture {
             // One that asks is also an exception from the read-only posture.
             opens.iter().for_each(|opens| found.alone(opens));
         }
     }
     for (rule, names) in &stops {
-        if changed.is_none_or(|changed| changed.gone.iter().any(|gone| content(gone) == content(rule))) {
+        if changed.is_none_or(|changed| {
+            changed
+                .gone
+                .iter()
+                .any(|gone| content(gone) == content(rule))
+        }) {
             found.alone(names);
-            found.perhaps(&format!("{} {}", found.fresh, plain(&names.pattern, found.fresh)));
+            found.perhaps(&format!(
+                "{} {}",
+                found.fresh,
+                plain(&names.pattern, found.fresh)
+            ));
         }
     }
     found.needs
@@ -61,17 +93,25 @@ impl Names {
         let first = pattern.find(' ').unwrap_or(pattern.len());
         let mut written = vec![];
         // A question mark may match the blank as well.
-        for (at, _) in pattern.match_indices([' ', '?']).filter(|(at, _)| *at > 0 && *at <= first) {
+        for (at, _) in pattern
+            .match_indices([' ', '?'])
+            .filter(|(at, _)| *at > 0 && *at <= first)
+        {
             written.push(format!("{} -* {}", &pattern[..at], &pattern[at + 1..]));
         }
         if first == pattern.len() {
             written.push(format!("{pattern} -*"));
         }
         let below = [pattern.to_owned()].into_iter().chain(written.clone());
-        written.extend(below.map(|written| format!("{PATH}/{written}")).collect::<Vec<_>>());
+        written.extend(
+            below
+                .map(|written| format!("{PATH}/{written}"))
+                .collect::<Vec<_>>(),
+        );
         let (program, rest) = pattern.split_at(first);
         let program = program.rsplit('/').next().unwrap_or(program);
-        let family = program.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '?' | '*'));
+        let family =
+            program.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '?' | '*'));
         let version = &program[family.len()..];
         let run = if program.ends_with('*') { "*" } else { "" };
         let other = match program.strip_prefix("git-") {
@@ -79,7 +119,11 @@ impl Names {
             None if version.trim_matches('*').is_empty() || family.is_empty() => None,
             None => Some(format!("{family}{run}{rest}")),
         };
-        Self { pattern: pattern.to_owned(), written, other }
+        Self {
+            pattern: pattern.to_owned(),
+            written,
+            other,
+        }
     }
 }
 
@@ -103,20 +147,36 @@ impl SharedNeeds {
         let theirs = words(stops);
         let mut found: Vec<(String, Vec<String>)> = Vec::new();
         for written in &stops.written {
-            found.extend(self.meet(&opens.pattern, written).map(|text| (text, vec![theirs.clone()])));
+            found.extend(
+                self.meet(&opens.pattern, written)
+                    .map(|text| (text, vec![theirs.clone()])),
+            );
         }
         for spoken in &spoken {
-            found.extend(self.meet(spoken, &stops.pattern).map(|text| (text, vec![ours.clone()])));
+            found.extend(
+                self.meet(spoken, &stops.pattern)
+                    .map(|text| (text, vec![ours.clone()])),
+            );
             if action == Action::Ask {
                 for written in &stops.written {
-                    found.extend(self.meet(spoken, written).map(|text| (text, vec![ours.clone(), theirs.clone()])));
+                    found.extend(
+                        self.meet(spoken, written)
+                            .map(|text| (text, vec![ours.clone(), theirs.clone()])),
+                    );
                 }
             }
         }
-        if let Some(name) = opens.other.as_ref().and_then(|other| self.meet(other, &stops.pattern)) {
+        if let Some(name) = opens
+            .other
+            .as_ref()
+            .and_then(|other| self.meet(other, &stops.pattern))
+        {
             found.push((ours.clone(), vec![name]));
         }
-        if let Some(name) = stops.other.as_ref().and_then(|other| self.meet(other, &opens.pattern))
+        if let Some(name) = stops
+            .other
+            .as_ref()
+            .and_then(|other| self.meet(other, &opens.pattern))
             && action == Action::Ask
         {
             found.push((theirs.clone(), vec![name]));
@@ -155,19 +215,31 @@ impl SharedNeeds {
         let unit = written(text, Effect::Unproven);
         let tails = text.split(' ').skip(1).map(str::to_owned).collect();
         self.push(Unit { tails, ..unit });
-        self.needs.push(need(JudgedLine { unread: vec![text.to_owned()], ..JudgedLine::default() }));
+        self.needs.push(need(JudgedLine {
+            unread: vec![text.to_owned()],
+            ..JudgedLine::default()
+        }));
     }
 
     fn push(&mut self, unit: Unit) {
-        let need = need(JudgedLine { text: unit.text.clone(), units: vec![unit], ..JudgedLine::default() });
+        let need = need(JudgedLine {
+            text: unit.text.clone(),
+            units: vec![unit],
+            ..JudgedLine::default()
+        });
         if self.posture {
-            self.needs.push(Need { guarantee: SandboxGuarantee::READ_ONLY, ..need.clone() });
+            self.needs.push(Need {
+                guarantee: SandboxGuarantee::READ_ONLY,
+                ..need.clone()
+            });
         }
         self.needs.push(need);
     }
 
     fn meet(&self, one: &str, other: &str) -> Option<String> {
-        if (other.starts_with(PATH) && !may_have_path(one)) || (one.starts_with(PATH) && !may_have_path(other)) {
+        if (other.starts_with(PATH) && !may_have_path(one))
+            || (one.starts_with(PATH) && !may_have_path(other))
+        {
             return None;
         }
         meet(one, other, self.fresh)
@@ -176,13 +248,18 @@ impl SharedNeeds {
 
 /// Returns whether the program may have a path. No other word has one.
 fn may_have_path(pattern: &str) -> bool {
-    pattern.split(' ').next().is_some_and(|word| word.contains(['/', '\\', '*', '?', PATH]))
+    pattern
+        .split(' ')
+        .next()
+        .is_some_and(|word| word.contains(['/', '\\', '*', '?', PATH]))
 }
 
 /// Returns a command with these words; its program is also known without its path.
 pub(super) fn written(text: &str, effect: Effect) -> Unit {
     let (program, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
-    let base = program.rsplit_once('/').map(|(_, base)| format!("{base}{rest}"));
+    let base = program
+        .rsplit_once('/')
+        .map(|(_, base)| format!("{base}{rest}"));
     Unit {
         text: text.to_owned(),
         normal: text.to_owned(),
@@ -195,7 +272,11 @@ pub(super) fn written(text: &str, effect: Effect) -> Unit {
 
 /// Returns the shortest text that matches a pattern.
 fn plain(pattern: &str, fresh: char) -> String {
-    pattern.chars().filter(|c| *c != '*').map(|c| if c == '?' { fresh } else { slash(c) }).collect()
+    pattern
+        .chars()
+        .filter(|c| *c != '*')
+        .map(|c| if c == '?' { fresh } else { slash(c) })
+        .collect()
 }
 
 /// Returns a letter that is in none of the rules.
@@ -203,13 +284,18 @@ fn fresh(rules: &[&Rule]) -> char {
     let letters = ('a'..='z').rev().chain('0'..='9');
     letters
         .into_iter()
-        .find(|c| !rules.iter().any(|rule| rule.pattern.to_lowercase().contains(*c)))
+        .find(|c| {
+            !rules
+                .iter()
+                .any(|rule| rule.pattern.to_lowercase().contains(*c))
+        })
         .unwrap_or('\u{e000}')
 }
 
 /// Returns a text that matches both patterns, ignoring case, spelled as in the first.
 fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
-    let [one, other] = [one, other].map(|pattern| pattern.chars().map(slash).collect::<Vec<char>>());
+    let [one, other] =
+        [one, other].map(|pattern| pattern.chars().map(slash).collect::<Vec<char>>());
     let wide = other.len() + 1;
     let mut from: Vec<Option<(usize, Option<char>)>> = vec![None; (one.len() + 1) * wide];
     let mut ahead = VecDeque::from([(0, 0)]);
@@ -242,7 +328,9 @@ fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
         }
         let letter = |c: char| if c == '?' { fresh } else { c };
         match (ours, theirs) {
-            (Some('*' | PATH), Some('*' | PATH)) | (Some(PATH), Some(' ')) | (Some(' '), Some(PATH)) => {}
+            (Some('*' | PATH), Some('*' | PATH))
+            | (Some(PATH), Some(' '))
+            | (Some(' '), Some(PATH)) => {}
             (Some('*' | PATH), Some(c)) => go(a, b + 1, Some(letter(c))),
             (Some(c), Some('*' | PATH)) => go(a + 1, b, Some(letter(c))),
             (Some('?'), Some(c)) | (Some(c), Some('?')) => go(a + 1, b + 1, Some(letter(c))),

@@ -20,65 +20,198 @@ fn more_permissive_rules_are_found() {
         (&[("bash", "*", Ask)], &[("ba?h", "*", Allow)], true),
         (&[("*", "*", Ask)], &[("server_*", "*", Allow)], true),
         (&[("*", "*", Allow)], &[("server_*", "*", Allow)], false),
-        (&[("*", "*", Allow), ("edit", "*", Ask)], &[("ed?t", "*", Allow)], true),
-        (&[("*", "*", Allow), ("edit", "*", Ask)], &[("web*", "*", Allow)], false),
+        (
+            &[("*", "*", Allow), ("edit", "*", Ask)],
+            &[("ed?t", "*", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("edit", "*", Ask)],
+            &[("web*", "*", Allow)],
+            false,
+        ),
         (&[("edit", "src/*", Deny)], &[("edit", "*", Ask)], false),
-        (&[("*", "*", Allow), ("edit", "src/*", Deny)], &[("edit", "src/a*", Ask)], true),
-        (&[("*", "*", Allow), ("edit", "src/*", Deny)], &[("edit", "lib/*", Ask)], false),
-        (&[("*", "*", Allow), ("edit", "a*", Ask)], &[("edit", "*b", Allow)], true),
-        (&[("*", "*", Allow), ("edit", "a", Ask)], &[("edit", "?", Allow)], true),
-        (&[("*", "*", Allow), ("edit", "a", Ask)], &[("edit", "??", Allow)], false),
-        (&[("*", "*", Allow)], &[("bash", "git push*", Ask), ("edit", "*", Deny)], false),
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "npm test", Allow)], false),
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "/bin/r*", Allow)], true),
+        (
+            &[("*", "*", Allow), ("edit", "src/*", Deny)],
+            &[("edit", "src/a*", Ask)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("edit", "src/*", Deny)],
+            &[("edit", "lib/*", Ask)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("edit", "a*", Ask)],
+            &[("edit", "*b", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("edit", "a", Ask)],
+            &[("edit", "?", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("edit", "a", Ask)],
+            &[("edit", "??", Allow)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow)],
+            &[("bash", "git push*", Ask), ("edit", "*", Deny)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "npm test", Allow)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "/bin/r*", Allow)],
+            true,
+        ),
         // A program that another one starts is judged by itself, and a rule about the other one
         // does not apply to it.
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "xargs *", Allow)], false),
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "npm *", Allow)], false),
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "docker *", Allow)], false),
-        (&[("*", "*", Allow), ("bash", "rm *", Deny)], &[("bash", "docker *", Allow)], false),
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "docker run * rm *", Allow)], true),
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "*", Allow)], true),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "xargs *", Allow)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "npm *", Allow)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "docker *", Allow)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Deny)],
+            &[("bash", "docker *", Allow)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "docker run * rm *", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "rm *", Ask)],
+            &[("bash", "*", Allow)],
+            true,
+        ),
         // A read-only agent still asks if the user's rules ask.
-        (&[("bash", "*", Ask)], &[("posture", "read-only", Deny)], false),
-        (&[("bash", "*", Deny)], &[("posture", "read-only", Deny)], false),
-        (&[("*", "*", Allow), ("bash", "*a*", Deny)], &[("posture", "read-only", Deny)], false),
-        (&[("*", "*", Allow), ("edit", "src/*", Deny)], &[("posture", "read-only", Deny)], true),
+        (
+            &[("bash", "*", Ask)],
+            &[("posture", "read-only", Deny)],
+            false,
+        ),
+        (
+            &[("bash", "*", Deny)],
+            &[("posture", "read-only", Deny)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("bash", "*a*", Deny)],
+            &[("posture", "read-only", Deny)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("edit", "src/*", Deny)],
+            &[("posture", "read-only", Deny)],
+            true,
+        ),
         // The posture applies to every command, not to those whose text is like its pattern.
         (
-            &[("*", "*", Allow), ("posture", "read-only", Deny), ("bash", "read-only*", Deny)],
+            &[
+                ("*", "*", Allow),
+                ("posture", "read-only", Deny),
+                ("bash", "read-only*", Deny),
+            ],
             &[("posture", "read-only", Allow)],
             true,
         ),
-        (&[("bash", "*", Allow), ("posture", "read-only", Deny)], &[("posture", "read-only", Allow)], true),
-        (&[("*", "*", Allow), ("bash", "*", Deny), ("bash", "git*", Allow)], &[("bash", "git*", Ask)], true),
+        (
+            &[("bash", "*", Allow), ("posture", "read-only", Deny)],
+            &[("posture", "read-only", Allow)],
+            true,
+        ),
+        (
+            &[
+                ("*", "*", Allow),
+                ("bash", "*", Deny),
+                ("bash", "git*", Allow),
+            ],
+            &[("bash", "git*", Ask)],
+            true,
+        ),
         // A secret is asked about until a rule names it.
         (&[("*", "*", Allow)], &[("read", "src/*", Allow)], true),
         (&[("*", "*", Allow)], &[("read", "*", Allow)], false),
-        (&[("webfetch", "*", Ask)], &[("webfetch", "https://*.example.org/*", Allow)], true),
-        (&[("*", "*", Allow), ("webfetch", "https://a.org/x*", Ask)], &[("webfetch", "*.org", Allow)], true),
-        (&[("*", "*", Allow), ("webfetch", "https://a.org/*", Ask)], &[("webfetch", "b.org", Allow)], false),
-        (&[("*", "*", Allow), ("webfetch", "*secret*", Ask)], &[("webfetch", "b.org", Allow)], true),
-        (&[("*", "*", Allow), ("webfetch", "*", Deny)], &[("webf*", "http://x:8080/", Ask)], true),
+        (
+            &[("webfetch", "*", Ask)],
+            &[("webfetch", "https://*.example.org/*", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("webfetch", "https://a.org/x*", Ask)],
+            &[("webfetch", "*.org", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("webfetch", "https://a.org/*", Ask)],
+            &[("webfetch", "b.org", Allow)],
+            false,
+        ),
+        (
+            &[("*", "*", Allow), ("webfetch", "*secret*", Ask)],
+            &[("webfetch", "b.org", Allow)],
+            true,
+        ),
+        (
+            &[("*", "*", Allow), ("webfetch", "*", Deny)],
+            &[("webf*", "http://x:8080/", Ask)],
+            true,
+        ),
     ];
     for (before, after, wanted) in table {
         let before = rules(before);
         let with = before.clone().then(&rules(after));
         let found = laxer(&with, &[&before], Allow);
-        assert_eq!(found.is_some(), wanted, "{before:?} then {after:?}: {found:?}");
+        assert_eq!(
+            found.is_some(),
+            wanted,
+            "{before:?} then {after:?}: {found:?}"
+        );
     }
     let ask = rules(&[("*", "*", Ask)]);
     let deny = rules(&[("*", "*", Deny)]);
-    assert!(laxer(&ask, &[&ask, &deny], Allow).is_none(), "the laxest of the others counts");
-    assert!(laxer(&ask, &[], Allow).is_some(), "where there was nothing, everything was denied");
-    assert!(laxer(&rules(&[("*", "*", Allow)]), &[&ask], Deny).is_none(), "only what was denied");
+    assert!(
+        laxer(&ask, &[&ask, &deny], Allow).is_none(),
+        "the laxest of the others counts"
+    );
+    assert!(
+        laxer(&ask, &[], Allow).is_some(),
+        "where there was nothing, everything was denied"
+    );
+    assert!(
+        laxer(&rules(&[("*", "*", Allow)]), &[&ask], Deny).is_none(),
+        "only what was denied"
+    );
 }
 
 #[test]
 fn too_many_patterns_count_as_more_permissive() {
-    let many: Vec<(String, String, Action)> =
-        ('a'..='p').map(|c| ("edit".to_owned(), format!("*{c}{c}{c}*"), Ask)).collect();
-    let many: Vec<(&str, &str, Action)> = many.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), *c)).collect();
+    let many: Vec<(String, String, Action)> = ('a'..='p')
+        .map(|c| ("edit".to_owned(), format!("*{c}{c}{c}*"), Ask))
+        .collect();
+    let many: Vec<(&str, &str, Action)> = many
+        .iter()
+        .map(|(a, b, c)| (a.as_str(), b.as_str(), *c))
+        .collect();
     let before = rules(&[("*", "*", Allow)]);
     let with = rules(&many);
     assert!(laxer(&with, &[&before], Allow).is_some_and(|laxer| laxer.pattern.is_none()));
@@ -89,16 +222,39 @@ fn too_many_patterns_count_as_more_permissive() {
 fn random_more_permissive_needs_are_found() {
     let mut random = fastrand::Rng::with_seed(13);
     let dir = tempfile::tempdir().unwrap();
-    let place = PermissionContext { cwd: dir.path().into(), root: dir.path().into(), ..PermissionContext::default() };
-    let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "web*", "x_y", "?_*", "posture"];
-    let texts = ["*", "a", "a*", "*a", "?", "a?", "*a*", "b", "A*", "a *", "a b", "b a", "/x/a", "*/a", "a/*", ""];
-    let hosts = ["a.org", "*.org", "https://a.org/*", "*a*", "http://a.org:80/b", "*", "https://*/b"];
+    let place = PermissionContext {
+        cwd: dir.path().into(),
+        root: dir.path().into(),
+        ..PermissionContext::default()
+    };
+    let keys = [
+        "*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "web*", "x_y", "?_*", "posture",
+    ];
+    let texts = [
+        "*", "a", "a*", "*a", "?", "a?", "*a*", "b", "A*", "a *", "a b", "b a", "/x/a", "*/a",
+        "a/*", "",
+    ];
+    let hosts = [
+        "a.org",
+        "*.org",
+        "https://a.org/*",
+        "*a*",
+        "http://a.org:80/b",
+        "*",
+        "https://*/b",
+    ];
     let asked = ["bash", "edit", "read", "webfetch", "x_y", "question"];
     let lines = [
-        "a", "b a", "a b", "/x/a", "/x/a b", "a > b", "b; a", "ls", "ls a", "ls $x", "cat $x a", "touch a", "b $(a)",
-        "$x a",
+        "a", "b a", "a b", "/x/a", "/x/a b", "a > b", "b; a", "ls", "ls a", "ls $x", "cat $x a",
+        "touch a", "b $(a)", "$x a",
     ];
-    let urls = ["https://a.org/", "http://a.org/b", "https://b.a.org/ab", "https://b.org/a", "http://a.org:81/"];
+    let urls = [
+        "https://a.org/",
+        "http://a.org/b",
+        "https://b.a.org/ab",
+        "https://b.org/a",
+        "http://a.org:81/",
+    ];
     let mut judged = 0;
     let mut found = 0;
     while judged < 20_000 {
@@ -127,23 +283,36 @@ fn random_more_permissive_needs_are_found() {
             judged += 1;
             let key = asked[random.usize(..asked.len())];
             let word = |random: &mut fastrand::Rng| -> String {
-                (0..random.usize(..4)).map(|_| ['a', 'b', 'A', ' ', '/', 'z'][random.usize(..6)]).collect()
+                (0..random.usize(..4))
+                    .map(|_| ['a', 'b', 'A', ' ', '/', 'z'][random.usize(..6)])
+                    .collect()
             };
             let need = match key {
                 "bash" => {
                     let need = command_need(lines[random.usize(..lines.len())], &place);
-                    let found = [SandboxGuarantee::None, SandboxGuarantee::READ_ONLY, SandboxGuarantee::WORKSPACE];
-                    Need { guarantee: found[random.usize(..found.len())], ..need }
+                    let found = [
+                        SandboxGuarantee::None,
+                        SandboxGuarantee::READ_ONLY,
+                        SandboxGuarantee::WORKSPACE,
+                    ];
+                    Need {
+                        guarantee: found[random.usize(..found.len())],
+                        ..need
+                    }
                 }
                 "webfetch" => Need::new(key, urls[random.usize(..urls.len())]),
-                "read" if random.bool() => {
-                    Need { floor: Some((Ask, String::new())), ..Need::new(key, word(&mut random)) }
-                }
+                "read" if random.bool() => Need {
+                    floor: Some((Ask, String::new())),
+                    ..Need::new(key, word(&mut random))
+                },
                 _ => Need::new(key, word(&mut random)),
             };
             let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
             let laxer = judge(&with) < judge(&before);
-            assert!(!laxer || verdict.is_some(), "{before:?}\nthen {project:?}\non {need:?}");
+            assert!(
+                !laxer || verdict.is_some(),
+                "{before:?}\nthen {project:?}\non {need:?}"
+            );
         }
     }
     assert!(found > 100 && found < 780, "{found}");
@@ -153,9 +322,22 @@ fn random_more_permissive_needs_are_found() {
 #[test]
 fn pruned_comparison_equals_full_comparison() {
     let mut random = fastrand::Rng::with_seed(17);
-    let keys = ["*", "bash", "bash", "bash", "b*", "edit", "e*", "read", "webfetch", "x_?", "posture"];
-    let texts =
-        ["*", "git push *", "git push*", "* push", "git *", "rm *", "*rm*", "/bin/*", "g?t *", "RM x", "read-only*"];
+    let keys = [
+        "*", "bash", "bash", "bash", "b*", "edit", "e*", "read", "webfetch", "x_?", "posture",
+    ];
+    let texts = [
+        "*",
+        "git push *",
+        "git push*",
+        "* push",
+        "git *",
+        "rm *",
+        "*rm*",
+        "/bin/*",
+        "g?t *",
+        "RM x",
+        "read-only*",
+    ];
     let hosts = ["a.org", "*.org", "https://a.org/*", "*", "*a*"];
     let mut more_permissive = 0;
     let mut agents = 0;
@@ -198,9 +380,15 @@ fn pruned_comparison_equals_full_comparison() {
         let quick = compared(&with, &without, Allow, true);
         let whole = compared(&with, &without, Allow, false);
         more_permissive += usize::from(whole.is_some());
-        assert!(quick.is_some() == whole.is_some(), "{before:?}\nthen {with:?}\n{quick:?} but {whole:?}");
+        assert!(
+            quick.is_some() == whole.is_some(),
+            "{before:?}\nthen {with:?}\n{quick:?} but {whole:?}"
+        );
     }
-    assert!((20..230).contains(&more_permissive) && agents > 40, "{more_permissive} {agents}");
+    assert!(
+        (20..230).contains(&more_permissive) && agents > 40,
+        "{more_permissive} {agents}"
+    );
 }
 
 /// The posture applies to every command, not to those whose text is like its pattern: if it
@@ -208,13 +396,27 @@ fn pruned_comparison_equals_full_comparison() {
 #[test]
 fn changed_posture_prunes_nothing() {
     let posture = ("posture", "read-only", Deny);
-    let named = [("bash", "*", Deny), ("bash", "git *", Allow), ("bash", "*read-only*", Deny)];
+    let named = [
+        ("bash", "*", Deny),
+        ("bash", "git *", Allow),
+        ("bash", "*read-only*", Deny),
+    ];
     let before = rules(&[&named[..], &[posture]].concat());
     // The last rule keeps the key of the posture itself denied.
-    let lifted = before.clone().then(&rules(&[("posture", "read-only", Allow), ("p*", "*", Deny)]));
-    for with in [rules(&named), rules(&[&[posture], &named[..]].concat()), lifted] {
+    let lifted = before.clone().then(&rules(&[
+        ("posture", "read-only", Allow),
+        ("p*", "*", Deny),
+    ]));
+    for with in [
+        rules(&named),
+        rules(&[&[posture], &named[..]].concat()),
+        lifted,
+    ] {
         for pruned in [true, false] {
-            assert!(compared(&with, &[&before], Allow, pruned).is_some(), "{with:?}, pruned: {pruned}");
+            assert!(
+                compared(&with, &[&before], Allow, pruned).is_some(),
+                "{with:?}, pruned: {pruned}"
+            );
         }
     }
 }
@@ -223,16 +425,52 @@ fn changed_posture_prunes_nothing() {
 fn other_names_of_commands_are_compared() {
     type Rows = &'static [(&'static str, Action)];
     let table: [(Rows, Rows, &str); 12] = [
-        (&[("git push*", Ask)], &[("git -C sub push", Allow)], "git -C sub push"),
-        (&[("git push *", Ask)], &[("git -C * push*", Allow)], "git -C sub push"),
-        (&[("git push*", Ask)], &[("/usr/bin/git -C sub push", Allow)], "/usr/bin/git -C sub push"),
+        (
+            &[("git push*", Ask)],
+            &[("git -C sub push", Allow)],
+            "git -C sub push",
+        ),
+        (
+            &[("git push *", Ask)],
+            &[("git -C * push*", Allow)],
+            "git -C sub push",
+        ),
+        (
+            &[("git push*", Ask)],
+            &[("/usr/bin/git -C sub push", Allow)],
+            "/usr/bin/git -C sub push",
+        ),
         (&[("git push*", Ask)], &[("git-push*", Allow)], "git-push x"),
-        (&[("python *", Ask)], &[("python3.12 x.py", Allow)], "python3.12 x.py"),
-        (&[("/usr/bin/*", Ask)], &[("sort *", Allow)], "/usr/bin/sort x"),
-        (&[("git -C *", Deny)], &[("git push*", Ask)], "git -C sub push"),
-        (&[("git sub *", Deny)], &[("git push*", Ask)], "git -C sub push"),
-        (&[("/usr/bin/*", Deny)], &[("sort *", Ask)], "/usr/bin/sort x"),
-        (&[("g?t?push", Ask)], &[("git -C sub push", Allow)], "git -C sub push"),
+        (
+            &[("python *", Ask)],
+            &[("python3.12 x.py", Allow)],
+            "python3.12 x.py",
+        ),
+        (
+            &[("/usr/bin/*", Ask)],
+            &[("sort *", Allow)],
+            "/usr/bin/sort x",
+        ),
+        (
+            &[("git -C *", Deny)],
+            &[("git push*", Ask)],
+            "git -C sub push",
+        ),
+        (
+            &[("git sub *", Deny)],
+            &[("git push*", Ask)],
+            "git -C sub push",
+        ),
+        (
+            &[("/usr/bin/*", Deny)],
+            &[("sort *", Ask)],
+            "/usr/bin/sort x",
+        ),
+        (
+            &[("g?t?push", Ask)],
+            &[("git -C sub push", Allow)],
+            "git -C sub push",
+        ),
         (&[("rm *", Ask)], &[("xargs rm *", Allow)], "xargs rm"),
         (&[("wc", Ask)], &[("wc -l", Allow)], "wc -l"),
     ];
@@ -244,12 +482,19 @@ fn other_names_of_commands_are_compared() {
     };
     let mut weakened = 0;
     for (before, after, line) in table {
-        let named =
-            |rows: Rows| rules(&rows.iter().map(|(pattern, action)| ("bash", *pattern, *action)).collect::<Vec<_>>());
+        let named = |rows: Rows| {
+            rules(
+                &rows
+                    .iter()
+                    .map(|(pattern, action)| ("bash", *pattern, *action))
+                    .collect::<Vec<_>>(),
+            )
+        };
         let before = rules(&[("*", "*", Allow)]).then(&named(before));
         let with = before.clone().then(&named(after));
         assert!(laxer(&with, &[&before], Allow).is_some(), "{with:?}");
-        let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &command_need(line, &place)).action;
+        let judge =
+            |rules: &Rules| evaluate(rules, &Rules::default(), &command_need(line, &place)).action;
         weakened += usize::from(judge(&with) < judge(&before));
     }
     // The comparison may report more than real command lines show.
@@ -272,7 +517,11 @@ fn ask_about_later_words_lifts_no_deny() {
         ("git push", Ask),
         ("docker run image x", Allow),
     ];
-    let rules = rules(&[("*", "*", Allow), ("bash", "rm *", Deny), ("bash", "git push *", Ask)]);
+    let rules = rules(&[
+        ("*", "*", Allow),
+        ("bash", "rm *", Deny),
+        ("bash", "git push *", Ask),
+    ]);
     for (line, wanted) in table {
         let found = evaluate(&rules, &Rules::default(), &command_need(line, &place));
         assert_eq!(found.action, wanted, "{line}: {:?}", found.reason);
@@ -330,15 +579,29 @@ fn random_spellings_are_compared() {
         text
     };
     let lines: Vec<String> = (0..600).map(|_| one(&mut random, false)).collect();
-    let lines: Vec<Need> = lines.iter().map(|line| command_need(line, &place)).collect();
+    let lines: Vec<Need> = lines
+        .iter()
+        .map(|line| command_need(line, &place))
+        .collect();
     let mut unchanged_sets = 0;
     let mut stricter = 0;
     for _ in 0..400 {
         let mut some = |most: usize| {
             let count = random.usize(1..=most);
-            let rows: Vec<(String, Action)> =
-                (0..count).map(|_| (one(&mut random, true), [Allow, Ask, Deny][random.usize(..3)])).collect();
-            rules(&rows.iter().map(|(text, action)| ("bash", text.as_str(), *action)).collect::<Vec<_>>())
+            let rows: Vec<(String, Action)> = (0..count)
+                .map(|_| {
+                    (
+                        one(&mut random, true),
+                        [Allow, Ask, Deny][random.usize(..3)],
+                    )
+                })
+                .collect();
+            rules(
+                &rows
+                    .iter()
+                    .map(|(text, action)| ("bash", text.as_str(), *action))
+                    .collect::<Vec<_>>(),
+            )
         };
         let user = some(4);
         let project = some(3);
@@ -353,8 +616,15 @@ fn random_spellings_are_compared() {
         }
         unchanged_sets += 1;
         for _ in 0..200 {
-            let guarantee = if random.bool() { SandboxGuarantee::READ_ONLY } else { SandboxGuarantee::None };
-            let need = Need { guarantee, ..lines[random.usize(..lines.len())].clone() };
+            let guarantee = if random.bool() {
+                SandboxGuarantee::READ_ONLY
+            } else {
+                SandboxGuarantee::None
+            };
+            let need = Need {
+                guarantee,
+                ..lines[random.usize(..lines.len())].clone()
+            };
             let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
             let was = judge(&before);
             let now = judge(&with);
@@ -366,5 +636,8 @@ fn random_spellings_are_compared() {
             );
         }
     }
-    assert!(unchanged_sets > 20 && stricter > 20, "{unchanged_sets} {stricter}");
+    assert!(
+        unchanged_sets > 20 && stricter > 20,
+        "{unchanged_sets} {stricter}"
+    );
 }

@@ -91,7 +91,10 @@ pub(super) fn analyze(command: &str, place: &PermissionContext) -> JudgedLine {
         bodies: vec![],
         traps: vec![],
     };
-    let mut state = ShellState { cwd: vec![place.cwd.clone()], ..ShellState::default() };
+    let mut state = ShellState {
+        cwd: vec![place.cwd.clone()],
+        ..ShellState::default()
+    };
     match parse::script(command, 0) {
         Ok(script) => analyzer.list(&script, &script.list, &mut state),
         Err(reason) => {
@@ -99,7 +102,11 @@ pub(super) fn analyze(command: &str, place: &PermissionContext) -> JudgedLine {
             // bash runs the commands before the line that it cannot parse.
             let (script, rest) = parse::beginning(command).unwrap_or_default();
             analyzer.list(&script, &script.list, &mut state);
-            let rest = if script.list.is_empty() { command } else { rest };
+            let rest = if script.list.is_empty() {
+                command
+            } else {
+                rest
+            };
             analyzer.unread.push(rest.to_owned());
             if matches!(reason, Unreadable::Syntax | Unreadable::Unclosed) {
                 analyzer.guess(rest, &mut state);
@@ -107,8 +114,20 @@ pub(super) fn analyze(command: &str, place: &PermissionContext) -> JudgedLine {
         }
     }
     analyzer.settle(command);
-    let Analyzer { units, opaque, unseen, unread, .. } = analyzer;
-    JudgedLine { text: command.into(), units, opaque, unseen, unread }
+    let Analyzer {
+        units,
+        opaque,
+        unseen,
+        unread,
+        ..
+    } = analyzer;
+    JudgedLine {
+        text: command.into(),
+        units,
+        opaque,
+        unseen,
+        unread,
+    }
 }
 
 impl<'p> Analyzer<'p> {
@@ -150,8 +169,17 @@ impl<'p> Analyzer<'p> {
         for found in found {
             match found {
                 Finding::Opaque(reason) => self.set_opaque(&reason),
-                Finding::Runs { script, list, mut state, piped } => {
-                    let input = if piped { StdinSource::Pipe } else { self.frame.input.clone() };
+                Finding::Runs {
+                    script,
+                    list,
+                    mut state,
+                    piped,
+                } => {
+                    let input = if piped {
+                        StdinSource::Pipe
+                    } else {
+                        self.frame.input.clone()
+                    };
                     let outer = std::mem::replace(&mut self.frame.input, input);
                     self.nested(|analyzer| analyzer.list(script, list, &mut state));
                     self.frame.input = outer;
@@ -162,7 +190,12 @@ impl<'p> Analyzer<'p> {
     }
 
     /// Expands the words of a command.
-    fn expand<'s>(&mut self, script: &'s Script, words: &'s [Word], state: &mut ShellState) -> Vec<Arg> {
+    fn expand<'s>(
+        &mut self,
+        script: &'s Script,
+        words: &'s [Word],
+        state: &mut ShellState,
+    ) -> Vec<Arg> {
         let mut args = vec![];
         for word in words {
             self.expanding(script, state, |expansion| expansion.word(word, &mut args));
@@ -214,7 +247,9 @@ impl<'p> Analyzer<'p> {
 
     fn command(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
         self.nested(|analyzer| match &command.kind {
-            ShellCommandKind::Simple { assigns, words } => analyzer.simple(script, command, assigns, words, state),
+            ShellCommandKind::Simple { assigns, words } => {
+                analyzer.simple(script, command, assigns, words, state)
+            }
             _ => analyzer.compound(script, command, state),
         });
         self.update_traps(state);
@@ -252,26 +287,51 @@ impl<'p> Analyzer<'p> {
 /// Returns the selection of a `find` below the project that prints only names which match no
 /// secret, for the program that reads them.
 fn picked(script: &Script, command: &ShellCommand) -> Option<PickedFiles> {
-    let ShellCommandKind::Simple { assigns, words } = &command.kind else { return None };
-    let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
-    let is_plain = |text: &&str| {
-        text.trim_matches(['\'', '"']).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))
+    let ShellCommandKind::Simple { assigns, words } = &command.kind else {
+        return None;
     };
-    let names = texts.windows(2).filter(|pair| matches!(pair[0], "-name" | "-iname"));
-    let names: Vec<&str> = names.map(|pair| pair[1].trim_matches(['\'', '"'])).collect();
-    let below: Vec<&str> = texts.iter().skip(1).take_while(|text| !text.starts_with('-')).copied().collect();
-    let changes_selection =
-        |text: &&str| matches!(*text, "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow");
+    let texts: Vec<&str> = words
+        .iter()
+        .map(|word| parse::slice(script, &word.range))
+        .collect();
+    let is_plain = |text: &&str| {
+        text.trim_matches(['\'', '"'])
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))
+    };
+    let names = texts
+        .windows(2)
+        .filter(|pair| matches!(pair[0], "-name" | "-iname"));
+    let names: Vec<&str> = names
+        .map(|pair| pair[1].trim_matches(['\'', '"']))
+        .collect();
+    let below: Vec<&str> = texts
+        .iter()
+        .skip(1)
+        .take_while(|text| !text.starts_with('-'))
+        .copied()
+        .collect();
+    let changes_selection = |text: &&str| {
+        matches!(
+            *text,
+            "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow"
+        )
+    };
     let is_harmless = texts.first() == Some(&"find")
         && assigns.is_empty()
         && names.iter().any(|name| programs::names_no_secret(name))
         && texts.iter().all(is_plain)
         && !texts.iter().any(changes_selection)
-        && below.iter().all(|text| !text.starts_with('/') && !text.contains(".."));
+        && below
+            .iter()
+            .all(|text| !text.starts_with('/') && !text.contains(".."));
     if !is_harmless {
         return None;
     }
     let args = |texts: &[&str]| texts.iter().map(|text| Arg::exact(*text)).collect();
     let here: &[&str] = if below.is_empty() { &["."] } else { &below };
-    Some(PickedFiles { below: args(here), names: args(&names) })
+    Some(PickedFiles {
+        below: args(here),
+        names: args(&names),
+    })
 }

@@ -86,7 +86,9 @@ impl<'p> Disk<'p> {
         if state.cwd != [self.place.cwd.clone()] {
             return None;
         }
-        let Some(remote) = place.strip_prefix("git push ") else { return Some(place) };
+        let Some(remote) = place.strip_prefix("git push ") else {
+            return Some(place);
+        };
         let repository = self.repository(&state.cwd[0]);
         Some(format!("{place} {}", repository.pushed_to(remote)?))
     }

@@ -17,7 +17,8 @@ pub(super) use arg::Arg;
 use arg::{Spread, Values};
 pub(super) use arithmetic::holds_code;
 pub(super) use state::{
-    Directories, ShellState, StdinSource, Value, WrittenFunction, apply_loop_effects, may_move, merge_paths,
+    Directories, ShellState, StdinSource, Value, WrittenFunction, apply_loop_effects, may_move,
+    merge_paths,
 };
 pub use variables::variable_danger;
 pub(super) use variables::{harmless, is_quiet};
@@ -70,7 +71,11 @@ pub(super) struct Expansion<'e, 's, 'p> {
 
 impl<'p> Expander<'p> {
     pub(super) fn new(home: Option<&'p Path>, tmp: Option<&'p Path>) -> Self {
-        Self { home, tmp, ..Self::default() }
+        Self {
+            home,
+            tmp,
+            ..Self::default()
+        }
     }
 
     /// Expands words of a text. The caller has to process the findings before it goes on.
@@ -80,7 +85,12 @@ impl<'p> Expander<'p> {
         state: &mut ShellState,
         read: impl FnOnce(&mut Expansion<'_, 's, 'p>) -> T,
     ) -> (T, Vec<Finding<'s>>) {
-        let mut expansion = Expansion { line: self, script, state, found: vec![] };
+        let mut expansion = Expansion {
+            line: self,
+            script,
+            state,
+            found: vec![],
+        };
         let read = read(&mut expansion);
         (read, expansion.found)
     }
@@ -106,7 +116,12 @@ impl<'s> Expansion<'_, 's, '_> {
 
     fn runs(&mut self, script: &'s Script, list: &'s List, piped: bool) {
         let state = Box::new(self.state.clone());
-        self.found.push(Finding::Runs { script, list, state, piped });
+        self.found.push(Finding::Runs {
+            script,
+            list,
+            state,
+            piped,
+        });
     }
 
     /// Expands a word of a command, which may become several.
@@ -128,7 +143,12 @@ impl<'s> Expansion<'_, 's, '_> {
             part => part,
         };
         let parts: Vec<ExpandedPiece> = parts.into_iter().map(unbraced).collect();
-        Arg { raw, values: Rc::new(values(&parts)), literal, spread: Spread::One }
+        Arg {
+            raw,
+            values: Rc::new(values(&parts)),
+            literal,
+            spread: Spread::One,
+        }
     }
 
     fn split(&mut self, word: &'s Word, args: &mut Vec<Arg>) {
@@ -136,7 +156,12 @@ impl<'s> Expansion<'_, 's, '_> {
         // Most words are a single text.
         if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
             let values = Rc::new(Values::Exact(text.clone()));
-            args.push(Arg { raw: raw.into(), values, literal: true, spread: Spread::One });
+            args.push(Arg {
+                raw: raw.into(),
+                values,
+                literal: true,
+                spread: Spread::One,
+            });
             return;
         }
         let mut parts = self.parts(&word.pieces, true);
@@ -146,39 +171,76 @@ impl<'s> Expansion<'_, 's, '_> {
             && let [Piece::Parameter { quoted: false, .. }] = word.pieces.as_slice()
             && let [text] = texts.as_slice()
         {
-            for field in text.split([' ', '\t', '\n']).filter(|field| !field.is_empty()) {
+            for field in text
+                .split([' ', '\t', '\n'])
+                .filter(|field| !field.is_empty())
+            {
                 let values = if field.contains(['*', '?', '[']) {
                     Values::Pattern(field.to_owned())
                 } else {
                     Values::Exact(field.to_owned())
                 };
-                args.push(Arg { raw: field.into(), values: Rc::new(values), literal: false, spread: Spread::One });
+                args.push(Arg {
+                    raw: field.into(),
+                    values: Rc::new(values),
+                    literal: false,
+                    spread: Spread::One,
+                });
             }
             return;
         }
-        if vanishes(&parts) && word.pieces.iter().any(|piece| matches!(piece, Piece::Parameter { quoted: false, .. })) {
+        if vanishes(&parts)
+            && word
+                .pieces
+                .iter()
+                .any(|piece| matches!(piece, Piece::Parameter { quoted: false, .. }))
+        {
             parts = vec![ExpandedPiece::Words];
         }
-        if !parts.iter().any(|part| matches!(part, ExpandedPiece::Brace(_))) {
-            args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal, spread: spread(&parts) });
+        if !parts
+            .iter()
+            .any(|part| matches!(part, ExpandedPiece::Brace(_)))
+        {
+            args.push(Arg {
+                raw: raw.into(),
+                values: Rc::new(values(&parts)),
+                literal,
+                spread: spread(&parts),
+            });
             return;
         }
-        let words = if self.line.made < MAX_BRACE_WORDS { braces::braces(&parts) } else { None };
+        let words = if self.line.made < MAX_BRACE_WORDS {
+            braces::braces(&parts)
+        } else {
+            None
+        };
         match words {
             Some(words) => {
                 self.line.made += words.len() - 1;
                 let many = words.len() > 1;
                 for parts in words {
-                    let spread = if vanishes(&parts) { Spread::Words } else { spread(&parts) };
+                    let spread = if vanishes(&parts) {
+                        Spread::Words
+                    } else {
+                        spread(&parts)
+                    };
                     let values = values(&parts);
                     let raw = match (&values, many) {
                         (Values::Exact(text), true) => text.as_str().into(),
                         _ => raw.into(),
                     };
-                    args.push(Arg { raw, values: Rc::new(values), literal, spread });
+                    args.push(Arg {
+                        raw,
+                        values: Rc::new(values),
+                        literal,
+                        spread,
+                    });
                 }
             }
-            None => args.push(Arg { literal: false, ..Arg::unknown(raw) }),
+            None => args.push(Arg {
+                literal: false,
+                ..Arg::unknown(raw)
+            }),
         }
     }
 
@@ -197,7 +259,13 @@ impl<'s> Expansion<'_, 's, '_> {
                 Piece::Glob(c) => ExpandedPiece::Glob(*c),
                 Piece::Brace(c) => ExpandedPiece::Brace(*c),
                 Piece::Tilde(user) => self.expand_tilde(user),
-                Piece::Parameter { before, name, operator, inner, quoted } => {
+                Piece::Parameter {
+                    before,
+                    name,
+                    operator,
+                    inner,
+                    quoted,
+                } => {
                     let part = self.parameter(*before, name, operator, inner);
                     match part {
                         ExpandedPiece::Values(texts)
@@ -220,7 +288,11 @@ impl<'s> Expansion<'_, 's, '_> {
                 }
                 Piece::Command { body, quoted } => {
                     self.command(body);
-                    if splits && !quoted { ExpandedPiece::Words } else { ExpandedPiece::Unknown }
+                    if splits && !quoted {
+                        ExpandedPiece::Words
+                    } else {
+                        ExpandedPiece::Unknown
+                    }
                 }
                 Piece::Arithmetic(inner) => {
                     self.arithmetic(inner);
@@ -244,19 +316,29 @@ impl<'s> Expansion<'_, 's, '_> {
 
     fn expand_tilde(&self, user: &str) -> ExpandedPiece {
         match (user, self.line.home) {
-            ("", Some(home)) if !self.state.assigned("HOME") => ExpandedPiece::Text(home.display().to_string()),
+            ("", Some(home)) if !self.state.assigned("HOME") => {
+                ExpandedPiece::Text(home.display().to_string())
+            }
             // The home directories of other users are not looked up; for an unknown user the text
             // stays unchanged.
             _ => ExpandedPiece::Unknown,
         }
     }
 
-    fn parameter(&mut self, before: Option<char>, name: &str, operator: &str, inner: &'s [Piece]) -> ExpandedPiece {
+    fn parameter(
+        &mut self,
+        before: Option<char>,
+        name: &str,
+        operator: &str,
+        inner: &'s [Piece],
+    ) -> ExpandedPiece {
         // Substitutions inside run whether or not their value is used.
         self.parts(inner, false);
         if operator.ends_with("@P") {
             self.set_opaque("`@P` runs the text of a variable");
-        } else if before == Some('!') && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "@") {
+        } else if before == Some('!')
+            && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "@")
+        {
             self.set_opaque("`${!…}` reads a variable whose name is computed");
         }
         if operator.starts_with(['=']) || operator.starts_with(":=") {
@@ -289,31 +371,57 @@ fn breaks(text: &str) -> bool {
 fn is_number(before: Option<char>, name: &str, operator: &str, state: &ShellState) -> bool {
     let is_plain = before.is_none() && operator.is_empty();
     before == Some('#')
-        || is_plain && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
+        || is_plain
+            && (["?", "#", "$", "!"].contains(&name)
+                || matches!(state.value(name), Some(Value::Harmless)))
 }
 
 /// Returns whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`,
 /// or one that contains such a parameter.
 fn is_list(piece: &Piece) -> bool {
-    let Piece::Parameter { name, operator, inner, .. } = piece else { return false };
+    let Piece::Parameter {
+        name,
+        operator,
+        inner,
+        ..
+    } = piece
+    else {
+        return false;
+    };
     name == "@" || operator.contains("[@]") || operator.ends_with('@') || inner.iter().any(is_list)
 }
 
 /// Returns whether an unquoted word may become no word at all.
 fn vanishes(parts: &[ExpandedPiece]) -> bool {
-    parts.iter().all(|part| matches!(part, ExpandedPiece::Values(texts) if texts.iter().any(String::is_empty)))
+    parts.iter().all(
+        |part| matches!(part, ExpandedPiece::Values(texts) if texts.iter().any(String::is_empty)),
+    )
 }
 
 fn spread(parts: &[ExpandedPiece]) -> Spread {
-    if parts.iter().any(|part| matches!(part, ExpandedPiece::Words)) { Spread::Words } else { Spread::One }
+    if parts
+        .iter()
+        .any(|part| matches!(part, ExpandedPiece::Words))
+    {
+        Spread::Words
+    } else {
+        Spread::One
+    }
 }
 
 fn literal(pieces: &[Piece]) -> bool {
-    pieces.iter().all(|piece| matches!(piece, Piece::Text(_) | Piece::Quoted(_) | Piece::Brace(_) | Piece::Tilde(_)))
+    pieces.iter().all(|piece| {
+        matches!(
+            piece,
+            Piece::Text(_) | Piece::Quoted(_) | Piece::Brace(_) | Piece::Tilde(_)
+        )
+    })
 }
 
 fn values(parts: &[ExpandedPiece]) -> Values {
-    let pattern = parts.iter().any(|part| matches!(part, ExpandedPiece::Glob(_)));
+    let pattern = parts
+        .iter()
+        .any(|part| matches!(part, ExpandedPiece::Glob(_)));
     let mut texts = vec![String::new()];
     for part in parts {
         match part {
@@ -326,12 +434,23 @@ fn values(parts: &[ExpandedPiece]) -> Values {
                 }
             }
             ExpandedPiece::Text(text) => texts.iter_mut().for_each(|all| all.push_str(text)),
-            ExpandedPiece::Glob(c) | ExpandedPiece::Brace(c) => texts.iter_mut().for_each(|all| all.push(*c)),
-            ExpandedPiece::Values(values) if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() => {
-                texts = texts.iter().flat_map(|all| values.iter().map(move |value| format!("{all}{value}"))).collect();
+            ExpandedPiece::Glob(c) | ExpandedPiece::Brace(c) => {
+                texts.iter_mut().for_each(|all| all.push(*c))
+            }
+            ExpandedPiece::Values(values)
+                if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() =>
+            {
+                texts = texts
+                    .iter()
+                    .flat_map(|all| values.iter().map(move |value| format!("{all}{value}")))
+                    .collect();
             }
             ExpandedPiece::Values(_) | ExpandedPiece::Unknown | ExpandedPiece::Words => {
-                let prefix = if texts.len() == 1 { texts.remove(0) } else { String::new() };
+                let prefix = if texts.len() == 1 {
+                    texts.remove(0)
+                } else {
+                    String::new()
+                };
                 let prefix = if pattern {
                     prefix[..prefix.find(['*', '?', '[', '\\']).unwrap_or(prefix.len())].to_owned()
                 } else {

@@ -36,7 +36,11 @@ pub fn commands(text: &str) -> Option<Vec<Vec<Name>>> {
 fn of_script(script: &Script, found: &mut Vec<Vec<Name>>) {
     of_list(&script.list, found);
     within(&script.pieces, found);
-    for body in script.heredocs.iter().filter_map(|heredoc| heredoc.body.as_ref()) {
+    for body in script
+        .heredocs
+        .iter()
+        .filter_map(|heredoc| heredoc.body.as_ref())
+    {
         of_script(body, found);
     }
 }
@@ -88,7 +92,9 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
             arms.iter().for_each(|(_, list)| of_list(list, found));
         }
         ShellCommandKind::Condition(words) => add(words, found),
-        ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => of_command(body, found),
+        ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => {
+            of_command(body, found)
+        }
     }
     for redirect in &command.redirects {
         if redirect.operator == Operator::HereDoc {
@@ -96,7 +102,11 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
         }
         let is_written = matches!(redirect.operator, Operator::Write | Operator::Duplicate);
         within(&redirect.target.pieces, found);
-        names.extend(expanded(&redirect.target).into_iter().map(|name| Name { is_written, ..name }));
+        names.extend(
+            expanded(&redirect.target)
+                .into_iter()
+                .map(|name| Name { is_written, ..name }),
+        );
     }
     if !names.is_empty() {
         found.push(names);
@@ -106,10 +116,21 @@ fn of_command(command: &ShellCommand, found: &mut Vec<Vec<Name>>) {
 fn within(pieces: &[Piece], found: &mut Vec<Vec<Name>>) {
     for piece in pieces {
         match piece {
-            Piece::Command { body: Body::Inline(inline), .. } | Piece::Process(inline) => of_list(&inline.list, found),
-            Piece::Command { body: Body::Apart(script), .. } => of_script(script, found),
+            Piece::Command {
+                body: Body::Inline(inline),
+                ..
+            }
+            | Piece::Process(inline) => of_list(&inline.list, found),
+            Piece::Command {
+                body: Body::Apart(script),
+                ..
+            } => of_script(script, found),
             Piece::Parameter { inner, .. } | Piece::Arithmetic(inner) => within(inner, found),
-            Piece::Text(_) | Piece::Quoted(_) | Piece::Glob(_) | Piece::Brace(_) | Piece::Tilde(_) => {}
+            Piece::Text(_)
+            | Piece::Quoted(_)
+            | Piece::Glob(_)
+            | Piece::Brace(_)
+            | Piece::Tilde(_) => {}
         }
     }
 }
@@ -124,9 +145,12 @@ fn expanded(word: &Word) -> Vec<Name> {
             Piece::Glob(glob) => NameToken::Glob(*glob),
             Piece::Brace(brace) => NameToken::Brace(*brace),
             // Relative paths start in the initial directory.
-            Piece::Parameter { before: None, name, operator, .. } if name == "PWD" && operator.is_empty() => {
-                NameToken::Text(".".into())
-            }
+            Piece::Parameter {
+                before: None,
+                name,
+                operator,
+                ..
+            } if name == "PWD" && operator.is_empty() => NameToken::Text(".".into()),
             _ => NameToken::Computed,
         })
         .collect();
@@ -139,11 +163,20 @@ fn alternatives(tokens: Vec<NameToken>, found: &mut Vec<Vec<NameToken>>) {
     if found.len() >= ALTERNATIVES {
         return;
     }
-    let Some((open, commas, close)) = group(&tokens) else { return found.push(tokens) };
+    let Some((open, commas, close)) = group(&tokens) else {
+        return found.push(tokens);
+    };
     let mut start = open + 1;
     for end in commas.into_iter().chain([close]) {
-        let parts = [tokens.get(..open), tokens.get(start..end), tokens.get(close + 1..)];
-        alternatives(parts.into_iter().flatten().flatten().cloned().collect(), found);
+        let parts = [
+            tokens.get(..open),
+            tokens.get(start..end),
+            tokens.get(close + 1..),
+        ];
+        alternatives(
+            parts.into_iter().flatten().flatten().cloned().collect(),
+            found,
+        );
         start = end + 1;
     }
 }
@@ -151,14 +184,19 @@ fn alternatives(tokens: Vec<NameToken>, found: &mut Vec<Vec<NameToken>>) {
 /// Returns the positions of the first braces with several alternatives: the opening brace, the
 /// commas, the closing brace.
 fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
-    let opens = tokens.iter().enumerate().filter(|(_, token)| matches!(token, NameToken::Brace('{')));
+    let opens = tokens
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| matches!(token, NameToken::Brace('{')));
     opens.map(|(at, _)| at).find_map(|open| {
         let mut depth = 0_usize;
         let mut commas = vec![];
         for (at, token) in tokens.iter().enumerate().skip(open) {
             match token {
                 NameToken::Brace('{') => depth += 1,
-                NameToken::Brace('}') if depth == 1 => return (!commas.is_empty()).then_some((open, commas, at)),
+                NameToken::Brace('}') if depth == 1 => {
+                    return (!commas.is_empty()).then_some((open, commas, at));
+                }
                 NameToken::Brace('}') => depth -= 1,
                 NameToken::Brace(_) if depth == 1 => commas.push(at),
                 _ => {}
@@ -169,7 +207,12 @@ fn group(tokens: &[NameToken]) -> Option<(usize, Vec<usize>, usize)> {
 }
 
 fn name(tokens: &[NameToken]) -> Name {
-    let mut name = Name { text: String::new(), pattern: false, computed: false, is_written: false };
+    let mut name = Name {
+        text: String::new(),
+        pattern: false,
+        computed: false,
+        is_written: false,
+    };
     // Within a character class, which becomes `*`.
     let mut in_class = false;
     // Within a range in braces, which becomes `*` as well.

@@ -32,8 +32,8 @@ type Read<T> = Result<T, Unreadable>;
 
 /// Words that are not a program's name at the beginning of a command in bash.
 const RESERVED: [&str; 23] = [
-    "!", "[[", "]]", "{", "}", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if",
-    "in", "select", "then", "time", "until", "while", "((",
+    "!", "[[", "]]", "{", "}", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
+    "function", "if", "in", "select", "then", "time", "until", "while", "((",
 ];
 
 /// Reserved words that end a list.
@@ -82,7 +82,12 @@ fn read(parser: &mut Parser<'_>) -> Read<Script> {
         return Err(Unreadable::Unclosed);
     }
     let heredocs = std::mem::take(&mut parser.heredocs);
-    Ok(Script { source: source.to_owned(), list, pieces: vec![], heredocs })
+    Ok(Script {
+        source: source.to_owned(),
+        list,
+        pieces: vec![],
+        heredocs,
+    })
 }
 
 struct Parser<'s> {
@@ -104,7 +109,10 @@ struct Parser<'s> {
 }
 
 fn meta(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'<' | b'>' | b'(' | b')')
+    matches!(
+        byte,
+        b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'<' | b'>' | b'(' | b')'
+    )
 }
 
 fn name_start(byte: u8) -> bool {
@@ -121,7 +129,9 @@ fn ends_itself(command: &ShellCommand) -> bool {
     command.redirects.is_empty()
         && match &command.kind {
             ShellCommandKind::Simple { .. } => false,
-            ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => ends_itself(body),
+            ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => {
+                ends_itself(body)
+            }
             _ => true,
         }
 }
@@ -157,7 +167,11 @@ impl<'s> Parser<'s> {
     }
 
     fn expect(&mut self, wanted: &str) -> Read<()> {
-        if self.eat(wanted) { Ok(()) } else { Err(Unreadable::Syntax) }
+        if self.eat(wanted) {
+            Ok(())
+        } else {
+            Err(Unreadable::Syntax)
+        }
     }
 
     /// Consumes bytes while they satisfy `kind`.
@@ -171,7 +185,10 @@ impl<'s> Parser<'s> {
 
     /// Consumes the next character.
     fn letter(&mut self) -> Read<&'s str> {
-        let letter = self.source[self.at..].chars().next().ok_or(Unreadable::Unclosed)?;
+        let letter = self.source[self.at..]
+            .chars()
+            .next()
+            .ok_or(Unreadable::Unclosed)?;
         let start = self.at;
         self.at += letter.len_utf8();
         Ok(&self.source[start..self.at])
@@ -179,7 +196,10 @@ impl<'s> Parser<'s> {
 
     /// Returns whether a reserved word comes next, as a separate word.
     fn word_is(&self, wanted: &str) -> bool {
-        let rest = self.source.get(self.at + wanted.len()..).unwrap_or_default();
+        let rest = self
+            .source
+            .get(self.at + wanted.len()..)
+            .unwrap_or_default();
         let process = rest.starts_with("<(") || rest.starts_with(">(");
         self.next_is(wanted) && rest.bytes().next().is_none_or(meta) && !process
     }
@@ -220,9 +240,16 @@ impl<'s> Parser<'s> {
 
     /// Skips line continuations. The characters around them must not join to form an operator.
     fn continued(&mut self) -> Read<()> {
-        let before = operator_byte(self.at.checked_sub(1).and_then(|at| self.text.get(at)).copied());
+        let before = operator_byte(
+            self.at
+                .checked_sub(1)
+                .and_then(|at| self.text.get(at))
+                .copied(),
+        );
         while self.eat("\\\n") {}
-        if before.is_some() && (operator_byte(self.peek()).is_some() || matches!(before, Some(b'<' | b'>'))) {
+        if before.is_some()
+            && (operator_byte(self.peek()).is_some() || matches!(before, Some(b'<' | b'>')))
+        {
             return Err(Unreadable::Syntax);
         }
         Ok(())
@@ -257,13 +284,21 @@ impl<'s> Parser<'s> {
             }
             self.linebreak()?;
             if self.at_stop() {
-                return if perhaps { Err(Unreadable::Syntax) } else { Ok(items) };
+                return if perhaps {
+                    Err(Unreadable::Syntax)
+                } else {
+                    Ok(items)
+                };
             }
             let commands = self.nested(Self::pipeline)?;
             // A compound command may be followed by the reserved word that closes the one around
             // it: `{ (ls) }`.
             let closed = commands.last().is_some_and(ends_itself);
-            items.push(Item { commands, background: false, perhaps });
+            items.push(Item {
+                commands,
+                background: false,
+                perhaps,
+            });
             self.blank()?;
             perhaps = self.eat("&&") || self.eat("||");
             if perhaps || self.peek() == Some(b'\n') {
@@ -275,7 +310,11 @@ impl<'s> Parser<'s> {
                 Some(b';') => self.at += 1,
                 Some(b'&') => {
                     self.at += 1;
-                    items.iter_mut().rev().take(1).for_each(|item| item.background = true);
+                    items
+                        .iter_mut()
+                        .rev()
+                        .take(1)
+                        .for_each(|item| item.background = true);
                 }
                 _ if closed && self.at_stop() => return Ok(items),
                 _ => return Err(Unreadable::Syntax),
@@ -286,7 +325,11 @@ impl<'s> Parser<'s> {
     /// Parses a list that must not be empty.
     fn some_list(&mut self) -> Read<List> {
         let list = self.nested(Self::list)?;
-        if list.is_empty() { Err(Unreadable::Syntax) } else { Ok(list) }
+        if list.is_empty() {
+            Err(Unreadable::Syntax)
+        } else {
+            Ok(list)
+        }
     }
 
     /// Parses the list of `$(…)` or `<(…)` after the opening bracket. `start` is the position of
@@ -303,11 +346,18 @@ impl<'s> Parser<'s> {
         self.inline -= 1;
         self.expect(")")?;
         self.no_pending_heredoc()?;
-        Ok(Inline { list, range: start..self.at })
+        Ok(Inline {
+            list,
+            range: start..self.at,
+        })
     }
 
     fn no_pending_heredoc(&self) -> Read<()> {
-        if self.waits() { Err(Unreadable::Syntax) } else { Ok(()) }
+        if self.waits() {
+            Err(Unreadable::Syntax)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -24,7 +24,9 @@ pub(super) use builtins::{builtin, is_builtin};
 pub(crate) use lookup::carries;
 #[cfg(test)]
 pub(crate) use lookup::{beginnings, wrappers};
-pub(super) use lookup::{family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
+pub(super) use lookup::{
+    family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next,
+};
 pub(super) use program_effect::{CommandContext, PickedFiles, Picks, ProgramEffect};
 
 use super::expand::{Arg, StdinSource};
@@ -37,23 +39,38 @@ use read::{GivenOption, ParsedArgs};
 use table::{Does, Operand, Utility};
 
 /// Returns the effects of a program with these arguments.
-pub(super) fn effects_of<'v>(name: &str, args: &'v [Arg], view: &'v CommandContext<'v>) -> Vec<ProgramEffect> {
+pub(super) fn effects_of<'v>(
+    name: &str,
+    args: &'v [Arg],
+    view: &'v CommandContext<'v>,
+) -> Vec<ProgramEffect> {
     // `git-send-pack` is `git send-pack`. The effects that the entry of git adds first, such as those
     // of the repository's settings, are not added here, so the entry of the command is used only if
     // the command cannot be analysed anyway.
-    let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
-    let unread = spaced.as_deref().filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
+    let spaced = name
+        .strip_prefix("git-")
+        .map(|command| format!("git {command}"));
+    let unread = spaced
+        .as_deref()
+        .filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
     let called = match unread {
         Some(name) => name,
         None if table::program(name).is_some() => name,
         None => family(name),
     };
-    let mut collector =
-        EffectCollector { effects: vec![], view, depth: 0, called: called.to_owned(), search: None, all: args };
+    let mut collector = EffectCollector {
+        effects: vec![],
+        view,
+        depth: 0,
+        called: called.to_owned(),
+        search: None,
+        all: args,
+    };
     // Some unknown programs have a known option that only prints information about them.
     let informing = || {
         let program = table::program(&format!("{called} that tells"))?;
-        matches!(args, [only] if program.tells.iter().any(|option| only.is(option))).then_some(program)
+        matches!(args, [only] if program.tells.iter().any(|option| only.is(option)))
+            .then_some(program)
     };
     match table::program(called).or_else(informing) {
         Some(program) => collector.program(program, args),
@@ -111,7 +128,9 @@ impl EffectCollector<'_> {
     fn program(&mut self, program: &'static Utility, args: &[Arg]) {
         self.depth += 1;
         if self.depth > 8 {
-            return self.add(ProgramEffect::AtStake("its commands stand too deep within commands".to_owned()));
+            return self.add(ProgramEffect::AtStake(
+                "its commands stand too deep within commands".to_owned(),
+            ));
         }
         if let [only] = args
             && program.tells.iter().any(|option| only.is(option))
@@ -128,8 +147,13 @@ impl EffectCollector<'_> {
         }
         // A command with an entry of its own states its effects there.
         let takes_command = program.words == [Operand::Command];
-        let command = if takes_command { reading.operands.first().and_then(Arg::text) } else { None };
-        let has_entry = command.is_some_and(|command| table::program(&format!("{} {command}", self.called)).is_some());
+        let command = if takes_command {
+            reading.operands.first().and_then(Arg::text)
+        } else {
+            None
+        };
+        let has_entry = command
+            .is_some_and(|command| table::program(&format!("{} {command}", self.called)).is_some());
         if !has_entry {
             self.general_effects(program);
         }
@@ -141,7 +165,10 @@ impl EffectCollector<'_> {
         }
         for floor in &program.floors {
             let is_operand = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
-            if floor.options.is_empty() || reading.has(&floor.options) || floor.options.iter().any(is_operand) {
+            if floor.options.is_empty()
+                || reading.has(&floor.options)
+                || floor.options.iter().any(is_operand)
+            {
                 self.add(ProgramEffect::Floor(floor.action, floor.why.to_owned()));
             }
         }
@@ -153,17 +180,23 @@ impl EffectCollector<'_> {
             if program.runs() || program.words.contains(&Operand::Command) {
                 self.set_opaque("how its options end is not known");
             } else if reading.words && program.may_start() {
-                self.set_may_be_denied("a word that is computed may hold an option that starts something");
+                self.set_may_be_denied(
+                    "a word that is computed may hold an option that starts something",
+                );
             }
         }
         // The value of an unknown option may be mistaken for the program.
         let has_unknown_option = reading.given.iter().any(|given| given.does.is_none());
-        let runs_words =
-            program.words.iter().any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command));
+        let runs_words = program
+            .words
+            .iter()
+            .any(|role| matches!(role, Operand::Program | Operand::Shell | Operand::Command));
         if has_unknown_option && runs_words {
             self.add(ProgramEffect::Tails(reading.operands.clone()));
             if program.runs() {
-                self.set_may_be_denied("an option of it is not known, and may change which word is the program");
+                self.set_may_be_denied(
+                    "an option of it is not known, and may change which word is the program",
+                );
             }
         }
         if reading.words && program.words.contains(&Operand::Read) {
@@ -193,11 +226,20 @@ impl EffectCollector<'_> {
 
     /// Adds the words that may lead out of the project unnoticed.
     fn leaving(&mut self, program: &Utility, args: &[Arg]) {
-        if program.runs() || matches!(program.special, "language" | "shell" | "foreign shell" | "sed" | "awk") {
+        if program.runs()
+            || matches!(
+                program.special,
+                "language" | "shell" | "foreign shell" | "sed" | "awk"
+            )
+        {
             return;
         }
         if program.effect == Effect::Reads && !program.name.starts_with("git") {
-            let long: Vec<Arg> = args.iter().filter(|arg| arg.prefix().starts_with("--")).cloned().collect();
+            let long: Vec<Arg> = args
+                .iter()
+                .filter(|arg| arg.prefix().starts_with("--"))
+                .cloned()
+                .collect();
             self.add(ProgramEffect::Leaving(Some(long)));
         } else {
             self.leaves(args);
@@ -205,11 +247,15 @@ impl EffectCollector<'_> {
     }
 
     fn leaves(&mut self, args: &[Arg]) {
-        self.add(ProgramEffect::Leaving((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+        self.add(ProgramEffect::Leaving(
+            (!std::ptr::eq(args, self.all)).then(|| args.to_vec()),
+        ));
     }
 
     fn add_unknown_program(&mut self, args: &[Arg]) {
-        self.add(ProgramEffect::UnknownProgram((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+        self.add(ProgramEffect::UnknownProgram(
+            (!std::ptr::eq(args, self.all)).then(|| args.to_vec()),
+        ));
     }
 
     fn option(&mut self, program: &Utility, given: &GivenOption, args: &[Arg]) {
@@ -228,7 +274,10 @@ impl EffectCollector<'_> {
             Does::Lists => self.uses(Access::List, &given.value_or_unknown()),
             Does::Names => {
                 self.uses(Access::Read, &given.value_or_unknown());
-                let reason = format!("which files it reads stands in {}", given.value_or_unknown().raw);
+                let reason = format!(
+                    "which files it reads stands in {}",
+                    given.value_or_unknown().raw
+                );
                 self.add(ProgramEffect::Unknown(reason));
             }
             Does::Writes => {
@@ -268,7 +317,9 @@ impl EffectCollector<'_> {
             Does::Elsewhere => {
                 self.add_danger(name);
                 self.uses(Access::List, &given.value_or_unknown());
-                self.add(ProgramEffect::AtStake("another repository's settings decide what git starts".to_owned()));
+                self.add(ProgramEffect::AtStake(
+                    "another repository's settings decide what git starts".to_owned(),
+                ));
             }
             does => self.starts(program, does, given, args),
         }
@@ -325,11 +376,15 @@ impl EffectCollector<'_> {
     /// Adds a command that may run: a text, or the name of a program.
     fn carries(&mut self, value: Option<&Arg>) {
         let Some(value) = value else { return };
-        if value
-            .text()
-            .is_some_and(|text| !text.contains([' ', ';', '$', '`', '|', '&', '\n', '\'', '"', '\\', '<', '>', '(']))
-        {
-            self.add(ProgramEffect::Run(vec![value.clone(), Arg::unknown("…")], true));
+        if value.text().is_some_and(|text| {
+            !text.contains([
+                ' ', ';', '$', '`', '|', '&', '\n', '\'', '"', '\\', '<', '>', '(',
+            ])
+        }) {
+            self.add(ProgramEffect::Run(
+                vec![value.clone(), Arg::unknown("…")],
+                true,
+            ));
         } else {
             self.add(ProgramEffect::Text(value.clone(), true));
         }
@@ -337,7 +392,9 @@ impl EffectCollector<'_> {
 
     /// Asks about protected files that an unparsed text names, in quotes or `anywhere`.
     fn names_files(&mut self, text: &str, anywhere: bool) {
-        let Some((name, protected)) = protected_in(text, anywhere) else { return };
+        let Some((name, protected)) = protected_in(text, anywhere) else {
+            return;
+        };
         match protected {
             Protected::Secret => {
                 let reason = format!("its program names {name}, which may hold keys or passwords");
@@ -365,7 +422,9 @@ impl EffectCollector<'_> {
             many = many.and_then(|many| many.checked_sub(1));
         }
         if reading.has(&program.instead_of_last) {
-            roles = roles.get(..roles.len().saturating_sub(1)).unwrap_or_default();
+            roles = roles
+                .get(..roles.len().saturating_sub(1))
+                .unwrap_or_default();
         }
         let operands = reading.operands.as_slice();
         // The number of words after those of which there may be any number.
@@ -378,7 +437,10 @@ impl EffectCollector<'_> {
                 _ => roles.get(at),
             };
             // Later words may have other roles than they seem to have.
-            if arg.is_several() && !program.any && !many.is_some_and(|many| at >= many && trailing == 0) {
+            if arg.is_several()
+                && !program.any
+                && !many.is_some_and(|many| at >= many && trailing == 0)
+            {
                 self.effect(Effect::Unproven);
                 if program.runs() {
                     self.set_opaque("which of its words is the program is not known");
@@ -394,18 +456,23 @@ impl EffectCollector<'_> {
                 return;
             }
         }
-        let starts = roles.iter().position(|role| matches!(role, Operand::Program | Operand::Shell));
+        let starts = roles
+            .iter()
+            .position(|role| matches!(role, Operand::Program | Operand::Shell));
         if starts.is_some_and(|at| operands.len() <= at) {
             // `unshare`, `chroot dir`: starts a shell, which reads the input.
             match self.view.input.clone() {
                 StdinSource::Nothing => {}
-                StdinSource::Text(Some(text)) => self.add(ProgramEffect::Text(Arg::exact(text), true)),
+                StdinSource::Text(Some(text)) => {
+                    self.add(ProgramEffect::Text(Arg::exact(text), true))
+                }
                 StdinSource::Pipe | StdinSource::Text(None) => {
                     self.set_may_be_denied("without a program it may start a shell")
                 }
             }
         }
-        let has_no_file = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
+        let has_no_file = many
+            .is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Operand::Read));
         if has_no_file && recursive::is_deep(program, reading) {
             recursive::reads_below(self, &Arg::exact("."), recursive::picks(reading));
         }
@@ -425,7 +492,8 @@ impl EffectCollector<'_> {
         match role {
             Operand::Nothing => {}
             // `find . ( … )`
-            Operand::List if program.special == "find" && arg.prefix().starts_with(['(', ')', '!', ',']) => {}
+            Operand::List
+                if program.special == "find" && arg.prefix().starts_with(['(', ')', '!', ',']) => {}
             Operand::List => self.uses(Access::List, arg),
             Operand::Read => {
                 self.uses(Access::Read, arg);
@@ -456,11 +524,17 @@ impl EffectCollector<'_> {
                     if at + 1 < reading.operands.len() && deep {
                         self.add(ProgramEffect::Below(
                             arg.clone(),
-                            Picks { only: vec![], ..recursive::picks(reading) },
+                            Picks {
+                                only: vec![],
+                                ..recursive::picks(reading)
+                            },
                         ));
                     }
                     if at + 1 == reading.operands.len() {
-                        self.add(ProgramEffect::CopyTree { from: reading.operands[..at].to_vec(), to: arg.clone() });
+                        self.add(ProgramEffect::CopyTree {
+                            from: reading.operands[..at].to_vec(),
+                            to: arg.clone(),
+                        });
                     }
                 }
             }
@@ -487,15 +561,24 @@ impl EffectCollector<'_> {
     /// Adds the effects of removing a file or directory, or of moving it to the last word.
     fn entry(&mut self, program: &Utility, arg: &Arg, deep: bool, reading: &ParsedArgs) {
         let is_move = program.name == "mv";
-        let to = if is_move { reading.operands.last().cloned() } else { None };
+        let to = if is_move {
+            reading.operands.last().cloned()
+        } else {
+            None
+        };
         if let Some(to) = &to {
-            self.add(ProgramEffect::CopyTree { from: vec![arg.clone()], to: to.clone() });
+            self.add(ProgramEffect::CopyTree {
+                from: vec![arg.clone()],
+                to: to.clone(),
+            });
         }
         self.add(ProgramEffect::Entry(arg.clone(), to));
         if deep || reading.unknown {
             self.add(ProgramEffect::Lost(vec![arg.clone()], program.name == "rm"));
         }
-        let base_name = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
+        let base_name = arg
+            .text()
+            .and_then(|text| text.trim_end_matches('/').rsplit('/').next());
         if deep && base_name.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
             self.add(ProgramEffect::ChangesPicked(PickedFiles {
                 below: vec![arg.clone()],
@@ -542,7 +625,9 @@ impl EffectCollector<'_> {
             }
             Operand::Remote => {
                 // Rules may match its text, but it is not judged as if it ran here.
-                self.add(ProgramEffect::ForeignCode(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
+                self.add(ProgramEffect::ForeignCode(
+                    rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" "),
+                ));
                 if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
                     self.add_danger("an option behind the host");
                     self.set_may_be_denied("an option stands behind the host");

@@ -144,7 +144,11 @@ impl Unit {
     }
 
     fn raise(&mut self, action: Action, reason: &str) {
-        if self.floor.as_ref().is_none_or(|(minimum, _)| *minimum < action) {
+        if self
+            .floor
+            .as_ref()
+            .is_none_or(|(minimum, _)| *minimum < action)
+        {
             self.floor = Some((action, reason.to_owned()));
         }
     }

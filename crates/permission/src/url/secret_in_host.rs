@@ -26,7 +26,9 @@ pub(super) fn names_secret(host: &str, secret: &str) -> bool {
     ];
     forms.iter().filter(|form| form.len() >= 8).any(|form| {
         let piece = form.len().min(PIECE);
-        host.as_bytes().windows(piece).any(|window| memchr::memmem::find(form.as_bytes(), window).is_some())
+        host.as_bytes()
+            .windows(piece)
+            .any(|window| memchr::memmem::find(form.as_bytes(), window).is_some())
     })
 }
 
@@ -40,14 +42,22 @@ pub(super) fn spells(host: &str, secret: &str) -> bool {
 /// Returns the secret part of a value: the password of an address with a user and a password,
 /// otherwise the value.
 fn password(value: &str) -> &str {
-    let Some((_, rest)) = value.split_once("://") else { return value };
+    let Some((_, rest)) = value.split_once("://") else {
+        return value;
+    };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    authority.rsplit_once('@').and_then(|(named, _)| Some(named.split_once(':')?.1)).unwrap_or_default()
+    authority
+        .rsplit_once('@')
+        .and_then(|(named, _)| Some(named.split_once(':')?.1))
+        .unwrap_or_default()
 }
 
 /// Returns the letters and digits in lower case, as far as a text can be part of a host name.
 fn folded(text: &str) -> String {
-    text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    text.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 /// Encodes bytes as RFC 4648 base32, in lower case and without padding.
@@ -81,11 +91,16 @@ pub(super) fn holds(text: &str, secret: &str) -> bool {
     let decoded = decoded(text);
     let hex = base::text::hex(secret.as_bytes());
     let backwards: String = secret.chars().rev().collect();
-    let engines = [base64::engine::general_purpose::STANDARD_NO_PAD, base64::engine::general_purpose::URL_SAFE_NO_PAD];
+    let engines = [
+        base64::engine::general_purpose::STANDARD_NO_PAD,
+        base64::engine::general_purpose::URL_SAFE_NO_PAD,
+    ];
     decoded.contains(secret)
         || decoded.contains(&backwards)
         || text.to_ascii_lowercase().contains(&hex)
-        || engines.iter().any(|engine| decoded.contains(&engine.encode(secret)))
+        || engines
+            .iter()
+            .any(|engine| decoded.contains(&engine.encode(secret)))
 }
 
 pub(super) fn decoded(text: &str) -> String {
@@ -95,8 +110,16 @@ pub(super) fn decoded(text: &str) -> String {
 /// Returns whether a query contains a value that looks like a key.
 pub(super) fn looks_secret(query: &str) -> bool {
     let is_dense = |value: &str| {
-        let classes = [char::is_lowercase as fn(char) -> bool, char::is_uppercase, |c| c.is_ascii_digit()];
-        value.len() >= 32 && !value.contains(['+', ' ', '%']) && classes.iter().all(|class| value.contains(*class))
+        let classes = [
+            char::is_lowercase as fn(char) -> bool,
+            char::is_uppercase,
+            |c| c.is_ascii_digit(),
+        ];
+        value.len() >= 32
+            && !value.contains(['+', ' ', '%'])
+            && classes.iter().all(|class| value.contains(*class))
     };
-    query.split('&').any(|pair| is_dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
+    query
+        .split('&')
+        .any(|pair| is_dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
 }

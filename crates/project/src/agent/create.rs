@@ -20,7 +20,11 @@ pub struct Proposal {
 
 /// Returns the system prompt and the message for a model. Sampling temperature 0.3, no tools.
 pub fn question(description: &str, taken: &[&str]) -> (&'static str, String) {
-    let taken = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
+    let taken = if taken.is_empty() {
+        "none".to_owned()
+    } else {
+        taken.join(", ")
+    };
     let message = format!(
         "Make an agent from this description:\n\n{}\n\nIdentifiers that are taken: {taken}\n\nAnswer with the JSON object alone.",
         description.trim()
@@ -33,8 +37,13 @@ pub fn question(description: &str, taken: &[&str]) -> (&'static str, String) {
 /// # Errors
 /// The error, for display.
 pub fn proposal(answer: &str, taken: &[&str]) -> Result<Proposal, String> {
-    let start = answer.find('{').ok_or("the model's answer has no JSON object in it")?;
-    let end = answer.rfind('}').filter(|end| *end > start).ok_or("the model's answer breaks off")?;
+    let start = answer
+        .find('{')
+        .ok_or("the model's answer has no JSON object in it")?;
+    let end = answer
+        .rfind('}')
+        .filter(|end| *end > start)
+        .ok_or("the model's answer breaks off")?;
     let json = answer.get(start..=end).unwrap_or_default();
     let mut proposal: Proposal =
         serde_json::from_str(json).map_err(|e| format!("the model's answer does not fit: {e}"))?;
@@ -44,7 +53,9 @@ pub fn proposal(answer: &str, taken: &[&str]) -> Result<Proposal, String> {
     }
     let id = &proposal.identifier;
     if !is_identifier(id) {
-        return Err(format!("\"{id}\" cannot be an agent's name: lower-case words joined by hyphens are needed"));
+        return Err(format!(
+            "\"{id}\" cannot be an agent's name: lower-case words joined by hyphens are needed"
+        ));
     }
     if taken.contains(&id.as_str()) {
         return Err(format!("there is an agent \"{id}\" already"));
@@ -58,20 +69,38 @@ pub fn proposal(answer: &str, taken: &[&str]) -> Result<Proposal, String> {
 /// Whether a word can be an agent's file name: lower-case letters, digits and hyphens, 2 to 50.
 pub fn is_identifier(id: &str) -> bool {
     (2..=50).contains(&id.len())
-        && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && id
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && id.starts_with(|c: char| c.is_ascii_lowercase())
         && !id.ends_with('-')
 }
 
 /// The permissions that can be denied to a new agent.
-pub const PERMISSIONS: [&str; 12] =
-    ["bash", "read", "edit", "list", "glob", "grep", "webfetch", "websearch", "task", "todowrite", "lsp", "skill"];
+pub const PERMISSIONS: [&str; 12] = [
+    "bash",
+    "read",
+    "edit",
+    "list",
+    "glob",
+    "grep",
+    "webfetch",
+    "websearch",
+    "task",
+    "todowrite",
+    "lsp",
+    "skill",
+];
 
 /// Returns the file of a new agent. `denied` permissions are written as denies.
 pub fn markdown(proposal: &Proposal, mode: Mode, denied: &[&str]) -> String {
     let mut text = String::from("---\n");
     // JSON strings are YAML strings, whatever they contain.
-    let _ = writeln!(text, "description: {}", Value::from(proposal.when_to_use.as_str()));
+    let _ = writeln!(
+        text,
+        "description: {}",
+        Value::from(proposal.when_to_use.as_str())
+    );
     let _ = writeln!(text, "mode: {}", mode.as_str());
     if !denied.is_empty() {
         text.push_str("permission:\n");
@@ -97,10 +126,22 @@ mod tests {
         assert_eq!(proposal.system_prompt, "You review.");
         let bad = [
             ("no", "no JSON"),
-            (r#"{"identifier": "a b", "whenToUse": "x", "systemPrompt": "y"}"#, "cannot be"),
-            (r#"{"identifier": "../evil", "whenToUse": "x", "systemPrompt": "y"}"#, "cannot be"),
-            (r#"{"identifier": "build", "whenToUse": "x", "systemPrompt": "y"}"#, "already"),
-            (r#"{"identifier": "ok-id", "whenToUse": " ", "systemPrompt": "y"}"#, "left out"),
+            (
+                r#"{"identifier": "a b", "whenToUse": "x", "systemPrompt": "y"}"#,
+                "cannot be",
+            ),
+            (
+                r#"{"identifier": "../evil", "whenToUse": "x", "systemPrompt": "y"}"#,
+                "cannot be",
+            ),
+            (
+                r#"{"identifier": "build", "whenToUse": "x", "systemPrompt": "y"}"#,
+                "already",
+            ),
+            (
+                r#"{"identifier": "ok-id", "whenToUse": " ", "systemPrompt": "y"}"#,
+                "left out",
+            ),
             (r#"{"identifier": "ok-id"}"#, "does not fit"),
         ];
         for (answer, expected) in bad {

@@ -24,7 +24,11 @@ pub struct Agents {
 
 impl Agents {
     /// Creates the agents. Errors are reported and the rest works: there is always an agent.
-    pub fn build(settings: &Settings, environment: &Environment, worktree: &Worktree) -> (Self, Vec<Problem>) {
+    pub fn build(
+        settings: &Settings,
+        environment: &Environment,
+        worktree: &Worktree,
+    ) -> (Self, Vec<Problem>) {
         Self::build_with(settings, environment, worktree, &[])
     }
 
@@ -40,8 +44,12 @@ impl Agents {
         let roster = Roster::new(settings, environment, worktree, readable);
         let mut all: Vec<Agent> = Vec::with_capacity(roster.entries.len());
         // The first entry of a name is used.
-        let written: HashMap<&str, &AgentEntry> =
-            settings.agents.iter().rev().map(|entry| (&*entry.name, entry)).collect();
+        let written: HashMap<&str, &AgentEntry> = settings
+            .agents
+            .iter()
+            .rev()
+            .map(|entry| (&*entry.name, entry))
+            .collect();
         for roster_entry in roster.entries {
             let entry = written.get(&*roster_entry.name).copied();
             all.push(agent(roster_entry, entry));
@@ -58,8 +66,19 @@ impl Agents {
         let default = roster.default;
         problems.extend(default_problem(settings, &all, &default));
         problems.extend(unknown_mentions(settings, &all));
-        let places = all.iter().enumerate().map(|(at, agent)| (agent.name.clone(), at)).collect();
-        (Self { all: all.into_iter().map(Arc::new).collect(), default, places }, problems)
+        let places = all
+            .iter()
+            .enumerate()
+            .map(|(at, agent)| (agent.name.clone(), at))
+            .collect();
+        (
+            Self {
+                all: all.into_iter().map(Arc::new).collect(),
+                default,
+                places,
+            },
+            problems,
+        )
     }
 
     /// Returns the same agents, each with the additional denies that the agent of the same name in
@@ -68,12 +87,22 @@ impl Agents {
     #[must_use]
     pub fn denying_as(&self, other: &Self, counts: impl Fn(&Rule) -> bool) -> Self {
         let stricter = |agent: &Arc<Agent>| {
-            let Some(other) = other.get(&agent.name) else { return agent.clone() };
-            let is_new = |rule: &&Rule| rule.action == Action::Deny && counts(rule) && !agent.rules.has(rule);
+            let Some(other) = other.get(&agent.name) else {
+                return agent.clone();
+            };
+            let is_new = |rule: &&Rule| {
+                rule.action == Action::Deny && counts(rule) && !agent.rules.has(rule)
+            };
             let denies = other.rules.iter().filter(is_new).cloned().collect();
-            Arc::new(Agent { rules: agent.rules.clone().then(&denies), ..Agent::clone(agent) })
+            Arc::new(Agent {
+                rules: agent.rules.clone().then(&denies),
+                ..Agent::clone(agent)
+            })
         };
-        Self { all: self.all.iter().map(stricter).collect(), ..self.clone() }
+        Self {
+            all: self.all.iter().map(stricter).collect(),
+            ..self.clone()
+        }
     }
 
     /// Returns all agents, including hidden ones.
@@ -90,22 +119,36 @@ impl Agents {
     pub fn default(&self) -> Arc<Agent> {
         let chosen = self.all.iter().find(|agent| agent.name == self.default);
         let any = || self.all.iter().find(|agent| agent.is_mode());
-        #[expect(clippy::indexing_slicing, reason = "build makes sure that one can be chosen")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "build makes sure that one can be chosen"
+        )]
         chosen.or_else(any).unwrap_or(&self.all[0]).clone()
     }
 
     /// Returns the modes of a session, which the user can choose: the default first, then by name.
     pub fn modes(&self) -> Vec<Arc<Agent>> {
-        let mut modes: Vec<Arc<Agent>> = self.all.iter().filter(|agent| agent.is_mode()).cloned().collect();
+        let mut modes: Vec<Arc<Agent>> = self
+            .all
+            .iter()
+            .filter(|agent| agent.is_mode())
+            .cloned()
+            .collect();
         let default = self.default().name.clone();
-        modes.sort_by(|a, b| (a.name != default).cmp(&(b.name != default)).then_with(|| a.name.cmp(&b.name)));
+        modes.sort_by(|a, b| {
+            (a.name != default)
+                .cmp(&(b.name != default))
+                .then_with(|| a.name.cmp(&b.name))
+        });
         modes
     }
 
     /// Returns the modes, with the chosen agent even if it is hidden.
     pub fn modes_with(&self, chosen: &str) -> Vec<Arc<Agent>> {
         let mut modes = self.modes();
-        let hidden = self.get(chosen).filter(|agent| agent.can_lead() && !agent.is_mode());
+        let hidden = self
+            .get(chosen)
+            .filter(|agent| agent.can_lead() && !agent.is_mode());
         modes.extend(hidden);
         modes
     }
@@ -160,17 +203,30 @@ fn agent(roster_entry: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
 
 /// Reports a default agent of the settings that a session cannot start with.
 fn default_problem(settings: &Settings, all: &[Agent], instead: &str) -> Option<Problem> {
-    let requested = settings.default_agent.as_ref().filter(|requested| *requested != instead)?;
+    let requested = settings
+        .default_agent
+        .as_ref()
+        .filter(|requested| *requested != instead)?;
     let found = all.iter().find(|agent| agent.name == *requested);
     let reason = match found {
-        Some(agent) if agent.hidden => format!("the agent \"{requested}\" is hidden, so no session can start with it"),
+        Some(agent) if agent.hidden => {
+            format!("the agent \"{requested}\" is hidden, so no session can start with it")
+        }
         Some(_) => format!("\"{requested}\" is a subagent, so no session can start with it"),
         None => format!("there is no agent \"{requested}\""),
     };
-    let modes: Vec<&str> = all.iter().filter(|agent| agent.is_mode()).map(|agent| agent.name.as_str()).collect();
+    let modes: Vec<&str> = all
+        .iter()
+        .filter(|agent| agent.is_mode())
+        .map(|agent| agent.name.as_str())
+        .collect();
     let place = settings.default_agent_location.as_ref()?;
-    let problem =
-        Problem::error(ProblemCode::UnknownAgent, place, "default_agent", format!("{reason}; {instead} is used"));
+    let problem = Problem::error(
+        ProblemCode::UnknownAgent,
+        place,
+        "default_agent",
+        format!("{reason}; {instead} is used"),
+    );
     Some(match nearest(requested, modes.iter().copied()) {
         Some(near) if found.is_none() => problem.hint(format!("did you mean \"{near}\"?")),
         _ => problem.hint(format!("choose one of {}", modes.join(", "))),

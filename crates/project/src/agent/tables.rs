@@ -8,7 +8,9 @@ use super::Agents;
 use base::environment::Environment;
 use base::worktree::Worktree;
 use permission::testing::records;
-use permission::{Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate};
+use permission::{
+    Action, Need, PermissionContext, Rules, SandboxGuarantee, Verdict, command_need, evaluate,
+};
 
 /// The maximum number of everyday lines that cause a question although they should not: 8 did when
 /// the table was made.
@@ -63,7 +65,9 @@ struct TableFixture {
 
 impl TableFixture {
     fn new(preparations: &[&str]) -> Self {
-        let fixture = Self { dir: tempfile::tempdir().unwrap() };
+        let fixture = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
         for folder in ["home/.config/adjutant", "ws", "bin", "out"] {
             std::fs::create_dir_all(fixture.path(folder)).unwrap();
         }
@@ -78,8 +82,15 @@ impl TableFixture {
 
     /// Copies the fixture.
     fn copy(&self) -> Self {
-        let fixture = Self { dir: tempfile::tempdir().unwrap() };
-        let done = command("cp").arg("-a").arg(self.path(".")).arg(fixture.path(".")).status().unwrap();
+        let fixture = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        let done = command("cp")
+            .arg("-a")
+            .arg(self.path("."))
+            .arg(fixture.path("."))
+            .status()
+            .unwrap();
         assert!(done.success());
         fixture
     }
@@ -100,33 +111,56 @@ impl TableFixture {
             .envs([("GIT_COMMITTER_NAME", "x"), ("GIT_COMMITTER_EMAIL", "x@x")])
             .output()
             .unwrap();
-        assert!(output.stderr.is_empty(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.stderr.is_empty(),
+            "{script}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     /// Returns the rules of an agent under the user's settings, and the context of a session.
     /// `first` is put before the directories of `PATH`.
     fn agent(&self, agent: &str, bash: &str, first: &str) -> (Rules, PermissionContext) {
-        let settings = if bash.is_empty() { "{}".into() } else { format!(r#"{{"permission": {{"bash": {bash}}}}}"#) };
+        let settings = if bash.is_empty() {
+            "{}".into()
+        } else {
+            format!(r#"{{"permission": {{"bash": {bash}}}}}"#)
+        };
         let file = self.path(&format!("home/{agent}.json"));
         std::fs::write(&file, settings).unwrap();
         let shown = |path: PathBuf| path.display().to_string();
         let environment = Environment::from_vars(BTreeMap::from([
             ("HOME".to_owned(), shown(self.path("home"))),
             ("ADJUTANT_CONFIG".to_owned(), shown(file)),
-            ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), shown(self.path("managed"))),
+            (
+                "OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(),
+                shown(self.path("managed")),
+            ),
             ("TMPDIR".to_owned(), "/scratch-of-the-session".to_owned()),
-            ("PATH".to_owned(), format!("{first}/usr/local/bin:/usr/bin:/bin:{}", shown(self.path("bin")))),
+            (
+                "PATH".to_owned(),
+                format!(
+                    "{first}/usr/local/bin:/usr/bin:/bin:{}",
+                    shown(self.path("bin"))
+                ),
+            ),
         ]));
         let worktree = Worktree::find(&self.path("ws"), &[], None);
         let loaded = config::load(&environment, &worktree, &worktree.root);
         assert!(!loaded.has_errors(), "{:?}", loaded.problems);
         let (agents, _) = Agents::build(&loaded.settings, &environment, &worktree);
         let rules = agents.get(agent).unwrap().rules.clone();
-        (rules, PermissionContext::new(&environment, &worktree, &worktree.root))
+        (
+            rules,
+            PermissionContext::new(&environment, &worktree, &worktree.root),
+        )
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the rows prepare their projects with the shell they are about")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the rows prepare their projects with the shell they are about"
+)]
 fn command(program: &str) -> std::process::Command {
     std::process::Command::new(program)
 }
@@ -151,7 +185,10 @@ fn each<T: Send>(rows: &[Vec<String>], look: impl Fn(&[String]) -> T + Sync) -> 
             .chunks(share)
             .map(|rows| scope.spawn(|| rows.iter().map(|row| look(row)).collect::<Vec<_>>()))
             .collect();
-        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+        parts
+            .into_iter()
+            .flat_map(|part| part.join().unwrap())
+            .collect()
     })
 }
 
@@ -163,7 +200,11 @@ enum WrongVerdict {
 
 #[test]
 fn second_table_of_commands_has_expected_verdicts() {
-    by_settings(include_str!("../../../../editor-tests/data/permission_cases_2.csv"), 700, &[PROJECT]);
+    by_settings(
+        include_str!("../../../../editor-tests/data/permission_cases_2.csv"),
+        700,
+        &[PROJECT],
+    );
 }
 
 /// Commands that change control files or read secrets.
@@ -183,22 +224,36 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
     let plain = TableFixture::new(preparations);
     let mut known: BTreeMap<(&str, &str), (Rules, PermissionContext)> = BTreeMap::new();
     for row in &rows {
-        known.entry((&row[2], &row[3])).or_insert_with(|| plain.agent(&row[2], &row[3], ""));
+        known
+            .entry((&row[2], &row[3]))
+            .or_insert_with(|| plain.agent(&row[2], &row[3], ""));
     }
     let found = each(&rows, |row| {
-        let [id, input, agent, bash, setup, wanted, _, why] = row else { panic!("{row:?}") };
+        let [id, input, agent, bash, setup, wanted, _, why] = row else {
+            panic!("{row:?}")
+        };
         let line: String = serde_json::from_str(input).unwrap();
         let verdict = if setup.is_empty() {
             judge(&known[&(agent.as_str(), bash.as_str())], &line)
         } else {
             let fixture = plain.copy();
             fixture.run(&format!("{{ {setup}\n}} 2>&1"));
-            judge(&fixture.agent(agent, bash, if id.contains("path-dot") { ".:" } else { "" }), &line)
+            judge(
+                &fixture.agent(agent, bash, if id.contains("path-dot") { ".:" } else { "" }),
+                &line,
+            )
         };
-        let description =
-            || format!("{id}: {}, wanted {wanted}: {line:?} {:?} ({why})", name(verdict.action), verdict.reason);
+        let description = || {
+            format!(
+                "{id}: {}, wanted {wanted}: {line:?} {:?} ({why})",
+                name(verdict.action),
+                verdict.reason
+            )
+        };
         match (wanted.as_str(), verdict.action) {
-            ("deny", Action::Allow | Action::Ask) | (">=ask", Action::Allow) => Some(WrongVerdict::Lax(description())),
+            ("deny", Action::Allow | Action::Ask) | (">=ask", Action::Allow) => {
+                Some(WrongVerdict::Lax(description()))
+            }
             ("allow", Action::Ask | Action::Deny) => Some(WrongVerdict::Strict(description())),
             ("deny" | ">=ask" | "allow", _) => None,
             _ => panic!("{row:?}"),
@@ -224,38 +279,79 @@ fn by_settings(table: &str, least: usize, preparations: &[&str]) {
         questions.len(),
         questions.join("\n"),
     );
-    assert!(lax.is_empty() && strict.is_empty() && questions.len() <= EVERYDAY_QUESTIONS, "{shown}");
+    assert!(
+        lax.is_empty() && strict.is_empty() && questions.len() <= EVERYDAY_QUESTIONS,
+        "{shown}"
+    );
 }
 
 /// The effect of sandboxes on verdicts: without one, in bubblewrap, in Landlock before it restricts
 /// signals.
 #[test]
 fn sandbox_table_has_expected_verdicts() {
-    let rows = records(include_str!("../../../../editor-tests/data/sandbox_cases.csv"));
+    let rows = records(include_str!(
+        "../../../../editor-tests/data/sandbox_cases.csv"
+    ));
     assert!(rows.len() > 250, "{}", rows.len());
     let fixture = TableFixture::new(&[PROJECT, SANDBOXED]);
     let agents = ["build", "plan"].map(|agent| fixture.agent(agent, "", ""));
-    let read_only = |is_bubblewrap| SandboxGuarantee::ReadOnly { hides_secrets: false, keeps_signals: is_bubblewrap };
-    let landlock = SandboxGuarantee::Workspace { keeps_modes: false, keeps_signals: false };
+    let read_only = |is_bubblewrap| SandboxGuarantee::ReadOnly {
+        hides_secrets: false,
+        keeps_signals: is_bubblewrap,
+    };
+    let landlock = SandboxGuarantee::Workspace {
+        keeps_modes: false,
+        keeps_signals: false,
+    };
     let wrong = each(&rows, |row| {
-        let [id, agent, input, wanted @ .., why] = row else { panic!("{row:?}") };
+        let [id, agent, input, wanted @ .., why] = row else {
+            panic!("{row:?}")
+        };
         let line: String = serde_json::from_str(input).unwrap();
         let line = line.replace("OUTSIDE", "/opt/outside");
         let (policy, found) = match agent.as_str() {
-            "plan" => (&agents[1], [SandboxGuarantee::None, read_only(true), read_only(false)]),
-            _ => (&agents[0], [SandboxGuarantee::None, SandboxGuarantee::WORKSPACE, landlock]),
+            "plan" => (
+                &agents[1],
+                [SandboxGuarantee::None, read_only(true), read_only(false)],
+            ),
+            _ => (
+                &agents[0],
+                [
+                    SandboxGuarantee::None,
+                    SandboxGuarantee::WORKSPACE,
+                    landlock,
+                ],
+            ),
         };
         let mut wrong = vec![];
         for (guarantee, wanted) in found.into_iter().zip(wanted) {
-            let verdict = evaluate(&policy.0, &Rules::default(), &Need { guarantee, ..command_need(&line, &policy.1) });
+            let verdict = evaluate(
+                &policy.0,
+                &Rules::default(),
+                &Need {
+                    guarantee,
+                    ..command_need(&line, &policy.1)
+                },
+            );
             if name(verdict.action) != wanted {
-                wrong.push(describe(id, guarantee.as_str(), &verdict, &format!("{wanted} ({why})"), &line));
+                wrong.push(describe(
+                    id,
+                    guarantee.as_str(),
+                    &verdict,
+                    &format!("{wanted} ({why})"),
+                    &line,
+                ));
             }
         }
         wrong
     })
     .concat();
-    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} wrong\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 const R1: &str = r#"{"*": "ask", "git diff*": "allow", "ls*": "allow"}"#;
@@ -284,17 +380,39 @@ impl Columns {
 }
 
 fn describe(id: &str, set: &str, verdict: &Verdict, wanted: &str, line: &str) -> String {
-    format!("{id} {set}: {}, wanted {wanted}: {line:?} {:?}", name(verdict.action), verdict.reason)
+    format!(
+        "{id} {set}: {}, wanted {wanted}: {line:?} {:?}",
+        name(verdict.action),
+        verdict.reason
+    )
 }
 
 #[test]
 fn table_of_commands_has_expected_verdicts() {
-    let rows = records(include_str!("../../../../editor-tests/data/permission_cases.csv"));
+    let rows = records(include_str!(
+        "../../../../editor-tests/data/permission_cases.csv"
+    ));
     assert!(rows.len() > 150, "{}", rows.len());
     let plain = TableFixture::new(&[PROJECT, OLDER]);
     let default_columns = Columns::of(&plain);
     let wrong = each(&rows, |row| {
-        let [id, class, input, _, _, setup, r1, r1_also, r2, r2_also, plan, ..] = row else { panic!("{row:?}") };
+        let [
+            id,
+            class,
+            input,
+            _,
+            _,
+            setup,
+            r1,
+            r1_also,
+            r2,
+            r2_also,
+            plan,
+            ..,
+        ] = row
+        else {
+            panic!("{row:?}")
+        };
         let fixture = (!setup.is_empty()).then(|| plain.copy());
         if let Some(fixture) = &fixture {
             fixture.run(&format!("{{ {setup}\n}} 2>&1"));
@@ -303,7 +421,10 @@ fn table_of_commands_has_expected_verdicts() {
         let columns = own.as_ref().unwrap_or(&default_columns);
         let line: String = serde_json::from_str(input).unwrap();
         let line = line.replace("/OUT", &columns.out);
-        let floor = row.last().and_then(|reason| reason.split(' ').next()).unwrap();
+        let floor = row
+            .last()
+            .and_then(|reason| reason.split(' ').next())
+            .unwrap();
         let sets = if class == "floor" {
             assert!(["allow", "ask", "deny"].contains(&floor), "{row:?}");
             vec![("all allowed", &columns.free, floor, "")]
@@ -325,18 +446,27 @@ fn table_of_commands_has_expected_verdicts() {
         wrong
     })
     .concat();
-    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} wrong\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn further_table_of_commands_has_expected_verdicts() {
-    by_columns(include_str!("../../../../editor-tests/data/permission_cases_more.csv"));
+    by_columns(include_str!(
+        "../../../../editor-tests/data/permission_cases_more.csv"
+    ));
 }
 
 /// Options that are abbreviated, joined to their values, separate from them, or unknown.
 #[test]
 fn options_table_has_expected_verdicts() {
-    by_columns(include_str!("../../../../editor-tests/data/permission_cases_options.csv"));
+    by_columns(include_str!(
+        "../../../../editor-tests/data/permission_cases_options.csv"
+    ));
 }
 
 /// Judges a table with one column for each agent.
@@ -346,12 +476,18 @@ fn by_columns(table: &str) {
     let fixture = TableFixture::new(&[PROJECT, OLDER]);
     let columns = Columns::of(&fixture);
     let wrong = each(&rows, |row| {
-        let [id, class, input, wants @ .., _] = row else { panic!("{row:?}") };
+        let [id, class, input, wants @ .., _] = row else {
+            panic!("{row:?}")
+        };
         let line: String = serde_json::from_str(input).unwrap();
         let line = line.replace("/OUT", &columns.out);
         let sets = match class.as_str() {
             "floor" => vec![("all allowed", &columns.free)],
-            _ => vec![("R1", &columns.r1), ("R2", &columns.r2), ("PLAN", &columns.plan)],
+            _ => vec![
+                ("R1", &columns.r1),
+                ("R2", &columns.r2),
+                ("PLAN", &columns.plan),
+            ],
         };
         let mut wrong = vec![];
         for ((set, agent), wanted) in sets.into_iter().zip(wants) {
@@ -363,7 +499,12 @@ fn by_columns(table: &str) {
         wrong
     })
     .concat();
-    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} wrong\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// The programs that were started when the first table was made: the analysis finds each of them if
@@ -372,11 +513,15 @@ fn by_columns(table: &str) {
 #[test]
 fn every_started_program_is_found() {
     const BY_ITSELF: [&str; 6] = ["G34", "G13", "D31", "H21", "H38", "E13"];
-    let rows = records(include_str!("../../../../editor-tests/data/permission_cases.csv"));
+    let rows = records(include_str!(
+        "../../../../editor-tests/data/permission_cases.csv"
+    ));
     let plain = TableFixture::new(&[PROJECT, OLDER]);
     let default_columns = plain.agent("build", FREE, "");
     let found = each(&rows, |row| {
-        let [id, class, input, _, _, setup, ..] = row else { panic!("{row:?}") };
+        let [id, class, input, _, _, setup, ..] = row else {
+            panic!("{row:?}")
+        };
         if class == "floor" || BY_ITSELF.contains(&id.as_str()) {
             return None;
         }

@@ -25,21 +25,43 @@ fn agents(settings: &str) -> AgentFixture {
     std::fs::write(real.join("home/.config/adjutant/adjutant.json"), settings).unwrap();
     let vars = BTreeMap::from([
         ("HOME".to_owned(), real.join("home").display().to_string()),
-        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), real.join("managed").display().to_string()),
+        (
+            "OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(),
+            real.join("managed").display().to_string(),
+        ),
         ("TMPDIR".to_owned(), "/tmp".to_owned()),
     ]);
     let environment = Environment::from_vars(vars);
     let worktree = Worktree::find(&real.join("repo"), &[], None);
     let loaded = config::load(&environment, &worktree, &worktree.root);
     let (agents, problems) = Agents::build(&loaded.settings, &environment, &worktree);
-    let problems = loaded.problems.iter().chain(&problems).map(ToString::to_string).collect();
-    AgentFixture { _dir: dir, environment, worktree, agents, problems }
+    let problems = loaded
+        .problems
+        .iter()
+        .chain(&problems)
+        .map(ToString::to_string)
+        .collect();
+    AgentFixture {
+        _dir: dir,
+        environment,
+        worktree,
+        agents,
+        problems,
+    }
 }
 
 impl AgentFixture {
     fn verdict(&self, agent: &str, permission: &str, pattern: &str) -> Action {
-        let agent = self.agents.get(agent).unwrap_or_else(|| panic!("no agent {agent}"));
-        evaluate(&agent.rules, &Rules::default(), &Need::new(permission, pattern)).action
+        let agent = self
+            .agents
+            .get(agent)
+            .unwrap_or_else(|| panic!("no agent {agent}"));
+        evaluate(
+            &agent.rules,
+            &Rules::default(),
+            &Need::new(permission, pattern),
+        )
+        .action
     }
 }
 
@@ -78,7 +100,10 @@ fn row(set: &AgentFixture, agent: &str) -> String {
         Action::Ask => '?',
         Action::Deny => '-',
     };
-    TOUCHED.iter().map(|(permission, pattern)| letter(set.verdict(agent, permission, pattern))).collect()
+    TOUCHED
+        .iter()
+        .map(|(permission, pattern)| letter(set.verdict(agent, permission, pattern)))
+        .collect()
 }
 
 #[test]
@@ -93,7 +118,11 @@ fn restricted_agent_can_read_stored_results() {
     let shown = set.worktree.relative(&output);
     let may = |agent: &str| {
         let outside = set.verdict(agent, "external_directory", &output.display().to_string());
-        [outside, set.verdict(agent, "read", &shown), set.verdict(agent, "read", "a.txt")]
+        [
+            outside,
+            set.verdict(agent, "read", &shown),
+            set.verdict(agent, "read", "a.txt"),
+        ]
     };
     assert_eq!(may("narrow"), [Action::Allow, Action::Allow, Action::Deny]);
     assert_eq!(may("named"), [Action::Deny, Action::Deny, Action::Deny]);
@@ -121,23 +150,43 @@ fn built_in_agents_have_expected_permissions() {
     }
     let data = |tail: &str| set.environment.dirs.data.join(tail).display().to_string();
     for agent in ["build", "plan", "explore"] {
-        assert_eq!(set.verdict(agent, "external_directory", &data("tool-output/x")), Action::Allow, "{agent}");
+        assert_eq!(
+            set.verdict(agent, "external_directory", &data("tool-output/x")),
+            Action::Allow,
+            "{agent}"
+        );
     }
-    assert_eq!(set.verdict("plan", "external_directory", &data("plans/x.md")), Action::Allow);
     assert_eq!(
-        set.verdict("plan", "edit", &set.worktree.relative(&set.environment.dirs.data.join("plans/x.md"))),
+        set.verdict("plan", "external_directory", &data("plans/x.md")),
+        Action::Allow
+    );
+    assert_eq!(
+        set.verdict(
+            "plan",
+            "edit",
+            &set.worktree
+                .relative(&set.environment.dirs.data.join("plans/x.md"))
+        ),
         Action::Allow
     );
     assert_eq!(set.verdict("build", "doom_loop", "bash"), Action::Ask);
     assert_eq!(set.verdict("explore", "doom_loop", "bash"), Action::Ask);
     let home = set.environment.home.clone().unwrap();
     let registry = home.join(".cargo/registry/src/x").display().to_string();
-    assert_eq!(set.verdict("scout", "external_directory", &registry), Action::Allow);
-    assert_eq!(set.verdict("explore", "external_directory", &registry), Action::Ask);
+    assert_eq!(
+        set.verdict("scout", "external_directory", &registry),
+        Action::Allow
+    );
+    assert_eq!(
+        set.verdict("explore", "external_directory", &registry),
+        Action::Ask
+    );
     for agent in ["plan", "explore", "scout"] {
         let rules = &set.agents.get(agent).unwrap().rules;
         assert!(
-            rules.iter().any(|rule| (rule.permission.as_str(), rule.action) == ("posture", Action::Deny)),
+            rules
+                .iter()
+                .any(|rule| (rule.permission.as_str(), rule.action) == ("posture", Action::Deny)),
             "{agent}"
         );
     }
@@ -147,8 +196,11 @@ fn built_in_agents_have_expected_permissions() {
 #[test]
 fn every_permission_is_in_table() {
     let left = config::file::PERMISSIONS.iter().map(|(key, _)| *key);
-    let left: Vec<_> =
-        left.filter(|key| !matches!(*key, "*" | "doom_loop") && !TOUCHED.iter().any(|(own, _)| own == key)).collect();
+    let left: Vec<_> = left
+        .filter(|key| {
+            !matches!(*key, "*" | "doom_loop") && !TOUCHED.iter().any(|(own, _)| own == key)
+        })
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -170,10 +222,14 @@ fn users_rules_tighten_built_in_agents_and_never_loosen_them() {
             };
             // The user may lift the general denies of questions and mode changes.
             let must_stay = |(permission, _): &&(&str, &str)| {
-                !matches!(*permission, "question" | "plan_enter" | "plan_exit") || agent != "plan" && agent != "general"
+                !matches!(*permission, "question" | "plan_enter" | "plan_exit")
+                    || agent != "plan" && agent != "general"
             };
             let loosened: Vec<_> = TOUCHED.iter().filter(loosened).filter(must_stay).collect();
-            assert!(loosened.is_empty(), "{agent} under {settings}: {loosened:?}");
+            assert!(
+                loosened.is_empty(),
+                "{agent} under {settings}: {loosened:?}"
+            );
         }
     }
     let strict = agents(
@@ -181,10 +237,26 @@ fn users_rules_tighten_built_in_agents_and_never_loosen_them() {
     );
     for agent in ["build", "plan", "explore", "scout"] {
         assert_eq!(strict.verdict(agent, "bash", "ls"), Action::Deny, "{agent}");
-        assert_eq!(strict.verdict(agent, "webfetch", "https://x"), Action::Ask, "{agent}");
-        assert_eq!(strict.verdict(agent, "read", "secret/x"), Action::Deny, "{agent}");
-        assert_eq!(strict.verdict(agent, "edit", ".opencode/plans/x.md"), Action::Deny, "{agent}");
-        assert_eq!(strict.verdict(agent, "external_directory", "/etc/x"), Action::Deny, "{agent}");
+        assert_eq!(
+            strict.verdict(agent, "webfetch", "https://x"),
+            Action::Ask,
+            "{agent}"
+        );
+        assert_eq!(
+            strict.verdict(agent, "read", "secret/x"),
+            Action::Deny,
+            "{agent}"
+        );
+        assert_eq!(
+            strict.verdict(agent, "edit", ".opencode/plans/x.md"),
+            Action::Deny,
+            "{agent}"
+        );
+        assert_eq!(
+            strict.verdict(agent, "external_directory", "/etc/x"),
+            Action::Deny,
+            "{agent}"
+        );
     }
     let own = agents(
         r#"{"agent": {"plan": {"permission": {"edit": {"docs/*": "allow"}}}, "explore": {"permission": {"skill": "allow"}}}}"#,
@@ -199,11 +271,25 @@ fn modes_begin_with_default() {
     let set = agents(
         r#"{"default_agent": "plan", "agent": {"zed": {"mode": "all"}, "alpha": {"mode": "primary"}, "sub": {"mode": "subagent"}, "ghost": {"hidden": true}}}"#,
     );
-    let modes: Vec<String> = set.agents.modes().iter().map(|agent| agent.name.clone()).collect();
+    let modes: Vec<String> = set
+        .agents
+        .modes()
+        .iter()
+        .map(|agent| agent.name.clone())
+        .collect();
     assert_eq!(modes, ["plan", "alpha", "build", "zed"]);
     let rules = &set.agents.get("plan").unwrap().rules;
-    let subagents: Vec<String> = set.agents.subagents_for(rules).iter().map(|agent| agent.name.clone()).collect();
-    assert_eq!(subagents, ["explore", "ghost", "scout", "sub", "zed"], "plan may not start general");
+    let subagents: Vec<String> = set
+        .agents
+        .subagents_for(rules)
+        .iter()
+        .map(|agent| agent.name.clone())
+        .collect();
+    assert_eq!(
+        subagents,
+        ["explore", "ghost", "scout", "sub", "zed"],
+        "plan may not start general"
+    );
     assert!(set.problems.is_empty(), "{:?}", set.problems);
 }
 
@@ -220,7 +306,11 @@ fn impossible_default_is_reported() {
             "build",
             "\"explore\" is a subagent, so no session can start with it; build is used; choose one of build, plan",
         ),
-        (r#"{"default_agent": "title"}"#, "build", "the agent \"title\" is hidden"),
+        (
+            r#"{"default_agent": "title"}"#,
+            "build",
+            "the agent \"title\" is hidden",
+        ),
         (
             r#"{"default_agent": "build", "agent": {"build": {"disable": true}}}"#,
             "plan",
@@ -241,12 +331,26 @@ fn impossible_default_is_reported() {
 
 #[test]
 fn there_is_always_a_selectable_agent() {
-    let set = agents(r#"{"agent": {"build": {"disable": true, "temperature": 0.3}, "plan": {"disable": true}}}"#);
+    let set = agents(
+        r#"{"agent": {"build": {"disable": true, "temperature": 0.3}, "plan": {"disable": true}}}"#,
+    );
     assert_eq!(set.agents.default().name, "build");
     assert_eq!(set.agents.default().temperature, Some(0.3));
-    assert!(set.problems.iter().any(|problem| problem.contains("no agent is left")), "{:?}", set.problems);
-    let set = agents(r#"{"agent": {"build": {"disable": true}, "mine": {"mode": "all", "prompt": "I."}}}"#);
-    assert_eq!((set.agents.default().name.as_str(), set.problems.len()), ("plan", 0), "the first that can be chosen");
+    assert!(
+        set.problems
+            .iter()
+            .any(|problem| problem.contains("no agent is left")),
+        "{:?}",
+        set.problems
+    );
+    let set = agents(
+        r#"{"agent": {"build": {"disable": true}, "mine": {"mode": "all", "prompt": "I."}}}"#,
+    );
+    assert_eq!(
+        (set.agents.default().name.as_str(), set.problems.len()),
+        ("plan", 0),
+        "the first that can be chosen"
+    );
 }
 
 #[test]
@@ -272,17 +376,43 @@ fn agents_are_listed_and_shown() {
         r#"{"model": "a/b", "agent": {"mine": {"description": "Does  one\nthing", "model": "a/b", "permission": {"bash": {"rm *": "deny"}}}}}"#,
     );
     let list = show::list(&set.agents);
-    let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["name", "build", "mine", "plan", "explore", "general", "scout", "compaction", "title"]);
-    assert!(list.lines().any(|line| line.starts_with("build (default)") && line.contains("built in")), "{list}");
+    let names: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "name",
+            "build",
+            "mine",
+            "plan",
+            "explore",
+            "general",
+            "scout",
+            "compaction",
+            "title"
+        ]
+    );
+    assert!(
+        list.lines()
+            .any(|line| line.starts_with("build (default)") && line.contains("built in")),
+        "{list}"
+    );
     assert!(list.contains("Does one thing"), "{list}");
     let text = show::show(&set.agents.get("mine").unwrap());
     assert!(text.contains("deny     bash                rm *"), "{text}");
     assert!(
-        text.lines().any(|line| line.contains("rm *") && line.ends_with("~/.config/adjutant/adjutant.json:1")),
+        text.lines()
+            .any(|line| line.contains("rm *")
+                && line.ends_with("~/.config/adjutant/adjutant.json:1")),
         "{text}"
     );
-    assert!(text.lines().any(|line| line.starts_with("allow") && line.ends_with("built in")), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("allow") && line.ends_with("built in")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -302,9 +432,16 @@ fn command_for_unknown_agent_is_reported() {
 fn unused_agent_is_hidden() {
     for (settings, hidden) in [
         (r#"{"agent": {"summary": {"model": "a/b"}}}"#, true),
-        (r#"{"agent": {"summary": {"model": "a/b", "hidden": false}}}"#, false),
+        (
+            r#"{"agent": {"summary": {"model": "a/b", "hidden": false}}}"#,
+            false,
+        ),
     ] {
-        assert_eq!(agents(settings).agents.get("summary").unwrap().hidden, hidden, "{settings}");
+        assert_eq!(
+            agents(settings).agents.get("summary").unwrap().hidden,
+            hidden,
+            "{settings}"
+        );
     }
     assert!(agents("{}").agents.get("summary").is_none());
 }

@@ -49,16 +49,22 @@ impl SkillIndex {
     /// # Errors
     /// If it is not an index.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let whole: Value = serde_json::from_slice(bytes).map_err(|e| format!("the index is not JSON ({e})"))?;
+        let whole: Value =
+            serde_json::from_slice(bytes).map_err(|e| format!("the index is not JSON ({e})"))?;
         let list = whole.get("skills").and_then(Value::as_array);
         let list = list.ok_or_else(|| "the index has no list of skills".to_owned())?;
         let mut index = Self::default();
         let mut names = BTreeSet::new();
         for entry in list {
-            let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+            let name = entry
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             match skill(entry) {
                 _ if index.skills.len() == MAX_SKILLS => {
-                    index.refused.push(format!("only {MAX_SKILLS} skills are taken"));
+                    index
+                        .refused
+                        .push(format!("only {MAX_SKILLS} skills are taken"));
                     break;
                 }
                 // On some file systems, names that differ only in case are one directory.
@@ -66,7 +72,9 @@ impl SkillIndex {
                     index.refused.push(format!("{} is named twice", skill.name));
                 }
                 Ok(skill) => index.skills.push(skill),
-                Err(why) => index.refused.push(format!("\"{}\" {why}", text::title(name))),
+                Err(why) => index
+                    .refused
+                    .push(format!("\"{}\" {why}", text::title(name))),
             }
         }
         Ok(index)
@@ -75,12 +83,24 @@ impl SkillIndex {
 
 /// Parses a skill of an index. Returns the reason if it cannot be stored.
 fn skill(entry: &Value) -> Result<IndexedSkill, String> {
-    let name = entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = entry
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if !is_part(&name) {
         return Err("cannot be the name of a folder".into());
     }
-    let files = entry.get("files").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let files: Vec<String> = files.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let files = entry
+        .get("files")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let files: Vec<String> = files
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
     if !files.iter().any(|file| file == super::FILE) {
         return Err(format!("has no {}", super::FILE));
     }
@@ -89,8 +109,14 @@ fn skill(entry: &Value) -> Result<IndexedSkill, String> {
     }
     let paths: BTreeSet<String> = files.iter().map(|file| file.to_lowercase()).collect();
     // A path may not be a file and a directory at once.
-    let beneath = |file: &str| file.match_indices('/').any(|(at, _)| paths.contains(&file[..at]));
-    if let Some(bad) = files.iter().find(|file| !is_path(file) || beneath(&file.to_lowercase())) {
+    let beneath = |file: &str| {
+        file.match_indices('/')
+            .any(|(at, _)| paths.contains(&file[..at]))
+    };
+    if let Some(bad) = files
+        .iter()
+        .find(|file| !is_path(file) || beneath(&file.to_lowercase()))
+    {
         return Err(format!("has a file named \"{}\"", text::title(bad)));
     }
     if paths.len() != files.len() {
@@ -101,13 +127,21 @@ fn skill(entry: &Value) -> Result<IndexedSkill, String> {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     });
-    Ok(IndexedSkill { name, files, version })
+    Ok(IndexedSkill {
+        name,
+        files,
+        version,
+    })
 }
 
 /// Whether this can be the name of a file or a directory on any system, and leads nowhere else.
 fn is_part(part: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "._- ()+@,".contains(c);
-    let stem = part.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let stem = part
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     let device = ["con", "prn", "aux", "nul"].contains(&stem.as_str())
         || stem
             .strip_prefix("com")
@@ -139,9 +173,12 @@ pub fn address_of(address: &str, below: &[&str]) -> Option<String> {
     let mut url = reqwest::Url::parse(address).ok()?;
     let mut path = url.path_segments_mut().ok()?;
     path.pop_if_empty();
-    below.iter().flat_map(|part| part.split('/')).for_each(|part| {
-        path.push(part);
-    });
+    below
+        .iter()
+        .flat_map(|part| part.split('/'))
+        .for_each(|part| {
+            path.push(part);
+        });
     drop(path);
     Some(url.into())
 }
@@ -150,13 +187,26 @@ pub fn address_of(address: &str, below: &[&str]) -> Option<String> {
 /// all their files.
 pub fn current(dir: &Path, index: &SkillIndex) -> BTreeSet<String> {
     let before = std::fs::read(dir.join(RECORD_FILE)).ok();
-    let before: Vec<IndexedSkill> = before.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let before: BTreeMap<&str, &IndexedSkill> = before.iter().map(|skill| (skill.name.as_str(), skill)).collect();
+    let before: Vec<IndexedSkill> = before
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    let before: BTreeMap<&str, &IndexedSkill> = before
+        .iter()
+        .map(|skill| (skill.name.as_str(), skill))
+        .collect();
     let holds = |skill: &&IndexedSkill| {
         before.get(skill.name.as_str()) == Some(skill)
-            && skill.files.iter().all(|file| dir.join(&skill.name).join(file).is_file())
+            && skill
+                .files
+                .iter()
+                .all(|file| dir.join(&skill.name).join(file).is_file())
     };
-    index.skills.iter().filter(holds).map(|skill| skill.name.clone()).collect()
+    index
+        .skills
+        .iter()
+        .filter(holds)
+        .map(|skill| skill.name.clone())
+        .collect()
 }
 
 /// A fetched skill: its name, and its files by their relative paths.
@@ -193,8 +243,9 @@ pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<FetchedSkill>) -> io::R
             std::fs::remove_dir_all(entry.path()).ok(); // it is removed the next time
         }
     }
-    let is_stored =
-        |skill: &&IndexedSkill| current.contains(&skill.name) || fetched.iter().any(|(name, _)| *name == skill.name);
+    let is_stored = |skill: &&IndexedSkill| {
+        current.contains(&skill.name) || fetched.iter().any(|(name, _)| *name == skill.name)
+    };
     let stored: Vec<&IndexedSkill> = index.skills.iter().filter(is_stored).collect();
     let record = serde_json::to_vec(&stored)?;
     if std::fs::read(dir.join(RECORD_FILE)).is_ok_and(|before| before == record) {
@@ -202,7 +253,9 @@ pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<FetchedSkill>) -> io::R
     }
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(&record)?;
-    file.persist(dir.join(RECORD_FILE)).map(drop).map_err(|e| e.error)
+    file.persist(dir.join(RECORD_FILE))
+        .map(drop)
+        .map_err(|e| e.error)
 }
 
 #[cfg(test)]
@@ -213,24 +266,75 @@ mod tests {
     fn index_entry_is_accepted_only_if_it_can_be_stored() {
         let table = [
             (r#"{"name":"a","files":["SKILL.md"]}"#, Ok(("a", None))),
-            (r#"{"name":"a b-1","files":["SKILL.md","scripts/run.sh"],"version":"2"}"#, Ok(("a b-1", Some("2")))),
-            (r#"{"name":"a","files":["SKILL.md"],"version":3}"#, Ok(("a", Some("3")))),
-            (r#"{"name":"../a","files":["SKILL.md"]}"#, Err("\"../a\" cannot be the name of a folder")),
-            (r#"{"name":"a/b","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
-            (r#"{"name":"a\\b","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
-            (r#"{"name":".a","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
-            (r#"{"name":"nul.x","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
-            (r#"{"name":"com1","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
-            (r#"{"name":"a\u202e","files":["SKILL.md"]}"#, Err("cannot be the name of a folder")),
-            (r#"{"files":["SKILL.md"]}"#, Err("\"\" cannot be the name of a folder")),
+            (
+                r#"{"name":"a b-1","files":["SKILL.md","scripts/run.sh"],"version":"2"}"#,
+                Ok(("a b-1", Some("2"))),
+            ),
+            (
+                r#"{"name":"a","files":["SKILL.md"],"version":3}"#,
+                Ok(("a", Some("3"))),
+            ),
+            (
+                r#"{"name":"../a","files":["SKILL.md"]}"#,
+                Err("\"../a\" cannot be the name of a folder"),
+            ),
+            (
+                r#"{"name":"a/b","files":["SKILL.md"]}"#,
+                Err("cannot be the name of a folder"),
+            ),
+            (
+                r#"{"name":"a\\b","files":["SKILL.md"]}"#,
+                Err("cannot be the name of a folder"),
+            ),
+            (
+                r#"{"name":".a","files":["SKILL.md"]}"#,
+                Err("cannot be the name of a folder"),
+            ),
+            (
+                r#"{"name":"nul.x","files":["SKILL.md"]}"#,
+                Err("cannot be the name of a folder"),
+            ),
+            (
+                r#"{"name":"com1","files":["SKILL.md"]}"#,
+                Err("cannot be the name of a folder"),
+            ),
+            (
+                r#"{"name":"a\u202e","files":["SKILL.md"]}"#,
+                Err("cannot be the name of a folder"),
+            ),
+            (
+                r#"{"files":["SKILL.md"]}"#,
+                Err("\"\" cannot be the name of a folder"),
+            ),
             (r#"{"name":"a"}"#, Err("\"a\" has no SKILL.md")),
-            (r#"{"name":"a","files":["x/SKILL.md"]}"#, Err("\"a\" has no SKILL.md")),
-            (r#"{"name":"a","files":["SKILL.md","../../x"]}"#, Err("\"a\" has a file named \"../../x\"")),
-            (r#"{"name":"a","files":["SKILL.md","/etc/x"]}"#, Err("has a file named")),
-            (r#"{"name":"a","files":["SKILL.md","x//y"]}"#, Err("has a file named")),
-            (r#"{"name":"a","files":["SKILL.md",".git/config"]}"#, Err("has a file named")),
-            (r#"{"name":"a","files":["SKILL.md","x","X/y"]}"#, Err("has a file named")),
-            (r#"{"name":"a","files":["SKILL.md","skill.md"]}"#, Err("names a file twice")),
+            (
+                r#"{"name":"a","files":["x/SKILL.md"]}"#,
+                Err("\"a\" has no SKILL.md"),
+            ),
+            (
+                r#"{"name":"a","files":["SKILL.md","../../x"]}"#,
+                Err("\"a\" has a file named \"../../x\""),
+            ),
+            (
+                r#"{"name":"a","files":["SKILL.md","/etc/x"]}"#,
+                Err("has a file named"),
+            ),
+            (
+                r#"{"name":"a","files":["SKILL.md","x//y"]}"#,
+                Err("has a file named"),
+            ),
+            (
+                r#"{"name":"a","files":["SKILL.md",".git/config"]}"#,
+                Err("has a file named"),
+            ),
+            (
+                r#"{"name":"a","files":["SKILL.md","x","X/y"]}"#,
+                Err("has a file named"),
+            ),
+            (
+                r#"{"name":"a","files":["SKILL.md","skill.md"]}"#,
+                Err("names a file twice"),
+            ),
         ];
         for (entry, wanted) in table {
             let index = SkillIndex::read(format!(r#"{{"skills":[{entry}]}}"#).as_bytes()).unwrap();
@@ -238,16 +342,27 @@ mod tests {
                 Ok((name, version)) => {
                     assert!(index.refused.is_empty(), "{entry}: {:?}", index.refused);
                     let skill = &index.skills[0];
-                    assert_eq!((skill.name.as_str(), skill.version.as_deref()), (name, version));
+                    assert_eq!(
+                        (skill.name.as_str(), skill.version.as_deref()),
+                        (name, version)
+                    );
                 }
                 Err(why) => {
                     assert!(index.skills.is_empty(), "{entry}");
-                    assert!(index.refused[0].contains(why), "{entry}: {:?}", index.refused);
+                    assert!(
+                        index.refused[0].contains(why),
+                        "{entry}: {:?}",
+                        index.refused
+                    );
                 }
             }
         }
-        let twice = br#"{"skills":[{"name":"a","files":["SKILL.md"]},{"name":"A","files":["SKILL.md"]}]}"#;
-        assert_eq!(SkillIndex::read(twice).unwrap().refused, ["A is named twice"]);
+        let twice =
+            br#"{"skills":[{"name":"a","files":["SKILL.md"]},{"name":"A","files":["SKILL.md"]}]}"#;
+        assert_eq!(
+            SkillIndex::read(twice).unwrap().refused,
+            ["A is named twice"]
+        );
         for none in ["", "[]", "<html>", r#"{"skills":{}}"#] {
             assert!(SkillIndex::read(none.as_bytes()).is_err(), "{none}");
         }
@@ -256,13 +371,25 @@ mod tests {
     #[test]
     fn file_addresses_are_below_index() {
         let table = [
-            ("https://a.example/skills", "https://a.example/skills/a%20b/scripts/x.sh"),
-            ("https://a.example/skills/", "https://a.example/skills/a%20b/scripts/x.sh"),
+            (
+                "https://a.example/skills",
+                "https://a.example/skills/a%20b/scripts/x.sh",
+            ),
+            (
+                "https://a.example/skills/",
+                "https://a.example/skills/a%20b/scripts/x.sh",
+            ),
             ("https://a.example", "https://a.example/a%20b/scripts/x.sh"),
-            ("https://a.example/s?key=1", "https://a.example/s/a%20b/scripts/x.sh?key=1"),
+            (
+                "https://a.example/s?key=1",
+                "https://a.example/s/a%20b/scripts/x.sh?key=1",
+            ),
         ];
         for (address, wanted) in table {
-            assert_eq!(address_of(address, &["a b", "scripts/x.sh"]).as_deref(), Some(wanted));
+            assert_eq!(
+                address_of(address, &["a b", "scripts/x.sh"]).as_deref(),
+                Some(wanted)
+            );
         }
         assert_eq!(address_of("data:x", &["a"]), None);
     }
@@ -276,7 +403,10 @@ mod tests {
             files: vec!["SKILL.md".into(), "x/y.txt".into()],
             version: version.map(str::to_owned),
         };
-        let index = |skills: &[IndexedSkill]| SkillIndex { skills: skills.to_vec(), refused: Vec::new() };
+        let index = |skills: &[IndexedSkill]| SkillIndex {
+            skills: skills.to_vec(),
+            refused: Vec::new(),
+        };
         let fetched = |name: &str, text: &str| {
             let file = |path: &str| (path.to_owned(), text.as_bytes().to_vec());
             vec![(name.to_owned(), vec![file("SKILL.md"), file("x/y.txt")])]
@@ -294,12 +424,18 @@ mod tests {
         keep(&dir, &next, fetched("a", "new")).unwrap();
         assert_eq!(text("a/x/y.txt").as_deref(), Some("new"));
         keep(&dir, &index(&[one("a", Some("2"))]), Vec::new()).unwrap();
-        assert_eq!((text("a/SKILL.md").as_deref(), text("b/SKILL.md")), (Some("new"), None));
+        assert_eq!(
+            (text("a/SKILL.md").as_deref(), text("b/SKILL.md")),
+            (Some("new"), None)
+        );
         assert!(std::fs::read_dir(&dir).unwrap().flatten().all(|entry| {
             let name = entry.file_name();
             name == "a" || name == RECORD_FILE
         }));
         std::fs::remove_file(dir.join("a/x/y.txt")).unwrap();
-        assert!(current(&dir, &index(&[one("a", Some("2"))])).is_empty(), "a file is missing");
+        assert!(
+            current(&dir, &index(&[one("a", Some("2"))])).is_empty(),
+            "a file is missing"
+        );
     }
 }

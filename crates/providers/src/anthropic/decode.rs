@@ -44,42 +44,80 @@ enum Kind {
 
 impl Blocks {
     pub(super) fn new(who: &str) -> Self {
-        Self { who: who.to_owned(), open: BTreeMap::new(), usage: Usage::default(), finish: None, over: false }
+        Self {
+            who: who.to_owned(),
+            open: BTreeMap::new(),
+            usage: Usage::default(),
+            finish: None,
+            over: false,
+        }
     }
 
     fn start(&mut self, index: usize, block: Value, out: &mut Vec<Delta>) {
-        let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            block
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         let mut open = Open::default();
-        match block.get("type").and_then(Value::as_str).unwrap_or_default() {
+        match block
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+        {
             "text" => {
                 let text = text("text");
                 if !text.is_empty() {
                     out.push(Delta::Text { index, text });
                 }
-                open.citations = block.get("citations").and_then(Value::as_array).cloned().unwrap_or_default();
+                open.citations = block
+                    .get("citations")
+                    .and_then(Value::as_array)
+                    .cloned()
+                    .unwrap_or_default();
             }
             "thinking" => {
                 open.kind = Kind::Thinking;
                 open.signature = text("signature");
-                out.push(Delta::Reasoning { index, text: text("thinking") });
+                out.push(Delta::Reasoning {
+                    index,
+                    text: text("thinking"),
+                });
             }
             "redacted_thinking" => {
                 open.kind = Kind::Thinking;
-                out.push(Delta::Reasoning { index, text: String::new() });
-                out.push(Delta::Provider { index, data: entry("redacted", text("data")) });
+                out.push(Delta::Reasoning {
+                    index,
+                    text: String::new(),
+                });
+                out.push(Delta::Provider {
+                    index,
+                    data: entry("redacted", text("data")),
+                });
             }
             "tool_use" => {
                 open.kind = Kind::Call;
                 let id = Some(text("id")).filter(|id| !id.is_empty());
-                out.push(Delta::Call { index, id, name: text("name") });
-                if let Some(input) = block.get("input").filter(|input| input.as_object().is_some_and(|o| !o.is_empty()))
+                out.push(Delta::Call {
+                    index,
+                    id,
+                    name: text("name"),
+                });
+                if let Some(input) = block
+                    .get("input")
+                    .filter(|input| input.as_object().is_some_and(|o| !o.is_empty()))
                 {
                     open.whole.insert("input".into(), input.clone());
                 }
             }
             _ => {
                 open.kind = Kind::Opaque;
-                out.push(Delta::Reasoning { index, text: String::new() });
+                out.push(Delta::Reasoning {
+                    index,
+                    text: String::new(),
+                });
                 if let Value::Object(whole) = block {
                     open.whole = whole;
                 }
@@ -91,8 +129,15 @@ impl Blocks {
     fn delta(&mut self, index: usize, delta: BlockDelta<'_>, out: &mut Vec<Delta>) {
         let open = self.open.entry(index).or_insert_with(|| {
             // Some servers do not announce their blocks.
-            let kind = if delta.thinking.is_some() { Kind::Thinking } else { Kind::Text };
-            Open { kind, ..Open::default() }
+            let kind = if delta.thinking.is_some() {
+                Kind::Thinking
+            } else {
+                Kind::Text
+            };
+            Open {
+                kind,
+                ..Open::default()
+            }
         });
         if let Some(text) = delta.text {
             if open.kind == Kind::Opaque {
@@ -119,26 +164,42 @@ impl Blocks {
     }
 
     fn stop(&mut self, index: usize, out: &mut Vec<Delta>) {
-        let Some(mut open) = self.open.remove(&index) else { return };
+        let Some(mut open) = self.open.remove(&index) else {
+            return;
+        };
         match open.kind {
             Kind::Text if !open.citations.is_empty() => {
                 let cited: Vec<FoundPage> = open.citations.iter().filter_map(page).collect();
                 if !cited.is_empty() {
                     out.push(Delta::Found(cited));
                 }
-                out.push(Delta::Provider { index, data: entry("citations", open.citations) });
+                out.push(Delta::Provider {
+                    index,
+                    data: entry("citations", open.citations),
+                });
             }
             Kind::Thinking if !open.signature.is_empty() => {
-                out.push(Delta::Provider { index, data: entry("signature", open.signature) });
+                out.push(Delta::Provider {
+                    index,
+                    data: entry("signature", open.signature),
+                });
             }
             // Some servers do not stream calls: the input came with the start of the block.
             Kind::Call => {
                 if let Some(input) = open.whole.get("input") {
-                    out.push(Delta::Arguments { index, json: input.to_string() });
+                    out.push(Delta::Arguments {
+                        index,
+                        json: input.to_string(),
+                    });
                 }
             }
             Kind::Opaque => {
-                let results = open.whole.get("content").and_then(Value::as_array).into_iter().flatten();
+                let results = open
+                    .whole
+                    .get("content")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten();
                 let found: Vec<FoundPage> = results.filter_map(page).collect();
                 if !found.is_empty() {
                     out.push(Delta::Found(found));
@@ -146,7 +207,10 @@ impl Blocks {
                 if let Ok(input) = serde_json::from_str::<Value>(&open.json) {
                     open.whole.insert("input".into(), input);
                 }
-                out.push(Delta::Provider { index, data: entry("block", open.whole) });
+                out.push(Delta::Provider {
+                    index,
+                    data: entry("block", open.whole),
+                });
             }
             Kind::Text | Kind::Thinking => {}
         }
@@ -158,7 +222,12 @@ impl Blocks {
         set(&mut counted.cache_read, usage.cache_read_input_tokens);
         set(&mut counted.cache_write, usage.cache_creation_input_tokens);
         if let Some(output) = usage.output_tokens {
-            let thought = usage.output_tokens_details.as_ref().and_then(|d| d.thinking_tokens).unwrap_or(0).min(output);
+            let thought = usage
+                .output_tokens_details
+                .as_ref()
+                .and_then(|d| d.thinking_tokens)
+                .unwrap_or(0)
+                .min(output);
             counted.output = output - thought;
             counted.reasoning = thought;
         }
@@ -196,12 +265,23 @@ fn set(count: &mut u64, sent: Option<u64>) {
 
 /// Reads a search result, or a citation of one.
 fn page(found: &Value) -> Option<FoundPage> {
-    let text = |name: &str| found.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |name: &str| {
+        found
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let kind = found.get("type").and_then(Value::as_str)?;
     if !["web_search_result", "web_search_result_location"].contains(&kind) {
         return None;
     }
-    Some(FoundPage { title: text("title"), url: text("url"), date: text("page_age"), extract: text("cited_text") })
+    Some(FoundPage {
+        title: text("title"),
+        url: text("url"),
+        date: text("page_age"),
+        extract: text("cited_text"),
+    })
 }
 
 fn append(map: &mut Map<String, Value>, name: &str, more: &str) {
@@ -217,7 +297,10 @@ impl Decoder for Blocks {
     fn decode(&mut self, _event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error> {
         let garbled = |e: &serde_json::Error| {
             let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {excerpt}.", self.who))
+            Error::Garbled(format!(
+                "{} sent something that is not an event of an answer ({e}): {excerpt}.",
+                self.who
+            ))
         };
         if data.trim() == "[DONE]" {
             return Ok(Flow::More);
@@ -256,7 +339,8 @@ impl Decoder for Blocks {
                 return Ok(Flow::Done);
             }
             ("message", _) => {
-                let message: AnthropicMessage = serde_json::from_str(data).map_err(|e| garbled(&e))?;
+                let message: AnthropicMessage =
+                    serde_json::from_str(data).map_err(|e| garbled(&e))?;
                 self.whole(message, out);
                 self.end(out)?;
                 return Ok(Flow::Done);
@@ -268,7 +352,9 @@ impl Decoder for Blocks {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+            return Ok(());
+        };
         for index in self.open.keys().copied().collect::<Vec<_>>() {
             self.stop(index, out);
         }

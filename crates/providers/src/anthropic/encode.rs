@@ -30,24 +30,40 @@ const RESERVED: &[&str] = &[
 /// The maximum number of searches by the provider for one request.
 const MAX_SEARCHES: u64 = 3;
 
-const NAMES: &[(&str, &str)] =
-    &[("outputConfig", "output_config"), ("contextManagement", "context_management"), ("mcpServers", "mcp_servers")];
+const NAMES: &[(&str, &str)] = &[
+    ("outputConfig", "output_config"),
+    ("contextManagement", "context_management"),
+    ("mcpServers", "mcp_servers"),
+];
 
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let mut options = renamed(&knobs.options, NAMES);
     settle(&mut options, request);
     let thinking = options.get("thinking").cloned().unwrap_or_default();
-    let budget = thinking.get("budget_tokens").and_then(Value::as_u64).unwrap_or(0);
-    let thinks = matches!(thinking.get("type").and_then(Value::as_str), Some("enabled" | "adaptive"));
+    let budget = thinking
+        .get("budget_tokens")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    let thinks = matches!(
+        thinking.get("type").and_then(Value::as_str),
+        Some("enabled" | "adaptive")
+    );
 
     let mut head = Map::new();
     head.insert("model".into(), request.model.api_id.as_str().into());
     head.insert("stream".into(), true.into());
-    head.insert("max_tokens".into(), max_tokens(request, knobs, budget).into());
+    head.insert(
+        "max_tokens".into(),
+        max_tokens(request, knobs, budget).into(),
+    );
     // The API rejects sampling parameters while thinking is enabled.
     if !thinks {
         let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
-        head.extend(sampling.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        head.extend(
+            sampling
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?.into()))),
+        );
         if let Some(top_k) = knobs.top_k {
             head.insert("top_k".into(), top_k.into());
         }
@@ -55,7 +71,10 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     let mark = cache_mark(target, knobs);
     let mut body = RequestBody::new(head, &options, RESERVED)?;
     if !request.tools.is_empty() {
-        body.field("tools", &request.tools.iter().map(ToolDefinition).collect::<Vec<_>>())?;
+        body.field(
+            "tools",
+            &request.tools.iter().map(ToolDefinition).collect::<Vec<_>>(),
+        )?;
         if request.must_call {
             body.field("tool_choice", &json!({"type": "any"}))?;
         }
@@ -64,23 +83,49 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     } else if has_calls(request) {
         // A history with calls is rejected unless tools are defined.
         let schema = json!({"type": "object", "properties": {}});
-        body.field("tools", &[json!({"name": "_noop", "description": prompts::wire::NOOP, "input_schema": schema})])?;
+        body.field(
+            "tools",
+            &[json!({"name": "_noop", "description": prompts::wire::NOOP, "input_schema": schema})],
+        )?;
         body.field("tool_choice", &json!({"type": "none"}))?;
     }
-    let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.trim().is_empty()).collect();
+    let system: Vec<&str> = request
+        .system
+        .iter()
+        .map(String::as_str)
+        .filter(|s| !s.trim().is_empty())
+        .collect();
     if !system.is_empty() {
         let last = system.len() - 1;
         let blocks = system.iter().enumerate().map(|(at, text)| {
-            let marked = if at == 0 || at == last { mark.clone() } else { None };
-            CachedBlock { block: ContentBlock::Text { text: Cow::Borrowed(*text), citations: None }, mark: marked }
+            let marked = if at == 0 || at == last {
+                mark.clone()
+            } else {
+                None
+            };
+            CachedBlock {
+                block: ContentBlock::Text {
+                    text: Cow::Borrowed(*text),
+                    citations: None,
+                },
+                mark: marked,
+            }
         });
         body.field("system", &blocks.collect::<Vec<_>>())?;
     }
     let body = body.finish("messages", &turns(request, mark.as_ref()), request, target)?;
-    Ok(HttpCall { url: target.url("/messages"), headers: headers(target, &options, request), body })
+    Ok(HttpCall {
+        url: target.url("/messages"),
+        headers: headers(target, &options, request),
+        body,
+    })
 }
 
-fn headers(target: &Target, options: &Map<String, Value>, request: &Request) -> Vec<(String, String)> {
+fn headers(
+    target: &Target,
+    options: &Map<String, Value>,
+    request: &Request,
+) -> Vec<(String, String)> {
     let mut headers = vec![("anthropic-version".to_owned(), "2023-06-01".to_owned())];
     if let Some(key) = &target.key {
         let key = key.expose();
@@ -93,14 +138,22 @@ fn headers(target: &Target, options: &Map<String, Value>, request: &Request) -> 
     }
     let mut betas: Vec<&str> = Vec::new();
     if target.provider == "anthropic" {
-        betas.extend(["interleaved-thinking-2025-05-14", "fine-grained-tool-streaming-2025-05-14"]);
+        betas.extend([
+            "interleaved-thinking-2025-05-14",
+            "fine-grained-tool-streaming-2025-05-14",
+        ]);
         if options.contains_key("output_config") && claude(&request.model.api_id) == Some((4, 5)) {
             betas.push("effort-2025-11-24");
         }
     }
     for (name, value) in &target.headers {
         if name.eq_ignore_ascii_case("anthropic-beta") {
-            betas.extend(value.split(',').map(str::trim).filter(|beta| !beta.is_empty()));
+            betas.extend(
+                value
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|beta| !beta.is_empty()),
+            );
         } else {
             headers.push((name.clone(), value.clone()));
         }
@@ -122,10 +175,15 @@ fn settle(options: &mut Map<String, Value>, request: &Request) {
     if let Some(effort) = options.remove("effort") {
         options.insert("output_config".into(), json!({"effort": effort}));
     }
-    let kind = options.get("thinking").and_then(|t| t.get("type")).and_then(Value::as_str);
+    let kind = options
+        .get("thinking")
+        .and_then(|t| t.get("type"))
+        .and_then(Value::as_str);
     let enabled = kind == Some("enabled");
     // A call cannot be forced while the model thinks, and thinking cannot begin amid calls.
-    if (enabled || kind == Some("adaptive")) && request.must_call || enabled && !begins_with_thought(request) {
+    if (enabled || kind == Some("adaptive")) && request.must_call
+        || enabled && !begins_with_thought(request)
+    {
         options.remove("thinking");
     }
 }
@@ -135,10 +193,14 @@ fn begins_with_thought(request: &Request) -> bool {
     if !matches!(request.messages.last(), Some(ModelMessage::Results(_))) {
         return true;
     }
-    let last = request.messages.iter().rev().find_map(|message| match message {
-        ModelMessage::Assistant(outputs) => Some(outputs),
-        _ => None,
-    });
+    let last = request
+        .messages
+        .iter()
+        .rev()
+        .find_map(|message| match message {
+            ModelMessage::Assistant(outputs) => Some(outputs),
+            _ => None,
+        });
     match last.and_then(|outputs| outputs.first()) {
         Some(ModelOutput::Reasoning { provider, .. }) => {
             provider.contains_key("signature") || provider.contains_key("redacted")
@@ -150,7 +212,11 @@ fn begins_with_thought(request: &Request) -> bool {
 
 /// Returns the maximum output in tokens, to which thinking counts as well.
 fn max_tokens(request: &Request, knobs: &Knobs, budget: u64) -> u64 {
-    let wanted = knobs.max_output.or(Some(request.params.max_output)).filter(|n| *n > 0).unwrap_or(Model::OUTPUT_LIMIT);
+    let wanted = knobs
+        .max_output
+        .or(Some(request.params.max_output))
+        .filter(|n| *n > 0)
+        .unwrap_or(Model::OUTPUT_LIMIT);
     let with = wanted + budget;
     let limit = request.model.output.unwrap_or(with);
     with.min(limit).max(budget + 1)
@@ -160,7 +226,10 @@ fn cache_mark(target: &Target, knobs: &Knobs) -> Option<Value> {
     if target.cache_key == Some(false) {
         return None;
     }
-    let ttl = knobs.options.get("cacheTtl").or_else(|| knobs.options.get("cacheControl")?.get("ttl"));
+    let ttl = knobs
+        .options
+        .get("cacheTtl")
+        .or_else(|| knobs.options.get("cacheControl")?.get("ttl"));
     match ttl.and_then(Value::as_str) {
         Some(ttl) => Some(json!({"type": "ephemeral", "ttl": ttl})),
         None => Some(json!({"type": "ephemeral"})),
@@ -193,17 +262,31 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
     let mut turns: Vec<Element<MessageParam<'a>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let (role, blocks): (_, Vec<ContentBlock<'a>>) = match message {
-            ModelMessage::User(inputs) => {
-                ("user", inputs.iter().filter_map(|input| user_block(input, model)).collect())
-            }
-            ModelMessage::Assistant(outputs) => {
-                ("assistant", outputs.iter().filter_map(|output| assistant_block(output, &names, model)).collect())
-            }
-            ModelMessage::Results(results) => {
-                ("user", results.iter().map(|r| result_block(r, &names, model)).collect())
-            }
+            ModelMessage::User(inputs) => (
+                "user",
+                inputs
+                    .iter()
+                    .filter_map(|input| user_block(input, model))
+                    .collect(),
+            ),
+            ModelMessage::Assistant(outputs) => (
+                "assistant",
+                outputs
+                    .iter()
+                    .filter_map(|output| assistant_block(output, &names, model))
+                    .collect(),
+            ),
+            ModelMessage::Results(results) => (
+                "user",
+                results
+                    .iter()
+                    .map(|r| result_block(r, &names, model))
+                    .collect(),
+            ),
         };
-        let blocks = blocks.into_iter().map(|block| CachedBlock { block, mark: None });
+        let blocks = blocks
+            .into_iter()
+            .map(|block| CachedBlock { block, mark: None });
         let upto = at + 1;
         match turns.last_mut().filter(|turn| turn.value.role == role) {
             Some(turn) => {
@@ -211,14 +294,27 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
                 turn.value.content.extend(blocks);
             }
             None => {
-                turns.push(Element { upto, settled: true, value: MessageParam { role, content: blocks.collect() } });
+                turns.push(Element {
+                    upto,
+                    settled: true,
+                    value: MessageParam {
+                        role,
+                        content: blocks.collect(),
+                    },
+                });
             }
         }
     }
     turns.retain(|turn| !turn.value.content.is_empty());
     // A final message of the assistant must not end with whitespace.
-    if let Some(MessageParam { role: "assistant", content }) = turns.last_mut().map(|turn| &mut turn.value)
-        && let Some(CachedBlock { block: ContentBlock::Text { text, .. }, .. }) = content.last_mut()
+    if let Some(MessageParam {
+        role: "assistant",
+        content,
+    }) = turns.last_mut().map(|turn| &mut turn.value)
+        && let Some(CachedBlock {
+            block: ContentBlock::Text { text, .. },
+            ..
+        }) = content.last_mut()
     {
         let end = text.trim_end().len();
         if end < text.len() {
@@ -227,7 +323,13 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
     }
     for turn in turns.iter_mut().rev().take(2) {
         turn.settled = false;
-        if let Some(last) = turn.value.content.iter_mut().rev().find(|marked| marked.block.takes_mark()) {
+        if let Some(last) = turn
+            .value
+            .content
+            .iter_mut()
+            .rev()
+            .find(|marked| marked.block.takes_mark())
+        {
             last.mark = mark.cloned();
         }
     }
@@ -237,7 +339,10 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageP
 fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'a>> {
     match input {
         ModelInput::Text(text) if text.trim().is_empty() => None,
-        ModelInput::Text(text) => Some(ContentBlock::Text { text: text.as_str().into(), citations: None }),
+        ModelInput::Text(text) => Some(ContentBlock::Text {
+            text: text.as_str().into(),
+            citations: None,
+        }),
         ModelInput::File(file) => Some(attached(file, model)),
     }
 }
@@ -245,16 +350,24 @@ fn user_block<'a>(input: &'a ModelInput, model: &Model) -> Option<ContentBlock<'
 fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
     match readable(file, model) {
         Ok(file) => ContentBlock::File(file),
-        Err(replacement) => ContentBlock::Text { text: replacement.into(), citations: None },
+        Err(replacement) => ContentBlock::Text {
+            text: replacement.into(),
+            citations: None,
+        },
     }
 }
 
-fn assistant_block<'a>(output: &'a ModelOutput, names: &CallNames<'_>, model: &Model) -> Option<ContentBlock<'a>> {
+fn assistant_block<'a>(
+    output: &'a ModelOutput,
+    names: &CallNames<'_>,
+    model: &Model,
+) -> Option<ContentBlock<'a>> {
     match output {
         ModelOutput::Text { text, .. } if text.trim().is_empty() => None,
-        ModelOutput::Text { text, provider } => {
-            Some(ContentBlock::Text { text: text.into(), citations: provider.get("citations") })
-        }
+        ModelOutput::Text { text, provider } => Some(ContentBlock::Text {
+            text: text.into(),
+            citations: provider.get("citations"),
+        }),
         ModelOutput::Reasoning { text, provider } => {
             let signature = provider.get("signature").and_then(Value::as_str);
             if let Some(block) = provider.get("block") {
@@ -264,35 +377,76 @@ fn assistant_block<'a>(output: &'a ModelOutput, names: &CallNames<'_>, model: &M
             } else if let Some(signature) = signature.filter(|s| !s.is_empty()) {
                 Some(ContentBlock::Thinking { text, signature })
             } else if claude(&model.api_id).is_none() && !text.trim().is_empty() {
-                Some(ContentBlock::Thinking { text, signature: "" })
+                Some(ContentBlock::Thinking {
+                    text,
+                    signature: "",
+                })
             } else {
                 None
             }
         }
-        ModelOutput::Call { id, name, arguments, .. } => {
-            Some(ContentBlock::Call { id: names.get(id).to_owned(), name, input: arguments })
-        }
+        ModelOutput::Call {
+            id,
+            name,
+            arguments,
+            ..
+        } => Some(ContentBlock::Call {
+            id: names.get(id).to_owned(),
+            name,
+            input: arguments,
+        }),
     }
 }
 
-fn result_block<'a>(result: &'a CallResult, names: &CallNames<'_>, model: &Model) -> ContentBlock<'a> {
-    let files = result.attachments.iter().map(|file| attached(file, model)).collect();
-    ContentBlock::Result { id: names.get(&result.id).to_owned(), text: &result.text, files, failed: result.failed }
+fn result_block<'a>(
+    result: &'a CallResult,
+    names: &CallNames<'_>,
+    model: &Model,
+) -> ContentBlock<'a> {
+    let files = result
+        .attachments
+        .iter()
+        .map(|file| attached(file, model))
+        .collect();
+    ContentBlock::Result {
+        id: names.get(&result.id).to_owned(),
+        text: &result.text,
+        files,
+        failed: result.failed,
+    }
 }
 
 enum ContentBlock<'a> {
-    Text { text: Cow<'a, str>, citations: Option<&'a Value> },
+    Text {
+        text: Cow<'a, str>,
+        citations: Option<&'a Value>,
+    },
     File(&'a Attachment),
-    Thinking { text: &'a str, signature: &'a str },
+    Thinking {
+        text: &'a str,
+        signature: &'a str,
+    },
     Redacted(&'a str),
     Opaque(&'a Value),
-    Call { id: String, name: &'a str, input: &'a Value },
-    Result { id: String, text: &'a str, files: Vec<ContentBlock<'a>>, failed: bool },
+    Call {
+        id: String,
+        name: &'a str,
+        input: &'a Value,
+    },
+    Result {
+        id: String,
+        text: &'a str,
+        files: Vec<ContentBlock<'a>>,
+        failed: bool,
+    },
 }
 
 impl ContentBlock<'_> {
     fn takes_mark(&self) -> bool {
-        !matches!(self, Self::Thinking { .. } | Self::Redacted(_) | Self::Opaque(_))
+        !matches!(
+            self,
+            Self::Thinking { .. } | Self::Redacted(_) | Self::Opaque(_)
+        )
     }
 }
 
@@ -321,7 +475,11 @@ impl Serialize for CachedBlock<'_> {
                 map.serialize_entry("type", if is_pdf { "document" } else { "image" })?;
                 map.serialize_entry(
                     "source",
-                    &Base64Source { r#type: "base64", media_type: &file.mime, data: &file.data },
+                    &Base64Source {
+                        r#type: "base64",
+                        media_type: &file.mime,
+                        data: &file.data,
+                    },
                 )?;
                 if is_pdf && let Some(name) = &file.name {
                     map.serialize_entry("title", name)?;
@@ -342,7 +500,12 @@ impl Serialize for CachedBlock<'_> {
                 map.serialize_entry("name", name)?;
                 map.serialize_entry("input", input)?;
             }
-            ContentBlock::Result { id, text, files, failed } => {
+            ContentBlock::Result {
+                id,
+                text,
+                files,
+                failed,
+            } => {
                 map.serialize_entry("type", "tool_result")?;
                 map.serialize_entry("tool_use_id", id)?;
                 if files.is_empty() {
@@ -376,13 +539,25 @@ struct ResultContent<'a> {
 
 impl Serialize for ResultContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let text =
-            (!self.text.trim().is_empty()).then(|| ContentBlock::Text { text: self.text.into(), citations: None });
+        let text = (!self.text.trim().is_empty()).then(|| ContentBlock::Text {
+            text: self.text.into(),
+            citations: None,
+        });
         let files = self.files.iter().map(|block| match block {
             ContentBlock::File(file) => ContentBlock::File(file),
-            ContentBlock::Text { text, .. } => ContentBlock::Text { text: (&**text).into(), citations: None },
-            _ => ContentBlock::Text { text: Cow::default(), citations: None },
+            ContentBlock::Text { text, .. } => ContentBlock::Text {
+                text: (&**text).into(),
+                citations: None,
+            },
+            _ => ContentBlock::Text {
+                text: Cow::default(),
+                citations: None,
+            },
         });
-        serializer.collect_seq(text.into_iter().chain(files).map(|block| CachedBlock { block, mark: None }))
+        serializer.collect_seq(
+            text.into_iter()
+                .chain(files)
+                .map(|block| CachedBlock { block, mark: None }),
+        )
     }
 }

@@ -3,12 +3,17 @@ use std::sync::Arc;
 use super::*;
 use crate::delta::lines;
 use crate::entry::Secret;
-use crate::request::{Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
+use crate::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::sse::Flow;
 use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
-    let mut decoder = Messages.decoder(&Target { name: "Acme".into(), ..Target::default() });
+    let mut decoder = Messages.decoder(&Target {
+        name: "Acme".into(),
+        ..Target::default()
+    });
     let mut out = Vec::new();
     for event in events {
         if decoder.decode("", &event.to_string(), &mut out)? == Flow::Done {
@@ -43,30 +48,60 @@ fn everything() -> Vec<Value> {
     let mut events = vec![
         json!({"type": "message_start", "message": {"usage": {"input_tokens": 100, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 30, "output_tokens": 1}}}),
         json!({"type": "ping"}),
-        start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+        start(
+            0,
+            json!({"type": "thinking", "thinking": "", "signature": ""}),
+        ),
         delta(0, json!({"type": "thinking_delta", "thinking": "hm "})),
         delta(0, json!({"type": "thinking_delta", "thinking": "so"})),
         delta(0, json!({"type": "signature_delta", "signature": "SIG=="})),
         stop(0),
         start(1, json!({"type": "text", "text": ""})),
-        delta(1, json!({"type": "text_delta", "text": "I look \"there\"."})),
-        delta(1, json!({"type": "citations_delta", "citation": {"type": "char_location", "cited_text": "x"}})),
+        delta(
+            1,
+            json!({"type": "text_delta", "text": "I look \"there\"."}),
+        ),
+        delta(
+            1,
+            json!({"type": "citations_delta", "citation": {"type": "char_location", "cited_text": "x"}}),
+        ),
         stop(1),
         start(2, json!({"type": "redacted_thinking", "data": "ENC"})),
         stop(2),
-        start(3, json!({"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}})),
-        delta(3, json!({"type": "input_json_delta", "partial_json": "{\"q\":"})),
+        start(
+            3,
+            json!({"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}),
+        ),
+        delta(
+            3,
+            json!({"type": "input_json_delta", "partial_json": "{\"q\":"}),
+        ),
         delta(3, json!({"type": "input_json_delta", "partial_json": "1}"})),
         stop(3),
-        start(4, json!({"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"a": 1}]})),
+        start(
+            4,
+            json!({"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"a": 1}]}),
+        ),
         stop(4),
         json!({"type": "something_new", "index": 9, "delta": {"type": "odd_delta"}}),
-        start(5, json!({"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}})),
+        start(
+            5,
+            json!({"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}),
+        ),
         delta(5, json!({"type": "input_json_delta", "partial_json": ""})),
-        delta(5, json!({"type": "input_json_delta", "partial_json": "{\"p\": \"a"})),
-        delta(5, json!({"type": "input_json_delta", "partial_json": "b\"}"})),
+        delta(
+            5,
+            json!({"type": "input_json_delta", "partial_json": "{\"p\": \"a"}),
+        ),
+        delta(
+            5,
+            json!({"type": "input_json_delta", "partial_json": "b\"}"}),
+        ),
         stop(5),
-        start(6, json!({"type": "tool_use", "id": "toolu_2", "name": "list", "input": {"whole": true}})),
+        start(
+            6,
+            json!({"type": "tool_use", "id": "toolu_2", "name": "list", "input": {"whole": true}}),
+        ),
         stop(6),
     ];
     events.extend(finish("tool_use"));
@@ -91,7 +126,10 @@ fn answer_with_every_block_is_decoded_in_order() {
         "usage 100 50 0 900 30",
         "finish ToolCalls",
     ];
-    assert_eq!(read(&everything()).unwrap().lines().collect::<Vec<_>>(), expected);
+    assert_eq!(
+        read(&everything()).unwrap().lines().collect::<Vec<_>>(),
+        expected
+    );
 }
 
 #[test]
@@ -106,29 +144,61 @@ fn stop_reasons_and_errors_end_answer() {
         ("pause_turn", "Other"),
     ] {
         let events = [text.to_vec(), finish(reason)].concat();
-        assert!(read(&events).unwrap().ends_with(&format!("finish {expected}")), "{reason}");
+        assert!(
+            read(&events)
+                .unwrap()
+                .ends_with(&format!("finish {expected}")),
+            "{reason}"
+        );
         // The finish reason suffices, even if the last event is missing.
-        assert!(read(&events[..3]).unwrap().ends_with(&format!("finish {expected}")), "{reason}");
+        assert!(
+            read(&events[..3])
+                .unwrap()
+                .ends_with(&format!("finish {expected}")),
+            "{reason}"
+        );
     }
     assert!(matches!(read(&text), Err(Error::Garbled(_))));
     assert!(matches!(read(&[]), Err(Error::Garbled(_))));
     let error = |kind: &str| json!({"type": "error", "error": {"type": kind, "message": "m"}});
-    assert!(matches!(read(&[text[0].clone(), error("overloaded_error")]), Err(Error::Overloaded { .. })));
-    assert!(matches!(read(&[error("rate_limit_error")]), Err(Error::RateLimited { .. })));
+    assert!(matches!(
+        read(&[text[0].clone(), error("overloaded_error")]),
+        Err(Error::Overloaded { .. })
+    ));
+    assert!(matches!(
+        read(&[error("rate_limit_error")]),
+        Err(Error::RateLimited { .. })
+    ));
     assert!(matches!(read(&[json!("half")]), Err(Error::Garbled(_))));
     let whole = json!({"type": "message", "content": [{"type": "text", "text": "all"}, {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}}], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": 2}});
-    assert_eq!(read(&[whole]).unwrap(), "0 text all\n1 call t n {\"a\":1}\nusage 1 2 0 0 0\nfinish ToolCalls");
+    assert_eq!(
+        read(&[whole]).unwrap(),
+        "0 text all\n1 call t n {\"a\":1}\nusage 1 2 0 0 0\nfinish ToolCalls"
+    );
 }
 
 fn model() -> Model {
-    let id = ModelRef { provider: "anthropic".into(), model: "claude-sonnet-4-5".into(), effort: None };
-    Model { output: Some(64_000), pdf: true, reasoning: true, ..Model::unknown(id) }
+    let id = ModelRef {
+        provider: "anthropic".into(),
+        model: "claude-sonnet-4-5".into(),
+        effort: None,
+    };
+    Model {
+        output: Some(64_000),
+        pdf: true,
+        reasoning: true,
+        ..Model::unknown(id)
+    }
 }
 
 fn request(messages: Vec<ModelMessage>) -> Request {
     Request {
         model: Arc::new(model()),
-        system: vec!["Be brief.".into(), "Middle.".into(), "The day is Monday.".into()],
+        system: vec![
+            "Be brief.".into(),
+            "Middle.".into(),
+            "The day is Monday.".into(),
+        ],
         messages,
         tools: vec![ToolSpec {
             name: "read".into(),
@@ -136,15 +206,25 @@ fn request(messages: Vec<ModelMessage>) -> Request {
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: ModelParams { max_output: 32_000, ..ModelParams::default() },
+        params: ModelParams {
+            max_output: 32_000,
+            ..ModelParams::default()
+        },
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
 }
 
 fn conversation() -> Vec<ModelMessage> {
-    let file = |mime: &str| Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("f".into()) };
-    let text = |text: &str| ModelOutput::Text { text: text.into(), provider: Map::new() };
+    let file = |mime: &str| Attachment {
+        mime: mime.into(),
+        data: "AAAA".into(),
+        name: Some("f".into()),
+    };
+    let text = |text: &str| ModelOutput::Text {
+        text: text.into(),
+        provider: Map::new(),
+    };
     vec![
         ModelMessage::User(vec![
             ModelInput::Text("Look".into()),
@@ -152,14 +232,23 @@ fn conversation() -> Vec<ModelMessage> {
             ModelInput::File(file("application/pdf")),
         ]),
         ModelMessage::Assistant(vec![
-            ModelOutput::Reasoning { text: "hm".into(), provider: entry("signature", "SIG==") },
-            ModelOutput::Reasoning { text: String::new(), provider: entry("redacted", "ENC") },
+            ModelOutput::Reasoning {
+                text: "hm".into(),
+                provider: entry("signature", "SIG=="),
+            },
+            ModelOutput::Reasoning {
+                text: String::new(),
+                provider: entry("redacted", "ENC"),
+            },
             text("I look."),
             ModelOutput::Reasoning {
                 text: String::new(),
                 provider: entry("block", json!({"type": "new", "z": 1, "a": 2})),
             },
-            ModelOutput::Reasoning { text: "unsigned".into(), provider: Map::new() },
+            ModelOutput::Reasoning {
+                text: "unsigned".into(),
+                provider: Map::new(),
+            },
             ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: Some("a.b:c".into()),
@@ -191,16 +280,30 @@ fn target() -> Target {
 }
 
 fn encode(request: &Request, options: Value) -> Value {
-    let Value::Object(options) = options else { panic!() };
-    let knobs = Knobs { max_output: Some(32_000), temperature: Some(0.5), options, ..Knobs::default() };
+    let Value::Object(options) = options else {
+        panic!()
+    };
+    let knobs = Knobs {
+        max_output: Some(32_000),
+        temperature: Some(0.5),
+        options,
+        ..Knobs::default()
+    };
     serde_json::from_slice(&Messages.encode(request, &target(), &knobs).unwrap().body).unwrap()
 }
 
 #[test]
 fn conversation_is_encoded() {
-    let call = Messages.encode(&request(conversation()), &target(), &Knobs::default()).unwrap();
+    let call = Messages
+        .encode(&request(conversation()), &target(), &Knobs::default())
+        .unwrap();
     assert_eq!(call.url, "http://h/v1/messages");
-    let header = |name: &str| call.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+    let header = |name: &str| {
+        call.headers
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
+    };
     assert_eq!(header("x-api-key"), Some("k"));
     assert_eq!(header("anthropic-version"), Some("2023-06-01"));
     assert_eq!(
@@ -220,9 +323,17 @@ fn conversation_is_encoded() {
 
 #[test]
 fn request_without_marks_extends_previous_one() {
-    let quiet = Target { cache_key: Some(false), ..target() };
+    let quiet = Target {
+        cache_key: Some(false),
+        ..target()
+    };
     let all = conversation();
-    let body = |n: usize| Messages.encode(&request(all[..n].to_vec()), &quiet, &Knobs::default()).unwrap().body;
+    let body = |n: usize| {
+        Messages
+            .encode(&request(all[..n].to_vec()), &quiet, &Knobs::default())
+            .unwrap()
+            .body
+    };
     for n in 2..=3 {
         let before = body(n - 1);
         assert!(body(n).starts_with(&before[..before.len() - 2]), "{n}");
@@ -231,35 +342,67 @@ fn request_without_marks_extends_previous_one() {
 
 #[test]
 fn options_that_request_forbids_are_removed() {
-    let asked = request(vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
+    let asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
+        "hi".into(),
+    )])]);
     let plain = encode(&asked, json!({"sendReasoning": true}));
-    assert_eq!((&plain["temperature"], plain.get("sendReasoning")), (&json!(0.5), None));
+    assert_eq!(
+        (&plain["temperature"], plain.get("sendReasoning")),
+        (&json!(0.5), None)
+    );
 
-    let thinks = encode(&asked, json!({"thinking": {"type": "enabled", "budgetTokens": 16000}}));
-    assert_eq!(thinks["thinking"], json!({"type": "enabled", "budget_tokens": 16000}));
-    assert_eq!((&thinks["max_tokens"], thinks.get("temperature")), (&json!(48_000), None));
-    assert_eq!(encode(&asked, json!({"effort": "low"}))["output_config"]["effort"], "low");
-    assert_eq!(encode(&asked, json!({"cacheTtl": "1h"}))["system"][0]["cache_control"]["ttl"], "1h");
+    let thinks = encode(
+        &asked,
+        json!({"thinking": {"type": "enabled", "budgetTokens": 16000}}),
+    );
+    assert_eq!(
+        thinks["thinking"],
+        json!({"type": "enabled", "budget_tokens": 16000})
+    );
+    assert_eq!(
+        (&thinks["max_tokens"], thinks.get("temperature")),
+        (&json!(48_000), None)
+    );
+    assert_eq!(
+        encode(&asked, json!({"effort": "low"}))["output_config"]["effort"],
+        "low"
+    );
+    assert_eq!(
+        encode(&asked, json!({"cacheTtl": "1h"}))["system"][0]["cache_control"]["ttl"],
+        "1h"
+    );
 
     let mut forced = asked.clone();
     forced.must_call = true;
     let sent = encode(&forced, json!({"thinking": {"type": "adaptive"}}));
-    assert_eq!((&sent["tool_choice"]["type"], sent.get("thinking")), (&json!("any"), None));
+    assert_eq!(
+        (&sent["tool_choice"]["type"], sent.get("thinking")),
+        (&json!("any"), None)
+    );
 
     // Thinking cannot begin amid calls that were made without it.
     let mut amid = conversation();
     amid.pop();
-    let ModelMessage::Assistant(outputs) = &mut amid[1] else { panic!() };
+    let ModelMessage::Assistant(outputs) = &mut amid[1] else {
+        panic!()
+    };
     outputs.drain(..2);
     assert_eq!(
-        encode(&request(amid), json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})).get("thinking"),
+        encode(
+            &request(amid),
+            json!({"thinking": {"type": "enabled", "budget_tokens": 2000}})
+        )
+        .get("thinking"),
         None
     );
 
     let mut bare = request(conversation());
     bare.tools.clear();
     let sent = encode(&bare, json!({}));
-    assert_eq!((&sent["tools"][0]["name"], &sent["tool_choice"]["type"]), (&json!("_noop"), &json!("none")));
+    assert_eq!(
+        (&sent["tools"][0]["name"], &sent["tool_choice"]["type"]),
+        (&json!("_noop"), &json!("none"))
+    );
 }
 
 #[test]
@@ -268,19 +411,40 @@ fn efforts_follow_model_version() {
         ("claude-3-7-sonnet-20250219", Some((3, 7)), "high max"),
         ("claude-sonnet-4-20250514", Some((4, 0)), "high max"),
         ("claude-opus-4-5-20251101", Some((4, 5)), "low medium high"),
-        ("anthropic/claude-opus-4.6", Some((4, 6)), "low medium high max"),
-        ("us.anthropic.claude-opus-4-7-v1:0", Some((4, 7)), "low medium high xhigh max"),
+        (
+            "anthropic/claude-opus-4.6",
+            Some((4, 6)),
+            "low medium high max",
+        ),
+        (
+            "us.anthropic.claude-opus-4-7-v1:0",
+            Some((4, 7)),
+            "low medium high xhigh max",
+        ),
         ("claude-opus-5", Some((5, 0)), "low medium high xhigh max"),
         ("MiniMax-M2", None, "high max"),
     ] {
-        let named = Model { api_id: id.into(), ..model() };
+        let named = Model {
+            api_id: id.into(),
+            ..model()
+        };
         assert_eq!(claude(id), version, "{id}");
         assert_eq!(Messages.efforts(&named).join(" "), efforts, "{id}");
     }
     let effort = |id: &str, effort: &str| {
-        Value::Object(Messages.effort(&Model { api_id: id.into(), ..model() }, &target(), effort))
+        Value::Object(Messages.effort(
+            &Model {
+                api_id: id.into(),
+                ..model()
+            },
+            &target(),
+            effort,
+        ))
     };
-    assert_eq!(effort("claude-sonnet-4-5", "high"), json!({"thinking": {"type": "enabled", "budget_tokens": 16000}}));
+    assert_eq!(
+        effort("claude-sonnet-4-5", "high"),
+        json!({"thinking": {"type": "enabled", "budget_tokens": 16000}})
+    );
     assert_eq!(
         effort("claude-opus-4-6", "max"),
         json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}})
@@ -308,19 +472,36 @@ fn search_results_and_citations_are_found_pages() {
     ];
     events.extend(finish("end_turn"));
     let said = read(&events).unwrap();
-    let found: Vec<&str> = said.lines().filter(|line| line.starts_with("found")).collect();
-    assert_eq!(found, [r#"found T <u1> "May" """#, r#"found T <u2> "May" """#, r#"found T <u1> "" "words""#], "{said}");
+    let found: Vec<&str> = said
+        .lines()
+        .filter(|line| line.starts_with("found"))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            r#"found T <u1> "May" """#,
+            r#"found T <u2> "May" """#,
+            r#"found T <u1> "" "words""#
+        ],
+        "{said}"
+    );
 }
 
 #[test]
 fn search_requires_recent_model() {
-    for (id, wanted) in
-        [("claude-sonnet-4-5", true), ("claude-3-5-haiku-latest", true), ("claude-3-opus", false), ("kimi", false)]
-    {
+    for (id, wanted) in [
+        ("claude-sonnet-4-5", true),
+        ("claude-3-5-haiku-latest", true),
+        ("claude-3-opus", false),
+        ("kimi", false),
+    ] {
         assert_eq!(searches(id), wanted, "{id}");
     }
     let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text("x".into())])]);
     (asked.tools, asked.params.search) = (Vec::new(), true);
     let tools = encode(&asked, json!({}))["tools"].clone();
-    assert_eq!(tools, json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]));
+    assert_eq!(
+        tools,
+        json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}])
+    );
 }

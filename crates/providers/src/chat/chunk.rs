@@ -129,7 +129,9 @@ fn piece(part: &Value) -> Option<ThinkPiece> {
     let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
     match part.get("thinking") {
         Some(Value::String(text)) => Some(ThinkPiece::Reasoning(text.clone())),
-        Some(Value::Array(parts)) => Some(ThinkPiece::Reasoning(parts.iter().filter_map(text).collect())),
+        Some(Value::Array(parts)) => Some(ThinkPiece::Reasoning(
+            parts.iter().filter_map(text).collect(),
+        )),
         _ => text(part).map(ThinkPiece::Text),
     }
 }

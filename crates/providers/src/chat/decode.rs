@@ -110,8 +110,14 @@ impl Chunks {
                 self.open = Some((block, kind));
                 if kind == Kind::Refusal {
                     // The first delta of a block determines its kind: text.
-                    out.push(Delta::Text { index: block, text: String::new() });
-                    out.push(Delta::Provider { index: block, data: entry("refusal", true) });
+                    out.push(Delta::Text {
+                        index: block,
+                        text: String::new(),
+                    });
+                    out.push(Delta::Provider {
+                        index: block,
+                        data: entry("refusal", true),
+                    });
                 }
                 block
             }
@@ -124,7 +130,10 @@ impl Chunks {
             && !self.details.is_empty()
         {
             let details = std::mem::take(&mut self.details);
-            out.push(Delta::Provider { index, data: entry("reasoning_details", details) });
+            out.push(Delta::Provider {
+                index,
+                data: entry("reasoning_details", details),
+            });
         }
     }
 
@@ -154,7 +163,10 @@ impl Chunks {
         let next_before = self.next;
         let index = self.open(Kind::Reasoning, out);
         if self.next > next_before {
-            out.push(Delta::Provider { index, data: entry("field", field) });
+            out.push(Delta::Provider {
+                index,
+                data: entry("field", field),
+            });
         }
         if !text.is_empty() {
             self.has_content = true;
@@ -166,13 +178,23 @@ impl Chunks {
         let next_before = self.next;
         let index = self.open(Kind::Reasoning, out);
         if self.next > next_before {
-            out.push(Delta::Reasoning { index, text: String::new() });
+            out.push(Delta::Reasoning {
+                index,
+                text: String::new(),
+            });
         }
         for detail in details {
-            let text = detail.get("text").or_else(|| detail.get("summary")).and_then(Value::as_str).unwrap_or_default();
+            let text = detail
+                .get("text")
+                .or_else(|| detail.get("summary"))
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             if !has_text && !text.is_empty() {
                 self.has_content = true;
-                out.push(Delta::Reasoning { index, text: text.to_owned() });
+                out.push(Delta::Reasoning {
+                    index,
+                    text: text.to_owned(),
+                });
             }
             join_detail(&mut self.details, detail);
         }
@@ -189,7 +211,8 @@ impl Chunks {
                 self.close(out);
                 let block = self.new_block();
                 // Two calls with the same id would share their result, so the second one has no id.
-                let id = id.filter(|id| self.calls.iter().all(|known| known.id.as_ref() != Some(id)));
+                let id =
+                    id.filter(|id| self.calls.iter().all(|known| known.id.as_ref() != Some(id)));
                 self.calls.push(Pending {
                     block,
                     index: call.index,
@@ -207,22 +230,45 @@ impl Chunks {
         {
             pending.is_named = true;
             pending.name = name;
-            out.push(Delta::Call { index: pending.block, id: pending.id.clone(), name: pending.name.clone() });
+            out.push(Delta::Call {
+                index: pending.block,
+                id: pending.id.clone(),
+                name: pending.name.clone(),
+            });
         }
-        if let Some(json) = function.arguments.map(Arguments::text).filter(|json| !json.is_empty()) {
+        if let Some(json) = function
+            .arguments
+            .map(Arguments::text)
+            .filter(|json| !json.is_empty())
+        {
             pending.braces.push(&json);
-            out.push(Delta::Arguments { index: pending.block, json });
+            out.push(Delta::Arguments {
+                index: pending.block,
+                json,
+            });
         }
         if let Some(extra) = call.extra_content {
-            out.push(Delta::Provider { index: pending.block, data: entry("extra_content", extra) });
+            out.push(Delta::Provider {
+                index: pending.block,
+                data: entry("extra_content", extra),
+            });
         }
     }
 
     /// Returns the call that a fragment belongs to; `None` if it starts a new one. An index alone
     /// is not reliable: some servers give every call the index 0, some give none.
-    fn find_call(&self, index: Option<usize>, id: Option<&str>, name: Option<&str>) -> Option<usize> {
+    fn find_call(
+        &self,
+        index: Option<usize>,
+        id: Option<&str>,
+        name: Option<&str>,
+    ) -> Option<usize> {
         let by_index = |i: usize| self.calls.iter().rposition(|call| call.index == Some(i));
-        let by_id = |id: &str| self.calls.iter().rposition(|call| call.id.as_deref() == Some(id));
+        let by_id = |id: &str| {
+            self.calls
+                .iter()
+                .rposition(|call| call.id.as_deref() == Some(id))
+        };
         let last = self.calls.len().checked_sub(1);
         let at = match (index, id) {
             (Some(i), _) => by_index(i)?,
@@ -239,7 +285,11 @@ impl Chunks {
         match name {
             Some(_) if has_other_id => None,
             Some(_) if is_unconfirmed && call.is_named && call.braces.is_whole() => None,
-            Some(name) if index.is_none() && is_unconfirmed && call.is_named && call.name != name => None,
+            Some(name)
+                if index.is_none() && is_unconfirmed && call.is_named && call.name != name =>
+            {
+                None
+            }
             _ => Some(at),
         }
     }
@@ -280,12 +330,26 @@ impl Chunks {
                 self.call(call, out);
             }
             if let Some(function) = delta.function_call {
-                self.call(ToolCallDelta { index: Some(0), function: Some(function), ..ToolCallDelta::default() }, out);
+                self.call(
+                    ToolCallDelta {
+                        index: Some(0),
+                        function: Some(function),
+                        ..ToolCallDelta::default()
+                    },
+                    out,
+                );
             }
         }
-        let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) else { return Ok(()) };
-        if matches!(reason.as_str(), "error" | "insufficient_system_resource" | "network_error") {
-            let error = choice.error.unwrap_or_else(|| Value::String(format!("it stopped with \"{reason}\"")));
+        let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) else {
+            return Ok(());
+        };
+        if matches!(
+            reason.as_str(),
+            "error" | "insufficient_system_resource" | "network_error"
+        ) {
+            let error = choice
+                .error
+                .unwrap_or_else(|| Value::String(format!("it stopped with \"{reason}\"")));
             return Err(classify::event(&self.who, &error));
         }
         self.finish = Some(match reason.as_str() {
@@ -294,16 +358,17 @@ impl Chunks {
             _ if self.is_refused => Finish::Refusal,
             // Many servers send "stop" after calls.
             _ if !self.calls.is_empty() => Finish::ToolCalls,
-            "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "tool_calls" | "function_call" => {
-                Finish::Stop
-            }
+            "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "tool_calls"
+            | "function_call" => Finish::Stop,
             _ => Finish::Other,
         });
         Ok(())
     }
 
     fn count(&mut self, usage: &Value, out: &mut Vec<Delta>) {
-        let Some(counted) = counted(usage) else { return };
+        let Some(counted) = counted(usage) else {
+            return;
+        };
         self.usage = counted;
         out.push(Delta::Usage(counted));
     }
@@ -315,7 +380,11 @@ impl Decoder for Chunks {
         if data == "[DONE]" {
             // A server that ends without a finish reason has completed its answer.
             if self.finish.is_none() && self.has_content {
-                self.finish = Some(if self.calls.is_empty() { Finish::Stop } else { Finish::ToolCalls });
+                self.finish = Some(if self.calls.is_empty() {
+                    Finish::Stop
+                } else {
+                    Finish::ToolCalls
+                });
             }
             self.end(out)?;
             return Ok(Flow::Done);
@@ -325,7 +394,10 @@ impl Decoder for Chunks {
         }
         let chunk: ChatChunk = serde_json::from_str(data).map_err(|e| {
             let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {excerpt}.", self.who))
+            Error::Garbled(format!(
+                "{} sent something that is not a chunk of an answer ({e}): {excerpt}.",
+                self.who
+            ))
         })?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(classify::event(&self.who, &error));
@@ -350,7 +422,9 @@ impl Decoder for Chunks {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+            return Ok(());
+        };
         let mut pieces = std::mem::take(&mut self.pieces);
         self.think.end(&mut pieces);
         self.pieces = pieces;
@@ -364,8 +438,11 @@ impl Decoder for Chunks {
 /// Appends a fragment of `reasoning_details` to the one it continues: the same type with the same
 /// index.
 fn join_detail(known: &mut Vec<Value>, detail: Value) {
-    let same = |a: &Value| a.get("type") == detail.get("type") && a.get("index") == detail.get("index");
-    let (Some(Value::Object(last)), Value::Object(more)) = (known.last_mut().filter(|last| same(last)), &detail) else {
+    let same =
+        |a: &Value| a.get("type") == detail.get("type") && a.get("index") == detail.get("index");
+    let (Some(Value::Object(last)), Value::Object(more)) =
+        (known.last_mut().filter(|last| same(last)), &detail)
+    else {
         known.push(detail);
         return;
     };
@@ -391,7 +468,10 @@ fn counted(usage: &Value) -> Option<Usage> {
     let first = |paths: &[&str]| paths.iter().find_map(|path| number(path)).unwrap_or(0);
     let prompt = number("/prompt_tokens")?;
     let completion = first(&["/completion_tokens"]);
-    let reasoning = first(&["/completion_tokens_details/reasoning_tokens", "/reasoning_tokens"]);
+    let reasoning = first(&[
+        "/completion_tokens_details/reasoning_tokens",
+        "/reasoning_tokens",
+    ]);
     let cache_read = first(&[
         "/prompt_tokens_details/cached_tokens",
         "/prompt_cache_hit_tokens",
@@ -403,7 +483,18 @@ fn counted(usage: &Value) -> Option<Usage> {
         "/prompt_tokens_details/cache_creation_tokens",
         "/cache_creation_input_tokens",
     ]);
-    let is_separate = reasoning > 0 && number("/total_tokens") == Some(prompt + completion + reasoning);
-    let output = if is_separate { completion } else { completion.saturating_sub(reasoning) };
-    Some(Usage { input: prompt.saturating_sub(cache_read + cache_write), output, reasoning, cache_read, cache_write })
+    let is_separate =
+        reasoning > 0 && number("/total_tokens") == Some(prompt + completion + reasoning);
+    let output = if is_separate {
+        completion
+    } else {
+        completion.saturating_sub(reasoning)
+    };
+    Some(Usage {
+        input: prompt.saturating_sub(cache_read + cache_write),
+        output,
+        reasoning,
+        cache_read,
+        cache_write,
+    })
 }

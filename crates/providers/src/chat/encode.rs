@@ -7,7 +7,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::body::{Element, RequestBody};
-use crate::request::{Attachment, CallResult, DataUrl, ModelInput, ModelMessage, ModelOutput, ToolSpec};
+use crate::request::{
+    Attachment, CallResult, DataUrl, ModelInput, ModelMessage, ModelOutput, ToolSpec,
+};
 use crate::target::{Knobs, Target};
 use crate::wire::{CallNames, HttpCall, has_calls, readable, renamed};
 use crate::{Error, Model, Request};
@@ -43,20 +45,36 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         }
     }
     let names = CallNames::new(request, |id| dialect.call_id(id));
-    let conversation = ChatMessages { request, dialect: &dialect, names };
+    let conversation = ChatMessages {
+        request,
+        dialect: &dialect,
+        names,
+    };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
-        headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
+        headers.push((
+            "authorization".to_owned(),
+            format!("Bearer {}", key.expose()),
+        ));
     }
     if !request.session.is_empty() {
         headers.push(("x-session-affinity".to_owned(), request.session.clone()));
     }
     headers.extend(target.headers.iter().cloned());
     let body = body.finish("messages", &conversation.elements(), request, target)?;
-    Ok(HttpCall { url: target.url("/chat/completions"), headers, body })
+    Ok(HttpCall {
+        url: target.url("/chat/completions"),
+        headers,
+        body,
+    })
 }
 
-fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &ChatDialect) -> Map<String, Value> {
+fn head(
+    request: &Request,
+    target: &Target,
+    knobs: &Knobs,
+    dialect: &ChatDialect,
+) -> Map<String, Value> {
     let mut head = Map::new();
     head.insert("model".into(), request.model.api_id.as_str().into());
     head.insert("stream".into(), true.into());
@@ -64,7 +82,11 @@ fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &ChatDialect
         head.insert("stream_options".into(), json!({"include_usage": true}));
     }
     if let Some(limit) = knobs.max_output {
-        let name = if dialect.is_openai { "max_completion_tokens" } else { "max_tokens" };
+        let name = if dialect.is_openai {
+            "max_completion_tokens"
+        } else {
+            "max_tokens"
+        };
         head.insert(name.into(), limit.into());
     }
     if let Some(temperature) = knobs.temperature {
@@ -107,9 +129,12 @@ impl ChatDialect {
         Self {
             is_openai: provider.starts_with("azure") || target.base_url.contains("api.openai.com"),
             marks: claude && target.cache_key != Some(false),
-            is_mistral: provider == "mistral" || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
+            is_mistral: provider == "mistral"
+                || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
             always_reasons: any(&["deepseek"]) && model.reasoning,
-            wants_tools: claude || provider.starts_with("github-copilot") || provider.contains("litellm"),
+            wants_tools: claude
+                || provider.starts_with("github-copilot")
+                || provider.contains("litellm"),
             reasoning_field: target.reasoning_field.clone(),
         }
     }
@@ -151,7 +176,11 @@ impl Serialize for Tools<'_> {
         }
         serializer.collect_seq(self.0.iter().map(|tool| ToolDefinition {
             r#type: "function",
-            function: FunctionDefinition { name: &tool.name, description: &tool.description, parameters: &tool.schema },
+            function: FunctionDefinition {
+                name: &tool.name,
+                description: &tool.description,
+                parameters: &tool.schema,
+            },
         }))
     }
 }
@@ -175,20 +204,38 @@ impl ChatMessages<'_> {
     fn elements(&self) -> Vec<Element<ChatMessage<'_>>> {
         let messages = &self.request.messages;
         let mut elements = Vec::with_capacity(messages.len() + 1);
-        elements.extend(self.system().map(|value| Element { upto: 0, settled: true, value }));
+        elements.extend(self.system().map(|value| Element {
+            upto: 0,
+            settled: true,
+            value,
+        }));
         for (at, message) in messages.iter().enumerate() {
             let marked = self.dialect.marks && at + 2 >= messages.len();
-            let mut add = |value| elements.push(Element { upto: at + 1, settled: !marked, value });
+            let mut add = |value| {
+                elements.push(Element {
+                    upto: at + 1,
+                    settled: !marked,
+                    value,
+                })
+            };
             match message {
                 ModelMessage::User(inputs) => {
                     let ends_with_results = |message: &ModelMessage| matches!(message, ModelMessage::Results(results) if !has_files(results));
                     if at > 0 && ends_with_results(&messages[at - 1]) {
                         self.between().into_iter().for_each(&mut add);
                     }
-                    add(ChatMessage::Text(TextMessage { role: "user", content: self.inputs(inputs, marked) }));
+                    add(ChatMessage::Text(TextMessage {
+                        role: "user",
+                        content: self.inputs(inputs, marked),
+                    }));
                 }
                 ModelMessage::Assistant(outputs) => {
-                    let message = AssistantMessage { outputs, names: &self.names, dialect: self.dialect, marked };
+                    let message = AssistantMessage {
+                        outputs,
+                        names: &self.names,
+                        dialect: self.dialect,
+                        marked,
+                    };
                     if !message.is_empty() {
                         add(ChatMessage::Assistant(message));
                     }
@@ -203,25 +250,47 @@ impl ChatMessages<'_> {
     /// directly after a tool message.
     fn between(&self) -> Option<ChatMessage<'static>> {
         let content = ChatContent::Text("Done.".into());
-        self.dialect.is_mistral.then_some(ChatMessage::Text(TextMessage { role: "assistant", content }))
+        self.dialect
+            .is_mistral
+            .then_some(ChatMessage::Text(TextMessage {
+                role: "assistant",
+                content,
+            }))
     }
 
     fn system(&self) -> Option<ChatMessage<'_>> {
-        let system: Vec<&str> = self.request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+        let system: Vec<&str> = self
+            .request
+            .system
+            .iter()
+            .map(String::as_str)
+            .filter(|s| !s.is_empty())
+            .collect();
         let last = system.len().checked_sub(1)?;
         let content = if self.dialect.marks {
-            ChatContent::Parts(system.iter().enumerate().map(|(i, text)| ContentPart::text(text, i == last)).collect())
+            ChatContent::Parts(
+                system
+                    .iter()
+                    .enumerate()
+                    .map(|(i, text)| ContentPart::text(text, i == last))
+                    .collect(),
+            )
         } else {
             ChatContent::Text(system.join("\n\n").into())
         };
-        Some(ChatMessage::Text(TextMessage { role: "system", content }))
+        Some(ChatMessage::Text(TextMessage {
+            role: "system",
+            content,
+        }))
     }
 
     fn inputs<'a>(&self, inputs: &'a [ModelInput], marked: bool) -> ChatContent<'a> {
         if let ([ModelInput::Text(text)], false) = (inputs, marked) {
             return ChatContent::Text(text.as_str().into());
         }
-        let only_text = inputs.iter().all(|input| matches!(input, ModelInput::Text(_)));
+        let only_text = inputs
+            .iter()
+            .all(|input| matches!(input, ModelInput::Text(_)));
         if only_text && !marked {
             let texts = inputs.iter().filter_map(|input| match input {
                 ModelInput::Text(text) => Some(text.as_str()),
@@ -239,7 +308,10 @@ impl ChatMessages<'_> {
 
     fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
         match readable(file, &self.request.model) {
-            Err(replacement) => ContentPart::Text { text: replacement.into(), marked: false },
+            Err(replacement) => ContentPart::Text {
+                text: replacement.into(),
+                marked: false,
+            },
             Ok(file) if file.mime == "application/pdf" => ContentPart::Pdf(file),
             Ok(file) if file.mime.starts_with("audio/") => ContentPart::Audio(file),
             Ok(file) => ContentPart::Image(file),
@@ -247,22 +319,40 @@ impl ChatMessages<'_> {
     }
 
     /// Encodes results. A tool message contains text only, so images follow in a user message.
-    fn results<'a>(&'a self, results: &'a [CallResult], marked: bool, mut add: impl FnMut(ChatMessage<'a>)) {
+    fn results<'a>(
+        &'a self,
+        results: &'a [CallResult],
+        marked: bool,
+        mut add: impl FnMut(ChatMessage<'a>),
+    ) {
         let last = results.len().saturating_sub(1);
         for (i, result) in results.iter().enumerate() {
             let content = if marked && i == last {
-                ChatContent::Parts(vec![ContentPart::text(&result.text, !result.text.is_empty())])
+                ChatContent::Parts(vec![ContentPart::text(
+                    &result.text,
+                    !result.text.is_empty(),
+                )])
             } else {
                 ChatContent::Text((&*result.text).into())
             };
-            add(ChatMessage::Tool(ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content }));
+            add(ChatMessage::Tool(ToolMessage {
+                role: "tool",
+                tool_call_id: self.names.get(&result.id),
+                content,
+            }));
         }
-        let mut pieces: Vec<ContentPart<'_>> =
-            results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
+        let mut pieces: Vec<ContentPart<'_>> = results
+            .iter()
+            .flat_map(|r| &r.attachments)
+            .map(|file| self.file(file))
+            .collect();
         if !pieces.is_empty() {
             pieces.insert(0, ContentPart::text(prompts::wire::FROM_RESULT, false));
             self.between().into_iter().for_each(&mut add);
-            add(ChatMessage::Text(TextMessage { role: "user", content: ChatContent::Parts(pieces) }));
+            add(ChatMessage::Text(TextMessage {
+                role: "user",
+                content: ChatContent::Parts(pieces),
+            }));
         }
     }
 }
@@ -300,7 +390,10 @@ enum ContentPart<'a> {
 
 impl<'a> ContentPart<'a> {
     fn text(text: &'a str, marked: bool) -> Self {
-        Self::Text { text: text.into(), marked }
+        Self::Text {
+            text: text.into(),
+            marked,
+        }
     }
 }
 
@@ -334,22 +427,42 @@ impl Serialize for ContentPart<'_> {
             }
             Self::Image(file) => {
                 map.serialize_entry("type", "image_url")?;
-                map.serialize_entry("image_url", &ImageUrl { url: file.data_url() })?;
+                map.serialize_entry(
+                    "image_url",
+                    &ImageUrl {
+                        url: file.data_url(),
+                    },
+                )?;
             }
             Self::Audio(file) => {
-                let kind = file.mime.trim_start_matches("audio/").trim_start_matches("x-");
+                let kind = file
+                    .mime
+                    .trim_start_matches("audio/")
+                    .trim_start_matches("x-");
                 let format = match kind {
                     "mpeg" => "mp3",
                     "wave" | "vnd.wave" => "wav",
                     kind => kind,
                 };
                 map.serialize_entry("type", "input_audio")?;
-                map.serialize_entry("input_audio", &InputAudio { data: &file.data, format })?;
+                map.serialize_entry(
+                    "input_audio",
+                    &InputAudio {
+                        data: &file.data,
+                        format,
+                    },
+                )?;
             }
             Self::Pdf(file) => {
                 let filename = file.name.as_deref().unwrap_or("document.pdf");
                 map.serialize_entry("type", "file")?;
-                map.serialize_entry("file", &FileData { filename, file_data: file.data_url() })?;
+                map.serialize_entry(
+                    "file",
+                    &FileData {
+                        filename,
+                        file_data: file.data_url(),
+                    },
+                )?;
             }
         }
         map.end()
@@ -379,14 +492,28 @@ impl Serialize for AssistantMessage<'_> {
         let mut field = None;
         for output in self.outputs {
             match output {
-                ModelOutput::Text { text: t, provider } if provider.contains_key("refusal") => refusal.push_str(t),
+                ModelOutput::Text { text: t, provider } if provider.contains_key("refusal") => {
+                    refusal.push_str(t)
+                }
                 ModelOutput::Text { text: t, .. } => text.push_str(t),
                 ModelOutput::Reasoning { text: t, provider } => {
                     reasoning.push_str(t);
                     field = provider.get("field").and_then(Value::as_str).or(field);
-                    details.extend(provider.get("reasoning_details").and_then(Value::as_array).into_iter().flatten());
+                    details.extend(
+                        provider
+                            .get("reasoning_details")
+                            .and_then(Value::as_array)
+                            .into_iter()
+                            .flatten(),
+                    );
                 }
-                ModelOutput::Call { id, name, arguments, provider, .. } => {
+                ModelOutput::Call {
+                    id,
+                    name,
+                    arguments,
+                    provider,
+                    ..
+                } => {
                     calls.push(ToolCall {
                         id: self.names.get(id),
                         name,
@@ -399,7 +526,9 @@ impl Serialize for AssistantMessage<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("role", "assistant")?;
         match (text.is_empty(), calls.is_empty() && refusal.is_empty()) {
-            (false, _) if self.marked => map.serialize_entry("content", &[ContentPart::text(&text, true)])?,
+            (false, _) if self.marked => {
+                map.serialize_entry("content", &[ContentPart::text(&text, true)])?
+            }
             (true, false) => map.serialize_entry("content", &Value::Null)?,
             _ => map.serialize_entry("content", &text)?,
         }
@@ -408,7 +537,9 @@ impl Serialize for AssistantMessage<'_> {
         }
         // A server expects its reasoning in the field that contained it, but no `<think>` in the
         // text.
-        let field = field.filter(|f| *f != "think").or(self.dialect.reasoning_field.as_deref());
+        let field = field
+            .filter(|f| *f != "think")
+            .or(self.dialect.reasoning_field.as_deref());
         if !details.is_empty() {
             map.serialize_entry("reasoning_details", &details)?;
         } else if !reasoning.is_empty()
@@ -442,7 +573,13 @@ impl Serialize for ToolCall<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("id", self.id)?;
         map.serialize_entry("type", "function")?;
-        map.serialize_entry("function", &Function { name: self.name, arguments: self.arguments.to_string() })?;
+        map.serialize_entry(
+            "function",
+            &Function {
+                name: self.name,
+                arguments: self.arguments.to_string(),
+            },
+        )?;
         if let Some(extra) = self.extra {
             map.serialize_entry("extra_content", extra)?;
         }

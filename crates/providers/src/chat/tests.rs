@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::entry::Secret;
-use crate::request::{Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
+use crate::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::sse::Flow;
 use crate::wire::entry;
 use crate::{Delta, Model};
@@ -12,7 +14,10 @@ use transcript::{Finish, ModelRef, Usage};
 
 /// Decodes an answer and formats it, one line per block.
 fn read(events: &[&str]) -> Result<String, Error> {
-    let target = Target { name: "Acme".into(), ..Target::default() };
+    let target = Target {
+        name: "Acme".into(),
+        ..Target::default()
+    };
     let mut decoder = Chat.decoder(&target);
     let mut out = Vec::new();
     for event in events {
@@ -43,16 +48,27 @@ fn deltas(pieces: &[&str]) -> Result<String, Error> {
 fn answer_variants_are_decoded() {
     let cases: &[(&[&str], &str)] = &[
         (
-            &[r#"{"role":"assistant","content":""}"#, r#"{"content":"Hel"}"#, r#"{"content":"lo"}"#],
+            &[
+                r#"{"role":"assistant","content":""}"#,
+                r#"{"content":"Hel"}"#,
+                r#"{"content":"lo"}"#,
+            ],
             "0 text Hello\nfinish Stop",
         ),
         (
-            &[r#"{"content":null,"role":"assistant"}"#, r#"{"content":"a\nb \ud83e\udd80"}"#],
+            &[
+                r#"{"content":null,"role":"assistant"}"#,
+                r#"{"content":"a\nb \ud83e\udd80"}"#,
+            ],
             "0 text a\\nb 🦀\nfinish Stop",
         ),
         // Reasoning, in each of its fields.
         (
-            &[r#"{"reasoning_content":"hm"}"#, r#"{"reasoning_content":" so","content":null}"#, r#"{"content":"yes"}"#],
+            &[
+                r#"{"reasoning_content":"hm"}"#,
+                r#"{"reasoning_content":" so","content":null}"#,
+                r#"{"content":"yes"}"#,
+            ],
             "0 reasoning hm so\n0 provider {\"field\":\"reasoning_content\"}\n1 text yes\nfinish Stop",
         ),
         (
@@ -60,7 +76,10 @@ fn answer_variants_are_decoded() {
             "0 reasoning hm\n0 provider {\"field\":\"reasoning\"}\n1 text yes\nfinish Stop",
         ),
         (
-            &[r#"{"content":"<thi"}"#, r#"{"content":"nk>hm</think>\n\nyes"}"#],
+            &[
+                r#"{"content":"<thi"}"#,
+                r#"{"content":"nk>hm</think>\n\nyes"}"#,
+            ],
             "0 reasoning hm\n0 provider {\"field\":\"think\"}\n1 text yes\nfinish Stop",
         ),
         (
@@ -185,7 +204,9 @@ fn calls_are_distinguished_despite_missing_fields() {
         ),
         (
             "the arguments as an object",
-            &[r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":{"p":1}}}]}"#],
+            &[
+                r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":{"p":1}}}]}"#,
+            ],
             "0 call a read {\"p\":1}\nfinish ToolCalls",
         ),
         (
@@ -197,7 +218,10 @@ fn calls_are_distinguished_despite_missing_fields() {
         ),
         (
             "the old form",
-            &[r#"{"function_call":{"name":"read","arguments":"{"}}"#, r#"{"function_call":{"arguments":"}"}}"#],
+            &[
+                r#"{"function_call":{"name":"read","arguments":"{"}}"#,
+                r#"{"function_call":{"arguments":"}"}}"#,
+            ],
             "0 call - read {}\nfinish ToolCalls",
         ),
     ];
@@ -209,7 +233,8 @@ fn calls_are_distinguished_despite_missing_fields() {
 #[test]
 fn finish_reasons_are_mapped() {
     let text = delta(r#"{"content":"x"}"#);
-    let end = |reason: &str| format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{reason}"}}]}}"#);
+    let end =
+        |reason: &str| format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{reason}"}}]}}"#);
     for (reason, finish) in [
         ("stop", "Stop"),
         ("length", "Length"),
@@ -217,7 +242,11 @@ fn finish_reasons_are_mapped() {
         ("tool_calls", "Stop"),
         ("banana", "Other"),
     ] {
-        assert_eq!(read(&[&text, &end(reason)]).unwrap(), format!("0 text x\nfinish {finish}"), "{reason}");
+        assert_eq!(
+            read(&[&text, &end(reason)]).unwrap(),
+            format!("0 text x\nfinish {finish}"),
+            "{reason}"
+        );
     }
     // An end without a reason is valid; an answer without an end was cut off, and so was an empty
     // one.
@@ -225,19 +254,37 @@ fn finish_reasons_are_mapped() {
     for cut in [&[text.as_str()][..], &[], &["[DONE]"]] {
         assert!(matches!(read(cut), Err(Error::Garbled(_))), "{cut:?}");
     }
-    assert!(matches!(read(&[&text, &end("error")]), Err(Error::Overloaded { .. })));
+    assert!(matches!(
+        read(&[&text, &end("error")]),
+        Err(Error::Overloaded { .. })
+    ));
     let whole = r#"{"object":"chat.completion","choices":[{"message":{"role":"assistant","content":"all at once"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
-    assert_eq!(read(&[whole]).unwrap(), "0 text all at once\nusage 3 2 0 0 0\nfinish Stop");
+    assert_eq!(
+        read(&[whole]).unwrap(),
+        "0 text all at once\nusage 3 2 0 0 0\nfinish Stop"
+    );
 }
 
 #[test]
 fn errors_inside_an_answer_are_classified() {
     let text = delta(r#"{"content":"x"}"#);
     let of = |event: &str| read(&[&text, event]).unwrap_err();
-    assert!(matches!(of(r#"{"error":{"code":429,"message":"slow"}}"#), Error::RateLimited { .. }));
-    assert!(matches!(of(r#"{"error":{"message":"context_length_exceeded"},"choices":[]}"#), Error::ContextOverflow(_)));
-    assert!(matches!(of(r#"{"object":"error","message":"boom","code":500}"#), Error::Overloaded { .. }));
-    assert!(matches!(of(r#"{"choices":[{"delta":{"con"#), Error::Garbled(_)));
+    assert!(matches!(
+        of(r#"{"error":{"code":429,"message":"slow"}}"#),
+        Error::RateLimited { .. }
+    ));
+    assert!(matches!(
+        of(r#"{"error":{"message":"context_length_exceeded"},"choices":[]}"#),
+        Error::ContextOverflow(_)
+    ));
+    assert!(matches!(
+        of(r#"{"object":"error","message":"boom","code":500}"#),
+        Error::Overloaded { .. }
+    ));
+    assert!(matches!(
+        of(r#"{"choices":[{"delta":{"con"#),
+        Error::Garbled(_)
+    ));
     assert!(matches!(of("ceci n'est pas du JSON"), Error::Garbled(_)));
     // Unusual content is not an error.
     for odd in [
@@ -248,19 +295,29 @@ fn errors_inside_an_answer_are_classified() {
         r#"{"error":null}"#,
         r#"{"choices":[{"delta":null}],"usage":null}"#,
     ] {
-        assert_eq!(read(&[&text, odd, STOP]).unwrap(), "0 text x\nfinish Stop", "{odd}");
+        assert_eq!(
+            read(&[&text, odd, STOP]).unwrap(),
+            "0 text x\nfinish Stop",
+            "{odd}"
+        );
     }
 }
 
 #[test]
 fn token_counts_are_read_from_every_field() {
     let cases = [
-        (json!({"prompt_tokens": 1000, "completion_tokens": 50}), [1000, 50, 0, 0, 0]),
+        (
+            json!({"prompt_tokens": 1000, "completion_tokens": 50}),
+            [1000, 50, 0, 0, 0],
+        ),
         (
             json!({"prompt_tokens": 1000, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 900}, "completion_tokens_details": {"reasoning_tokens": 30}}),
             [100, 20, 30, 900, 0],
         ),
-        (json!({"prompt_tokens": 1000, "completion_tokens": 50, "prompt_cache_hit_tokens": 600}), [400, 50, 0, 600, 0]),
+        (
+            json!({"prompt_tokens": 1000, "completion_tokens": 50, "prompt_cache_hit_tokens": 600}),
+            [400, 50, 0, 600, 0],
+        ),
         (
             json!({"prompt_tokens": 1000, "completion_tokens": 20, "total_tokens": 1050, "completion_tokens_details": {"reasoning_tokens": 30}}),
             [1000, 20, 30, 0, 0],
@@ -277,13 +334,22 @@ fn token_counts_are_read_from_every_field() {
     for (usage, [input, output, reasoning, read_, write]) in cases {
         let event = json!({"choices": [], "usage": usage}).to_string();
         let seen = read(&[&delta(r#"{"content":"x"}"#), STOP, &event]).unwrap();
-        assert!(seen.contains(&format!("usage {input} {output} {reasoning} {read_} {write}")), "{usage}: {seen}");
+        assert!(
+            seen.contains(&format!(
+                "usage {input} {output} {reasoning} {read_} {write}"
+            )),
+            "{usage}: {seen}"
+        );
     }
     assert_eq!(Usage::default().context(), 0);
 }
 
 fn model() -> Model {
-    Model::unknown(ModelRef { provider: "acme".into(), model: "m".into(), effort: None })
+    Model::unknown(ModelRef {
+        provider: "acme".into(),
+        model: "m".into(),
+        effort: None,
+    })
 }
 
 fn request(model: Model, messages: Vec<ModelMessage>) -> Request {
@@ -297,19 +363,35 @@ fn request(model: Model, messages: Vec<ModelMessage>) -> Request {
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: ModelParams { max_output: 32_000, ..ModelParams::default() },
+        params: ModelParams {
+            max_output: 32_000,
+            ..ModelParams::default()
+        },
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }
 }
 
 fn conversation() -> Vec<ModelMessage> {
-    let image = Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None };
+    let image = Attachment {
+        mime: "image/png".into(),
+        data: "AAAA".into(),
+        name: None,
+    };
     vec![
-        ModelMessage::User(vec![ModelInput::Text("Look".into()), ModelInput::File(image.clone())]),
+        ModelMessage::User(vec![
+            ModelInput::Text("Look".into()),
+            ModelInput::File(image.clone()),
+        ]),
         ModelMessage::Assistant(vec![
-            ModelOutput::Reasoning { text: "hm".into(), provider: entry("field", "reasoning_content") },
-            ModelOutput::Text { text: "I look.".into(), provider: Map::new() },
+            ModelOutput::Reasoning {
+                text: "hm".into(),
+                provider: entry("field", "reasoning_content"),
+            },
+            ModelOutput::Text {
+                text: "I look.".into(),
+                provider: Map::new(),
+            },
             ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: Some("wire_1".into()),
@@ -343,7 +425,10 @@ fn conversation() -> Vec<ModelMessage> {
                 attachments: vec![],
             },
         ]),
-        ModelMessage::User(vec![ModelInput::Text("Thanks".into()), ModelInput::Text("Go on".into())]),
+        ModelMessage::User(vec![
+            ModelInput::Text("Thanks".into()),
+            ModelInput::Text("Go on".into()),
+        ]),
     ]
 }
 
@@ -363,7 +448,13 @@ fn conversation_is_encoded() {
         headers: vec![("x-a".into(), "b".into())],
         ..Target::default()
     };
-    let call = Chat.encode(&request(model(), conversation()), &target, &Knobs::default()).unwrap();
+    let call = Chat
+        .encode(
+            &request(model(), conversation()),
+            &target,
+            &Knobs::default(),
+        )
+        .unwrap();
     assert_eq!(call.url, "http://h/v1/chat/completions");
     assert_eq!(
         call.headers,
@@ -391,14 +482,36 @@ fn conversation_is_encoded() {
 
 #[test]
 fn request_extends_previous_one() {
-    let target = Target { base_url: "http://h".into(), ..Target::default() };
+    let target = Target {
+        base_url: "http://h".into(),
+        ..Target::default()
+    };
     let all = conversation();
     let mut before: Option<Vec<u8>> = None;
     for n in 1..=all.len() {
-        let bytes = Chat.encode(&request(model(), all[..n].to_vec()), &target, &Knobs::default()).unwrap().body;
-        assert_eq!(bytes, Chat.encode(&request(model(), all[..n].to_vec()), &target, &Knobs::default()).unwrap().body);
+        let bytes = Chat
+            .encode(
+                &request(model(), all[..n].to_vec()),
+                &target,
+                &Knobs::default(),
+            )
+            .unwrap()
+            .body;
+        assert_eq!(
+            bytes,
+            Chat.encode(
+                &request(model(), all[..n].to_vec()),
+                &target,
+                &Knobs::default()
+            )
+            .unwrap()
+            .body
+        );
         if let Some(before) = before {
-            assert!(bytes.starts_with(&before[..before.len() - 2]), "request {n}");
+            assert!(
+                bytes.starts_with(&before[..before.len() - 2]),
+                "request {n}"
+            );
         }
         before = Some(bytes.to_vec());
     }
@@ -406,9 +519,15 @@ fn request_extends_previous_one() {
 
 #[test]
 fn request_follows_server_and_model() {
-    let openai =
-        Target { provider: "openai".into(), base_url: "https://api.openai.com/v1".into(), ..Target::default() };
-    let mut asked = request(model(), vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
+    let openai = Target {
+        provider: "openai".into(),
+        base_url: "https://api.openai.com/v1".into(),
+        ..Target::default()
+    };
+    let mut asked = request(
+        model(),
+        vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])],
+    );
     asked.must_call = true;
     let knobs = Knobs {
         max_output: Some(8000),
@@ -423,23 +542,59 @@ fn request_follows_server_and_model() {
     assert_eq!(sent["tool_choice"], "required");
     assert_eq!(sent["reasoning_effort"], "high");
 
-    let mistral = Target { provider: "mistral".into(), base_url: "https://h".into(), ..Target::default() };
+    let mistral = Target {
+        provider: "mistral".into(),
+        base_url: "https://h".into(),
+        ..Target::default()
+    };
     let sent = body(&request(model(), conversation()), &mistral);
     assert_eq!(sent["messages"][2]["tool_calls"][0]["id"], "wire10000");
-    assert_eq!(sent["messages"][5], json!({"role": "assistant", "content": "Done."}));
-    let roles: Vec<&str> = sent["messages"].as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
-    assert!(!roles.windows(2).any(|pair| pair == ["tool", "user"]), "{roles:?}");
+    assert_eq!(
+        sent["messages"][5],
+        json!({"role": "assistant", "content": "Done."})
+    );
+    let roles: Vec<&str> = sent["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["role"].as_str().unwrap())
+        .collect();
+    assert!(
+        !roles.windows(2).any(|pair| pair == ["tool", "user"]),
+        "{roles:?}"
+    );
 
-    let claude = Model { api_id: "anthropic/claude-x".into(), ..model() };
+    let claude = Model {
+        api_id: "anthropic/claude-x".into(),
+        ..model()
+    };
     let mut asked = request(claude, conversation());
     asked.tools.clear();
-    let sent =
-        body(&asked, &Target { provider: "openrouter".into(), base_url: "https://h".into(), ..Target::default() });
+    let sent = body(
+        &asked,
+        &Target {
+            provider: "openrouter".into(),
+            base_url: "https://h".into(),
+            ..Target::default()
+        },
+    );
     assert_eq!(sent["tools"][0]["function"]["name"], "_noop");
     assert_eq!(sent["tool_choice"], "none");
-    assert_eq!(sent["messages"][0]["content"][1]["cache_control"]["type"], "ephemeral");
-    assert_eq!(sent["messages"][6]["content"][1]["cache_control"]["type"], "ephemeral");
-    assert_eq!(sent["messages"].to_string().matches("cache_control").count(), 3);
+    assert_eq!(
+        sent["messages"][0]["content"][1]["cache_control"]["type"],
+        "ephemeral"
+    );
+    assert_eq!(
+        sent["messages"][6]["content"][1]["cache_control"]["type"],
+        "ephemeral"
+    );
+    assert_eq!(
+        sent["messages"]
+            .to_string()
+            .matches("cache_control")
+            .count(),
+        3
+    );
 
     let mut asked = request(model(), conversation());
     asked.tools.clear();
@@ -448,24 +603,51 @@ fn request_follows_server_and_model() {
 
 #[test]
 fn unsupported_attachment_is_replaced_by_text() {
-    let blind = Model { images: false.into(), ..model() };
-    let files = ["image/png", "application/pdf", "audio/mpeg"]
-        .map(|mime| ModelInput::File(Attachment { mime: mime.into(), data: "AA".into(), name: Some("f".into()) }));
+    let blind = Model {
+        images: false.into(),
+        ..model()
+    };
+    let files = ["image/png", "application/pdf", "audio/mpeg"].map(|mime| {
+        ModelInput::File(Attachment {
+            mime: mime.into(),
+            data: "AA".into(),
+            name: Some("f".into()),
+        })
+    });
     let sent = body(
         &request(blind, vec![ModelMessage::User(files.to_vec())]),
-        &Target { base_url: "http://h".into(), ..Target::default() },
+        &Target {
+            base_url: "http://h".into(),
+            ..Target::default()
+        },
     );
     for i in 0..3 {
         let text = sent["messages"][1]["content"][i]["text"].as_str().unwrap();
-        assert!(text.starts_with("ERROR: \"f\" could not be attached"), "{text}");
+        assert!(
+            text.starts_with("ERROR: \"f\" could not be attached"),
+            "{text}"
+        );
     }
-    let sighted = Model { pdf: true, audio: true, ..model() };
+    let sighted = Model {
+        pdf: true,
+        audio: true,
+        ..model()
+    };
     let sent = body(
         &request(sighted, vec![ModelMessage::User(files.to_vec())]),
-        &Target { base_url: "http://h".into(), ..Target::default() },
+        &Target {
+            base_url: "http://h".into(),
+            ..Target::default()
+        },
     );
-    assert_eq!(sent["messages"][1]["content"][1]["file"]["file_data"], "data:application/pdf;base64,AA");
-    assert_eq!(sent["messages"][1]["content"][2]["input_audio"], json!({"data": "AA", "format": "mp3"}));
+    assert_eq!(
+        sent["messages"][1]["content"][1]["file"]["file_data"],
+        "data:application/pdf;base64,AA"
+    );
+    assert_eq!(
+        sent["messages"][1]["content"][2]["input_audio"],
+        json!({"data": "AA", "format": "mp3"})
+    );
 }
 
 #[test]
@@ -473,8 +655,17 @@ fn finish_is_the_last_delta() {
     let mut decoder = Chat.decoder(&Target::default());
     let mut out = Vec::new();
     decoder.decode("", STOP, &mut out).unwrap();
-    decoder.decode("", r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#, &mut out).unwrap();
+    decoder
+        .decode(
+            "",
+            r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
+            &mut out,
+        )
+        .unwrap();
     decoder.end(&mut out).unwrap();
     decoder.end(&mut out).unwrap();
-    assert!(matches!(out.as_slice(), [Delta::Usage(_), Delta::Finish(Finish::Stop)]));
+    assert!(matches!(
+        out.as_slice(),
+        [Delta::Usage(_), Delta::Finish(Finish::Stop)]
+    ));
 }

@@ -64,7 +64,10 @@ impl ThinkTags {
                         self.state = State::AfterTag;
                     } else {
                         // The end of the text may be the beginning of the closing tag.
-                        let held = (1..CLOSE.len()).rev().find(|n| self.pending.ends_with(&CLOSE[..*n])).unwrap_or(0);
+                        let held = (1..CLOSE.len())
+                            .rev()
+                            .find(|n| self.pending.ends_with(&CLOSE[..*n]))
+                            .unwrap_or(0);
                         let rest = self.pending.split_off(self.pending.len() - held);
                         let inside = std::mem::replace(&mut self.pending, rest);
                         if !inside.is_empty() {
@@ -100,7 +103,11 @@ impl ThinkTags {
             return;
         }
         let is_reasoning = self.state == State::Inside;
-        out.push(if is_reasoning { ThinkPiece::Reasoning(pending) } else { ThinkPiece::Text(pending) });
+        out.push(if is_reasoning {
+            ThinkPiece::Reasoning(pending)
+        } else {
+            ThinkPiece::Text(pending)
+        });
     }
 }
 
@@ -130,19 +137,31 @@ mod tests {
     fn think_tag_counts_only_at_the_start() {
         let cases = [
             ("<think>a</think>b", "a", "b"),
-            ("\n <think>\na < b </thin\n</think>\n\nb\n", "\na < b </thin\n", "b\n"),
+            (
+                "\n <think>\na < b </thin\n</think>\n\nb\n",
+                "\na < b </thin\n",
+                "b\n",
+            ),
             ("<think></think>b", "", "b"),
             ("<think>never closed", "never closed", ""),
             ("hello <think>no</think>", "", "hello <think>no</think>"),
             ("<thinking>no</thinking>", "", "<thinking>no</thinking>"),
             ("<th", "", "<th"),
             ("  indented", "", "  indented"),
-            ("<think>a</think>b <think>c</think>", "a", "b <think>c</think>"),
+            (
+                "<think>a</think>b <think>c</think>",
+                "a",
+                "b <think>c</think>",
+            ),
             ("", "", ""),
         ];
         for (text, reasoning, rest) in cases {
             for size in 1..=text.len().max(1) {
-                assert_eq!(split(text, size), (reasoning.into(), rest.into()), "{text:?} by {size}");
+                assert_eq!(
+                    split(text, size),
+                    (reasoning.into(), rest.into()),
+                    "{text:?} by {size}"
+                );
             }
         }
     }

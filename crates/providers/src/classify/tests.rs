@@ -41,8 +41,16 @@ fn responses_are_classified() {
         (429, "", "rate"),
         (400, r#"{"message":"Too many requests, slow down"}"#, "rate"),
         // Busy.
-        (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "busy"),
-        (503, "upstream connect error or disconnect/reset before headers", "busy"),
+        (
+            529,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+            "busy",
+        ),
+        (
+            503,
+            "upstream connect error or disconnect/reset before headers",
+            "busy",
+        ),
         (
             500,
             r#"{"error":{"message":"The server had an error while processing your request","type":"server_error"}}"#,
@@ -62,15 +70,31 @@ fn responses_are_classified() {
             r#"{"error":{"message":"You uploaded an unsupported image. Please make sure your image is valid.","code":"invalid_image_format"}}"#,
             "picture",
         ),
-        (400, r#"{"error":{"code":400,"message":"Unable to process input image. Please retry or report"}}"#, "picture"),
-        (404, r#"{"error":{"message":"No endpoints found that support image input","code":404}}"#, "picture"),
-        (400, r#"{"error":{"message":"model: llama3 is not a multimodal model"}}"#, "picture"),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"Unable to process input image. Please retry or report"}}"#,
+            "picture",
+        ),
+        (
+            404,
+            r#"{"error":{"message":"No endpoints found that support image input","code":404}}"#,
+            "picture",
+        ),
+        (
+            400,
+            r#"{"error":{"message":"model: llama3 is not a multimodal model"}}"#,
+            "picture",
+        ),
         (
             500,
             r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#,
             "picture",
         ),
-        (400, r#"{"error":{"message":"the image generation tool is unknown"}}"#, "bad"),
+        (
+            400,
+            r#"{"error":{"message":"the image generation tool is unknown"}}"#,
+            "bad",
+        ),
         // A conversation that is too long, in a dozen variants.
         (
             400,
@@ -102,13 +126,21 @@ fn responses_are_classified() {
             r#"{"error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}"#,
             "overflow",
         ),
-        (400, r#"{"error":{"message":"Please reduce the length of the messages or completion."}}"#, "overflow"),
+        (
+            400,
+            r#"{"error":{"message":"Please reduce the length of the messages or completion."}}"#,
+            "overflow",
+        ),
         (
             400,
             r#"{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":4096}}"#,
             "overflow",
         ),
-        (400, r#"{"message":"Input is too long for requested model."}"#, "overflow"),
+        (
+            400,
+            r#"{"message":"Input is too long for requested model."}"#,
+            "overflow",
+        ),
         (
             400,
             r#"{"error":{"message":"Invalid request: Your request exceeded model token limit: 262144"}}"#,
@@ -135,8 +167,16 @@ fn responses_are_classified() {
             r#"{"error":{"message":"Incorrect API key provided: sk-***","type":"invalid_request_error","code":"invalid_api_key"}}"#,
             "auth",
         ),
-        (401, r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, "auth"),
-        (403, r#"{"error":{"code":403,"message":"Permission denied","status":"PERMISSION_DENIED"}}"#, "auth"),
+        (
+            401,
+            r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#,
+            "auth",
+        ),
+        (
+            403,
+            r#"{"error":{"code":403,"message":"Permission denied","status":"PERMISSION_DENIED"}}"#,
+            "auth",
+        ),
         (
             400,
             r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}"#,
@@ -154,33 +194,66 @@ fn responses_are_classified() {
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#,
             "quota",
         ),
-        (402, r#"{"error":{"message":"Insufficient credits","code":402}}"#, "quota"),
-        (402, r#"{"error":{"message":"Insufficient Balance"}}"#, "quota"),
-        (429, r#"{"type":"error","error":{"type":"FreeUsageLimitError","message":"Free usage exceeded"}}"#, "quota"),
+        (
+            402,
+            r#"{"error":{"message":"Insufficient credits","code":402}}"#,
+            "quota",
+        ),
+        (
+            402,
+            r#"{"error":{"message":"Insufficient Balance"}}"#,
+            "quota",
+        ),
+        (
+            429,
+            r#"{"type":"error","error":{"type":"FreeUsageLimitError","message":"Free usage exceeded"}}"#,
+            "quota",
+        ),
         // Filters.
         (
             400,
             r#"{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","code":"content_filter","status":400}}"#,
             "filtered",
         ),
-        (400, r#"{"error":{"code":"content_policy_violation","message":"Your request was rejected"}}"#, "filtered"),
+        (
+            400,
+            r#"{"error":{"code":"content_policy_violation","message":"Your request was rejected"}}"#,
+            "filtered",
+        ),
         // Invalid requests.
-        (400, r#"{"error":{"message":"Invalid schema for function 'x'","type":"invalid_request_error"}}"#, "bad"),
+        (
+            400,
+            r#"{"error":{"message":"Invalid schema for function 'x'","type":"invalid_request_error"}}"#,
+            "bad",
+        ),
         (
             404,
             r#"{"error":{"message":"The model `gpt-9` does not exist or you do not have access to it.","code":"model_not_found"}}"#,
             "bad",
         ),
-        (404, r#"{"type":"error","error":{"type":"not_found_error","message":"model: claude-9"}}"#, "bad"),
+        (
+            404,
+            r#"{"type":"error","error":{"type":"not_found_error","message":"model: claude-9"}}"#,
+            "bad",
+        ),
         (404, "404 page not found", "bad"),
-        (422, r#"{"detail":[{"loc":["body","messages"],"msg":"field required"}]}"#, "bad"),
+        (
+            422,
+            r#"{"detail":[{"loc":["body","messages"],"msg":"field required"}]}"#,
+            "bad",
+        ),
         (301, "", "bad"),
         (407, "", "network"),
     ];
     for (status, body, expected) in cases {
         let error = reply("Acme", *status, &HeaderMap::new(), body, Timestamp(0));
         assert_eq!(name(&error), *expected, "{status} {body}: {error}");
-        assert!(error.to_string().starts_with(&format!("Acme answered {status}")), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("Acme answered {status}")),
+            "{error}"
+        );
     }
 }
 
@@ -210,12 +283,24 @@ fn full_context_window_is_recognised() {
         "Too many images in the prompt: 30 exceeds the limit of 20",
         "tools: 129 exceeds the maximum of 128",
     ];
-    for (words, expected) in full.map(|words| (words, "overflow")).into_iter().chain(other.map(|words| (words, "bad")))
+    for (words, expected) in full
+        .map(|words| (words, "overflow"))
+        .into_iter()
+        .chain(other.map(|words| (words, "bad")))
     {
         let body = serde_json::json!({ "error": { "message": words } });
-        let error = reply("Acme", 400, &HeaderMap::new(), &body.to_string(), Timestamp(0));
+        let error = reply(
+            "Acme",
+            400,
+            &HeaderMap::new(),
+            &body.to_string(),
+            Timestamp(0),
+        );
         assert_eq!(name(&error), expected, "{words}: {error}");
-        let inside = event("Acme", &serde_json::json!({ "message": words, "type": "invalid_request_error" }));
+        let inside = event(
+            "Acme",
+            &serde_json::json!({ "message": words, "type": "invalid_request_error" }),
+        );
         assert_eq!(name(&inside), expected, "{words}: {inside}");
     }
 }
@@ -223,19 +308,40 @@ fn full_context_window_is_recognised() {
 #[test]
 fn error_events_are_classified() {
     let cases = [
-        (r#"{"type":"overloaded_error","message":"Overloaded"}"#, "busy"),
-        (r#"{"type":"api_error","message":"Internal server error"}"#, "busy"),
+        (
+            r#"{"type":"overloaded_error","message":"Overloaded"}"#,
+            "busy",
+        ),
+        (
+            r#"{"type":"api_error","message":"Internal server error"}"#,
+            "busy",
+        ),
         (r#"{"code":429,"message":"Rate limited upstream"}"#, "rate"),
-        (r#"{"code":502,"message":"Upstream died","metadata":{"provider_name":"x"}}"#, "busy"),
+        (
+            r#"{"code":502,"message":"Upstream died","metadata":{"provider_name":"x"}}"#,
+            "busy",
+        ),
         (
             r#"{"code":"context_length_exceeded","message":"Your input exceeds the context window of this model."}"#,
             "overflow",
         ),
-        (r#"{"code":"insufficient_quota","message":"quota"}"#, "quota"),
+        (
+            r#"{"code":"insufficient_quota","message":"quota"}"#,
+            "quota",
+        ),
         (r#"{"code":"rate_limit_exceeded","message":"slow"}"#, "rate"),
-        (r#"{"type":"invalid_request_error","message":"messages.3: tool_use ids must be unique"}"#, "bad"),
-        (r#"{"type":"invalid_request_error","message":"prompt is too long: 2 tokens > 1 maximum"}"#, "overflow"),
-        (r#"{"type":"authentication_error","message":"key revoked"}"#, "auth"),
+        (
+            r#"{"type":"invalid_request_error","message":"messages.3: tool_use ids must be unique"}"#,
+            "bad",
+        ),
+        (
+            r#"{"type":"invalid_request_error","message":"prompt is too long: 2 tokens > 1 maximum"}"#,
+            "overflow",
+        ),
+        (
+            r#"{"type":"authentication_error","message":"key revoked"}"#,
+            "auth",
+        ),
         (r#""what a strange error""#, "busy"),
         ("{}", "busy"),
     ];
@@ -253,8 +359,14 @@ fn requested_wait_is_parsed() {
     let cases: &[Row<'_>] = &[
         (&[("retry-after", "7")], Some(7000)),
         (&[("retry-after", "0.5")], Some(500)),
-        (&[("retry-after-ms", "250"), ("retry-after", "7")], Some(250)),
-        (&[("retry-after", "Sat, 21 Nov 2026 09:10:20 GMT")], Some(20_000)),
+        (
+            &[("retry-after-ms", "250"), ("retry-after", "7")],
+            Some(250),
+        ),
+        (
+            &[("retry-after", "Sat, 21 Nov 2026 09:10:20 GMT")],
+            Some(20_000),
+        ),
         (&[("retry-after", "Sat, 21 Nov 2020 09:10:20 GMT")], None),
         (&[("retry-after", "2147483647")], Some(1_000_000_000_000)),
         (&[("retry-after", "-5")], None),
@@ -268,11 +380,19 @@ fn requested_wait_is_parsed() {
             map.insert(*name, value.parse().unwrap());
         }
         let error = reply("Acme", 429, &map, "", now);
-        assert_eq!(error.after().map(|w| w.as_millis() as u64), *expected, "{headers:?}");
+        assert_eq!(
+            error.after().map(|w| w.as_millis() as u64),
+            *expected,
+            "{headers:?}"
+        );
     }
     let mut map = HeaderMap::new();
     map.insert("retry-after", "10800".parse().unwrap());
-    assert!(reply("Acme", 429, &map, "", now).to_string().ends_with("It asks to wait 3 hours."));
+    assert!(
+        reply("Acme", 429, &map, "", now)
+            .to_string()
+            .ends_with("It asks to wait 3 hours.")
+    );
 }
 
 #[test]
@@ -281,5 +401,10 @@ fn excerpt_is_short_and_escaped() {
     let error = reply("Acme", 500, &HeaderMap::new(), &page, Timestamp(0)).to_string();
     assert!(error.len() < 400 && !error.contains('\u{1b}'), "{error}");
     let long = format!("{{\"error\":{{\"message\":\"{}\"}}}}", "y".repeat(5000));
-    assert!(reply("Acme", 400, &HeaderMap::new(), &long, Timestamp(0)).to_string().len() < 800);
+    assert!(
+        reply("Acme", 400, &HeaderMap::new(), &long, Timestamp(0))
+            .to_string()
+            .len()
+            < 800
+    );
 }

@@ -29,7 +29,15 @@ enum Kind {
 
 impl Parts {
     pub(super) fn new(who: &str) -> Self {
-        Self { who: who.to_owned(), next: 0, open: None, has_calls: false, usage: None, finish: None, over: false }
+        Self {
+            who: who.to_owned(),
+            next: 0,
+            open: None,
+            has_calls: false,
+            usage: None,
+            finish: None,
+            over: false,
+        }
     }
 
     fn new_block(&mut self) -> usize {
@@ -43,16 +51,30 @@ impl Parts {
             self.open = None;
             self.has_calls = true;
             let index = self.new_block();
-            out.push(Delta::Call { index, id: call.id.filter(|id| !id.is_empty()), name: call.name });
+            out.push(Delta::Call {
+                index,
+                id: call.id.filter(|id| !id.is_empty()),
+                name: call.name,
+            });
             let args = call.args.unwrap_or_else(|| Value::Object(Map::new()));
-            out.push(Delta::Arguments { index, json: args.to_string() });
+            out.push(Delta::Arguments {
+                index,
+                json: args.to_string(),
+            });
             out.extend(signature.map(|data| Delta::Provider { index, data }));
             return;
         }
-        let kind = if part.thought { Kind::Thought } else { Kind::Text };
+        let kind = if part.thought {
+            Kind::Thought
+        } else {
+            Kind::Text
+        };
         match part.text {
             Some(text) => {
-                let open = self.open.filter(|(_, open)| *open == kind).map(|(index, _)| index);
+                let open = self
+                    .open
+                    .filter(|(_, open)| *open == kind)
+                    .map(|(index, _)| index);
                 // A signature may arrive after its text, in a part without text. If there was no
                 // text
                 // at all, it needs a block that is stored although it shows nothing.
@@ -70,7 +92,11 @@ impl Parts {
                 let index = open.unwrap_or_else(|| self.new_block());
                 self.open = Some((index, kind));
                 if !text.is_empty() {
-                    out.push(if part.thought { Delta::Reasoning { index, text } } else { Delta::Text { index, text } });
+                    out.push(if part.thought {
+                        Delta::Reasoning { index, text }
+                    } else {
+                        Delta::Text { index, text }
+                    });
                 }
                 if let Some(data) = signature {
                     out.push(Delta::Provider { index, data });
@@ -84,8 +110,14 @@ impl Parts {
                 let index = self.new_block();
                 let mut whole = part.rest;
                 whole.extend(signature.into_iter().flatten());
-                out.push(Delta::Reasoning { index, text: String::new() });
-                out.push(Delta::Provider { index, data: entry("part", whole) });
+                out.push(Delta::Reasoning {
+                    index,
+                    text: String::new(),
+                });
+                out.push(Delta::Provider {
+                    index,
+                    data: entry("part", whole),
+                });
             }
             None => {
                 if let (Some(data), Some((index, _))) = (signature, self.open) {
@@ -103,7 +135,10 @@ impl Decoder for Parts {
         }
         let garbled = |e: &serde_json::Error| {
             let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not a chunk of an answer ({e}): {excerpt}.", self.who))
+            Error::Garbled(format!(
+                "{} sent something that is not a chunk of an answer ({e}): {excerpt}.",
+                self.who
+            ))
         };
         // Without `alt=sse`, or from a buffering proxy, all chunks arrive in one list.
         let chunks: Vec<Chunk> = if data.trim_start().starts_with('[') {
@@ -115,33 +150,51 @@ impl Decoder for Parts {
             if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
                 return Err(classify::event(&self.who, &error));
             }
-            let candidate = chunk.candidates.unwrap_or_default().into_iter().next().unwrap_or_default();
-            for part in candidate.content.and_then(|content| content.parts).unwrap_or_default() {
+            let candidate = chunk
+                .candidates
+                .unwrap_or_default()
+                .into_iter()
+                .next()
+                .unwrap_or_default();
+            for part in candidate
+                .content
+                .and_then(|content| content.parts)
+                .unwrap_or_default()
+            {
                 self.part(part, out);
             }
             if let Some(usage) = chunk.usage {
                 self.usage = Some(usage.counted());
             }
-            if chunk.feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
+            if chunk
+                .feedback
+                .is_some_and(|feedback| feedback.block_reason.is_some())
+            {
                 self.finish = Some(Finish::Refusal);
             }
-            let found = candidate.grounding_metadata.map(Grounding::pages).unwrap_or_default();
+            let found = candidate
+                .grounding_metadata
+                .map(Grounding::pages)
+                .unwrap_or_default();
             if !found.is_empty() {
                 out.push(Delta::Found(found));
             }
-            let Some(reason) = candidate.finish_reason else { continue };
+            let Some(reason) = candidate.finish_reason else {
+                continue;
+            };
             self.finish = Some(match reason.as_str() {
                 "STOP" | "FINISH_REASON_UNSPECIFIED" if self.has_calls => Finish::ToolCalls,
                 "STOP" | "FINISH_REASON_UNSPECIFIED" => Finish::Stop,
                 "MAX_TOKENS" => Finish::Length,
-                "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
-                    Finish::Refusal
-                }
+                "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII"
+                | "IMAGE_SAFETY" => Finish::Refusal,
                 // The model made an invalid call; a retry usually helps.
                 "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => {
                     let detail = candidate.finish_message.unwrap_or_default();
                     return Err(Error::Garbled(
-                        format!("{} made a call that cannot be read. {detail}", self.who).trim_end().to_owned(),
+                        format!("{} made a call that cannot be read. {detail}", self.who)
+                            .trim_end()
+                            .to_owned(),
                     ));
                 }
                 _ => Finish::Other,
@@ -151,7 +204,9 @@ impl Decoder for Parts {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+            return Ok(());
+        };
         out.extend(self.usage.map(Delta::Usage));
         out.push(Delta::Finish(finish));
         Ok(())
@@ -217,14 +272,21 @@ impl Grounding {
     fn pages(self) -> Vec<FoundPage> {
         let page = |chunk: GroundingChunk| {
             let web = chunk.web.unwrap_or_default();
-            FoundPage { title: web.title, url: web.uri, ..FoundPage::default() }
+            FoundPage {
+                title: web.title,
+                url: web.uri,
+                ..FoundPage::default()
+            }
         };
         let mut pages: Vec<FoundPage> = self.grounding_chunks.into_iter().map(page).collect();
         for support in self.grounding_supports {
             for at in support.grounding_chunk_indices {
-                let Some(page) = pages.get_mut(at) else { continue };
+                let Some(page) = pages.get_mut(at) else {
+                    continue;
+                };
                 let space = if page.extract.is_empty() { "" } else { " " };
-                page.extract.push_str(&format!("{space}{}", support.segment.text));
+                page.extract
+                    .push_str(&format!("{space}{}", support.segment.text));
             }
         }
         pages
@@ -293,6 +355,12 @@ impl UsageMetadata {
             self.thoughts_token_count,
         ]
         .map(Option::unwrap_or_default);
-        Usage { input: (prompt + of_tools).saturating_sub(cache_read), output, reasoning, cache_read, cache_write: 0 }
+        Usage {
+            input: (prompt + of_tools).saturating_sub(cache_read),
+            output,
+            reasoning,
+            cache_read,
+            cache_write: 0,
+        }
     }
 }

@@ -20,23 +20,38 @@ const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let mut generation = Map::new();
     let numbers = [("temperature", knobs.temperature), ("topP", knobs.top_p)];
-    generation.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    generation.extend(
+        numbers
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.into()))),
+    );
     let integers = [("topK", knobs.top_k), ("maxOutputTokens", knobs.max_output)];
-    generation.extend(integers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    generation.extend(
+        integers
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.into()))),
+    );
     if request.model.reasoning {
         generation.insert("thinkingConfig".into(), json!({"includeThoughts": true}));
     }
     let mut generation = Value::Object(generation);
-    let (top, inner): (Map<_, _>, Map<_, _>) =
-        knobs.options.clone().into_iter().partition(|(name, _)| TOP.contains(&name.as_str()));
+    let (top, inner): (Map<_, _>, Map<_, _>) = knobs
+        .options
+        .clone()
+        .into_iter()
+        .partition(|(name, _)| TOP.contains(&name.as_str()));
     merge(&mut generation, &Value::Object(inner));
 
     let mut body = RequestBody::new(Map::new(), &top, &[])?;
     if generation.as_object().is_some_and(|map| !map.is_empty()) {
         body.field("generationConfig", &generation)?;
     }
-    let system: Vec<GeminiPart<'_>> =
-        request.system.iter().filter(|s| !s.is_empty()).map(|s| GeminiPart::text(s)).collect();
+    let system: Vec<GeminiPart<'_>> = request
+        .system
+        .iter()
+        .filter(|s| !s.is_empty())
+        .map(|s| GeminiPart::text(s))
+        .collect();
     if !system.is_empty() {
         body.field("systemInstruction", &json!({"parts": system}))?;
     }
@@ -48,14 +63,23 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
             }
             function
         });
-        body.field("tools", &[json!({"functionDeclarations": declared.collect::<Vec<_>>()})])?;
+        body.field(
+            "tools",
+            &[json!({"functionDeclarations": declared.collect::<Vec<_>>()})],
+        )?;
         if request.must_call {
-            body.field("toolConfig", &json!({"functionCallingConfig": {"mode": "ANY"}}))?;
+            body.field(
+                "toolConfig",
+                &json!({"functionCallingConfig": {"mode": "ANY"}}),
+            )?;
         }
     } else if request.params.search {
         body.field("tools", &[json!({"google_search": {}})])?;
     } else if has_calls(request) {
-        body.field("toolConfig", &json!({"functionCallingConfig": {"mode": "NONE"}}))?;
+        body.field(
+            "toolConfig",
+            &json!({"functionCallingConfig": {"mode": "NONE"}}),
+        )?;
     }
     let body = body.finish("contents", &contents(request), request, target)?;
     let mut headers = Vec::new();
@@ -70,8 +94,16 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     }
     headers.extend(target.headers.iter().cloned());
     let id = &request.model.api_id;
-    let path = if id.contains('/') { format!("/{id}") } else { format!("/models/{id}") };
-    Ok(HttpCall { url: target.url(&format!("{path}:streamGenerateContent?alt=sse")), headers, body })
+    let path = if id.contains('/') {
+        format!("/{id}")
+    } else {
+        format!("/models/{id}")
+    };
+    Ok(HttpCall {
+        url: target.url(&format!("{path}:streamGenerateContent?alt=sse")),
+        headers,
+        body,
+    })
 }
 
 #[derive(Serialize)]
@@ -86,17 +118,30 @@ fn contents(request: &Request) -> Vec<Element<GeminiContent<'_>>> {
     let mut contents: Vec<Element<GeminiContent<'_>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let (role, parts) = match message {
-            ModelMessage::User(inputs) => ("user", inputs.iter().filter_map(|input| user_part(input, model)).collect()),
+            ModelMessage::User(inputs) => (
+                "user",
+                inputs
+                    .iter()
+                    .filter_map(|input| user_part(input, model))
+                    .collect(),
+            ),
             ModelMessage::Assistant(outputs) => ("model", model_parts(outputs, model)),
             ModelMessage::Results(results) => ("user", result_parts(results, model)),
         };
         let upto = at + 1;
-        match contents.last_mut().filter(|content| content.value.role == role) {
+        match contents
+            .last_mut()
+            .filter(|content| content.value.role == role)
+        {
             Some(content) => {
                 content.upto = upto;
                 content.value.parts.extend(parts);
             }
-            None => contents.push(Element { upto, settled: true, value: GeminiContent { role, parts } }),
+            None => contents.push(Element {
+                upto,
+                settled: true,
+                value: GeminiContent { role, parts },
+            }),
         }
     }
     contents.retain(|content| !content.value.parts.is_empty());
@@ -117,8 +162,16 @@ fn user_part<'a>(input: &'a ModelInput, model: &Model) -> Option<GeminiPart<'a>>
 
 fn attached<'a>(file: &'a Attachment, model: &Model) -> GeminiPart<'a> {
     match readable(file, model) {
-        Ok(file) => GeminiPart { kind: PartData::File(file), thought: false, signature: None },
-        Err(replacement) => GeminiPart { kind: PartData::Text(replacement.into()), thought: false, signature: None },
+        Ok(file) => GeminiPart {
+            kind: PartData::File(file),
+            thought: false,
+            signature: None,
+        },
+        Err(replacement) => GeminiPart {
+            kind: PartData::Text(replacement.into()),
+            thought: false,
+            signature: None,
+        },
     }
 }
 
@@ -129,24 +182,43 @@ fn signature(provider: &Map<String, Value>) -> Option<&str> {
 fn model_parts<'a>(outputs: &'a [ModelOutput], model: &Model) -> Vec<GeminiPart<'a>> {
     let mut first = true;
     let part = |output: &'a ModelOutput| match output {
-        ModelOutput::Text { text, provider } => {
-            Some(GeminiPart { signature: signature(provider), ..GeminiPart::text(text) })
-        }
+        ModelOutput::Text { text, provider } => Some(GeminiPart {
+            signature: signature(provider),
+            ..GeminiPart::text(text)
+        }),
         ModelOutput::Reasoning { text, provider } => {
             if let Some(part) = provider.get("part") {
-                return Some(GeminiPart { kind: PartData::Opaque(part), thought: false, signature: None });
+                return Some(GeminiPart {
+                    kind: PartData::Opaque(part),
+                    thought: false,
+                    signature: None,
+                });
             }
             let signature = signature(provider)?;
             let thought = provider.get("plain").is_none();
-            Some(GeminiPart { thought, signature: Some(signature), ..GeminiPart::text(text) })
+            Some(GeminiPart {
+                thought,
+                signature: Some(signature),
+                ..GeminiPart::text(text)
+            })
         }
-        ModelOutput::Call { provider_id, name, arguments, provider, .. } => {
+        ModelOutput::Call {
+            provider_id,
+            name,
+            arguments,
+            provider,
+            ..
+        } => {
             // Only the first call of an answer has a signature, which is required since generation
             // 3.
             let missing = std::mem::take(&mut first) && generation(&model.api_id) >= Some(3);
             let signature = signature(provider).or(missing.then_some(NO_SIGNATURE));
             Some(GeminiPart {
-                kind: PartData::Call { id: provider_id.as_deref(), name, args: arguments },
+                kind: PartData::Call {
+                    id: provider_id.as_deref(),
+                    name,
+                    args: arguments,
+                },
                 thought: false,
                 signature,
             })
@@ -168,8 +240,11 @@ fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<GeminiPart<
         signature: None,
     };
     let mut parts: Vec<GeminiPart<'a>> = results.iter().map(result).collect();
-    let files: Vec<GeminiPart<'a>> =
-        results.iter().flat_map(|r| &r.attachments).map(|file| attached(file, model)).collect();
+    let files: Vec<GeminiPart<'a>> = results
+        .iter()
+        .flat_map(|r| &r.attachments)
+        .map(|file| attached(file, model))
+        .collect();
     if !files.is_empty() {
         parts.push(GeminiPart::text(prompts::wire::FROM_RESULT));
         parts.extend(files);
@@ -186,14 +261,27 @@ struct GeminiPart<'a> {
 enum PartData<'a> {
     Text(std::borrow::Cow<'a, str>),
     File(&'a Attachment),
-    Call { id: Option<&'a str>, name: &'a str, args: &'a Value },
-    Result { id: Option<&'a str>, name: &'a str, text: &'a str, failed: bool },
+    Call {
+        id: Option<&'a str>,
+        name: &'a str,
+        args: &'a Value,
+    },
+    Result {
+        id: Option<&'a str>,
+        name: &'a str,
+        text: &'a str,
+        failed: bool,
+    },
     Opaque(&'a Value),
 }
 
 impl<'a> GeminiPart<'a> {
     fn text(text: &'a str) -> Self {
-        Self { kind: PartData::Text(text.into()), thought: false, signature: None }
+        Self {
+            kind: PartData::Text(text.into()),
+            thought: false,
+            signature: None,
+        }
     }
 }
 
@@ -226,16 +314,39 @@ impl Serialize for GeminiPart<'_> {
         match &self.kind {
             PartData::Opaque(_) => {}
             PartData::Text(text) => map.serialize_entry("text", text)?,
-            PartData::File(file) => {
-                map.serialize_entry("inlineData", &InlineData { mime: &file.mime, data: &file.data })?
-            }
-            PartData::Call { id, name, args } => {
-                map.serialize_entry("functionCall", &FunctionCall { id: *id, name, args })?
-            }
-            PartData::Result { id, name, text, failed } => {
-                let response =
-                    Map::from_iter([((if *failed { "error" } else { "output" }).to_owned(), (*text).into())]);
-                map.serialize_entry("functionResponse", &FunctionResponse { id: *id, name, response })?;
+            PartData::File(file) => map.serialize_entry(
+                "inlineData",
+                &InlineData {
+                    mime: &file.mime,
+                    data: &file.data,
+                },
+            )?,
+            PartData::Call { id, name, args } => map.serialize_entry(
+                "functionCall",
+                &FunctionCall {
+                    id: *id,
+                    name,
+                    args,
+                },
+            )?,
+            PartData::Result {
+                id,
+                name,
+                text,
+                failed,
+            } => {
+                let response = Map::from_iter([(
+                    (if *failed { "error" } else { "output" }).to_owned(),
+                    (*text).into(),
+                )]);
+                map.serialize_entry(
+                    "functionResponse",
+                    &FunctionResponse {
+                        id: *id,
+                        name,
+                        response,
+                    },
+                )?;
             }
         }
         if self.thought {

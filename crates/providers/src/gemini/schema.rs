@@ -23,29 +23,51 @@ struct SchemaDocument<'a> {
 /// Returns the schema of a function's parameters; `None` if there are none, because the API rejects
 /// an object without properties.
 pub(super) fn parameters(schema: &Value) -> Option<Value> {
-    let document = SchemaDocument { root: schema, remaining: Cell::new(MAX_VALUES) };
+    let document = SchemaDocument {
+        root: schema,
+        remaining: Cell::new(MAX_VALUES),
+    };
     let mut reduced = reduced(schema, &document, 0);
     // Arguments are one object, which gets the properties of all members of the union.
     if let Some(members) = reduced.get_mut("anyOf").map(Value::take) {
-        let mut whole = Map::from_iter([("type".to_owned(), json!("object")), ("properties".to_owned(), json!({}))]);
-        members.as_array().into_iter().flatten().for_each(|member| join(&mut whole, member));
+        let mut whole = Map::from_iter([
+            ("type".to_owned(), json!("object")),
+            ("properties".to_owned(), json!({})),
+        ]);
+        members
+            .as_array()
+            .into_iter()
+            .flatten()
+            .for_each(|member| join(&mut whole, member));
         reduced = whole.into();
     }
-    let empty = reduced.get("properties").and_then(Value::as_object).is_none_or(Map::is_empty);
+    let empty = reduced
+        .get("properties")
+        .and_then(Value::as_object)
+        .is_none_or(Map::is_empty);
     (!empty).then_some(reduced)
 }
 
 fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value {
-    let Value::Object(schema) = schema else { return json!({"type": "string"}) };
+    let Value::Object(schema) = schema else {
+        return json!({"type": "string"});
+    };
     let remaining = document.remaining.get();
     if depth > MAX_DEPTH || remaining == 0 {
         return json!({"type": "string"});
     }
     document.remaining.set(remaining - 1);
-    let description = schema.get("description").filter(|description| description.is_string());
+    let description = schema
+        .get("description")
+        .filter(|description| description.is_string());
     if let Some(path) = schema.get("$ref").and_then(Value::as_str) {
-        let named = path.strip_prefix('#').and_then(|pointer| document.root.pointer(pointer));
-        let mut found = named.map_or_else(|| json!({"type": "string"}), |named| reduced(named, document, depth + 1));
+        let named = path
+            .strip_prefix('#')
+            .and_then(|pointer| document.root.pointer(pointer));
+        let mut found = named.map_or_else(
+            || json!({"type": "string"}),
+            |named| reduced(named, document, depth + 1),
+        );
         if let Some(description) = description {
             set(&mut found, "description", description, true);
         }
@@ -53,7 +75,9 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
     }
     let mut out = Map::new();
     let (mut types, mut nullable) = types(schema);
-    let choices = ["anyOf", "oneOf"].iter().find_map(|name| schema.get(*name)?.as_array());
+    let choices = ["anyOf", "oneOf"]
+        .iter()
+        .find_map(|name| schema.get(*name)?.as_array());
     let mut any: Vec<Value> = Vec::new();
     for choice in choices.into_iter().flatten() {
         if choice.get("type").and_then(Value::as_str) == Some("null") {
@@ -63,9 +87,18 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
         }
     }
     if types.len() > 1 {
-        any.extend(types.drain(..).map(|kind| reduced(&json!({"type": kind}), document, depth + 1)));
+        any.extend(
+            types
+                .drain(..)
+                .map(|kind| reduced(&json!({"type": kind}), document, depth + 1)),
+        );
     }
-    for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+    for part in schema
+        .get("allOf")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         if let Value::Object(part) = reduced(part, document, depth + 1) {
             out.extend(part);
         }
@@ -91,7 +124,15 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
         any.drain(..).for_each(|member| join(&mut out, &member));
     }
     array(schema, document, depth, &mut out);
-    for name in ["minItems", "maxItems", "minimum", "maximum", "minLength", "maxLength", "pattern"] {
+    for name in [
+        "minItems",
+        "maxItems",
+        "minimum",
+        "maximum",
+        "minLength",
+        "maxLength",
+        "pattern",
+    ] {
         if let Some(limit) = schema.get(name) {
             out.insert(name.into(), limit.clone());
         }
@@ -112,13 +153,32 @@ fn reduced(schema: &Value, document: &SchemaDocument<'_>, depth: usize) -> Value
 }
 
 /// Keywords that define the accepted values; a schema without any of them only narrows another one.
-const SHAPES: [&str; 9] = ["type", "properties", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "items"];
+const SHAPES: [&str; 9] = [
+    "type",
+    "properties",
+    "enum",
+    "const",
+    "$ref",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "items",
+];
 
 /// Adds the properties of an alternative object to an object; none of them is required.
 fn join(out: &mut Map<String, Value>, member: &Value) {
-    let Some(Value::Object(properties)) = out.get_mut("properties") else { return };
-    for (name, inner) in member.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        properties.entry(name.clone()).or_insert_with(|| inner.clone());
+    let Some(Value::Object(properties)) = out.get_mut("properties") else {
+        return;
+    };
+    for (name, inner) in member
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        properties
+            .entry(name.clone())
+            .or_insert_with(|| inner.clone());
     }
 }
 
@@ -126,14 +186,21 @@ fn join(out: &mut Map<String, Value>, member: &Value) {
 /// existing value.
 fn set(schema: &mut Value, name: &str, value: &Value, over: bool) {
     if let Some(members) = schema.get_mut("anyOf").and_then(Value::as_array_mut) {
-        members.iter_mut().for_each(|member| set(member, name, value, false));
+        members
+            .iter_mut()
+            .for_each(|member| set(member, name, value, false));
     } else if over || schema.get(name).is_none() {
         schema[name] = value.clone();
     }
 }
 
 /// Adds the required `items` of an array.
-fn array(schema: &Map<String, Value>, document: &SchemaDocument<'_>, depth: usize, out: &mut Map<String, Value>) {
+fn array(
+    schema: &Map<String, Value>,
+    document: &SchemaDocument<'_>,
+    depth: usize,
+    out: &mut Map<String, Value>,
+) {
     if out.get("type").and_then(Value::as_str) != Some("array") || out.contains_key("items") {
         return;
     }
@@ -141,7 +208,10 @@ fn array(schema: &Map<String, Value>, document: &SchemaDocument<'_>, depth: usiz
         Some(Value::Array(tuple)) => tuple.first(),
         items => items,
     };
-    let items = items.map_or_else(|| json!({"type": "string"}), |items| reduced(items, document, depth + 1));
+    let items = items.map_or_else(
+        || json!({"type": "string"}),
+        |items| reduced(items, document, depth + 1),
+    );
     out.insert("items".into(), items);
 }
 
@@ -149,13 +219,21 @@ fn array(schema: &Map<String, Value>, document: &SchemaDocument<'_>, depth: usiz
 /// none is left.
 fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
     let only = || Some(vec![schema.get("const")?.clone()]);
-    let values = schema.get("enum").and_then(Value::as_array).cloned().or_else(only)?;
+    let values = schema
+        .get("enum")
+        .and_then(Value::as_array)
+        .cloned()
+        .or_else(only)?;
     let text = |value: Value| match value {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    let values: Vec<String> =
-        values.into_iter().filter(|value| !value.is_null()).map(text).filter(|text| !text.is_empty()).collect();
+    let values: Vec<String> = values
+        .into_iter()
+        .filter(|value| !value.is_null())
+        .map(text)
+        .filter(|text| !text.is_empty())
+        .collect();
     (!values.is_empty()).then_some(values)
 }
 
@@ -166,11 +244,19 @@ fn object(
     depth: usize,
     out: &mut Map<String, Value>,
 ) {
-    let inner: Map<String, Value> =
-        properties.iter().map(|(name, inner)| (name.clone(), reduced(inner, document, depth + 1))).collect();
-    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-    let required: Vec<Value> =
-        required.filter(|name| name.as_str().is_some_and(|name| inner.contains_key(name))).cloned().collect();
+    let inner: Map<String, Value> = properties
+        .iter()
+        .map(|(name, inner)| (name.clone(), reduced(inner, document, depth + 1)))
+        .collect();
+    let required = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let required: Vec<Value> = required
+        .filter(|name| name.as_str().is_some_and(|name| inner.contains_key(name)))
+        .cloned()
+        .collect();
     out.insert("type".into(), "object".into());
     out.insert("properties".into(), inner.into());
     if !required.is_empty() {
@@ -186,7 +272,14 @@ fn types(schema: &Map<String, Value>) -> (Vec<String>, bool) {
         _ => Vec::new(),
     };
     let nullable = names.contains(&"null") || schema.get("nullable") == Some(&Value::Bool(true));
-    (names.into_iter().filter(|name| *name != "null").map(str::to_owned).collect(), nullable)
+    (
+        names
+            .into_iter()
+            .filter(|name| *name != "null")
+            .map(str::to_owned)
+            .collect(),
+        nullable,
+    )
 }
 
 #[cfg(test)]
@@ -213,13 +306,17 @@ mod tests {
             ),
             (
                 json!({"type": "object", "properties": {"o": {"type": ["integer", "null"], "minimum": 1}, "b": {"type": ["string", "boolean"]}}}),
-                Some(json!({"type": "object", "properties": {"o": {"type": "integer", "minimum": 1, "nullable": true},
-                    "b": {"anyOf": [{"type": "string"}, {"type": "boolean"}]}}})),
+                Some(
+                    json!({"type": "object", "properties": {"o": {"type": "integer", "minimum": 1, "nullable": true},
+                    "b": {"anyOf": [{"type": "string"}, {"type": "boolean"}]}}}),
+                ),
             ),
             (
                 json!({"type": "object", "properties": {"l": {"type": "array"}, "t": {"type": "array", "items": [{"type": "integer"}]}, "x": {}}}),
-                Some(json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}},
-                    "t": {"type": "array", "items": {"type": "integer"}}, "x": {"type": "string"}}})),
+                Some(
+                    json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}},
+                    "t": {"type": "array", "items": {"type": "integer"}}, "x": {"type": "string"}}}),
+                ),
             ),
             (
                 json!({"type": "object", "properties": {"r": {"$ref": "#/$defs/R", "description": "Mine."}, "o": {"anyOf": [{"$ref": "#/$defs/R"}, {"type": "null"}]}},
@@ -249,7 +346,9 @@ mod tests {
             // A member that only narrows is left out; properties of others are added.
             (
                 json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}),
-                Some(json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}})),
+                Some(
+                    json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}),
+                ),
             ),
             (
                 json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
@@ -267,7 +366,9 @@ mod tests {
             ),
             (
                 json!({"anyOf": [{"type": "object", "properties": {"b": {"type": "boolean"}}}, {"type": "object", "properties": {"c": {"type": "integer"}}}]}),
-                Some(json!({"type": "object", "properties": {"b": {"type": "boolean"}, "c": {"type": "integer"}}})),
+                Some(
+                    json!({"type": "object", "properties": {"b": {"type": "boolean"}, "c": {"type": "integer"}}}),
+                ),
             ),
         ];
         for (schema, expected) in cases {
@@ -279,8 +380,11 @@ mod tests {
     fn recursive_schema_terminates() {
         let schema = json!({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}}}});
         assert!(parameters(&schema).is_some());
-        let many: Map<String, Value> = (0..100).map(|n| (format!("p{n}"), json!({"$ref": "#/$defs/N"}))).collect();
-        let schema = json!({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": many}}});
+        let many: Map<String, Value> = (0..100)
+            .map(|n| (format!("p{n}"), json!({"$ref": "#/$defs/N"})))
+            .collect();
+        let schema =
+            json!({"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": many}}});
         assert!(parameters(&schema).is_some());
         assert!(parameters(&json!({"$ref": "#"})).is_none());
     }

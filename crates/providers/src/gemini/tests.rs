@@ -3,15 +3,23 @@ use std::sync::Arc;
 use super::*;
 use crate::delta::lines;
 use crate::entry::Secret;
-use crate::request::{Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
+use crate::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::sse::Flow;
 use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
-    let mut decoder = Gemini.decoder(&Target { name: "Acme".into(), ..Target::default() });
+    let mut decoder = Gemini.decoder(&Target {
+        name: "Acme".into(),
+        ..Target::default()
+    });
     let mut out = Vec::new();
     for event in events {
-        assert_eq!(decoder.decode("", &event.to_string(), &mut out)?, Flow::More);
+        assert_eq!(
+            decoder.decode("", &event.to_string(), &mut out)?,
+            Flow::More
+        );
     }
     decoder.end(&mut out)?;
     Ok(lines(&out))
@@ -54,25 +62,56 @@ fn answer_with_every_part_is_decoded_in_order() {
         "finish ToolCalls",
     ];
     assert_eq!(read(&events).unwrap().lines().collect::<Vec<_>>(), expected);
-    assert_eq!(read(&[Value::Array(events.to_vec())]).unwrap().lines().collect::<Vec<_>>(), expected);
+    assert_eq!(
+        read(&[Value::Array(events.to_vec())])
+            .unwrap()
+            .lines()
+            .collect::<Vec<_>>(),
+        expected
+    );
 }
 
 #[test]
 fn finish_reasons_and_errors_end_answer() {
     let text = parts(json!([{"text": "x"}]));
-    for (reason, expected) in [("STOP", "Stop"), ("MAX_TOKENS", "Length"), ("SAFETY", "Refusal"), ("LANGUAGE", "Other")]
-    {
-        assert!(read(&[text.clone(), finish(reason)]).unwrap().ends_with(&format!("finish {expected}")), "{reason}");
+    for (reason, expected) in [
+        ("STOP", "Stop"),
+        ("MAX_TOKENS", "Length"),
+        ("SAFETY", "Refusal"),
+        ("LANGUAGE", "Other"),
+    ] {
+        assert!(
+            read(&[text.clone(), finish(reason)])
+                .unwrap()
+                .ends_with(&format!("finish {expected}")),
+            "{reason}"
+        );
     }
-    assert!(matches!(read(std::slice::from_ref(&text)), Err(Error::Garbled(_))));
-    assert!(matches!(read(&[text.clone(), finish("MALFORMED_FUNCTION_CALL")]), Err(Error::Garbled(_))));
-    assert_eq!(read(&[json!({"promptFeedback": {"blockReason": "SAFETY"}})]).unwrap(), "finish Refusal");
+    assert!(matches!(
+        read(std::slice::from_ref(&text)),
+        Err(Error::Garbled(_))
+    ));
+    assert!(matches!(
+        read(&[text.clone(), finish("MALFORMED_FUNCTION_CALL")]),
+        Err(Error::Garbled(_))
+    ));
+    assert_eq!(
+        read(&[json!({"promptFeedback": {"blockReason": "SAFETY"}})]).unwrap(),
+        "finish Refusal"
+    );
     let error = json!({"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}});
-    assert!(matches!(read(&[text, error]), Err(Error::Overloaded { .. })));
+    assert!(matches!(
+        read(&[text, error]),
+        Err(Error::Overloaded { .. })
+    ));
 }
 
 fn request(model: &str, messages: Vec<ModelMessage>) -> Request {
-    let id = ModelRef { provider: "google".into(), model: model.into(), effort: None };
+    let id = ModelRef {
+        provider: "google".into(),
+        model: model.into(),
+        effort: None,
+    };
     Request {
         model: Arc::new(Model { reasoning: true, ..Model::unknown(id) }),
         system: vec!["Be brief.".into(), "The day is Monday.".into()],
@@ -91,7 +130,11 @@ fn request(model: &str, messages: Vec<ModelMessage>) -> Request {
 }
 
 fn conversation() -> Vec<ModelMessage> {
-    let file = Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None };
+    let file = Attachment {
+        mime: "image/png".into(),
+        data: "AAAA".into(),
+        name: None,
+    };
     let call = |id: &str, wire: Option<&str>, provider: Map<String, Value>| ModelOutput::Call {
         id: id.into(),
         provider_id: wire.map(str::to_owned),
@@ -108,14 +151,26 @@ fn conversation() -> Vec<ModelMessage> {
         attachments: if failed { vec![] } else { vec![file.clone()] },
     };
     vec![
-        ModelMessage::User(vec![ModelInput::Text("Look".into()), ModelInput::File(file.clone())]),
+        ModelMessage::User(vec![
+            ModelInput::Text("Look".into()),
+            ModelInput::File(file.clone()),
+        ]),
         ModelMessage::Assistant(vec![
-            ModelOutput::Reasoning { text: "hm".into(), provider: Map::new() },
-            ModelOutput::Text { text: "I look.".into(), provider: entry("thoughtSignature", "S1") },
+            ModelOutput::Reasoning {
+                text: "hm".into(),
+                provider: Map::new(),
+            },
+            ModelOutput::Text {
+                text: "I look.".into(),
+                provider: entry("thoughtSignature", "S1"),
+            },
             call("c1", Some("x"), entry("thoughtSignature", "S2")),
             call("c2", None, Map::new()),
         ]),
-        ModelMessage::Results(vec![result("c1", Some("x"), false), result("c2", None, true)]),
+        ModelMessage::Results(vec![
+            result("c1", Some("x"), false),
+            result("c2", None, true),
+        ]),
         ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
         ModelMessage::Assistant(vec![call("c3", None, Map::new())]),
         ModelMessage::Results(vec![result("c3", None, true)]),
@@ -124,9 +179,22 @@ fn conversation() -> Vec<ModelMessage> {
 
 #[test]
 fn conversation_is_encoded() {
-    let target = Target { base_url: "http://h/v1beta".into(), key: Some(Secret::new("k")), ..Target::default() };
-    let call = Gemini.encode(&request("gemini-3-pro", conversation()), &target, &Knobs::default()).unwrap();
-    assert_eq!(call.url, "http://h/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse");
+    let target = Target {
+        base_url: "http://h/v1beta".into(),
+        key: Some(Secret::new("k")),
+        ..Target::default()
+    };
+    let call = Gemini
+        .encode(
+            &request("gemini-3-pro", conversation()),
+            &target,
+            &Knobs::default(),
+        )
+        .unwrap();
+    assert_eq!(
+        call.url,
+        "http://h/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
+    );
     assert_eq!(call.headers, [("x-goog-api-key".into(), "k".into())]);
     let expected = concat!(
         r#"{"generationConfig":{"thinkingConfig":{"includeThoughts":true}},"systemInstruction":{"parts":[{"text":"Be brief."},{"text":"The day is Monday."}]},"#,
@@ -139,31 +207,65 @@ fn conversation_is_encoded() {
     );
     assert_eq!(std::str::from_utf8(&call.body).unwrap(), expected);
 
-    let token = Target { key: Some(Secret::new("ya29.t")), ..target };
-    let call = Gemini.encode(&request("gemini-2.5-pro", conversation()), &token, &Knobs::default()).unwrap();
-    assert_eq!(call.headers, [("authorization".into(), "Bearer ya29.t".into())]);
-    assert!(!std::str::from_utf8(&call.body).unwrap().contains("skip_thought"));
+    let token = Target {
+        key: Some(Secret::new("ya29.t")),
+        ..target
+    };
+    let call = Gemini
+        .encode(
+            &request("gemini-2.5-pro", conversation()),
+            &token,
+            &Knobs::default(),
+        )
+        .unwrap();
+    assert_eq!(
+        call.headers,
+        [("authorization".into(), "Bearer ya29.t".into())]
+    );
+    assert!(
+        !std::str::from_utf8(&call.body)
+            .unwrap()
+            .contains("skip_thought")
+    );
 }
 
 #[test]
 fn options_and_efforts_are_encoded() {
-    let mut asked = request("gemini-2.5-flash", vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
+    let mut asked = request(
+        "gemini-2.5-flash",
+        vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])],
+    );
     asked.must_call = true;
     let mut options = Gemini.effort(&asked.model, &Target::default(), "high");
     options.insert("safetySettings".into(), json!([]));
     options.insert("seed".into(), 7.into());
-    let knobs = Knobs { temperature: Some(1.0), top_k: Some(64), max_output: Some(10), options, ..Knobs::default() };
-    let sent = Gemini.encode(&asked, &Target::default(), &knobs).unwrap().body;
+    let knobs = Knobs {
+        temperature: Some(1.0),
+        top_k: Some(64),
+        max_output: Some(10),
+        options,
+        ..Knobs::default()
+    };
+    let sent = Gemini
+        .encode(&asked, &Target::default(), &knobs)
+        .unwrap()
+        .body;
     let sent: Value = serde_json::from_slice(&sent).unwrap();
     let expected = json!({"temperature": 1.0, "topK": 64, "maxOutputTokens": 10, "seed": 7, "thinkingConfig": {"includeThoughts": true, "thinkingBudget": 16000}});
-    assert_eq!((&sent["generationConfig"], &sent["safetySettings"]), (&expected, &json!([])));
+    assert_eq!(
+        (&sent["generationConfig"], &sent["safetySettings"]),
+        (&expected, &json!([]))
+    );
     assert_eq!(sent["toolConfig"]["functionCallingConfig"]["mode"], "ANY");
     for (id, expected) in [
         ("gemini-2.5-pro", "high max"),
         ("gemini-3-pro-preview", "low high"),
         ("gemini-3.5-flash", "minimal low medium high"),
     ] {
-        let model = Model { api_id: id.into(), ..(*asked.model).clone() };
+        let model = Model {
+            api_id: id.into(),
+            ..(*asked.model).clone()
+        };
         assert_eq!(Gemini.efforts(&model).join(" "), expected);
     }
 }

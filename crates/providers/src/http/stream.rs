@@ -40,7 +40,9 @@ async fn yield_briefly() {
 const QUEUE_CAPACITY: usize = 16;
 
 /// Starts a request and reads its answer in a task. Dropping the stream closes the connection.
-pub(super) fn answer<S>(begin: impl Future<Output = Result<ResponseStream<S>, Error>> + Send + 'static) -> AnswerStream
+pub(super) fn answer<S>(
+    begin: impl Future<Output = Result<ResponseStream<S>, Error>> + Send + 'static,
+) -> AnswerStream
 where
     S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static,
 {
@@ -54,7 +56,11 @@ where
             && sender.send(delta).await.is_ok()
         {}
     });
-    Box::pin(Answer { deltas, reader, over: false })
+    Box::pin(Answer {
+        deltas,
+        reader,
+        over: false,
+    })
 }
 
 /// The deltas in order. Dropping it aborts the task that reads them.
@@ -244,8 +250,18 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let limit = if self.first { self.limits.first } else { self.limits.idle };
-        let quiet = if self.first { None } else { self.limits.idle.map(|idle| idle * MAX_IDLES_WITHOUT_CONTENT) };
+        let limit = if self.first {
+            self.limits.first
+        } else {
+            self.limits.idle
+        };
+        let quiet = if self.first {
+            None
+        } else {
+            self.limits
+                .idle
+                .map(|idle| idle * MAX_IDLES_WITHOUT_CONTENT)
+        };
         let ends = [
             limit.map(|limit| (Instant::now() + limit, limit)),
             quiet.map(|quiet| (self.last_content + quiet, quiet)),
@@ -253,7 +269,9 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         ];
         let next = self.bytes.next();
         let item = match ends.into_iter().flatten().min() {
-            Some((at, limit)) => timeout_at(at, next).await.map_err(|_| Error::Stalled(limit))?,
+            Some((at, limit)) => timeout_at(at, next)
+                .await
+                .map_err(|_| Error::Stalled(limit))?,
             None => next.await,
         };
         item.transpose()
@@ -262,7 +280,8 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
     fn take(&mut self, bytes: &[u8]) -> Result<Flow, Error> {
         self.first = false;
         let remaining = 201 - self.head.len().min(201);
-        self.head.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
+        self.head
+            .extend_from_slice(&bytes[..bytes.len().min(remaining)]);
         if matches!(self.body, BodyFormat::Unknown) {
             let start = bytes.trim_ascii_start();
             self.body = match start.first() {
@@ -310,13 +329,29 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                 return;
             }
             match (self.ready.back_mut(), delta) {
-                (Some(Delta::Text { index: a, text }), Delta::Text { index: b, text: more }) if *a == b => {
-                    text.push_str(&more)
-                }
-                (Some(Delta::Reasoning { index: a, text }), Delta::Reasoning { index: b, text: more }) if *a == b => {
+                (
+                    Some(Delta::Text { index: a, text }),
+                    Delta::Text {
+                        index: b,
+                        text: more,
+                    },
+                ) if *a == b => text.push_str(&more),
+                (
+                    Some(Delta::Reasoning { index: a, text }),
+                    Delta::Reasoning {
+                        index: b,
+                        text: more,
+                    },
+                ) if *a == b => {
                     text.push_str(&more);
                 }
-                (Some(Delta::Arguments { index: a, json }), Delta::Arguments { index: b, json: more }) if *a == b => {
+                (
+                    Some(Delta::Arguments { index: a, json }),
+                    Delta::Arguments {
+                        index: b,
+                        json: more,
+                    },
+                ) if *a == b => {
                     json.push_str(&more);
                 }
                 (_, delta) => self.ready.push_back(delta),
@@ -335,16 +370,25 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
             BodyFormat::Whole(whole) => match std::str::from_utf8(&whole) {
                 Ok(text) => {
                     self.events += 1;
-                    self.decoder.decode("", &sse::whole(text), &mut self.decoded)
+                    self.decoder
+                        .decode("", &sse::whole(text), &mut self.decoded)
                 }
                 Err(_) => Err(BadEvent::NotText.into()),
             },
         };
-        let cut = || Error::Garbled(format!("The answer of {} was cut off before its end.", self.who));
+        let cut = || {
+            Error::Garbled(format!(
+                "The answer of {} was cut off before its end.",
+                self.who
+            ))
+        };
         match last {
             Ok(Flow::Done) => self.over = true,
             Ok(Flow::More) if self.events == 0 && self.head.trim_ascii().is_empty() => {
-                self.cut(Error::Garbled(format!("{} closed the connection without an answer.", self.who)));
+                self.cut(Error::Garbled(format!(
+                    "{} closed the connection without an answer.",
+                    self.who
+                )));
             }
             Ok(Flow::More) if self.events == 0 => self.fault = Some(self.not_an_answer()),
             Ok(Flow::More) => self.cut(cut()),
@@ -374,7 +418,10 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
 
     fn not_an_answer(&self) -> Error {
         let excerpt = classify::excerpt(&self.head);
-        Error::Garbled(format!("{} answered with something that is not a model's answer: {excerpt}.", self.who))
+        Error::Garbled(format!(
+            "{} answered with something that is not a model's answer: {excerpt}.",
+            self.who
+        ))
     }
 
     /// Reads the last bytes of a complete answer, so that the connection can be reused; they

@@ -13,11 +13,16 @@ use crate::target::Target;
 use crate::wire::Wire;
 use transcript::Finish;
 
-const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+const HEAD: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+const END: &str =
+    "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
 fn text_event(text: &str) -> String {
-    format!("data: {{\"choices\":[{{\"delta\":{{\"content\":{}}}}}]}}\n\n", serde_json::json!(text))
+    format!(
+        "data: {{\"choices\":[{{\"delta\":{{\"content\":{}}}}}]}}\n\n",
+        serde_json::json!(text)
+    )
 }
 
 fn chunk(text: &str) -> String {
@@ -49,7 +54,9 @@ async fn serve(answers: Vec<Vec<Act>>) -> (SocketAddr, tokio::task::JoinHandle<V
             let (mut socket, _) = listener.accept().await.unwrap();
             while let Some(request) = read_request(&mut socket).await {
                 seen.push(request);
-                let Some(acts) = answers.next() else { break 'accept };
+                let Some(acts) = answers.next() else {
+                    break 'accept;
+                };
                 for act in acts {
                     match act {
                         Say(text) => socket.write_all(text.as_bytes()).await.unwrap(),
@@ -62,7 +69,10 @@ async fn serve(answers: Vec<Vec<Act>>) -> (SocketAddr, tokio::task::JoinHandle<V
                         }
                         ChunkByByte(text) => {
                             for byte in text.as_bytes() {
-                                socket.write_all(&[b"1\r\n".as_slice(), &[*byte], b"\r\n"].concat()).await.unwrap();
+                                socket
+                                    .write_all(&[b"1\r\n".as_slice(), &[*byte], b"\r\n"].concat())
+                                    .await
+                                    .unwrap();
                             }
                         }
                         Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
@@ -93,8 +103,12 @@ async fn read_request(socket: &mut TcpStream) -> Option<String> {
         bytes.extend_from_slice(&buffer[..n]);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length =
-                head.lines().find_map(|l| l.to_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok());
+            let length = head.lines().find_map(|l| {
+                l.to_lowercase()
+                    .strip_prefix("content-length: ")?
+                    .parse::<usize>()
+                    .ok()
+            });
             if body.len() >= length.unwrap_or(0) {
                 return Some(text);
             }
@@ -103,22 +117,38 @@ async fn read_request(socket: &mut TcpStream) -> Option<String> {
 }
 
 fn client() -> Arc<HttpClient> {
-    Arc::new(HttpClient::new(&Environment::from_vars(BTreeMap::from([("HOME".into(), "/proc/nobody".into())]))))
+    Arc::new(HttpClient::new(&Environment::from_vars(BTreeMap::from([
+        ("HOME".into(), "/proc/nobody".into()),
+    ]))))
 }
 
 fn limits(ms: u64) -> RequestTimeouts {
     let limit = Some(Duration::from_millis(ms));
-    RequestTimeouts { first: limit, idle: limit, total: None }
+    RequestTimeouts {
+        first: limit,
+        idle: limit,
+        total: None,
+    }
 }
 
-async fn ask(client: &Arc<HttpClient>, address: SocketAddr, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
+async fn ask(
+    client: &Arc<HttpClient>,
+    address: SocketAddr,
+    limits: RequestTimeouts,
+) -> Vec<Result<Delta, Error>> {
     let call = HttpCall {
         url: format!("http://{address}/v1/x"),
         headers: vec![("x-key".into(), "k".into())],
         body: "{}".into(),
     };
-    let target = Target { name: "Acme".into(), ..Target::default() };
-    client.ask("Acme".into(), call, Chat.decoder(&target), limits, None).collect().await
+    let target = Target {
+        name: "Acme".into(),
+        ..Target::default()
+    };
+    client
+        .ask("Acme".into(), call, Chat.decoder(&target), limits, None)
+        .collect()
+        .await
 }
 
 fn text(answer: &[Result<Delta, Error>]) -> String {
@@ -137,15 +167,26 @@ async fn one(acts: Vec<Act>, limits: RequestTimeouts) -> Vec<Result<Delta, Error
 }
 
 fn stream(events: &[&str]) -> String {
-    format!("{HEAD}{}0\r\n\r\n", events.iter().map(|event| chunk(event)).collect::<String>())
+    format!(
+        "{HEAD}{}0\r\n\r\n",
+        events.iter().map(|event| chunk(event)).collect::<String>()
+    )
 }
 
 #[tokio::test]
 async fn answer_is_complete_for_any_packets() {
-    let events = format!("{}: ping\n\n{}{END}", text_event("ä🦀 "), text_event("漢字"));
+    let events = format!(
+        "{}: ping\n\n{}{END}",
+        text_event("ä🦀 "),
+        text_event("漢字")
+    );
     let whole = vec![Say(stream(&[&events]))];
     let by_byte = vec![SayByByte(stream(&[&events]))];
-    let chunks = vec![Say(HEAD.into()), ChunkByByte(events.clone()), Say("0\r\n\r\n".into())];
+    let chunks = vec![
+        Say(HEAD.into()),
+        ChunkByByte(events.clone()),
+        Say("0\r\n\r\n".into()),
+    ];
     for acts in [whole, by_byte, chunks] {
         let answer = one(acts, RequestTimeouts::default()).await;
         assert_eq!(text(&answer), "ä🦀 漢字");
@@ -158,7 +199,10 @@ async fn characters_split_between_packets_are_joined() {
     let mut parser = ResponseStream::new(
         "Acme".into(),
         futures_util::stream::iter(
-            format!("{}{END}", text_event("ä🦀漢字")).into_bytes().into_iter().map(|b| Ok(Bytes::from(vec![b]))),
+            format!("{}{END}", text_event("ä🦀漢字"))
+                .into_bytes()
+                .into_iter()
+                .map(|b| Ok(Bytes::from(vec![b]))),
         ),
         Chat.decoder(&Target::default()),
         RequestTimeouts::default(),
@@ -177,7 +221,10 @@ async fn connections_are_reused() {
     let (address, server) = serve(vec![answer(), answer(), answer()]).await;
     let client = client();
     for _ in 0..3 {
-        assert_eq!(text(&ask(&client, address, RequestTimeouts::default()).await), "x");
+        assert_eq!(
+            text(&ask(&client, address, RequestTimeouts::default()).await),
+            "x"
+        );
     }
     drop(client);
     let seen = server.await.unwrap();
@@ -185,7 +232,9 @@ async fn connections_are_reused() {
     assert_eq!(seen.len(), 3);
     let head = seen[0].to_lowercase();
     assert!(
-        head.starts_with("post /v1/x http/1.1") && head.contains("x-key: k") && head.contains("user-agent: adjutant/"),
+        head.starts_with("post /v1/x http/1.1")
+            && head.contains("x-key: k")
+            && head.contains("user-agent: adjutant/"),
         "{head}"
     );
 }
@@ -255,7 +304,11 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
             Error::BadRequest(_) => "bad",
             _ => "other",
         };
-        assert_eq!((kind, text(&answer).as_str()), (*expected_kind, *expected_text), "{name}: {error}");
+        assert_eq!(
+            (kind, text(&answer).as_str()),
+            (*expected_kind, *expected_text),
+            "{name}: {error}"
+        );
         assert!(!error.to_string().contains('\u{1b}'), "{name}: {error}");
     }
 }
@@ -264,18 +317,41 @@ async fn failed_answer_is_an_error_after_its_partial_text() {
 async fn complete_answer_is_no_error_for_any_end_of_the_connection() {
     let stop = END.split("\n\n").next().unwrap().to_owned() + "\n\n";
     for acts in [
-        vec![Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(&stop))), Wait(20), Reset],
-        vec![Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(&stop))), Wait(5000)],
-        vec![Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(END))), Wait(5000)],
-        vec![Say(format!("HTTP/1.1 200 OK\r\n\r\n{}{}", text_event("x"), END.trim_end())), Close],
         vec![
-            Say(format!("HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n{}{END}", text_event("x"))
-                .replace("\n\n", "\r\n\r\n")),
+            Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(&stop))),
+            Wait(20),
+            Reset,
+        ],
+        vec![
+            Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(&stop))),
+            Wait(5000),
+        ],
+        vec![
+            Say(format!("{HEAD}{}{}", chunk(&text_event("x")), chunk(END))),
+            Wait(5000),
+        ],
+        vec![
+            Say(format!(
+                "HTTP/1.1 200 OK\r\n\r\n{}{}",
+                text_event("x"),
+                END.trim_end()
+            )),
+            Close,
+        ],
+        vec![
+            Say(format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n{}{END}",
+                text_event("x")
+            )
+            .replace("\n\n", "\r\n\r\n")),
             Close,
         ],
     ] {
         let answer = one(acts, limits(300)).await;
-        assert_eq!((text(&answer).as_str(), answer.last()), ("x", Some(&Ok(Delta::Finish(Finish::Stop)))));
+        assert_eq!(
+            (text(&answer).as_str(), answer.last()),
+            ("x", Some(&Ok(Delta::Finish(Finish::Stop))))
+        );
     }
 }
 
@@ -285,28 +361,61 @@ async fn refused_connection_is_a_network_error() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let answer = ask(&client(), address, RequestTimeouts::default()).await;
-    let Some(Err(Error::Network(message))) = answer.last() else { panic!("{answer:?}") };
-    assert!(message.starts_with("Acme (127.0.0.1) could not be reached") && message.contains("refused"), "{message}");
+    let Some(Err(Error::Network(message))) = answer.last() else {
+        panic!("{answer:?}")
+    };
+    assert!(
+        message.starts_with("Acme (127.0.0.1) could not be reached") && message.contains("refused"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
 async fn unreadable_certificates_are_named() {
     let vars = [("NODE_EXTRA_CA_CERTS".to_owned(), "/no/such/file".to_owned())];
     let client = HttpClient::new(&Environment::from_vars(vars.into()));
-    let error = client.get("Acme", "https://192.0.2.1/", &[], 10).await.unwrap_err();
-    assert!(error.to_string().contains("NODE_EXTRA_CA_CERTS names /no/such/file: No such file"), "{error}");
+    let error = client
+        .get("Acme", "https://192.0.2.1/", &[], 10)
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("NODE_EXTRA_CA_CERTS names /no/such/file: No such file"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn dropped_answer_closes_the_connection() {
-    let (address, server) = serve(vec![vec![Say(format!("{HEAD}{}", chunk(&text_event("x"))))]]).await;
-    let call = HttpCall { url: format!("http://{address}/"), headers: Vec::new(), body: "{}".into() };
-    let mut answer =
-        client().ask("Acme".into(), call, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
+    let (address, server) = serve(vec![vec![Say(format!(
+        "{HEAD}{}",
+        chunk(&text_event("x"))
+    ))]])
+    .await;
+    let call = HttpCall {
+        url: format!("http://{address}/"),
+        headers: Vec::new(),
+        body: "{}".into(),
+    };
+    let mut answer = client().ask(
+        "Acme".into(),
+        call,
+        Chat.decoder(&Target::default()),
+        RequestTimeouts::default(),
+        None,
+    );
     assert!(answer.next().await.unwrap().is_ok());
     drop(answer);
     // The server's last read ends when the connection does.
-    assert_eq!(timeout(Duration::from_secs(5), server).await.unwrap().unwrap().len(), 1);
+    assert_eq!(
+        timeout(Duration::from_secs(5), server)
+            .await
+            .unwrap()
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 /// A decoder that panics.
@@ -326,7 +435,12 @@ impl Decoder for Broken {
 #[should_panic(expected = "on purpose")]
 async fn panic_of_a_decoder_reaches_the_caller() {
     let bytes = futures_util::stream::iter([Ok(Bytes::from(text_event("x") + END))]).boxed();
-    let answer = read("Acme".into(), bytes, Box::new(Broken), RequestTimeouts::default());
+    let answer = read(
+        "Acme".into(),
+        bytes,
+        Box::new(Broken),
+        RequestTimeouts::default(),
+    );
     answer.collect::<Vec<_>>().await;
 }
 
@@ -338,8 +452,14 @@ async fn answer_without_content_stalls() {
     let table: [(&dyn Wire, &str); 5] = [
         (chat, ": wait\n\n"),
         (chat, "data: {\"choices\":[]}\n\n"),
-        (chat, "data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n"),
-        (chat, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n"),
+        (
+            chat,
+            "data: {\"choices\":[{\"delta\":{\"content\":\"\"}}]}\n\n",
+        ),
+        (
+            chat,
+            "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n",
+        ),
         (&Messages, "event: ping\ndata: {\"type\":\"ping\"}\n\n"),
     ];
     for (wire, nothing) in table {
@@ -349,8 +469,13 @@ async fn answer_without_content_stalls() {
         });
         let begun = Instant::now();
         let decoder = wire.decoder(&Target::default());
-        let mut reading =
-            ResponseStream::new("Acme".into(), Box::pin(nothings), decoder, RequestTimeouts::default(), None);
+        let mut reading = ResponseStream::new(
+            "Acme".into(),
+            Box::pin(nothings),
+            decoder,
+            RequestTimeouts::default(),
+            None,
+        );
         let end = async {
             loop {
                 match reading.next().await {
@@ -360,24 +485,51 @@ async fn answer_without_content_stalls() {
             }
         };
         let end = timeout(Duration::from_secs(2_000), end).await;
-        assert_eq!(end, Ok(Some(Err(Error::Stalled(Duration::from_secs(900))))), "{nothing}");
+        assert_eq!(
+            end,
+            Ok(Some(Err(Error::Stalled(Duration::from_secs(900))))),
+            "{nothing}"
+        );
         assert_eq!(begun.elapsed().as_secs(), 900, "{nothing}");
     }
 
     let silence = futures_util::stream::pending();
-    let total = RequestTimeouts { total: Some(Duration::from_secs(7)), ..RequestTimeouts::default() };
+    let total = RequestTimeouts {
+        total: Some(Duration::from_secs(7)),
+        ..RequestTimeouts::default()
+    };
     let deadline = Some(Instant::now() + Duration::from_secs(7));
-    let mut reading = ResponseStream::new("Acme".into(), silence, Chat.decoder(&Target::default()), total, deadline);
-    assert_eq!(reading.next().await, Some(Err(Error::Stalled(Duration::from_secs(7)))));
+    let mut reading = ResponseStream::new(
+        "Acme".into(),
+        silence,
+        Chat.decoder(&Target::default()),
+        total,
+        deadline,
+    );
+    assert_eq!(
+        reading.next().await,
+        Some(Err(Error::Stalled(Duration::from_secs(7))))
+    );
 }
 
 #[tokio::test]
 async fn deltas_of_one_packet_are_merged() {
     let packet: String = (0..1000).map(|_| text_event("ab")).collect::<String>() + END;
     let bytes = futures_util::stream::iter([Ok(Bytes::from(packet))]);
-    let mut reading =
-        ResponseStream::new("Acme".into(), bytes, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
-    assert_eq!(reading.next().await, Some(Ok(Delta::Text { index: 0, text: "ab".repeat(1000) })));
+    let mut reading = ResponseStream::new(
+        "Acme".into(),
+        bytes,
+        Chat.decoder(&Target::default()),
+        RequestTimeouts::default(),
+        None,
+    );
+    assert_eq!(
+        reading.next().await,
+        Some(Ok(Delta::Text {
+            index: 0,
+            text: "ab".repeat(1000)
+        }))
+    );
     assert_eq!(reading.next().await, Some(Ok(Delta::Finish(Finish::Stop))));
     assert_eq!(reading.next().await, None);
 }
@@ -393,7 +545,10 @@ async fn endless_answer_is_cut_off() {
     };
     let words: Box<dyn Iterator<Item = String> + Send> = Box::new(std::iter::repeat(word));
     let calls: Box<dyn Iterator<Item = String> + Send> = Box::new((0..).map(call));
-    for (pieces, what) in [(words, "larger than 8 MiB"), (calls, "more than 2048 calls")] {
+    for (pieces, what) in [
+        (words, "larger than 8 MiB"),
+        (calls, "more than 2048 calls"),
+    ] {
         let bytes = futures_util::stream::iter(pieces.map(|piece| Ok(Bytes::from(piece))));
         let mut reading = ResponseStream::new(
             "Acme".into(),
@@ -410,9 +565,15 @@ async fn endless_answer_is_cut_off() {
                 Err(error) => break error,
             }
             deltas += 1;
-            assert!(size <= 2 * MAX_ANSWER_BYTES && deltas < 100_000, "it goes on after {deltas} pieces, {size} bytes");
+            assert!(
+                size <= 2 * MAX_ANSWER_BYTES && deltas < 100_000,
+                "it goes on after {deltas} pieces, {size} bytes"
+            );
         };
-        assert!(matches!(&error, Error::TooMuch(message) if message.contains(what)), "{error}");
+        assert!(
+            matches!(&error, Error::TooMuch(message) if message.contains(what)),
+            "{error}"
+        );
         assert!(size <= MAX_ANSWER_BYTES && !error.is_transient(), "{size}");
         assert_eq!(reading.next().await, None);
     }
@@ -427,7 +588,10 @@ async fn long_stream_is_read() {
         .collect();
     let size: usize = flood.iter().map(Bytes::len).sum();
     let begun = std::time::Instant::now();
-    let items = flood.into_iter().map(Ok).chain([Ok(Bytes::from_static(END.as_bytes()))]);
+    let items = flood
+        .into_iter()
+        .map(Ok)
+        .chain([Ok(Bytes::from_static(END.as_bytes()))]);
     let mut reading = ResponseStream::new(
         "Acme".into(),
         futures_util::stream::iter(items),
@@ -442,7 +606,10 @@ async fn long_stream_is_read() {
         letters += text(&[delta]).len();
     }
     let took = begun.elapsed();
-    println!("{deltas} deltas, {size} bytes in {took:?}: {:.0} MB/s", size as f64 / took.as_secs_f64() / 1e6);
+    println!(
+        "{deltas} deltas, {size} bytes in {took:?}: {:.0} MB/s",
+        size as f64 / took.as_secs_f64() / 1e6
+    );
     assert_eq!(letters, 20_000 * "00000 some words here".len());
 }
 
@@ -451,19 +618,32 @@ async fn long_stream_is_read() {
 async fn compressed_answer_is_read() {
     use std::io::Write as _;
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(format!("{}{END}", text_event("Grüße, packed 🦀")).as_bytes()).unwrap();
+    packed
+        .write_all(format!("{}{END}", text_event("Grüße, packed 🦀")).as_bytes())
+        .unwrap();
     let packed = packed.finish().unwrap();
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
         packed.len()
     );
     let (half, rest) = packed.split_at(packed.len() / 2);
-    let acts = vec![Say(head.clone()), Act::Bytes(half.to_vec()), Wait(20), Act::Bytes(rest.to_vec())];
-    assert_eq!(text(&one(acts, RequestTimeouts::default()).await), "Grüße, packed 🦀");
+    let acts = vec![
+        Say(head.clone()),
+        Act::Bytes(half.to_vec()),
+        Wait(20),
+        Act::Bytes(rest.to_vec()),
+    ];
+    assert_eq!(
+        text(&one(acts, RequestTimeouts::default()).await),
+        "Grüße, packed 🦀"
+    );
     // An answer that is only declared as compressed is an error.
     let acts = vec![Say(head), Act::Bytes(vec![b'x'; packed.len()])];
     let answer = one(acts, RequestTimeouts::default()).await;
-    assert!(matches!(answer.last(), Some(Err(e)) if e.is_transient()), "{answer:?}");
+    assert!(
+        matches!(answer.last(), Some(Err(e)) if e.is_transient()),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -471,16 +651,29 @@ async fn unknown_host_is_named_in_the_error() {
     struct FailingResolver;
     impl reqwest::dns::Resolve for FailingResolver {
         fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
-            Box::pin(async { Err("failed to lookup address information: Name or service not known".into()) })
+            Box::pin(async {
+                Err("failed to lookup address information: Name or service not known".into())
+            })
         }
     }
-    let client =
-        build(reqwest::Client::builder().no_proxy().tls_certs_only([]).dns_resolver(Arc::new(FailingResolver)))
-            .unwrap();
-    let failed = client.get("http://models.example/v1?key=secret").send().await.unwrap_err();
+    let client = build(
+        reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([])
+            .dns_resolver(Arc::new(FailingResolver)),
+    )
+    .unwrap();
+    let failed = client
+        .get("http://models.example/v1?key=secret")
+        .send()
+        .await
+        .unwrap_err();
     let error = broken("Acme", &failed);
     let text = error.to_string();
-    assert!(text.starts_with("The host of Acme (models.example) was not found: "), "{text}");
+    assert!(
+        text.starts_with("The host of Acme (models.example) was not found: "),
+        "{text}"
+    );
     assert!(!text.contains("secret") && error.is_transient(), "{text}");
     assert!(error.fault().advice.unwrap().contains("HTTPS_PROXY"));
 }

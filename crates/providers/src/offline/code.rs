@@ -29,7 +29,8 @@ const KINDS: &str = "fn|struct|enum|union|trait|type|mod|const|static|macro_rule
     fun|module|object|record|namespace|protocol|let|var|val|#define";
 
 /// A pattern for the text before the name of a function without a keyword, as in C and Java.
-const TYPED: &str = r"^((?:\s*(?:public|private|protected|internal|static)\s)?)[A-Za-z_][\w:<>,*&\[\] ]*[\s*&]()";
+const TYPED: &str =
+    r"^((?:\s*(?:public|private|protected|internal|static)\s)?)[A-Za-z_][\w:<>,*&\[\] ]*[\s*&]()";
 
 /// Returns a pattern for `grep` that finds definitions by a pattern for their names. It may find
 /// other lines too.
@@ -43,36 +44,76 @@ static PATTERNS: LazyLock<Vec<RegexMatcher>> = LazyLock::new(|| {
         final|abstract|inline|declare|virtual|override|sealed|partial|data|suspend|constexpr|readonly|local|typedef|\
         const|\"[^\"]*\"";
     let own_line = r"^\s*(?:#\[[^\]]*\]\s*|\w+! *[{(]\s*)?";
-    let keyword = format!(r"{own_line}((?:(?:{BEFORE})\s+)*)({KINDS})\s+(?:\([^)]*\)\s*|self\.|\*)?([A-Za-z_$][\w$]*)");
+    let keyword = format!(
+        r"{own_line}((?:(?:{BEFORE})\s+)*)({KINDS})\s+(?:\([^)]*\)\s*|self\.|\*)?([A-Za-z_$][\w$]*)"
+    );
     let typed = format!(r"{TYPED}([A-Za-z_]\w*)\s*\([^;=]*$");
-    let all = [&keyword, r"^\s*(unsafe )?(impl)(?:<.*?>)?\s+([^{]+?)\s*(?:\{.*)?$", &typed, r"^(#)(#*) (.+)$"];
-    all.iter().filter_map(|pattern| RegexMatcher::new(pattern).ok()).collect()
+    let all = [
+        &keyword,
+        r"^\s*(unsafe )?(impl)(?:<.*?>)?\s+([^{]+?)\s*(?:\{.*)?$",
+        &typed,
+        r"^(#)(#*) (.+)$",
+    ];
+    all.iter()
+        .filter_map(|pattern| RegexMatcher::new(pattern).ok())
+        .collect()
 });
 
 impl CodeLine {
     /// Returns the definition in the line. In prose files only headings count.
     pub(super) fn definition(&self) -> Option<Definition> {
-        let patterns = if self.is_prose() { PATTERNS.get(3..)? } else { PATTERNS.get(..3)? };
+        let patterns = if self.is_prose() {
+            PATTERNS.get(3..)?
+        } else {
+            PATTERNS.get(..3)?
+        };
         let (before, kind, name) = patterns.iter().find_map(|pattern| {
             let mut groups = pattern.new_captures().ok()?;
-            pattern.captures(self.text.as_bytes(), &mut groups).ok()?.then_some(())?;
-            let group = |at| groups.get(at).map_or(Some(""), |found| self.text.get(found.start()..found.end()));
+            pattern
+                .captures(self.text.as_bytes(), &mut groups)
+                .ok()?
+                .then_some(())?;
+            let group = |at| {
+                groups
+                    .get(at)
+                    .map_or(Some(""), |found| self.text.get(found.start()..found.end()))
+            };
             let rest = self.text.get(groups.get(3)?.end()..)?.trim_start();
             // "static void main(" defines no constant.
-            let is_typed = ["static", "const"].contains(&group(2)?) && rest.starts_with(char::is_alphabetic);
+            let is_typed =
+                ["static", "const"].contains(&group(2)?) && rest.starts_with(char::is_alphabetic);
             (!is_typed).then_some((group(1)?, group(2)?, group(3)?))
         })?;
-        let has_modifier = |modifiers: &[&str]| before.split_whitespace().any(|word| modifiers.contains(&word));
-        let visibility = if has_modifier(&["pub", "export", "public"]) { 2 } else { u8::from(before.contains("pub(")) };
-        let control = ["if", "for", "while", "switch", "match", "return", "use", "else"];
-        let is_statement = self.text.split_whitespace().next().is_some_and(|word| control.contains(&word));
+        let has_modifier = |modifiers: &[&str]| {
+            before
+                .split_whitespace()
+                .any(|word| modifiers.contains(&word))
+        };
+        let visibility = if has_modifier(&["pub", "export", "public"]) {
+            2
+        } else {
+            u8::from(before.contains("pub("))
+        };
+        let control = [
+            "if", "for", "while", "switch", "match", "return", "use", "else",
+        ];
+        let is_statement = self
+            .text
+            .split_whitespace()
+            .next()
+            .is_some_and(|word| control.contains(&word));
         // A module in a file of its own is only declared here; a local variable is never an answer.
         let is_declaration = kind == "mod" && self.text.trim_end().ends_with(';');
-        let is_local = ["let", "var", "val"].contains(&kind) && (self.indent() > 0 || self.path.ends_with(".rs"));
+        let is_local = ["let", "var", "val"].contains(&kind)
+            && (self.indent() > 0 || self.path.ends_with(".rs"));
         if is_declaration || is_local || is_statement || control.contains(&name) {
             return None;
         }
-        Some(Definition { kind: kind.into(), name: name.into(), visibility })
+        Some(Definition {
+            kind: kind.into(),
+            name: name.into(),
+            visibility,
+        })
     }
 
     pub(super) fn indent(&self) -> usize {
@@ -82,34 +123,52 @@ impl CodeLine {
     /// Whether the line belongs to a definition below it: a comment, an attribute.
     pub(super) fn is_above(&self) -> bool {
         let text = self.text.trim_start();
-        ["//", "#[", "/*", "*", "--", "@"].iter().any(|start| text.starts_with(start)) && !text.starts_with("//!")
+        ["//", "#[", "/*", "*", "--", "@"]
+            .iter()
+            .any(|start| text.starts_with(start))
+            && !text.starts_with("//!")
     }
 
     /// Whether the line only mentions names, as comments and imports do.
     pub(super) fn is_minor(&self) -> bool {
-        self.is_above() || ["use ", "import ", "from ", "pub use "].iter().any(|start| self.text.starts_with(start))
+        self.is_above()
+            || ["use ", "import ", "from ", "pub use "]
+                .iter()
+                .any(|start| self.text.starts_with(start))
     }
 
     fn is_prose(&self) -> bool {
-        [".md", ".rst", ".txt", ".adoc"].iter().any(|ending| self.path.ends_with(ending))
+        [".md", ".rst", ".txt", ".adoc"]
+            .iter()
+            .any(|ending| self.path.ends_with(ending))
     }
 
     /// Returns the name of the file without its extension; for generic names such as `mod`, the
     /// name of the directory.
     pub(super) fn stem(&self) -> &str {
         let mut parts = self.path.rsplit(['/', '\\']);
-        let stem = parts.next().and_then(|name| name.split('.').next()).unwrap_or_default();
-        if ["mod", "index", "lib", "main", "__init__"].contains(&stem) { parts.next().unwrap_or(stem) } else { stem }
+        let stem = parts
+            .next()
+            .and_then(|name| name.split('.').next())
+            .unwrap_or_default();
+        if ["mod", "index", "lib", "main", "__init__"].contains(&stem) {
+            parts.next().unwrap_or(stem)
+        } else {
+            stem
+        }
     }
 
     /// Returns the weight of the line's file by its path: sources before prose and tests before
     /// generated files.
     pub(super) fn worth(&self) -> f64 {
-        const OTHERS: &str = "node_modules vendor dist target venv generated lock map svg snap csv log sum";
-        const TESTS: &str =
-            "test tests spec testdata fixtures mock mocks mocked bench benches example examples html json";
+        const OTHERS: &str =
+            "node_modules vendor dist target venv generated lock map svg snap csv log sum";
+        const TESTS: &str = "test tests spec testdata fixtures mock mocks mocked bench benches example examples html json";
         let path = self.path.to_lowercase();
-        let is = |list: &str| path.split(['/', '.', '_', '-']).any(|part| list.split(' ').any(|word| word == part));
+        let is = |list: &str| {
+            path.split(['/', '.', '_', '-'])
+                .any(|part| list.split(' ').any(|word| word == part))
+        };
         if is(OTHERS) {
             0.05
         } else if is(TESTS) {

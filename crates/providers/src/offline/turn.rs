@@ -46,21 +46,38 @@ pub(super) struct OfflineTurn {
 impl OfflineTurn {
     pub(super) fn of(request: &Request) -> Self {
         let mut lines = request.system.iter().flat_map(|block| block.lines());
-        let cwd = lines.find_map(|line| line.trim().strip_prefix("Working directory:")).unwrap_or_default();
-        let mut turn = Self { cwd: cwd.trim().trim_end_matches('/').to_owned(), ..Self::default() };
+        let cwd = lines
+            .find_map(|line| line.trim().strip_prefix("Working directory:"))
+            .unwrap_or_default();
+        let mut turn = Self {
+            cwd: cwd.trim().trim_end_matches('/').to_owned(),
+            ..Self::default()
+        };
         turn.tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let mut since = request.messages.as_slice();
         for (at, message) in request.messages.iter().enumerate() {
-            let text = if let ModelMessage::User(inputs) = message { turn.user_text(inputs) } else { String::new() };
+            let text = if let ModelMessage::User(inputs) = message {
+                turn.user_text(inputs)
+            } else {
+                String::new()
+            };
             if !text.is_empty() {
                 since = &request.messages[at..];
                 turn.prompt = text;
             }
         }
         for pair in since.windows(2) {
-            let [ModelMessage::Assistant(outputs), ModelMessage::Results(results)] = pair else { continue };
+            let [
+                ModelMessage::Assistant(outputs),
+                ModelMessage::Results(results),
+            ] = pair
+            else {
+                continue;
+            };
             let calls = outputs.iter().filter_map(|output| match output {
-                ModelOutput::Call { name, arguments, .. } => Some((name.clone(), Value::clone(arguments))),
+                ModelOutput::Call {
+                    name, arguments, ..
+                } => Some((name.clone(), Value::clone(arguments))),
                 _ => None,
             });
             turn.made.extend(calls.zip(results.iter().cloned()));
@@ -70,18 +87,32 @@ impl OfflineTurn {
 
     /// Returns the user's text in a message, without adjutant's own notes.
     fn user_text(&self, inputs: &[ModelInput]) -> String {
-        const FILES: [(&str, &str); 3] = [("<attached uri=\"", "\""), ("[The user refers to ", "]"), ("[", " (")];
+        const FILES: [(&str, &str); 3] = [
+            ("<attached uri=\"", "\""),
+            ("[The user refers to ", "]"),
+            ("[", " ("),
+        ];
         const MEANWHILE: &str = "The user sent the following message while you were working.";
         let one = |input: &ModelInput| {
-            let ModelInput::Text(text) = input else { return None };
-            let rest = text.split_once(MEANWHILE).and_then(|(_, rest)| rest.split_once('\n'));
+            let ModelInput::Text(text) = input else {
+                return None;
+            };
+            let rest = text
+                .split_once(MEANWHILE)
+                .and_then(|(_, rest)| rest.split_once('\n'));
             let meanwhile = rest.and_then(|(_, text)| text.split("</").next());
             let text = meanwhile.map_or_else(|| without_notes(text), str::to_owned);
             let text = text.trim();
-            let named = FILES.iter().find_map(|(open, close)| Some(text.strip_prefix(open)?.split_once(close)?.0));
+            let named = FILES
+                .iter()
+                .find_map(|(open, close)| Some(text.strip_prefix(open)?.split_once(close)?.0));
             let path = named.and_then(|named| named.rsplit("file://").next()?.split('#').next());
-            let path =
-                path.map(|path| format!("`{}`", self.relative(&decoded(path).unwrap_or_else(|| path.to_owned()))));
+            let path = path.map(|path| {
+                format!(
+                    "`{}`",
+                    self.relative(&decoded(path).unwrap_or_else(|| path.to_owned()))
+                )
+            });
             let contents = text.starts_with(CONTENTS_OF);
             path.or_else(|| (!contents && !text.is_empty()).then(|| text.to_owned()))
         };
@@ -90,24 +121,53 @@ impl OfflineTurn {
 
     /// Returns a path for display: relative to the session's directory if it is inside.
     fn relative(&self, path: &str) -> String {
-        let inside = if self.cwd.is_empty() { None } else { path.strip_prefix(&self.cwd) };
-        inside.and_then(|inside| inside.strip_prefix(['/', '\\'])).unwrap_or(path).replace('\\', "/")
+        let inside = if self.cwd.is_empty() {
+            None
+        } else {
+            path.strip_prefix(&self.cwd)
+        };
+        inside
+            .and_then(|inside| inside.strip_prefix(['/', '\\']))
+            .unwrap_or(path)
+            .replace('\\', "/")
     }
 
     /// Makes calls in parallel and returns their outputs, in order. A failed call ends the turn.
     pub(super) fn calls(&self, text: &str, wanted: Vec<PlannedCall>) -> OrStep<Vec<Arc<str>>> {
-        let made =
-            |(name, given): &PlannedCall| self.made.iter().find(|((made, with), _)| made == name && with == given);
-        let end = |why: &str| {
-            let first = why.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason was given");
-            Box::new(OfflineStep { text: format!("Not done: {}.", first.trim_end_matches('.')), calls: Vec::new() })
+        let made = |(name, given): &PlannedCall| {
+            self.made
+                .iter()
+                .find(|((made, with), _)| made == name && with == given)
         };
-        if let Some((tool, _)) = wanted.iter().find(|(tool, _)| !self.tools.iter().any(|offered| offered == tool)) {
-            return Err(end(&format!("the `{tool}` tool is not offered in this mode")));
+        let end = |why: &str| {
+            let first = why
+                .lines()
+                .map(str::trim)
+                .find(|line| !line.is_empty())
+                .unwrap_or("no reason was given");
+            Box::new(OfflineStep {
+                text: format!("Not done: {}.", first.trim_end_matches('.')),
+                calls: Vec::new(),
+            })
+        };
+        if let Some((tool, _)) = wanted
+            .iter()
+            .find(|(tool, _)| !self.tools.iter().any(|offered| offered == tool))
+        {
+            return Err(end(&format!(
+                "the `{tool}` tool is not offered in this mode"
+            )));
         }
-        let calls: Vec<PlannedCall> = wanted.iter().filter(|call| made(call).is_none()).cloned().collect();
+        let calls: Vec<PlannedCall> = wanted
+            .iter()
+            .filter(|call| made(call).is_none())
+            .cloned()
+            .collect();
         if !calls.is_empty() && self.made.len() < MAX_CALLS {
-            return Err(Box::new(OfflineStep { text: text.to_owned(), calls }));
+            return Err(Box::new(OfflineStep {
+                text: text.to_owned(),
+                calls,
+            }));
         }
         let result = |call| match made(call) {
             Some((_, done)) if done.failed => Err(end(&done.text)),
@@ -122,14 +182,24 @@ impl OfflineTurn {
         let mut lines = Vec::new();
         let mut path = String::new();
         for line in printed.lines() {
-            let numbered = line.strip_prefix("  Line ").and_then(|rest| rest.split_once(": "));
-            if let Some((number, text)) = numbered.and_then(|(number, text)| Some((number.parse().ok()?, text))) {
-                lines.push(CodeLine { path: path.clone(), number, text: text.to_owned() });
+            let numbered = line
+                .strip_prefix("  Line ")
+                .and_then(|rest| rest.split_once(": "));
+            if let Some((number, text)) =
+                numbered.and_then(|(number, text)| Some((number.parse().ok()?, text)))
+            {
+                lines.push(CodeLine {
+                    path: path.clone(),
+                    number,
+                    text: text.to_owned(),
+                });
             } else if !line.starts_with(' ')
                 && let Some(named) = line.strip_suffix(':')
             {
                 // The heading of a file with many matches also has the number of shown ones.
-                let part = named.rsplit_once(" (").filter(|(_, part)| part.contains(" of "));
+                let part = named
+                    .rsplit_once(" (")
+                    .filter(|(_, part)| part.contains(" of "));
                 path = self.relative(part.map_or(named, |(path, _)| path));
             }
         }
@@ -143,7 +213,11 @@ impl OfflineTurn {
         let line = |line: &str| {
             let (number, text) = line.split_once(':')?;
             let text = text.strip_prefix(' ').unwrap_or(text).to_owned();
-            Some(CodeLine { path: path.clone(), number: number.parse().ok()?, text })
+            Some(CodeLine {
+                path: path.clone(),
+                number: number.parse().ok()?,
+                text,
+            })
         };
         // The count of lines follows the content.
         Some(content.lines().map_while(line).collect())

@@ -7,12 +7,18 @@ use crate::{Delta, Error, Request, request};
 use transcript::Finish;
 
 fn environment(vars: &[(&str, &str)]) -> Environment {
-    let vars = vars.iter().chain(&[("HOME", "/proc/nobody")]).map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+    let vars = vars
+        .iter()
+        .chain(&[("HOME", "/proc/nobody")])
+        .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
     Environment::from_vars(vars.collect())
 }
 
 fn model(key: &str) -> ModelEntry {
-    ModelEntry { key: key.into(), ..Default::default() }
+    ModelEntry {
+        key: key.into(),
+        ..Default::default()
+    }
 }
 
 fn provider(id: &str, models: &[&str]) -> ProviderEntry {
@@ -67,46 +73,90 @@ fn providers_are_ranked_by_configuration_and_key() {
     assert_eq!(bare.default_model().id.to_string(), "offline/offline");
 
     let by_key = registry(Vec::new(), &[("ACME_KEY", "k")]);
-    let all = ["acme/gpt-4-nano", "acme/gpt-5", "acme/gpt-5-nano", "acme/thinker", "offline/offline"];
+    let all = [
+        "acme/gpt-4-nano",
+        "acme/gpt-5",
+        "acme/gpt-5-nano",
+        "acme/thinker",
+        "offline/offline",
+    ];
     assert_eq!(names(&by_key), all);
     assert_eq!(by_key.default_model().id.model, "gpt-5");
-    assert_eq!(by_key.small_model(&wanted("acme/gpt-5")).unwrap().model, "gpt-5-nano");
+    assert_eq!(
+        by_key.small_model(&wanted("acme/gpt-5")).unwrap().model,
+        "gpt-5-nano"
+    );
 
-    let narrowed =
-        ProviderEntry { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
-    let narrowed = registry(vec![narrowed, provider("off", &["x"])], &[("ACME_KEY", "k")]);
-    assert_eq!(names(&narrowed), ["acme/gpt-5", "acme/mine", "offline/offline"]);
+    let narrowed = ProviderEntry {
+        whitelist: Some(vec!["gpt-5".into(), "mine".into()]),
+        ..provider("acme", &["mine"])
+    };
+    let narrowed = registry(
+        vec![narrowed, provider("off", &["x"])],
+        &[("ACME_KEY", "k")],
+    );
+    assert_eq!(
+        names(&narrowed),
+        ["acme/gpt-5", "acme/mine", "offline/offline"]
+    );
 
     // A configured provider precedes one that merely has a key in the environment.
-    let own = registry(vec![provider("own", &["a", "b-latest", "c"])], &[("ACME_KEY", "k")]);
+    let own = registry(
+        vec![provider("own", &["a", "b-latest", "c"])],
+        &[("ACME_KEY", "k")],
+    );
     assert_eq!(own.default_model().id.to_string(), "own/b-latest");
 }
 
 #[test]
 fn missing_model_is_reported_with_similar_names() {
-    let registry = registry(vec![provider("own", &["qwen3-coder:30b"])], &[("ACME_KEY", "k")]);
+    let registry = registry(
+        vec![provider("own", &["qwen3-coder:30b"])],
+        &[("ACME_KEY", "k")],
+    );
     let near = |name: &str| registry.find(&wanted(name)).err().unwrap();
     assert_eq!(near("acme/gtp-5").nearest[0], "acme/gpt-5");
     assert_eq!(near("own/qwen3-coder").nearest, ["own/qwen3-coder:30b"]);
     assert_eq!(near("amce/gpt-5").nearest[0], "acme/gpt-5");
     assert!(near("x/completely-different-thing").nearest.is_empty());
     let text = near("acme/gtp-5").to_string();
-    assert!(text.starts_with("There is no model \"acme/gtp-5\" here. Did you mean acme/gpt-5"), "{text}");
+    assert!(
+        text.starts_with("There is no model \"acme/gtp-5\" here. Did you mean acme/gpt-5"),
+        "{text}"
+    );
 }
 
 #[test]
 fn unsupported_effort_is_left_out() {
     let mut tuned = model("tuned");
     tuned.reasoning = Some(true);
-    tuned.variants = vec![("low".into(), None), ("huge".into(), Some(entry("budget", 9)))];
-    let configured = ProviderEntry { models: vec![tuned], ..provider("own", &[]) };
+    tuned.variants = vec![
+        ("low".into(), None),
+        ("huge".into(), Some(entry("budget", 9))),
+    ];
+    let configured = ProviderEntry {
+        models: vec![tuned],
+        ..provider("own", &[])
+    };
     let registry = registry(vec![configured], &[("ACME_KEY", "k")]);
     let efforts = |name: &str| registry.find(&wanted(name)).unwrap().0.efforts.clone();
     assert_eq!(efforts("acme/gpt-5"), [""; 0]);
     assert_eq!(efforts("acme/thinker"), ["low", "medium", "high"]);
     assert_eq!(efforts("own/tuned"), ["medium", "high", "huge"]);
-    let chosen = |effort: &str| ModelRef { effort: Some(effort.into()), ..wanted("own/tuned") };
-    assert_eq!(registry.find(&chosen("huge")).unwrap().0.id.effort.as_deref(), Some("huge"));
+    let chosen = |effort: &str| ModelRef {
+        effort: Some(effort.into()),
+        ..wanted("own/tuned")
+    };
+    assert_eq!(
+        registry
+            .find(&chosen("huge"))
+            .unwrap()
+            .0
+            .id
+            .effort
+            .as_deref(),
+        Some("huge")
+    );
     assert_eq!(registry.find(&chosen("low")).unwrap().0.id.effort, None);
 }
 
@@ -115,7 +165,9 @@ fn ask(registry: &Registry, name: &str) -> crate::AnswerStream {
     provider.ask(Arc::new(Request {
         model,
         system: Vec::new(),
-        messages: vec![request::ModelMessage::User(vec![request::ModelInput::Text("hi".into())])],
+        messages: vec![request::ModelMessage::User(vec![
+            request::ModelInput::Text("hi".into()),
+        ])],
         tools: Vec::new(),
         must_call: false,
         params: request::ModelParams::default(),
@@ -126,24 +178,43 @@ fn ask(registry: &Registry, name: &str) -> crate::AnswerStream {
 
 #[tokio::test]
 async fn unusable_provider_reports_the_missing_setting() {
-    let nowhere = ProviderEntry { base_url: None, ..provider("nowhere", &["m"]) };
-    let half = ProviderEntry { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
-    let acme = ProviderEntry { base_url: Some("https://acme.example/v1".into()), ..provider("acme", &[]) };
+    let nowhere = ProviderEntry {
+        base_url: None,
+        ..provider("nowhere", &["m"])
+    };
+    let half = ProviderEntry {
+        base_url: Some("http://${SOME_HOST}/v1".into()),
+        ..provider("half", &["m"])
+    };
+    let acme = ProviderEntry {
+        base_url: Some("https://acme.example/v1".into()),
+        ..provider("acme", &[])
+    };
     let registry = registry(vec![acme, nowhere, half, provider("open", &[])], &[]);
     let cases = [
-        ("acme/gpt-5", "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`."),
+        (
+            "acme/gpt-5",
+            "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`.",
+        ),
         (
             "nowhere/m",
             "The provider \"nowhere\" has no address. Set provider.nowhere.options.baseURL in the configuration.",
         ),
-        ("half/m", "The address of the provider \"half\" needs the variable SOME_HOST, which is not set."),
+        (
+            "half/m",
+            "The address of the provider \"half\" needs the variable SOME_HOST, which is not set.",
+        ),
     ];
     for (name, expected) in cases {
         let error = ask(&registry, name).next().await.unwrap().unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     // A provider without a list of models accepts any name; this one does not exist at all.
-    let error = ask(&registry, "open/whatever").next().await.unwrap().unwrap_err();
+    let error = ask(&registry, "open/whatever")
+        .next()
+        .await
+        .unwrap()
+        .unwrap_err();
     assert!(matches!(error, Error::Network(_)), "{error}");
     let answer: Vec<_> = ask(&registry, "offline/offline").collect().await;
     assert_eq!(answer.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
@@ -151,8 +222,7 @@ async fn unusable_provider_reports_the_missing_setting() {
 
 #[tokio::test]
 async fn keys_are_redacted_in_errors() {
-    let reply =
-        "HTTP/1.1 401 Unauthorized\r\ncontent-length: 31\r\nconnection: close\r\n\r\nIncorrect API key: sk-secret-k1";
+    let reply = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 31\r\nconnection: close\r\n\r\nIncorrect API key: sk-secret-k1";
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -161,23 +231,50 @@ async fn keys_are_redacted_in_errors() {
         let _ = socket.read(&mut [0; 4096]).await;
         let _ = socket.write_all(reply.as_bytes()).await;
     });
-    let own =
-        ProviderEntry { base_url: Some(base), api_key: Some(Secret::new("sk-secret-k1")), ..provider("own", &["m"]) };
-    let error = ask(&registry(vec![own], &[]), "own/m").next().await.unwrap().unwrap_err();
-    assert_eq!(error, Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into()));
+    let own = ProviderEntry {
+        base_url: Some(base),
+        api_key: Some(Secret::new("sk-secret-k1")),
+        ..provider("own", &["m"])
+    };
+    let error = ask(&registry(vec![own], &[]), "own/m")
+        .next()
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(
+        error,
+        Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into())
+    );
 }
 
 #[test]
 fn local_server_needs_no_key() {
     let access = |base: &str| {
-        let mine =
-            ProviderEntry { base_url: Some(base.into()), env: vec!["MINE_KEY".into()], ..provider("mine", &["m"]) };
-        registry(vec![mine], &[]).providers().iter().find(|found| found.id == "mine").unwrap().access.clone()
+        let mine = ProviderEntry {
+            base_url: Some(base.into()),
+            env: vec!["MINE_KEY".into()],
+            ..provider("mine", &["m"])
+        };
+        registry(vec![mine], &[])
+            .providers()
+            .iter()
+            .find(|found| found.id == "mine")
+            .unwrap()
+            .access
+            .clone()
     };
-    for base in ["http://127.0.0.1:1234/v1", "http://localhost:1234/v1", "http://[::1]:1234/v1"] {
+    for base in [
+        "http://127.0.0.1:1234/v1",
+        "http://localhost:1234/v1",
+        "http://[::1]:1234/v1",
+    ] {
         assert_eq!(access(base), KeySource::Free, "{base}");
     }
-    for base in ["https://api.mine.example/v1", "http://localhost.example/v1", "http://10.0.0.1/v1"] {
+    for base in [
+        "https://api.mine.example/v1",
+        "http://localhost.example/v1",
+        "http://10.0.0.1/v1",
+    ] {
         assert!(matches!(access(base), KeySource::Missing(_)), "{base}");
     }
 }
@@ -187,7 +284,10 @@ fn known_provider_without_key_differs_from_unknown_one() {
     let registry = registry(vec![], &[]);
     let error = |name: &str| registry.find(&wanted(name)).err().unwrap().to_string();
     let keyless = "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`.";
-    assert_eq!(error("acme/gpt-5"), format!("The model \"acme/gpt-5\" cannot be asked. {keyless}"));
+    assert_eq!(
+        error("acme/gpt-5"),
+        format!("The model \"acme/gpt-5\" cannot be asked. {keyless}")
+    );
     assert!(error("nobody/m").starts_with("There is no model \"nobody/m\" here."));
 }
 
@@ -202,7 +302,8 @@ fn login_of_a_plugin_is_no_missing_key() {
             disabled: &[],
             enabled: None,
             everything: false,
-            auth: &Auth::parse(r#"{"acme":{"type":"oauth","refresh":"r","access":"a"}}"#).lent(lent),
+            auth: &Auth::parse(r#"{"acme":{"type":"oauth","refresh":"r","access":"a"}}"#)
+                .lent(lent),
             environment: &environment,
             client: Arc::new(HttpClient::new(&environment)),
             offline: Scripted::new([ScriptedAnswer::text("nobody")]),
@@ -221,6 +322,14 @@ fn free_models_of_opencode_must_be_named() {
     let registry = registry(vec![], &[]);
     assert!(registry.find(&wanted("opencode/big-pickle")).is_ok());
     let missing = registry.find(&wanted("opencode/dear")).err().unwrap();
-    assert!(missing.to_string().contains("Set OPENCODE_API_KEY"), "{missing}");
-    assert!(names(&registry).iter().all(|name| !name.starts_with("opencode/")), "never by itself");
+    assert!(
+        missing.to_string().contains("Set OPENCODE_API_KEY"),
+        "{missing}"
+    );
+    assert!(
+        names(&registry)
+            .iter()
+            .all(|name| !name.starts_with("opencode/")),
+        "never by itself"
+    );
 }

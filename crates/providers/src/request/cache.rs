@@ -34,7 +34,10 @@ pub(crate) struct ElementEnd {
 impl BodyCache {
     /// Creates the cache of a request that follows `before`, which has ended.
     pub fn after(before: Request) -> Self {
-        Self(Mutex::new(CacheState { before: Some(Box::new(before)), written: None }))
+        Self(Mutex::new(CacheState {
+            before: Some(Box::new(before)),
+            written: None,
+        }))
     }
 
     /// Whether the request follows another one. For the mock provider.
@@ -50,7 +53,9 @@ impl BodyCache {
         let mut state = locked(&self.0);
         let (written, same) = match (state.written.take(), state.before.take()) {
             (Some(written), _) => (written, request.messages.len()),
-            (None, Some(before)) if before.system == request.system && before.model == request.model => {
+            (None, Some(before))
+                if before.system == request.system && before.model == request.model =>
+            {
                 let pairs = before.messages.iter().zip(&request.messages);
                 let same = pairs.take_while(|(one, other)| one.same(other)).count();
                 (unlocked(before.body_cache.0).written?, same)

@@ -40,22 +40,47 @@ enum Kind {
 
 impl Items {
     pub(super) fn new(who: &str) -> Self {
-        Self { who: who.to_owned(), blocks: Vec::new(), is_refused: false, has_calls: false, finish: None, over: false }
+        Self {
+            who: who.to_owned(),
+            blocks: Vec::new(),
+            is_refused: false,
+            has_calls: false,
+            finish: None,
+            over: false,
+        }
     }
 
     fn block(&mut self, output: u64, kind: Kind, out: &mut Vec<Delta>) -> usize {
-        if let Some(index) = self.blocks.iter().rposition(|block| block.output == output && block.kind == kind) {
+        if let Some(index) = self
+            .blocks
+            .iter()
+            .rposition(|block| block.output == output && block.kind == kind)
+        {
             return index;
         }
         let index = self.blocks.len();
-        self.blocks.push(Block { output, kind, has_deltas: false, part: None });
+        self.blocks.push(Block {
+            output,
+            kind,
+            has_deltas: false,
+            part: None,
+        });
         match kind {
             // The first delta of a block determines its kind: text.
             Kind::Refusal => out.extend([
-                Delta::Text { index, text: String::new() },
-                Delta::Provider { index, data: entry("refusal", true) },
+                Delta::Text {
+                    index,
+                    text: String::new(),
+                },
+                Delta::Provider {
+                    index,
+                    data: entry("refusal", true),
+                },
             ]),
-            Kind::Reasoning => out.push(Delta::Reasoning { index, text: String::new() }),
+            Kind::Reasoning => out.push(Delta::Reasoning {
+                index,
+                text: String::new(),
+            }),
             Kind::Text | Kind::Call => {}
         }
         index
@@ -75,7 +100,14 @@ impl Items {
                 let part = event.summary_index.or(event.content_index);
                 let is_new_part = block.part.is_some() && block.part != part;
                 block.part = part;
-                out.push(Delta::Reasoning { index, text: if is_new_part { format!("\n\n{text}") } else { text } });
+                out.push(Delta::Reasoning {
+                    index,
+                    text: if is_new_part {
+                        format!("\n\n{text}")
+                    } else {
+                        text
+                    },
+                });
             }
             Kind::Call => out.push(Delta::Arguments { index, json: text }),
         }
@@ -89,9 +121,18 @@ impl Items {
         let index = self.block(output, Kind::Call, out);
         if index == known {
             self.has_calls = true;
-            let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|s| !s.is_empty()).map(str::to_owned);
+            let text = |name: &str| {
+                item.get(name)
+                    .and_then(Value::as_str)
+                    .filter(|s| !s.is_empty())
+                    .map(str::to_owned)
+            };
             let id = text("call_id").or_else(|| text("id"));
-            out.push(Delta::Call { index, id, name: text("name").unwrap_or_default() });
+            out.push(Delta::Call {
+                index,
+                id,
+                name: text("name").unwrap_or_default(),
+            });
         }
     }
 
@@ -99,7 +140,12 @@ impl Items {
     fn done(&mut self, output: u64, item: Value, out: &mut Vec<Delta>) {
         match item.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message" => {
-                for part in item.get("content").and_then(Value::as_array).into_iter().flatten() {
+                for part in item
+                    .get("content")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                {
                     let (kind, text) = match part.get("type").and_then(Value::as_str) {
                         Some("refusal") => (Kind::Refusal, part.get("refusal")),
                         _ => (Kind::Text, part.get("text")),
@@ -122,27 +168,46 @@ impl Items {
                 }
                 if let Some(phase) = item.get("phase").filter(|phase| !phase.is_null()) {
                     let index = self.block(output, Kind::Text, out);
-                    out.push(Delta::Provider { index, data: entry("phase", phase.clone()) });
+                    out.push(Delta::Provider {
+                        index,
+                        data: entry("phase", phase.clone()),
+                    });
                 }
             }
             "function_call" => {
                 self.added(output, &item, out);
-                if let Some(json) = item.get("arguments").and_then(Value::as_str).filter(|json| !json.is_empty()) {
+                if let Some(json) = item
+                    .get("arguments")
+                    .and_then(Value::as_str)
+                    .filter(|json| !json.is_empty())
+                {
                     self.late(output, Kind::Call, json.to_owned(), out);
                 }
             }
             "reasoning" => {
-                let summary = item.get("summary").and_then(Value::as_array).into_iter().flatten();
-                let texts: Vec<&str> = summary.filter_map(|part| part.get("text")?.as_str()).collect();
+                let summary = item
+                    .get("summary")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten();
+                let texts: Vec<&str> = summary
+                    .filter_map(|part| part.get("text")?.as_str())
+                    .collect();
                 self.late(output, Kind::Reasoning, texts.join("\n\n"), out);
                 let index = self.block(output, Kind::Reasoning, out);
-                out.push(Delta::Provider { index, data: entry("item", without_status(&item)) });
+                out.push(Delta::Provider {
+                    index,
+                    data: entry("item", without_status(&item)),
+                });
             }
             "" => {}
             // Calls that the provider runs itself, and future items: stored whole.
             _ => {
                 let index = self.block(output, Kind::Reasoning, out);
-                out.push(Delta::Provider { index, data: entry("item", item) });
+                out.push(Delta::Provider {
+                    index,
+                    data: entry("item", item),
+                });
             }
         }
     }
@@ -175,14 +240,22 @@ impl Items {
         if let Some(usage) = response.get("usage").and_then(counted) {
             out.push(Delta::Usage(usage));
         }
-        let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
-        let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
+        let reason = response
+            .pointer("/incomplete_details/reason")
+            .and_then(Value::as_str);
+        let status = response
+            .get("status")
+            .and_then(Value::as_str)
+            .unwrap_or("completed");
         self.finish = Some(match (status, reason) {
             (_, Some("max_output_tokens")) => Finish::Length,
             (_, Some("content_filter")) => Finish::Refusal,
             ("failed" | "cancelled", _) => {
                 let text = format!("{} broke off: the response is {status}.", self.who);
-                return Err(Error::Overloaded { message: text, after: None });
+                return Err(Error::Overloaded {
+                    message: text,
+                    after: None,
+                });
             }
             ("incomplete", _) => Finish::Other,
             _ if self.is_refused => Finish::Refusal,
@@ -195,10 +268,21 @@ impl Items {
 
 /// Reads a citation. Some servers send a number in place of the title.
 fn page(note: &Value) -> Option<FoundPage> {
-    let text = |name: &str| note.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |name: &str| {
+        note.get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let cited = note.get("type").and_then(Value::as_str) == Some("url_citation");
-    let title = Some(text("title")).filter(|title| title.parse::<u32>().is_err()).unwrap_or_default();
-    cited.then(|| FoundPage { title, url: text("url"), ..FoundPage::default() })
+    let title = Some(text("title"))
+        .filter(|title| title.parse::<u32>().is_err())
+        .unwrap_or_default();
+    cited.then(|| FoundPage {
+        title,
+        url: text("url"),
+        ..FoundPage::default()
+    })
 }
 
 /// Returns the fields of a reasoning item to send back: without its status and empty fields.
@@ -207,8 +291,12 @@ fn without_status(item: &Value) -> Map<String, Value> {
         .as_object()
         .into_iter()
         .flatten()
-        .filter(|(name, value)| *name != "status" && !(value.is_null() && *name != "encrypted_content"));
-    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        .filter(|(name, value)| {
+            *name != "status" && !(value.is_null() && *name != "encrypted_content")
+        });
+    fields
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 fn counted(usage: &Value) -> Option<Usage> {
@@ -219,7 +307,13 @@ fn counted(usage: &Value) -> Option<Usage> {
     let cache_write = number("/input_tokens_details/cache_write_tokens").unwrap_or(0);
     let reasoning = number("/output_tokens_details/reasoning_tokens").unwrap_or(0);
     let uncached = input.saturating_sub(cache_read + cache_write);
-    Some(Usage { input: uncached, output: output.saturating_sub(reasoning), reasoning, cache_read, cache_write })
+    Some(Usage {
+        input: uncached,
+        output: output.saturating_sub(reasoning),
+        reasoning,
+        cache_read,
+        cache_write,
+    })
 }
 
 impl Decoder for Items {
@@ -229,17 +323,31 @@ impl Decoder for Items {
         }
         let mut event: StreamEvent<'_> = serde_json::from_str(data).map_err(|e| {
             let excerpt = classify::excerpt(data.as_bytes());
-            Error::Garbled(format!("{} sent something that is not an event of an answer ({e}): {excerpt}.", self.who))
+            Error::Garbled(format!(
+                "{} sent something that is not an event of an answer ({e}): {excerpt}.",
+                self.who
+            ))
         })?;
         let output = event.output_index.unwrap_or(0);
-        let text = event.delta.take().and_then(|delta| if let Value::String(text) = delta { Some(text) } else { None });
+        let text = event.delta.take().and_then(|delta| {
+            if let Value::String(text) = delta {
+                Some(text)
+            } else {
+                None
+            }
+        });
         match (event.kind.as_ref(), text) {
             ("response.output_text.delta", Some(text)) => self.text(&event, Kind::Text, text, out),
             ("response.refusal.delta", Some(text)) => self.text(&event, Kind::Refusal, text, out),
-            ("response.reasoning_summary_text.delta" | "response.reasoning_text.delta", Some(text)) => {
+            (
+                "response.reasoning_summary_text.delta" | "response.reasoning_text.delta",
+                Some(text),
+            ) => {
                 self.text(&event, Kind::Reasoning, text, out);
             }
-            ("response.function_call_arguments.delta", Some(text)) => self.text(&event, Kind::Call, text, out),
+            ("response.function_call_arguments.delta", Some(text)) => {
+                self.text(&event, Kind::Call, text, out)
+            }
             ("response.output_item.added", _) => {
                 if let Some(item) = &event.item {
                     self.added(output, item, out);
@@ -250,14 +358,23 @@ impl Decoder for Items {
                     self.done(output, item, out);
                 }
             }
-            ("response.completed" | "response.incomplete" | "response.failed" | "response.cancelled", _) => {
+            (
+                "response.completed"
+                | "response.incomplete"
+                | "response.failed"
+                | "response.cancelled",
+                _,
+            ) => {
                 self.complete(event.response.unwrap_or_default(), out)?;
                 return Ok(Flow::Done);
             }
             ("error", _) => {
                 let whole: Value = serde_json::from_str(data).unwrap_or_default();
                 // `type` is only "error".
-                let inner = whole.get("error").filter(|error| error.is_object()).cloned();
+                let inner = whole
+                    .get("error")
+                    .filter(|error| error.is_object())
+                    .cloned();
                 return Err(classify::event(&self.who, &inner.unwrap_or(whole)));
             }
             ("", _) if event.object.as_deref() == Some("response") => {
@@ -274,7 +391,9 @@ impl Decoder for Items {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else {
+            return Ok(());
+        };
         out.push(Delta::Finish(finish));
         Ok(())
     }

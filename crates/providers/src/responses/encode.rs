@@ -14,7 +14,14 @@ use crate::wire::{CallNames, HttpCall, merge, readable, renamed};
 use crate::{Error, Request};
 
 /// Fields that the user's options cannot replace, and options that are not fields.
-const RESERVED: &[&str] = &["input", "tools", "instructions", "stream", "strictJsonSchema", "forceReasoning"];
+const RESERVED: &[&str] = &[
+    "input",
+    "tools",
+    "instructions",
+    "stream",
+    "strictJsonSchema",
+    "forceReasoning",
+];
 
 const NAMES: &[(&str, &str)] = &[
     ("parallelToolCalls", "parallel_tool_calls"),
@@ -28,12 +35,20 @@ const NAMES: &[(&str, &str)] = &[
 
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<HttpCall, Error> {
     let mut body = RequestBody::new(head(request, target, knobs), &options(knobs), RESERVED)?;
-    let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+    let system: Vec<&str> = request
+        .system
+        .iter()
+        .map(String::as_str)
+        .filter(|s| !s.is_empty())
+        .collect();
     if !system.is_empty() {
         body.field("instructions", &system.join("\n\n"))?;
     }
     if !request.tools.is_empty() {
-        body.field("tools", &request.tools.iter().map(FunctionTool).collect::<Vec<_>>())?;
+        body.field(
+            "tools",
+            &request.tools.iter().map(FunctionTool).collect::<Vec<_>>(),
+        )?;
         if request.must_call {
             body.field("tool_choice", "required")?;
         }
@@ -41,14 +56,24 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     if request.tools.is_empty() && request.params.search {
         body.field("tools", &[json!({"type": "web_search"})])?;
     }
-    let conversation = ResponsesInput { request, names: CallNames::new(request, call_id) };
+    let conversation = ResponsesInput {
+        request,
+        names: CallNames::new(request, call_id),
+    };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
-        headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
+        headers.push((
+            "authorization".to_owned(),
+            format!("Bearer {}", key.expose()),
+        ));
     }
     headers.extend(target.headers.iter().cloned());
     let body = body.finish("input", &conversation.elements(), request, target)?;
-    Ok(HttpCall { url: target.url("/responses"), headers, body })
+    Ok(HttpCall {
+        url: target.url("/responses"),
+        headers,
+        body,
+    })
 }
 
 fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value> {
@@ -63,7 +88,11 @@ fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value>
     // Reasoning models accept no sampling parameters.
     if !model.reasoning {
         let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
-        head.extend(sampling.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        head.extend(
+            sampling
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.to_owned(), value?.into()))),
+        );
     } else {
         head.insert("include".into(), json!(["reasoning.encrypted_content"]));
         let id = model.api_id.to_lowercase();
@@ -85,7 +114,10 @@ fn options(knobs: &Knobs) -> Map<String, Value> {
         ("reasoningSummary", "reasoning", "summary"),
         ("textVerbosity", "text", "verbosity"),
     ] {
-        if let Some(value) = options.as_object_mut().and_then(|map| map.shift_remove(flat)) {
+        if let Some(value) = options
+            .as_object_mut()
+            .and_then(|map| map.shift_remove(flat))
+        {
             merge(&mut options, &json!({outer: {inner: value}}));
         }
     }
@@ -98,7 +130,10 @@ fn options(knobs: &Knobs) -> Map<String, Value> {
 fn call_id(id: &str) -> Cow<'_, str> {
     // At most 64 characters are accepted; ids differ at their ends.
     let skip = id.chars().count().saturating_sub(64);
-    id.char_indices().nth(skip).map_or("", |(at, _)| &id[at..]).into()
+    id.char_indices()
+        .nth(skip)
+        .map_or("", |(at, _)| &id[at..])
+        .into()
 }
 
 struct FunctionTool<'a>(&'a ToolSpec);
@@ -133,20 +168,38 @@ impl ResponsesInput<'_> {
     fn elements(&self) -> Vec<Element<InputItem<'_>>> {
         let mut elements = Vec::with_capacity(self.request.messages.len());
         for (at, message) in self.request.messages.iter().enumerate() {
-            let element = |value| Element { upto: at + 1, settled: true, value };
+            let element = |value| Element {
+                upto: at + 1,
+                settled: true,
+                value,
+            };
             match message {
                 ModelMessage::User(inputs) => {
-                    let pieces: Vec<ContentPart<'_>> = inputs.iter().filter_map(|input| self.input(input)).collect();
+                    let pieces: Vec<ContentPart<'_>> = inputs
+                        .iter()
+                        .filter_map(|input| self.input(input))
+                        .collect();
                     if !pieces.is_empty() {
-                        elements.push(element(InputItem::Message(MessageItem { role: "user", pieces, phase: None })));
+                        elements.push(element(InputItem::Message(MessageItem {
+                            role: "user",
+                            pieces,
+                            phase: None,
+                        })));
                     }
                 }
                 ModelMessage::Assistant(outputs) => {
-                    elements.extend(outputs.iter().filter_map(|output| self.output(output)).map(element));
+                    elements.extend(
+                        outputs
+                            .iter()
+                            .filter_map(|output| self.output(output))
+                            .map(element),
+                    );
                 }
                 ModelMessage::Results(results) => {
                     elements.extend(
-                        results.iter().map(|result| element(InputItem::FunctionCallOutput(self.result(result)))),
+                        results.iter().map(|result| {
+                            element(InputItem::FunctionCallOutput(self.result(result)))
+                        }),
                     );
                 }
             }
@@ -186,12 +239,23 @@ impl ResponsesInput<'_> {
             // Without the encrypted content the provider would look for the item in its store,
             // which does not contain it.
             ModelOutput::Reasoning { provider, .. } => {
-                let has_text = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
-                let is_reasoning = |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
-                let is_complete = |item: &&Value| !is_reasoning(item) || has_text(item, "encrypted_content");
-                provider.get("item").filter(is_complete).map(InputItem::Opaque)
+                let has_text =
+                    |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
+                let is_reasoning =
+                    |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
+                let is_complete =
+                    |item: &&Value| !is_reasoning(item) || has_text(item, "encrypted_content");
+                provider
+                    .get("item")
+                    .filter(is_complete)
+                    .map(InputItem::Opaque)
             }
-            ModelOutput::Call { id, name, arguments, .. } => Some(InputItem::FunctionCall(FunctionCall {
+            ModelOutput::Call {
+                id,
+                name,
+                arguments,
+                ..
+            } => Some(InputItem::FunctionCall(FunctionCall {
                 r#type: "function_call",
                 call_id: self.names.get(id),
                 name,
@@ -201,14 +265,22 @@ impl ResponsesInput<'_> {
     }
 
     fn result<'a>(&'a self, result: &'a CallResult) -> FunctionCallOutput<'a> {
-        let files: Vec<ContentPart<'a>> = result.attachments.iter().map(|file| self.file(file)).collect();
+        let files: Vec<ContentPart<'a>> = result
+            .attachments
+            .iter()
+            .map(|file| self.file(file))
+            .collect();
         let output = if files.is_empty() {
             CallOutput::Text(&result.text)
         } else {
             let text = (!result.text.is_empty()).then(|| ContentPart::Text((&*result.text).into()));
             CallOutput::Parts(text.into_iter().chain(files).collect())
         };
-        FunctionCallOutput { r#type: "function_call_output", call_id: self.names.get(&result.id), output }
+        FunctionCallOutput {
+            r#type: "function_call_output",
+            call_id: self.names.get(&result.id),
+            output,
+        }
     }
 }
 

@@ -3,13 +3,18 @@ use std::sync::Arc;
 use super::*;
 use crate::delta::lines;
 use crate::entry::Secret;
-use crate::request::{Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec};
+use crate::request::{
+    Attachment, BodyCache, CallResult, ModelInput, ModelMessage, ModelOutput, ModelParams, ToolSpec,
+};
 use crate::sse::Flow;
 use crate::wire::entry;
 use transcript::ModelRef;
 
 fn read(events: &[Value]) -> Result<String, Error> {
-    let mut decoder = Responses.decoder(&Target { name: "Acme".into(), ..Target::default() });
+    let mut decoder = Responses.decoder(&Target {
+        name: "Acme".into(),
+        ..Target::default()
+    });
     let mut out = Vec::new();
     for event in events {
         if decoder.decode("", &event.to_string(), &mut out)? == Flow::Done {
@@ -21,7 +26,8 @@ fn read(events: &[Value]) -> Result<String, Error> {
 }
 
 fn event(kind: &str, output: u64, rest: Value) -> Value {
-    let mut event = json!({"type": format!("response.{kind}"), "sequence_number": 1, "output_index": output});
+    let mut event =
+        json!({"type": format!("response.{kind}"), "sequence_number": 1, "output_index": output});
     crate::wire::merge(&mut event, &rest);
     event
 }
@@ -38,13 +44,37 @@ fn everything() -> Vec<Value> {
     let second = json!({"id": "fc_2", "type": "function_call", "call_id": "call_2", "name": "list", "arguments": "{}"});
     vec![
         json!({"type": "response.created", "response": {"status": "in_progress"}}),
-        event("output_item.added", 0, json!({"item": {"id": "rs_1", "type": "reasoning", "summary": []}})),
-        event("reasoning_summary_text.delta", 0, json!({"summary_index": 0, "delta": "a"})),
-        event("reasoning_summary_text.delta", 0, json!({"summary_index": 1, "delta": "b"})),
+        event(
+            "output_item.added",
+            0,
+            json!({"item": {"id": "rs_1", "type": "reasoning", "summary": []}}),
+        ),
+        event(
+            "reasoning_summary_text.delta",
+            0,
+            json!({"summary_index": 0, "delta": "a"}),
+        ),
+        event(
+            "reasoning_summary_text.delta",
+            0,
+            json!({"summary_index": 1, "delta": "b"}),
+        ),
         event("output_item.done", 0, json!({"item": reasoning})),
-        event("output_item.added", 1, json!({"item": {"type": "message", "content": []}})),
-        event("output_text.delta", 1, json!({"content_index": 0, "delta": "I "})),
-        event("output_text.delta", 1, json!({"content_index": 0, "delta": "look."})),
+        event(
+            "output_item.added",
+            1,
+            json!({"item": {"type": "message", "content": []}}),
+        ),
+        event(
+            "output_text.delta",
+            1,
+            json!({"content_index": 0, "delta": "I "}),
+        ),
+        event(
+            "output_text.delta",
+            1,
+            json!({"content_index": 0, "delta": "look."}),
+        ),
         event("output_text.done", 1, json!({"text": "I look."})),
         event(
             "output_item.done",
@@ -52,15 +82,27 @@ fn everything() -> Vec<Value> {
             json!({"item": {"type": "message", "phase": "commentary", "content": [{"type": "output_text", "text": "I look."}]}}),
         ),
         event("web_search_call.searching", 2, json!({})),
-        event("output_item.done", 2, json!({"item": {"type": "web_search_call", "id": "ws_1", "action": {"q": 1}}})),
+        event(
+            "output_item.done",
+            2,
+            json!({"item": {"type": "web_search_call", "id": "ws_1", "action": {"q": 1}}}),
+        ),
         event(
             "output_item.added",
             3,
             json!({"item": {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": ""}}),
         ),
-        event("function_call_arguments.delta", 3, json!({"delta": "{\"p\""})),
+        event(
+            "function_call_arguments.delta",
+            3,
+            json!({"delta": "{\"p\""}),
+        ),
         event("function_call_arguments.delta", 3, json!({"delta": ":1}"})),
-        event("function_call_arguments.done", 3, json!({"arguments": "{\"p\":1}"})),
+        event(
+            "function_call_arguments.done",
+            3,
+            json!({"arguments": "{\"p\":1}"}),
+        ),
         event("output_item.done", 3, json!({"item": call})),
         event("output_item.done", 4, json!({"item": second})),
         completed(json!({})),
@@ -81,7 +123,10 @@ fn answer_with_every_item_is_decoded_in_order() {
         "usage 100 20 30 900 0",
         "finish ToolCalls",
     ];
-    assert_eq!(read(&everything()).unwrap().lines().collect::<Vec<_>>(), expected);
+    assert_eq!(
+        read(&everything()).unwrap().lines().collect::<Vec<_>>(),
+        expected
+    );
 }
 
 #[test]
@@ -89,20 +134,46 @@ fn finish_reasons_and_errors_end_answer() {
     let text = event("output_text.delta", 0, json!({"delta": "x"}));
     let with = |last: Value| read(&[text.clone(), last]);
     assert!(with(completed(json!({}))).unwrap().ends_with("finish Stop"));
-    let incomplete =
-        |reason: &str| completed(json!({"status": "incomplete", "incomplete_details": {"reason": reason}}));
-    assert!(with(incomplete("max_output_tokens")).unwrap().ends_with("finish Length"));
-    assert!(with(incomplete("content_filter")).unwrap().ends_with("finish Refusal"));
-    let refusal = [event("refusal.delta", 0, json!({"delta": "No."})), completed(json!({}))];
+    let incomplete = |reason: &str| {
+        completed(json!({"status": "incomplete", "incomplete_details": {"reason": reason}}))
+    };
+    assert!(
+        with(incomplete("max_output_tokens"))
+            .unwrap()
+            .ends_with("finish Length")
+    );
+    assert!(
+        with(incomplete("content_filter"))
+            .unwrap()
+            .ends_with("finish Refusal")
+    );
+    let refusal = [
+        event("refusal.delta", 0, json!({"delta": "No."})),
+        completed(json!({})),
+    ];
     assert_eq!(
         read(&refusal).unwrap(),
         "0 text No.\n0 provider {\"refusal\":true}\nusage 100 20 30 900 0\nfinish Refusal"
     );
-    let failed = |code: &str| completed(json!({"status": "failed", "error": {"code": code, "message": "m"}}));
-    assert!(matches!(with(failed("rate_limit_exceeded")), Err(Error::RateLimited { .. })));
-    assert!(matches!(with(failed("server_error")), Err(Error::Overloaded { .. })));
-    assert!(matches!(with(failed("context_length_exceeded")), Err(Error::ContextOverflow(_))));
-    assert!(matches!(with(failed("insufficient_quota")), Err(Error::Quota(_))));
+    let failed = |code: &str| {
+        completed(json!({"status": "failed", "error": {"code": code, "message": "m"}}))
+    };
+    assert!(matches!(
+        with(failed("rate_limit_exceeded")),
+        Err(Error::RateLimited { .. })
+    ));
+    assert!(matches!(
+        with(failed("server_error")),
+        Err(Error::Overloaded { .. })
+    ));
+    assert!(matches!(
+        with(failed("context_length_exceeded")),
+        Err(Error::ContextOverflow(_))
+    ));
+    assert!(matches!(
+        with(failed("insufficient_quota")),
+        Err(Error::Quota(_))
+    ));
     assert!(matches!(
         with(json!({"type": "error", "code": "server_is_overloaded", "message": "m"})),
         Err(Error::Overloaded { .. })
@@ -111,18 +182,32 @@ fn finish_reasons_and_errors_end_answer() {
         with(json!({"type": "error", "error": {"type": "invalid_request_error", "message": "m"}})),
         Err(Error::BadRequest(_))
     ));
-    assert!(matches!(read(std::slice::from_ref(&text)), Err(Error::Garbled(_))));
+    assert!(matches!(
+        read(std::slice::from_ref(&text)),
+        Err(Error::Garbled(_))
+    ));
     assert!(matches!(with(json!(7)), Err(Error::Garbled(_))));
     // The whole answer at once, with and without streaming.
     let output = json!({"output": [{"type": "message", "content": [{"type": "output_text", "text": "all"}]}, {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}]});
     let whole = completed(output)["response"].clone();
-    assert_eq!(read(&[whole]).unwrap(), "0 text all\n1 call c n {}\nusage 100 20 30 900 0\nfinish ToolCalls");
+    assert_eq!(
+        read(&[whole]).unwrap(),
+        "0 text all\n1 call c n {}\nusage 100 20 30 900 0\nfinish ToolCalls"
+    );
 }
 
 fn request(messages: Vec<ModelMessage>) -> Request {
-    let id = ModelRef { provider: "openai".into(), model: "gpt-5".into(), effort: None };
+    let id = ModelRef {
+        provider: "openai".into(),
+        model: "gpt-5".into(),
+        effort: None,
+    };
     Request {
-        model: Arc::new(Model { reasoning: true, pdf: true, ..Model::unknown(id) }),
+        model: Arc::new(Model {
+            reasoning: true,
+            pdf: true,
+            ..Model::unknown(id)
+        }),
         system: vec!["Be brief.".into(), "The day is Monday.".into()],
         messages,
         tools: vec![ToolSpec {
@@ -138,14 +223,31 @@ fn request(messages: Vec<ModelMessage>) -> Request {
 }
 
 fn conversation() -> Vec<ModelMessage> {
-    let file = |mime: &str| Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("f".into()) };
-    let item = |item: Value| ModelOutput::Reasoning { text: String::new(), provider: entry("item", item) };
+    let file = |mime: &str| Attachment {
+        mime: mime.into(),
+        data: "AAAA".into(),
+        name: Some("f".into()),
+    };
+    let item = |item: Value| ModelOutput::Reasoning {
+        text: String::new(),
+        provider: entry("item", item),
+    };
     vec![
-        ModelMessage::User(vec![ModelInput::Text("Look".into()), ModelInput::File(file("application/pdf"))]),
+        ModelMessage::User(vec![
+            ModelInput::Text("Look".into()),
+            ModelInput::File(file("application/pdf")),
+        ]),
         ModelMessage::Assistant(vec![
-            item(json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "ENC"})),
-            item(json!({"id": "rs_2", "type": "reasoning", "summary": [], "encrypted_content": null})),
-            ModelOutput::Text { text: "I look.".into(), provider: entry("phase", "commentary") },
+            item(
+                json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "ENC"}),
+            ),
+            item(
+                json!({"id": "rs_2", "type": "reasoning", "summary": [], "encrypted_content": null}),
+            ),
+            ModelOutput::Text {
+                text: "I look.".into(),
+                provider: entry("phase", "commentary"),
+            },
             ModelOutput::Call {
                 id: "call_1".into(),
                 provider_id: Some("wire_1".into()),
@@ -162,18 +264,27 @@ fn conversation() -> Vec<ModelMessage> {
             failed: false,
             attachments: vec![file("image/png")],
         }]),
-        ModelMessage::Assistant(vec![ModelOutput::Text { text: "No.".into(), provider: entry("refusal", true) }]),
+        ModelMessage::Assistant(vec![ModelOutput::Text {
+            text: "No.".into(),
+            provider: entry("refusal", true),
+        }]),
         ModelMessage::User(vec![ModelInput::Text("Go on".into())]),
     ]
 }
 
 fn target() -> Target {
-    Target { base_url: "http://h/v1".into(), key: Some(Secret::new("k")), ..Target::default() }
+    Target {
+        base_url: "http://h/v1".into(),
+        key: Some(Secret::new("k")),
+        ..Target::default()
+    }
 }
 
 #[test]
 fn conversation_is_encoded_and_extends_previous_one() {
-    let call = Responses.encode(&request(conversation()), &target(), &Knobs::default()).unwrap();
+    let call = Responses
+        .encode(&request(conversation()), &target(), &Knobs::default())
+        .unwrap();
     assert_eq!(call.url, "http://h/v1/responses");
     assert_eq!(call.headers, [("authorization".into(), "Bearer k".into())]);
     let expected = concat!(
@@ -190,7 +301,12 @@ fn conversation_is_encoded_and_extends_previous_one() {
     assert_eq!(std::str::from_utf8(&call.body).unwrap(), expected);
     let all = conversation();
     for n in 2..=all.len() {
-        let body = |n: usize| Responses.encode(&request(all[..n].to_vec()), &target(), &Knobs::default()).unwrap().body;
+        let body = |n: usize| {
+            Responses
+                .encode(&request(all[..n].to_vec()), &target(), &Knobs::default())
+                .unwrap()
+                .body
+        };
         let before = body(n - 1);
         assert!(body(n).starts_with(&before[..before.len() - 2]), "{n}");
     }
@@ -198,21 +314,37 @@ fn conversation_is_encoded_and_extends_previous_one() {
 
 #[test]
 fn options_are_nested() {
-    let options =
-        json!({"reasoningEffort": "high", "textVerbosity": "low", "serviceTier": "flex", "store": true, "input": []});
-    let Value::Object(options) = options else { panic!() };
-    let knobs = Knobs { options, temperature: Some(0.1), max_output: Some(100), ..Knobs::default() };
-    let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text("hi".into())])]);
+    let options = json!({"reasoningEffort": "high", "textVerbosity": "low", "serviceTier": "flex", "store": true, "input": []});
+    let Value::Object(options) = options else {
+        panic!()
+    };
+    let knobs = Knobs {
+        options,
+        temperature: Some(0.1),
+        max_output: Some(100),
+        ..Knobs::default()
+    };
+    let mut asked = request(vec![ModelMessage::User(vec![ModelInput::Text(
+        "hi".into(),
+    )])]);
     asked.must_call = true;
-    let sent: Value = serde_json::from_slice(&Responses.encode(&asked, &target(), &knobs).unwrap().body).unwrap();
-    assert_eq!(sent["reasoning"], json!({"summary": "auto", "effort": "high"}));
+    let sent: Value =
+        serde_json::from_slice(&Responses.encode(&asked, &target(), &knobs).unwrap().body).unwrap();
+    assert_eq!(
+        sent["reasoning"],
+        json!({"summary": "auto", "effort": "high"})
+    );
     assert_eq!(sent["text"], json!({"verbosity": "low"}));
     assert_eq!(
         (&sent["service_tier"], &sent["store"], &sent["tool_choice"]),
         (&json!("flex"), &json!(true), &json!("required"))
     );
     assert_eq!(
-        (sent.get("temperature"), &sent["max_output_tokens"], sent.get("reasoningEffort")),
+        (
+            sent.get("temperature"),
+            &sent["max_output_tokens"],
+            sent.get("reasoningEffort")
+        ),
         (None, &json!(100), None)
     );
     assert_eq!(sent["input"].as_array().unwrap().len(), 1);
@@ -229,26 +361,45 @@ fn efforts_follow_model_version() {
         ("gpt-5.2-pro", "medium high xhigh"),
         ("o3", "low medium high"),
     ] {
-        let model = Model { api_id: id.into(), ..Model::unknown(ModelRef::parse("a/b").unwrap()) };
+        let model = Model {
+            api_id: id.into(),
+            ..Model::unknown(ModelRef::parse("a/b").unwrap())
+        };
         assert_eq!(Responses.efforts(&model).join(" "), expected, "{id}");
     }
     assert_eq!(
-        Value::Object(Responses.effort(&Model::unknown(ModelRef::parse("a/b").unwrap()), &target(), "low")),
+        Value::Object(Responses.effort(
+            &Model::unknown(ModelRef::parse("a/b").unwrap()),
+            &target(),
+            "low"
+        )),
         json!({"reasoning": {"effort": "low", "summary": "auto"}})
     );
 }
 
 #[test]
 fn search_requires_recent_model() {
-    let table = [("gpt-5.2", true), ("gpt-4o", true), ("o3", true), ("gpt-4.1-nano", false), ("gpt-3.5-turbo", false)];
+    let table = [
+        ("gpt-5.2", true),
+        ("gpt-4o", true),
+        ("o3", true),
+        ("gpt-4.1-nano", false),
+        ("gpt-3.5-turbo", false),
+    ];
     for (id, wanted) in table {
         assert_eq!(searches(id), wanted, "{id}");
     }
     // Some servers send a number in place of the title.
     let note = |title: &str| json!({"type": "url_citation", "title": title, "url": "u"});
-    let content =
-        json!([{"type": "output_text", "text": "x", "annotations": [note("T"), note("1"), {"type": "file_citation"}]}]);
-    let item = event("output_item.done", 0, json!({"item": {"type": "message", "content": content}}));
+    let content = json!([{"type": "output_text", "text": "x", "annotations": [note("T"), note("1"), {"type": "file_citation"}]}]);
+    let item = event(
+        "output_item.done",
+        0,
+        json!({"item": {"type": "message", "content": content}}),
+    );
     let said = read(&[item, completed(json!({}))]).unwrap();
-    assert!(said.contains("found T <u> \"\" \"\"\nfound  <u> \"\" \"\"\nusage"), "{said}");
+    assert!(
+        said.contains("found T <u> \"\" \"\"\nfound  <u> \"\" \"\"\nusage"),
+        "{said}"
+    );
 }

@@ -17,15 +17,27 @@ pub const MARK: &str = "ADJUTANT_CHILD";
 pub(super) fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let ids: Vec<i32> = processes().filter(|id| *id != own).collect();
-    let stats: BTreeMap<i32, ProcessStat> = ids.iter().filter_map(|id| Some((*id, ProcessStat::look(*id)?))).collect();
+    let stats: BTreeMap<i32, ProcessStat> = ids
+        .iter()
+        .filter_map(|id| Some((*id, ProcessStat::look(*id)?)))
+        .collect();
     let root = root.map(|root| root.as_raw_nonzero().get());
     let descends = |id: i32| {
-        let parent_of = |id: &i32| stats.get(id).map(|process| process.parent).filter(|parent| *parent > 0);
+        let parent_of = |id: &i32| {
+            stats
+                .get(id)
+                .map(|process| process.parent)
+                .filter(|parent| *parent > 0)
+        };
         // At most as many steps as there are processes, because a reused id could form a cycle.
-        std::iter::successors(parent_of(&id), parent_of).take(stats.len()).any(|parent| Some(parent) == root)
+        std::iter::successors(parent_of(&id), parent_of)
+            .take(stats.len())
+            .any(|parent| Some(parent) == root)
     };
     let alive = stats.iter().filter(|(_, process)| !process.dead);
-    let ours = alive.filter(|(id, process)| Some(process.group) == root || descends(**id) || carries(**id, &marked));
+    let ours = alive.filter(|(id, process)| {
+        Some(process.group) == root || descends(**id) || carries(**id, &marked)
+    });
     ours.filter_map(|(id, _)| Pid::from_raw(*id)).collect()
 }
 
@@ -34,7 +46,9 @@ pub(super) fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<P
 fn carries(id: i32, marked: impl Fn(&[u8]) -> bool) -> bool {
     let prefix = format!("{MARK}=");
     let environ = read_some(&format!("/proc/{id}/environ"));
-    environ.split(|byte| *byte == 0).any(|entry| entry.strip_prefix(prefix.as_bytes()).is_some_and(&marked))
+    environ
+        .split(|byte| *byte == 0)
+        .any(|entry| entry.strip_prefix(prefix.as_bytes()).is_some_and(&marked))
 }
 
 /// Returns the ids of all visible processes.
@@ -61,24 +75,38 @@ pub fn be_known() {
 /// are visible and alive (Linux).
 pub fn is_ours(environment: &Environment) -> bool {
     // The name is visible even if a sandbox hides the rest of a process outside.
-    let named = |id: i32| read_some(&format!("/proc/{id}/comm")).trim_ascii_end() == NAME.to_bytes();
+    let named =
+        |id: i32| read_some(&format!("/proc/{id}/comm")).trim_ascii_end() == NAME.to_bytes();
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let own_program = executable(own).zip(executable_inode(own));
     let is_this = |id: i32| {
-        own_program
-            .as_ref()
-            .is_some_and(|(path, inode)| executable(id).as_ref() == Some(path) || executable_inode(id) == Some(*inode))
+        own_program.as_ref().is_some_and(|(path, inode)| {
+            executable(id).as_ref() == Some(path) || executable_inode(id) == Some(*inode)
+        })
     };
     let is_adjutant = |id: i32| named(id) || is_this(id) || carries(id, |_| true);
-    let parent_of = |id: &i32| ProcessStat::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
-    environment.var(MARK).is_some() || std::iter::successors(parent_of(&own), parent_of).take(1_000).any(is_adjutant)
+    let parent_of = |id: &i32| {
+        ProcessStat::look(*id)
+            .map(|process| process.parent)
+            .filter(|parent| *parent > 0)
+    };
+    environment.var(MARK).is_some()
+        || std::iter::successors(parent_of(&own), parent_of)
+            .take(1_000)
+            .any(is_adjutant)
 }
 
 /// Returns the path of a process's executable.
 fn executable(id: i32) -> Option<String> {
-    let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?.to_string_lossy().into_owned();
+    let path = std::fs::read_link(format!("/proc/{id}/exe"))
+        .ok()?
+        .to_string_lossy()
+        .into_owned();
     // The executable may have been replaced since.
-    Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
+    Some(
+        path.strip_suffix(" (deleted)")
+            .map_or(path.clone(), str::to_owned),
+    )
 }
 
 /// Returns the device and inode of a process's executable.
@@ -102,7 +130,11 @@ impl ProcessStat {
         let text = String::from_utf8_lossy(&stat);
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();
         let dead = matches!(fields.next()?, "Z" | "X");
-        Some(Self { dead, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
+        Some(Self {
+            dead,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+        })
     }
 }
 

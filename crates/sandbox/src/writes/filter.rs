@@ -4,7 +4,8 @@
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 
 /// Flags with which an open can change a file.
-pub(super) const WRITING: u32 = (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC | libc::O_CREAT).cast_unsigned();
+pub(super) const WRITING: u32 =
+    (libc::O_WRONLY | libc::O_RDWR | libc::O_TRUNC | libc::O_CREAT).cast_unsigned();
 
 /// Newer than libc's table; the number is the same on every architecture.
 pub(super) const FCHMODAT2: i64 = 452;
@@ -73,14 +74,28 @@ fn statement(code: u32, k: u32) -> sock_filter {
 }
 
 fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
+    sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    }
 }
 
 /// Returns instructions that report a call if its argument has one of these bits; with `none`, if
 /// it has none of them.
 fn by_bits(argument: u32, bits: u32, none: bool) -> [sock_filter; 4] {
-    let [first, second] = if none { [NOTIFY, ALLOW] } else { [ALLOW, NOTIFY] };
-    [load(ARGUMENTS_AT + 8 * argument), jump(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0), answer(first), answer(second)]
+    let [first, second] = if none {
+        [NOTIFY, ALLOW]
+    } else {
+        [ALLOW, NOTIFY]
+    };
+    [
+        load(ARGUMENTS_AT + 8 * argument),
+        jump(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0),
+        answer(first),
+        answer(second),
+    ]
 }
 
 /// Returns the whole filter.
@@ -96,7 +111,10 @@ pub(super) fn program() -> Vec<sock_filter> {
     };
     let removing = piece(by_bits(2, libc::AT_REMOVEDIR.cast_unsigned(), true));
     let opening_at = piece(by_bits(2, WRITING, false));
-    let mut calls = vec![(libc::SYS_openat, opening_at), (libc::SYS_unlinkat, removing)];
+    let mut calls = vec![
+        (libc::SYS_openat, opening_at),
+        (libc::SYS_unlinkat, removing),
+    ];
     #[cfg(target_arch = "x86_64")]
     calls.push((libc::SYS_open, piece(by_bits(1, WRITING, false))));
     calls.extend(ALWAYS.iter().map(|call| (*call, notify)));
@@ -110,7 +128,12 @@ pub(super) fn program() -> Vec<sock_filter> {
     program.push(statement(libc::BPF_ALU | libc::BPF_AND | BPF_K, NUMBER));
     for (n, (call, target)) in calls.iter().enumerate() {
         let number = u32::try_from(*call).unwrap_or(u32::MAX);
-        program.push(jump(BPF_JMP | BPF_JEQ | BPF_K, number, offset(n + 1, *target), 0));
+        program.push(jump(
+            BPF_JMP | BPF_JEQ | BPF_K,
+            number,
+            offset(n + 1, *target),
+            0,
+        ));
     }
     program.extend(tail);
     program
@@ -138,7 +161,11 @@ mod tests {
                 }
                 libc::BPF_ALU => value &= k,
                 BPF_JMP => {
-                    let is_match = if u32::from(code) & 0xf0 == BPF_JEQ { value == k } else { value & k != 0 };
+                    let is_match = if u32::from(code) & 0xf0 == BPF_JEQ {
+                        value == k
+                    } else {
+                        value & k != 0
+                    };
                     at += usize::from(if is_match { jt } else { jf });
                 }
                 _ => return k,
@@ -151,11 +178,31 @@ mod tests {
         let flags = |flags: i32| flags.cast_unsigned();
         let write = flags(libc::O_WRONLY | libc::O_CLOEXEC);
         let table = [
-            (libc::SYS_openat, [0, 0, flags(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW)], ALLOW),
+            (
+                libc::SYS_openat,
+                [
+                    0,
+                    0,
+                    flags(libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW),
+                ],
+                ALLOW,
+            ),
             (libc::SYS_openat, [0, 0, write], NOTIFY),
-            (libc::SYS_openat, [0, 0, flags(libc::O_RDWR | libc::O_APPEND)], NOTIFY),
-            (libc::SYS_openat, [0, 0, flags(libc::O_RDONLY | libc::O_CREAT)], NOTIFY),
-            (libc::SYS_openat, [0, 0, flags(libc::O_TMPFILE | libc::O_RDWR)], NOTIFY),
+            (
+                libc::SYS_openat,
+                [0, 0, flags(libc::O_RDWR | libc::O_APPEND)],
+                NOTIFY,
+            ),
+            (
+                libc::SYS_openat,
+                [0, 0, flags(libc::O_RDONLY | libc::O_CREAT)],
+                NOTIFY,
+            ),
+            (
+                libc::SYS_openat,
+                [0, 0, flags(libc::O_TMPFILE | libc::O_RDWR)],
+                NOTIFY,
+            ),
             (libc::SYS_openat2, [0, 0, 0], NOTIFY),
             (libc::SYS_unlinkat, [0, 0, 0], NOTIFY),
             (libc::SYS_unlinkat, [0, 0, flags(libc::AT_REMOVEDIR)], ALLOW),
@@ -174,8 +221,16 @@ mod tests {
             (libc::SYS_rmdir, [0, 0, 0], ALLOW),
         ];
         for (nr, arguments, expected) in table {
-            assert_eq!(verdict(nr, arguments, ARCH), expected, "{nr} {arguments:x?}");
-            assert_eq!(verdict(nr, arguments, ARCH + 1), ALLOW, "{nr} of another architecture");
+            assert_eq!(
+                verdict(nr, arguments, ARCH),
+                expected,
+                "{nr} {arguments:x?}"
+            );
+            assert_eq!(
+                verdict(nr, arguments, ARCH + 1),
+                ALLOW,
+                "{nr} of another architecture"
+            );
         }
         for nr in ALWAYS {
             assert_eq!(verdict(*nr, [0; 3], ARCH), NOTIFY, "{nr}");

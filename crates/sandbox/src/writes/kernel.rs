@@ -1,13 +1,19 @@
 //! System calls for seccomp listeners that no crate in use provides: installing a filter that
 //! notifies a listener, receiving a report, answering it.
 
-#![expect(unsafe_code, reason = "seccomp(2) and its requests have no safe wrapper; each use says why it is sound")]
+#![expect(
+    unsafe_code,
+    reason = "seccomp(2) and its requests have no safe wrapper; each use says why it is sound"
+)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use libc::{c_ulong, seccomp_data, seccomp_notif, seccomp_notif_resp, seccomp_notif_sizes, sock_filter, sock_fprog};
+use libc::{
+    c_ulong, seccomp_data, seccomp_notif, seccomp_notif_resp, seccomp_notif_sizes, sock_filter,
+    sock_fprog,
+};
 
 /// The pause after a report that could not be taken.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -22,7 +28,11 @@ pub(in super::super) struct Report {
     pub(super) arguments: [u64; 6],
 }
 
-fn seccomp(operation: libc::c_uint, flags: c_ulong, argument: *mut libc::c_void) -> io::Result<i32> {
+fn seccomp(
+    operation: libc::c_uint,
+    flags: c_ulong,
+    argument: *mut libc::c_void,
+) -> io::Result<i32> {
     // SAFETY: the callers below pass an argument that fits the operation: a filter that lives
     // during the call, or a struct for the sizes. The kernel keeps no pointer.
     let result = unsafe { libc::syscall(libc::SYS_seccomp, operation, flags, argument) };
@@ -35,7 +45,11 @@ fn seccomp(operation: libc::c_uint, flags: c_ulong, argument: *mut libc::c_void)
 /// Applies a filter to this process, its later programs and its children. Returns the listener,
 /// which is closed at an exec.
 pub(super) fn listen(program: &mut [sock_filter]) -> io::Result<OwnedFd> {
-    let mut sizes = seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
+    let mut sizes = seccomp_notif_sizes {
+        seccomp_notif: 0,
+        seccomp_notif_resp: 0,
+        seccomp_data: 0,
+    };
     seccomp(libc::SECCOMP_GET_NOTIF_SIZES, 0, (&raw mut sizes).cast())?;
     // The kernel writes structs of the size it knows.
     if usize::from(sizes.seccomp_notif) > size_of::<seccomp_notif>()
@@ -44,9 +58,17 @@ pub(super) fn listen(program: &mut [sock_filter]) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut filter = sock_fprog { len, filter: program.as_mut_ptr() };
-    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
-    let listener = seccomp(libc::SECCOMP_SET_MODE_FILTER, flags, (&raw mut filter).cast())?;
+    let mut filter = sock_fprog {
+        len,
+        filter: program.as_mut_ptr(),
+    };
+    let flags =
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let listener = seccomp(
+        libc::SECCOMP_SET_MODE_FILTER,
+        flags,
+        (&raw mut filter).cast(),
+    )?;
     // SAFETY: the kernel has just created this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(listener) })
 }
@@ -69,21 +91,48 @@ pub(in super::super) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// # Errors
 /// Errors of the system; `NotFound` if the stopped process has been killed meanwhile.
 pub(in super::super) fn receive(listener: BorrowedFd<'_>) -> io::Result<Report> {
-    let data = seccomp_data { nr: 0, arch: 0, instruction_pointer: 0, args: [0; 6] };
-    let mut report = seccomp_notif { id: 0, pid: 0, flags: 0, data };
+    let data = seccomp_data {
+        nr: 0,
+        arch: 0,
+        instruction_pointer: 0,
+        args: [0; 6],
+    };
+    let mut report = seccomp_notif {
+        id: 0,
+        pid: 0,
+        flags: 0,
+        data,
+    };
     // SAFETY: the request writes one report, which fits (`listen` checked its size).
-    let done = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut report) };
+    let done = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_RECV,
+            &raw mut report,
+        )
+    };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Report { id: report.id, pid: report.pid, nr: report.data.nr, arguments: report.data.args })
+    Ok(Report {
+        id: report.id,
+        pid: report.pid,
+        nr: report.data.nr,
+        arguments: report.data.args,
+    })
 }
 
 /// Returns whether the stopped process still waits, so that data read from it meanwhile is its own.
 pub(super) fn is_waiting(listener: BorrowedFd<'_>, report: &Report) -> bool {
     let id = report.id;
     // SAFETY: the request reads one number.
-    let done = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) };
+    let done = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+            &raw const id,
+        )
+    };
     done == 0
 }
 
@@ -93,9 +142,20 @@ pub(super) fn is_waiting(listener: BorrowedFd<'_>, report: &Report) -> bool {
 /// Errors of the system; `NotFound` if the process has been killed meanwhile.
 pub(in super::super) fn go_on(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
     let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1);
-    let mut answer = seccomp_notif_resp { id, val: 0, error: 0, flags };
+    let mut answer = seccomp_notif_resp {
+        id,
+        val: 0,
+        error: 0,
+        flags,
+    };
     // SAFETY: the request reads one answer.
-    let done = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+    let done = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_SEND,
+            &raw mut answer,
+        )
+    };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -107,7 +167,13 @@ pub(in super::super) fn go_on(listener: BorrowedFd<'_>, id: u64) -> io::Result<(
 pub(super) fn wake_in_place(listener: BorrowedFd<'_>) {
     const SYNC_WAKE_UP: c_ulong = 1;
     // SAFETY: the request takes a number.
-    let done = unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) };
+    let done = unsafe {
+        libc::ioctl(
+            listener.as_raw_fd(),
+            libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS,
+            SYNC_WAKE_UP,
+        )
+    };
     if done < 0 {
         tracing::debug!("reports of writes wake whoever waits the usual way");
     }

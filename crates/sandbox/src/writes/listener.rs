@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use super::listener_holder::{ListenerHolder, ReportNumber};
@@ -30,18 +30,29 @@ pub(in super::super) fn watch(
     observer: Arc<dyn WriteObserver>,
     holder: Option<Arc<ListenerHolder>>,
 ) -> io::Result<OwnedFd> {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     let work = move || {
-        let Some(message) = receive_listener(&ours) else { return };
+        let Some(message) = receive_listener(&ours) else {
+            return;
+        };
         observer.started();
         if message.is_none() {
             observer.refused();
         }
-        let number = message.as_ref().zip(holder).and_then(|(listener, holder)| match holder.keep(listener.as_fd()) {
-            Ok(number) => Some(number),
-            Err(e) => {
-                tracing::error!("a command could not write any more if adjutant were killed: {e}");
-                None
+        let number = message.as_ref().zip(holder).and_then(|(listener, holder)| {
+            match holder.keep(listener.as_fd()) {
+                Ok(number) => Some(number),
+                Err(e) => {
+                    tracing::error!(
+                        "a command could not write any more if adjutant were killed: {e}"
+                    );
+                    None
+                }
             }
         });
         // If this fails, the process that waits for it has ended; its writes are answered all the
@@ -53,7 +64,9 @@ pub(in super::super) fn watch(
         }
         observer.ended();
     };
-    std::thread::Builder::new().name("writes".into()).spawn(work)?;
+    std::thread::Builder::new()
+        .name("writes".into())
+        .spawn(work)?;
     Ok(theirs)
 }
 
@@ -115,7 +128,9 @@ fn answer(listener: BorrowedFd<'_>, observer: &dyn WriteObserver, number: Option
             let writes = target::writes(&report);
             // Otherwise the memory may have been that of another process.
             if kernel::is_waiting(listener, &report) {
-                writes.into_iter().for_each(|write| observer.about_to_write(write));
+                writes
+                    .into_iter()
+                    .for_each(|write| observer.about_to_write(write));
             }
         };
         // The call has to continue even if the observer panics.
@@ -146,8 +161,13 @@ pub(in super::super) fn install(socket: RawFd) -> Result<(), String> {
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err("the listener does not fit into a message".into());
     }
-    sendmsg(&socket, &[io::IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL)
-        .map_err(|e| describe("adjutant does not take the listener", &e))?;
+    sendmsg(
+        &socket,
+        &[io::IoSlice::new(&message)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )
+    .map_err(|e| describe("adjutant does not take the listener", &e))?;
     let mut reply = [0];
     match rustix::io::retry_on_intr(|| rustix::io::read(&socket, &mut reply)) {
         Ok(1) => Ok(()),

@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 use super::kernel;
@@ -53,7 +53,9 @@ impl ReportNumber {
 
 impl ListenerHolder {
     pub(in super::super) const fn new() -> Self {
-        Self { socket: Mutex::new(None) }
+        Self {
+            socket: Mutex::new(None),
+        }
     }
 
     /// Starts the process if it does not run. `program` returns a program that calls [`hold`] with
@@ -66,7 +68,12 @@ impl ListenerHolder {
         if socket.as_ref().is_some_and(|socket| !has_ended(socket)) {
             return Ok(());
         }
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         program(theirs.as_raw_fd()).passing(theirs).start_apart()?;
         *socket = Some(ours);
         Ok(())
@@ -88,14 +95,22 @@ impl ListenerHolder {
         let socket = locked(&self.socket);
         let socket = socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         // Sending must not block, because a stopped holder would block all commands.
-        sendmsg(socket, &[IoSlice::new(b"+")], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+        sendmsg(
+            socket,
+            &[IoSlice::new(b"+")],
+            &mut control,
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        )?;
         Ok(ReportNumber { file })
     }
 }
 
 fn has_ended(socket: &OwnedFd) -> bool {
     let mut end = [PollFd::new(socket, PollFlags::empty())];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     poll(&mut end, Some(&now)).is_err() || !end[0].revents().is_empty()
 }
 
@@ -118,7 +133,8 @@ pub(in super::super) fn hold(socket: RawFd) -> Result<(), String> {
     drop(socket);
     for one in &held {
         let mut last = [0; 8];
-        let has_last = rustix::io::pread(&one.number, &mut last, 0).is_ok_and(|read| read == last.len());
+        let has_last =
+            rustix::io::pread(&one.number, &mut last, 0).is_ok_and(|read| read == last.len());
         if has_last {
             let last = u64::from_ne_bytes(last);
             for id in last..=last.saturating_add(MAX_AFTER) {
@@ -141,9 +157,15 @@ fn holder_error(e: io::Error) -> String {
 /// Waits for the next listener or the end of one. Returns `false` when adjutant has ended.
 fn wait(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
     let events = poll_all(Some(socket), held, PollFlags::empty())?;
-    let [first, rest @ ..] = events.as_slice() else { return Ok(false) };
+    let [first, rest @ ..] = events.as_slice() else {
+        return Ok(false);
+    };
     let mut rest = rest.iter();
-    held.retain(|_| !rest.next().is_some_and(|flags| flags.contains(PollFlags::HUP)));
+    held.retain(|_| {
+        !rest
+            .next()
+            .is_some_and(|flags| flags.contains(PollFlags::HUP))
+    });
     if !first.contains(PollFlags::IN) {
         return Ok(!first.intersects(PollFlags::HUP | PollFlags::ERR));
     }
@@ -152,9 +174,15 @@ fn wait(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
 
 /// Waits until one of the descriptors has an event. Returns the events, first those of the socket
 /// if there is one.
-fn poll_all(socket: Option<&OwnedFd>, held: &[HeldListener], of_listeners: PollFlags) -> io::Result<Vec<PollFlags>> {
+fn poll_all(
+    socket: Option<&OwnedFd>,
+    held: &[HeldListener],
+    of_listeners: PollFlags,
+) -> io::Result<Vec<PollFlags>> {
     let socket = socket.map(|socket| PollFd::new(socket, PollFlags::IN));
-    let listeners = held.iter().map(|one| PollFd::new(&one.listener, of_listeners));
+    let listeners = held
+        .iter()
+        .map(|one| PollFd::new(&one.listener, of_listeners));
     let mut all: Vec<PollFd<'_>> = socket.into_iter().chain(listeners).collect();
     rustix::io::retry_on_intr(|| poll(&mut all, None))?;
     Ok(all.iter().map(PollFd::revents).collect())
@@ -177,7 +205,8 @@ fn take(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
         _ => None,
     });
-    if let Some([listener, number]) = descriptors.and_then(|all| <[OwnedFd; 2]>::try_from(all).ok()) {
+    if let Some([listener, number]) = descriptors.and_then(|all| <[OwnedFd; 2]>::try_from(all).ok())
+    {
         held.push(HeldListener { listener, number });
     }
     Ok(received.bytes > 0)
@@ -186,7 +215,11 @@ fn take(socket: &OwnedFd, held: &mut Vec<HeldListener>) -> io::Result<bool> {
 /// Answers waiting reports, and drops the listeners of commands that have ended.
 fn answer(held: &mut Vec<HeldListener>) -> io::Result<()> {
     let flags = poll_all(None, held, PollFlags::IN)?;
-    for (one, _) in held.iter().zip(&flags).filter(|(_, flags)| flags.contains(PollFlags::IN)) {
+    for (one, _) in held
+        .iter()
+        .zip(&flags)
+        .filter(|(_, flags)| flags.contains(PollFlags::IN))
+    {
         match kernel::receive(one.listener.as_fd()) {
             Ok(report) => drop(kernel::go_on(one.listener.as_fd(), report.id)),
             // The process was killed before the report could be read.
@@ -194,12 +227,19 @@ fn answer(held: &mut Vec<HeldListener>) -> io::Result<()> {
             Err(_) => std::thread::sleep(kernel::RETRY_INTERVAL),
         }
     }
-    if flags.iter().all(|flags| !flags.intersects(PollFlags::IN | PollFlags::HUP)) {
+    if flags
+        .iter()
+        .all(|flags| !flags.intersects(PollFlags::IN | PollFlags::HUP))
+    {
         // A transient error of the kernel.
         std::thread::sleep(kernel::RETRY_INTERVAL);
     }
     let mut flags = flags.iter();
     let ended = PollFlags::HUP | PollFlags::NVAL;
-    held.retain(|_| !flags.next().is_some_and(|flags| !flags.contains(PollFlags::IN) && flags.intersects(ended)));
+    held.retain(|_| {
+        !flags
+            .next()
+            .is_some_and(|flags| !flags.contains(PollFlags::IN) && flags.intersects(ended))
+    });
     Ok(())
 }

@@ -28,11 +28,15 @@ type At = (u64, u64);
 /// Returns the writes of a call, which may be none.
 pub(super) fn writes(report: &Report) -> Vec<PendingWrite> {
     let caller = StoppedThread { pid: report.pid };
-    caller.writes(report).unwrap_or_else(|e| match e.raw_os_error() {
-        // An invalid address or descriptor: the call will fail as well.
-        Some(libc::EFAULT | libc::ENOENT | libc::ENAMETOOLONG | libc::ENOTDIR | libc::ESRCH) => Vec::new(),
-        _ => vec![PendingWrite::Unknown],
-    })
+    caller
+        .writes(report)
+        .unwrap_or_else(|e| match e.raw_os_error() {
+            // An invalid address or descriptor: the call will fail as well.
+            Some(
+                libc::EFAULT | libc::ENOENT | libc::ENAMETOOLONG | libc::ENOTDIR | libc::ESRCH,
+            ) => Vec::new(),
+            _ => vec![PendingWrite::Unknown],
+        })
 }
 
 struct StoppedThread {
@@ -62,7 +66,9 @@ impl StoppedThread {
             FCHMODAT2 if self.text(b)?.is_empty() => self.open_file(a),
             FCHMODAT2 => self.file_at((a, b), d & libc::AT_SYMLINK_NOFOLLOW as u64 == 0),
             libc::SYS_fchmod => self.open_file(a),
-            libc::SYS_renameat2 => self.rename((a, b), (c, d), e & u64::from(libc::RENAME_EXCHANGE) != 0),
+            libc::SYS_renameat2 => {
+                self.rename((a, b), (c, d), e & u64::from(libc::RENAME_EXCHANGE) != 0)
+            }
             #[cfg(not(target_arch = "riscv64"))]
             libc::SYS_renameat => self.rename((a, b), (c, d), false),
             #[cfg(target_arch = "x86_64")]
@@ -85,7 +91,12 @@ impl StoppedThread {
 
     fn file(&self, path: PathBuf, follow: bool) -> Vec<PendingWrite> {
         let real = real(&path, follow);
-        real.map(|path| PendingWrite::File { path, pid: self.pid }).into_iter().collect()
+        real.map(|path| PendingWrite::File {
+            path,
+            pid: self.pid,
+        })
+        .into_iter()
+        .collect()
     }
 
     /// Returns a write to a file that the process has open.
@@ -102,7 +113,12 @@ impl StoppedThread {
         if is_directory(&from) || (exchange && is_directory(&to)) {
             return Ok(vec![PendingWrite::Directory { from, to, exchange }]);
         }
-        Ok([from, to].map(|path| PendingWrite::File { path, pid: self.pid }).into())
+        Ok([from, to]
+            .map(|path| PendingWrite::File {
+                path,
+                pid: self.pid,
+            })
+            .into())
     }
 
     /// Returns an absolute path, as adjutant sees the same file. Symlinks are not resolved.
@@ -158,7 +174,10 @@ impl StoppedThread {
     }
 
     fn read(&self, base: usize, to: &mut [u8]) -> io::Result<usize> {
-        let remote = [RemoteIoVec { base, len: to.len() }];
+        let remote = [RemoteIoVec {
+            base,
+            len: to.len(),
+        }];
         let pid = Pid::from_raw(i32::try_from(self.pid).unwrap_or_default());
         match process_vm_readv(pid, &mut [IoSliceMut::new(to)], &remote)? {
             0 => Err(io::Error::from_raw_os_error(libc::EFAULT)),
@@ -211,7 +230,13 @@ mod tests {
         let root = std::fs::canonicalize(dir.path()).unwrap();
         std::fs::create_dir(root.join("d")).unwrap();
         std::fs::write(root.join("d/f"), "").unwrap();
-        let links = [("l", "d/f"), ("up", "d"), ("d/back", "../l"), ("new", "d/none"), ("round", "round")];
+        let links = [
+            ("l", "d/f"),
+            ("up", "d"),
+            ("d/back", "../l"),
+            ("new", "d/none"),
+            ("round", "round"),
+        ];
         for (name, target) in links {
             std::os::unix::fs::symlink(target, root.join(name)).unwrap();
         }
@@ -236,14 +261,25 @@ mod tests {
 
     #[test]
     fn text_is_read_up_to_nul() {
-        let caller = StoppedThread { pid: std::process::id() };
+        let caller = StoppedThread {
+            pid: std::process::id(),
+        };
         for len in [0, 1, CHUNK - 1, CHUNK, 3 * CHUNK + 7] {
             let text = std::ffi::CString::new(vec![b'x'; len]).unwrap();
             let read = caller.text(text.as_ptr() as u64).unwrap();
             assert_eq!(read.as_encoded_bytes(), text.as_bytes());
         }
         let long = std::ffi::CString::new(vec![b'x'; MAX_PATH + 1]).unwrap();
-        assert_eq!(caller.text(long.as_ptr() as u64).unwrap_err().raw_os_error(), Some(libc::ENAMETOOLONG));
-        assert_eq!(caller.text(8).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+        assert_eq!(
+            caller
+                .text(long.as_ptr() as u64)
+                .unwrap_err()
+                .raw_os_error(),
+            Some(libc::ENAMETOOLONG)
+        );
+        assert_eq!(
+            caller.text(8).unwrap_err().raw_os_error(),
+            Some(libc::EFAULT)
+        );
     }
 }

@@ -20,8 +20,8 @@ use base::channel::Receiver;
 use base::id::{CallId, SessionId};
 use base::text;
 use events::{
-    CallUpdate, Event, LiveFacts, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
-    SubagentStop, TurnMessage,
+    CallUpdate, Event, LiveFacts, PermissionRequest, Progress, Status, Subagent, SubagentInfo,
+    SubagentState, SubagentStop, TurnMessage,
 };
 use transcript::{FaultKind, Message};
 
@@ -104,7 +104,12 @@ impl<'a> ChildProgress<'a> {
         self.state(Some(about), SubagentState::Working).await;
         let message = prompt.id.clone();
         let sender = self.parent.session.clone();
-        self.within(Event::Told { message, sender, text: prompt.visible_text() }).await;
+        self.within(Event::Told {
+            message,
+            sender,
+            text: prompt.visible_text(),
+        })
+        .await;
     }
 
     /// Reports that the child has ended.
@@ -118,7 +123,9 @@ impl<'a> ChildProgress<'a> {
             Outcome::Refused => SubagentStop::Refused,
             Outcome::MaxTokens => SubagentStop::MaxTokens,
             Outcome::StepLimit => SubagentStop::StepLimit,
-            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => SubagentStop::Cancelled,
+            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => {
+                SubagentStop::Cancelled
+            }
             Outcome::Failed(fault) => SubagentStop::Failed(fault.message.clone()),
         };
         self.state(None, SubagentState::Over(stop)).await;
@@ -127,8 +134,16 @@ impl<'a> ChildProgress<'a> {
     async fn state(&mut self, about: Option<SubagentInfo>, activity: SubagentState) {
         let session = self.session.clone();
         let call = self.call.clone();
-        let subagent = Subagent { session, call, about, state: Some(activity) };
-        self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
+        let subagent = Subagent {
+            session,
+            call,
+            about,
+            state: Some(activity),
+        };
+        self.parent
+            .outlet
+            .event(Event::Subagent(Box::new(subagent)))
+            .await;
     }
 
     /// Reports whether all of the child's work waits for the user, if that has changed.
@@ -137,12 +152,23 @@ impl<'a> ChildProgress<'a> {
         // A cancelled child is reported when it has ended.
         if waits != self.waits && !self.cancelled.is_cancelled() {
             self.waits = waits;
-            self.state(None, if waits { SubagentState::Waiting } else { SubagentState::Working }).await;
+            self.state(
+                None,
+                if waits {
+                    SubagentState::Waiting
+                } else {
+                    SubagentState::Working
+                },
+            )
+            .await;
         }
     }
 
     async fn within(&mut self, event: Event) {
-        let event = Event::Within { session: self.session.clone(), event: Box::new(event) };
+        let event = Event::Within {
+            session: self.session.clone(),
+            event: Box::new(event),
+        };
         self.parent.outlet.event(event).await;
     }
 
@@ -153,7 +179,9 @@ impl<'a> ChildProgress<'a> {
         mut events: Receiver<TurnMessage>,
     ) -> (History, Outcome) {
         let done = loop {
-            let due = self.last.map_or_else(Instant::now, |last| last + UPDATE_INTERVAL);
+            let due = self
+                .last
+                .map_or_else(Instant::now, |last| last + UPDATE_INTERVAL);
             tokio::select! {
                 done = &mut work => break done,
                 Some(up) = events.recv() => self.take(up).await,
@@ -177,13 +205,39 @@ impl<'a> ChildProgress<'a> {
         }
         match up {
             TurnMessage::Event(Event::Call(update)) => self.update(*update).await,
-            TurnMessage::Event(Event::Notice { severity, title, details }) => {
+            TurnMessage::Event(Event::Notice {
+                severity,
+                title,
+                details,
+            }) => {
                 let title = format!("{}: {title}", self.agent);
-                self.parent.outlet.event(Event::Notice { severity, title, details }).await;
+                self.parent
+                    .outlet
+                    .event(Event::Notice {
+                        severity,
+                        title,
+                        details,
+                    })
+                    .await;
             }
-            TurnMessage::Event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })) => {
+            TurnMessage::Event(Event::Status(Status::Retrying {
+                attempt,
+                limit,
+                next,
+                wait,
+                cause,
+            })) => {
                 let cause = format!("{}: {cause}", self.agent);
-                self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })).await;
+                self.parent
+                    .outlet
+                    .event(Event::Status(Status::Retrying {
+                        attempt,
+                        limit,
+                        next,
+                        wait,
+                        cause,
+                    }))
+                    .await;
             }
             // The child's texts are returned as its result; its plan and its context
             // are its own.
@@ -191,13 +245,20 @@ impl<'a> ChildProgress<'a> {
             TurnMessage::AskPermission(ask) => self.ask(*ask).await,
             // The client knows only those of the child's calls that it was asked about.
             TurnMessage::AskForm(mut form) => {
-                if form.call.as_ref().is_none_or(|call| !self.seen.contains(call)) {
+                if form
+                    .call
+                    .as_ref()
+                    .is_none_or(|call| !self.seen.contains(call))
+                {
                     form.call = Some(self.call.clone());
                 }
                 form.who = format!("{}: {}", self.agent, form.who);
                 self.parent.outlet.send(TurnMessage::AskForm(form)).await;
             }
-            TurnMessage::Read(_) | TurnMessage::Write(_) | TurnMessage::Confirm(_) | TurnMessage::AskQuestions(_) => {
+            TurnMessage::Read(_)
+            | TurnMessage::Write(_)
+            | TurnMessage::Confirm(_)
+            | TurnMessage::AskQuestions(_) => {
                 self.parent.outlet.send(up).await;
             }
         }
@@ -218,7 +279,9 @@ impl<'a> ChildProgress<'a> {
                         self.follow_call(update);
                     }
                     Event::Subagent(subagent) => match &subagent.state {
-                        Some(SubagentState::Waiting) => drop(self.waiting.insert(subagent.call.clone())),
+                        Some(SubagentState::Waiting) => {
+                            drop(self.waiting.insert(subagent.call.clone()))
+                        }
                         Some(_) => drop(self.waiting.remove(&subagent.call)),
                         None => {}
                     },
@@ -234,7 +297,10 @@ impl<'a> ChildProgress<'a> {
                     self.update_state().await;
                 }
                 ask.agent.get_or_insert_with(|| self.agent.to_owned());
-                self.parent.outlet.send(TurnMessage::AskPermission(ask)).await;
+                self.parent
+                    .outlet
+                    .send(TurnMessage::AskPermission(ask))
+                    .await;
             }
             TurnMessage::AskForm(mut form) => {
                 if form.session.is_none() {
@@ -246,7 +312,10 @@ impl<'a> ChildProgress<'a> {
                 }
                 self.parent.outlet.send(TurnMessage::AskForm(form)).await;
             }
-            TurnMessage::Read(_) | TurnMessage::Write(_) | TurnMessage::Confirm(_) | TurnMessage::AskQuestions(_) => {
+            TurnMessage::Read(_)
+            | TurnMessage::Write(_)
+            | TurnMessage::Confirm(_)
+            | TurnMessage::AskQuestions(_) => {
                 self.parent.outlet.send(up).await;
             }
         }
@@ -266,7 +335,11 @@ impl<'a> ChildProgress<'a> {
     }
 
     /// Tracks a question until it is answered, withdrawn, or can no longer be answered.
-    fn accompany<T: Send + 'static>(&mut self, call: &CallId, mut reply: oneshot::Sender<T>) -> oneshot::Sender<T> {
+    fn accompany<T: Send + 'static>(
+        &mut self,
+        call: &CallId,
+        mut reply: oneshot::Sender<T>,
+    ) -> oneshot::Sender<T> {
         let (sender, answer) = oneshot::channel();
         self.waiting.insert(call.clone());
         let call = call.clone();
@@ -285,11 +358,23 @@ impl<'a> ChildProgress<'a> {
 
     /// Updates the line of a call.
     fn note(&mut self, update: &CallUpdate) {
-        let Some(id) = update.call.clone() else { return };
+        let Some(id) = update.call.clone() else {
+            return;
+        };
         let at = self.calls.iter().position(|(call, _)| *call == id);
         if at.is_none() && update.tool.is_some() {
-            let title = update.title.clone().or_else(|| update.tool.clone()).unwrap_or_default();
-            self.calls.push_back((id.clone(), ChildCall { title, progress: Progress::Pending }));
+            let title = update
+                .title
+                .clone()
+                .or_else(|| update.tool.clone())
+                .unwrap_or_default();
+            self.calls.push_back((
+                id.clone(),
+                ChildCall {
+                    title,
+                    progress: Progress::Pending,
+                },
+            ));
             if self.calls.len() > MAX_SHOWN_CALLS {
                 self.calls.pop_front();
                 self.earlier += 1;
@@ -301,7 +386,10 @@ impl<'a> ChildProgress<'a> {
                 line.title.clone_from(title);
                 self.fresh = true;
             }
-            if let Some(progress) = update.progress.filter(|progress| *progress != line.progress) {
+            if let Some(progress) = update
+                .progress
+                .filter(|progress| *progress != line.progress)
+            {
                 line.progress = progress;
                 self.fresh = true;
             }
@@ -310,7 +398,9 @@ impl<'a> ChildProgress<'a> {
 
     async fn update(&mut self, update: CallUpdate) {
         self.note(&update);
-        let Some(id) = update.call.clone() else { return };
+        let Some(id) = update.call.clone() else {
+            return;
+        };
         let over = update.progress.is_some_and(Progress::is_over);
         if self.seen.contains(&id) {
             self.pass(update.clone()).await;
@@ -319,7 +409,10 @@ impl<'a> ChildProgress<'a> {
             self.open.remove(&id);
             self.seen.retain(|seen| *seen != id);
         } else {
-            let known = self.open.entry(id.clone()).or_insert_with(|| CallUpdate::of(&id));
+            let known = self
+                .open
+                .entry(id.clone())
+                .or_insert_with(|| CallUpdate::of(&id));
             learn(known, update);
         }
     }
@@ -327,15 +420,29 @@ impl<'a> ChildProgress<'a> {
     /// Shows the call, then asks the question.
     async fn ask(&mut self, mut ask: PermissionRequest) {
         if !self.seen.contains(&ask.call) {
-            let known = self.open.get(&ask.call).cloned().unwrap_or_else(|| ask.show.clone());
+            let known = self
+                .open
+                .get(&ask.call)
+                .cloned()
+                .unwrap_or_else(|| ask.show.clone());
             self.seen.push(ask.call.clone());
             self.facts.note(|facts| facts.asked.push(ask.call.clone()));
-            self.pass(CallUpdate { progress: Some(Progress::Pending), ..known }).await;
+            self.pass(CallUpdate {
+                progress: Some(Progress::Pending),
+                ..known
+            })
+            .await;
         }
         ask.show.title = ask.show.title.map(|title| self.labelled(&title));
         let agent = ask.agent.take();
-        ask.agent = Some(agent.map_or_else(|| self.agent.to_owned(), |inner| format!("{} > {inner}", self.agent)));
-        self.parent.outlet.send(TurnMessage::AskPermission(Box::new(ask))).await;
+        ask.agent = Some(agent.map_or_else(
+            || self.agent.to_owned(),
+            |inner| format!("{} > {inner}", self.agent),
+        ));
+        self.parent
+            .outlet
+            .send(TurnMessage::AskPermission(Box::new(ask)))
+            .await;
     }
 
     async fn pass(&mut self, mut update: CallUpdate) {
@@ -345,7 +452,10 @@ impl<'a> ChildProgress<'a> {
             self.parent.record.handed_over_of(self.session).await;
         }
         update.title = update.title.map(|title| self.labelled(&title));
-        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+        self.parent
+            .outlet
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 
     fn labelled(&self, title: &str) -> String {
@@ -359,8 +469,14 @@ impl<'a> ChildProgress<'a> {
             // The call may have been abandoned, and an ended call is not updated.
             return;
         }
-        let update = CallUpdate { output: Some(self.lines()), ..CallUpdate::of(self.call) };
-        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+        let update = CallUpdate {
+            output: Some(self.lines()),
+            ..CallUpdate::of(self.call)
+        };
+        self.parent
+            .outlet
+            .event(Event::Call(Box::new(update)))
+            .await;
     }
 
     /// Returns a list of the calls for the user, in Markdown.

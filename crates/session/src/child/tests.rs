@@ -46,7 +46,10 @@ async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, 
 }
 
 fn task(name: &str) -> (&'static str, Value) {
-    ("task", json!({ "description": "do it", "prompt": "Do it.", "subagent_type": name }))
+    (
+        "task",
+        json!({ "description": "do it", "prompt": "Do it.", "subagent_type": name }),
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,10 +61,23 @@ async fn task_returns_last_text() {
         ScriptedAnswer::text("There is nothing."),
     ]);
     let played = play(&mut stage, "look").await;
-    assert_eq!(played.events.last().map(String::as_str), Some("text: There is nothing."));
-    assert!(played.events.contains(&"done: - List .".to_owned()), "{:?}", played.events);
+    assert_eq!(
+        played.events.last().map(String::as_str),
+        Some("text: There is nothing.")
+    );
+    assert!(
+        played.events.contains(&"done: - List .".to_owned()),
+        "{:?}",
+        played.events
+    );
     let asked = stage.model.asked();
-    let tools = |n: usize| asked[n].tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>();
+    let tools = |n: usize| {
+        asked[n]
+            .tools
+            .iter()
+            .map(|tool| tool.name.as_str())
+            .collect::<Vec<_>>()
+    };
     assert!(tools(0).contains(&"task"));
     assert!(!tools(1).contains(&"task"), "the depth is 1");
     assert!(!tools(1).contains(&"todowrite"), "general has no plan");
@@ -76,38 +92,85 @@ async fn cancel_ends_every_wait_of_a_child() {
     let begin = || ScriptedAnswer::calls(&[task("general")]);
     let command = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
     let table: [(&str, Stage, &'static str); 5] = [
-        ("the question about the task", Stage::new([begin()]).rules(&[("task", "*", Action::Ask)]), "ask"),
+        (
+            "the question about the task",
+            Stage::new([begin()]).rules(&[("task", "*", Action::Ask)]),
+            "ask",
+        ),
         (
             "the stream",
-            Stage::new([begin(), ScriptedAnswer::calls(&[("list", json!({}))]), ScriptedAnswer::silence()]),
+            Stage::new([
+                begin(),
+                ScriptedAnswer::calls(&[("list", json!({}))]),
+                ScriptedAnswer::silence(),
+            ]),
             "told: - List .|",
         ),
-        ("the backoff", Stage::new([begin(), ScriptedAnswer::fails(Error::Network("reset".into()))]), "retry"),
-        ("the question", Stage::new([begin(), command("echo hi")]).rules(&ask), "ask: general: echo hi"),
-        ("the tool", Stage::new([begin(), command("sleep 600")]), "told: - sleep 600 …|"),
+        (
+            "the backoff",
+            Stage::new([
+                begin(),
+                ScriptedAnswer::fails(Error::Network("reset".into())),
+            ]),
+            "retry",
+        ),
+        (
+            "the question",
+            Stage::new([begin(), command("echo hi")]).rules(&ask),
+            "ask: general: echo hi",
+        ),
+        (
+            "the tool",
+            Stage::new([begin(), command("sleep 600")]),
+            "told: - sleep 600 …|",
+        ),
     ];
     for (name, mut stage, at) in table {
         stage.cancel_at = Some(at);
         let played = play(&mut stage, "go").await;
-        assert_eq!(played.outcome, Outcome::Cancelled, "{name}: {:?}", played.events);
-        let calls: Vec<_> = played.history.messages.iter().flat_map(Message::calls).collect();
+        assert_eq!(
+            played.outcome,
+            Outcome::Cancelled,
+            "{name}: {:?}",
+            played.events
+        );
+        let calls: Vec<_> = played
+            .history
+            .messages
+            .iter()
+            .flat_map(Message::calls)
+            .collect();
         assert_eq!(calls.len(), 1, "{name}");
-        assert!(matches!(calls[0].state, CallState::Failed { .. }), "{name}: {:?}", calls[0].state);
+        assert!(
+            matches!(calls[0].state, CallState::Failed { .. }),
+            "{name}: {:?}",
+            calls[0].state
+        );
         assert_eq!(stage.model.left(), 0, "{name}");
         // The next prompt works.
         stage.cancel_at = None;
         stage.cancelled = CancellationToken::new();
         stage.model = Scripted::new([ScriptedAnswer::text("fine")]);
-        assert_eq!(play(&mut stage, "and now?").await.outcome, Outcome::Ended, "{name}");
+        assert_eq!(
+            play(&mut stage, "and now?").await.outcome,
+            Outcome::Ended,
+            "{name}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn child_inherits_denies_of_parent() {
     let write = ScriptedAnswer::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
-    let scripts =
-        [ScriptedAnswer::calls(&[task("fixer")]), write, ScriptedAnswer::text("no"), ScriptedAnswer::text("ok")];
-    let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([PermissionReply::Once]);
+    let scripts = [
+        ScriptedAnswer::calls(&[task("fixer")]),
+        write,
+        ScriptedAnswer::text("no"),
+        ScriptedAnswer::text("ok"),
+    ];
+    let mut stage = Stage::new(scripts)
+        .rules(&[("webfetch", "*", Action::Deny)])
+        .answering([PermissionReply::Once]);
     let entry = |name: &str, rules: Rules| config::settings::AgentEntry {
         name: name.into(),
         mode: Some(project::agent::Mode::All),
@@ -116,14 +179,31 @@ async fn child_inherits_denies_of_parent() {
     };
     stage.settings.agents = vec![
         entry("build", Rules::built_in(&[("edit", "*", Action::Deny)])),
-        entry("fixer", Rules::built_in(&[("edit", "*", Action::Allow), ("webfetch", "*", Action::Allow)])),
+        entry(
+            "fixer",
+            Rules::built_in(&[
+                ("edit", "*", Action::Allow),
+                ("webfetch", "*", Action::Allow),
+            ]),
+        ),
     ];
     play(&mut stage, "go").await;
     let asked = stage.model.asked();
-    let tools: Vec<_> = asked[1].tools.iter().map(|tool| tool.name.as_str()).collect();
+    let tools: Vec<_> = asked[1]
+        .tools
+        .iter()
+        .map(|tool| tool.name.as_str())
+        .collect();
     assert!(!tools.contains(&"write"), "{tools:?}");
     assert!(!tools.contains(&"edit"), "{tools:?}");
-    assert_eq!(asked[1].tools.iter().filter(|tool| tool.name == "webfetch").count(), 0);
+    assert_eq!(
+        asked[1]
+            .tools
+            .iter()
+            .filter(|tool| tool.name == "webfetch")
+            .count(),
+        0
+    );
 }
 
 /// Returns a turn with all kinds of waits: an answer that breaks off and is requested again,
@@ -131,8 +211,14 @@ async fn child_inherits_denies_of_parent() {
 /// whose summary fails at first, and a last text.
 fn rich() -> Stage {
     let reset = || Error::Network("reset".into());
-    let write = |name: &str| ScriptedAnswer::calls(&[("write", json!({ "filePath": name, "content": "new" }))]);
-    let looks = [("list", json!({})), ("read", json!({ "filePath": "missing" })), ("glob", json!({ "pattern": "*" }))];
+    let write = |name: &str| {
+        ScriptedAnswer::calls(&[("write", json!({ "filePath": name, "content": "new" }))])
+    };
+    let looks = [
+        ("list", json!({})),
+        ("read", json!({ "filePath": "missing" })),
+        ("glob", json!({ "pattern": "*" })),
+    ];
     let scripts = [
         ScriptedAnswer::text("half an ans").then_fails(reset()),
         ScriptedAnswer::calls(&looks),
@@ -148,7 +234,9 @@ fn rich() -> Stage {
         ScriptedAnswer::text("done"),
     ];
     let rules = [("edit", "*", Action::Ask)];
-    let mut stage = Stage::new([]).rules(&rules).answering([PermissionReply::Once, PermissionReply::Once]);
+    let mut stage = Stage::new([])
+        .rules(&rules)
+        .answering([PermissionReply::Once, PermissionReply::Once]);
     stage.model = Scripted::paced(scripts);
     stage.tracked = true;
     stage
@@ -157,13 +245,21 @@ fn rich() -> Stage {
 /// Waits until no task is left. A cancelled comparison of the project ends when its thread has
 /// noticed the cancel, and the paused clock stops until then.
 async fn no_task_is_left(name: &str) {
-    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let alive = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
     let none = async {
         while alive() > 0 {
             sleep(Duration::from_millis(1)).await;
         }
     };
-    assert!(timeout(Duration::from_secs(1), none).await.is_ok(), "{name}: {} tasks are left", alive());
+    assert!(
+        timeout(Duration::from_secs(1), none).await.is_ok(),
+        "{name}: {} tasks are left",
+        alive()
+    );
 }
 
 /// After a cancel at any moment, the turn has ended as cancelled or as it would have ended; no call
@@ -173,7 +269,12 @@ async fn no_task_is_left(name: &str) {
 async fn cancel_at_any_moment_leaves_usable_session() {
     let mut stage = rich();
     let (played, all) = play_until(&mut stage, "go", usize::MAX).await;
-    assert_eq!((&played.outcome, stage.model.left()), (&Outcome::Ended, 0), "{:#?}", played.events);
+    assert_eq!(
+        (&played.outcome, stage.model.left()),
+        (&Outcome::Ended, 0),
+        "{:#?}",
+        played.events
+    );
     assert_eq!(played.stored.len(), 3, "two subagents");
     played.is_settled("not cancelled");
     let mut moment = 1;
@@ -186,13 +287,20 @@ async fn cancel_at_any_moment_leaves_usable_session() {
             assert_eq!(played.outcome, Outcome::Ended, "{name}");
             break;
         }
-        assert!(matches!(played.outcome, Outcome::Cancelled | Outcome::Ended), "{name}: {:?}", played.outcome);
+        assert!(
+            matches!(played.outcome, Outcome::Cancelled | Outcome::Ended),
+            "{name}: {:?}",
+            played.outcome
+        );
         cancelled += usize::from(played.outcome == Outcome::Cancelled);
         played.is_settled(&name);
         no_task_is_left(&name).await;
         // If the window is full, the first of these is a summary.
         stage.cancelled = CancellationToken::new();
-        stage.model = Scripted::new([ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("fine")]);
+        stage.model = Scripted::new([
+            ScriptedAnswer::text("## Objective"),
+            ScriptedAnswer::text("fine"),
+        ]);
         let next = play(&mut stage, "and now?").await;
         assert_eq!(next.outcome, Outcome::Ended, "{name}");
         next.is_settled(&name);

@@ -26,7 +26,11 @@ pub(super) struct Children {
 
 impl Children {
     pub(super) fn new(agents: Arc<Agents>, store: Store) -> Self {
-        Self { agents, store, sent: HashMap::new() }
+        Self {
+            agents,
+            store,
+            sent: HashMap::new(),
+        }
     }
 
     /// Returns the children that a session has started, in order, with their latest
@@ -34,14 +38,22 @@ impl Children {
     pub(super) fn associations(&self, session: &SessionId, messages: &[Message]) -> Vec<Event> {
         let mut known: Vec<Subagent> = Vec::new();
         for call in messages.iter().flat_map(Message::calls) {
-            let Some(child) = child(session, call) else { continue };
-            let subagent = Subagent { about: Some(self.about(call)), ..unknown(&child, call) };
+            let Some(child) = child(session, call) else {
+                continue;
+            };
+            let subagent = Subagent {
+                about: Some(self.about(call)),
+                ..unknown(&child, call)
+            };
             match known.iter_mut().find(|one| one.session == child) {
                 Some(one) => *one = subagent,
                 None => known.push(subagent),
             }
         }
-        known.into_iter().map(|one| Event::Subagent(Box::new(one))).collect()
+        known
+            .into_iter()
+            .map(|one| Event::Subagent(Box::new(one)))
+            .collect()
     }
 
     /// Returns the events of a finished call of `session`, with those of the child that it
@@ -53,7 +65,9 @@ impl Children {
     ) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
         Box::pin(async move {
             let whole = finished(call);
-            let Some(child) = child(session, call) else { return vec![Event::Call(Box::new(whole))] };
+            let Some(child) = child(session, call) else {
+                return vec![Event::Call(Box::new(whole))];
+            };
             let announced = CallUpdate {
                 progress: Some(Progress::Pending),
                 metadata: None,
@@ -68,14 +82,30 @@ impl Children {
                 metadata: call.state.facts().and_then(link),
                 ..CallUpdate::of(&call.call)
             };
-            let ended = CallUpdate { tool: None, title: None, kind: None, input: None, locations: None, ..whole };
-            let subagent = Subagent { about: Some(self.about(call)), ..unknown(&child, call) };
-            let mut events = vec![Event::Call(Box::new(announced)), Event::Call(Box::new(begun))];
+            let ended = CallUpdate {
+                tool: None,
+                title: None,
+                kind: None,
+                input: None,
+                locations: None,
+                ..whole
+            };
+            let subagent = Subagent {
+                about: Some(self.about(call)),
+                ..unknown(&child, call)
+            };
+            let mut events = vec![
+                Event::Call(Box::new(announced)),
+                Event::Call(Box::new(begun)),
+            ];
             events.push(Event::Subagent(Box::new(subagent)));
             let (child_events, stop) = self.turn(session, &child, call).await;
             events.extend(child_events);
             if let Some(stop) = stop {
-                let subagent = Subagent { state: Some(SubagentState::Over(stop)), ..unknown(&child, call) };
+                let subagent = Subagent {
+                    state: Some(SubagentState::Over(stop)),
+                    ..unknown(&child, call)
+                };
                 events.push(Event::Subagent(Box::new(subagent)));
             }
             events.push(Event::Call(Box::new(ended)));
@@ -91,7 +121,9 @@ impl Children {
         call: &Call,
     ) -> (Vec<Event>, Option<SubagentStop>) {
         // A deleted session is not shown.
-        let Ok(stored) = self.store.peek(child).await else { return (Vec::new(), None) };
+        let Ok(stored) = self.store.peek(child).await else {
+            return (Vec::new(), None);
+        };
         if stored.record.parent.as_ref() != Some(session) {
             return (Vec::new(), None);
         }
@@ -99,7 +131,11 @@ impl Children {
         // Only in memory: the stored session is marked as interrupted when it continues.
         recover::recover(&mut history);
         let from = self.sent.get(child).copied().unwrap_or_default();
-        let Some((start, end)) = find(&history.messages, from, call.input.get("prompt").and_then(Value::as_str)) else {
+        let Some((start, end)) = find(
+            &history.messages,
+            from,
+            call.input.get("prompt").and_then(Value::as_str),
+        ) else {
             return (Vec::new(), None);
         };
         self.sent.insert(child.clone(), end);
@@ -108,7 +144,14 @@ impl Children {
             if message.is_prompt() {
                 let id = message.id.clone();
                 let text = message.visible_text();
-                events.push(within(child, Event::Told { message: id, sender: session.clone(), text }));
+                events.push(within(
+                    child,
+                    Event::Told {
+                        message: id,
+                        sender: session.clone(),
+                        text,
+                    },
+                ));
                 continue;
             }
             if message.is_summary() {
@@ -121,7 +164,12 @@ impl Children {
             for part in &message.parts {
                 match &part.content {
                     Content::Tool(call) => {
-                        events.extend(self.call(child, call).await.into_iter().map(|event| within(child, event)));
+                        events.extend(
+                            self.call(child, call)
+                                .await
+                                .into_iter()
+                                .map(|event| within(child, event)),
+                        );
                     }
                     _ => events.extend(event(message, part).map(|event| within(child, event))),
                 }
@@ -137,8 +185,15 @@ impl Children {
         let (agent, description) = call.title.split_once(": ").unwrap_or(("", &call.title));
         let text = |key| call.input.get(key).and_then(Value::as_str);
         let name = text("subagent_type").unwrap_or(agent);
-        let about = about(text("description").unwrap_or(description), name, self.agents.get(name).as_deref());
-        SubagentInfo { stoppable: false, ..about }
+        let about = about(
+            text("description").unwrap_or(description),
+            name,
+            self.agents.get(name).as_deref(),
+        );
+        SubagentInfo {
+            stoppable: false,
+            ..about
+        }
     }
 }
 
@@ -146,24 +201,35 @@ impl Children {
 /// session do not count.
 fn child(session: &SessionId, call: &Call) -> Option<SessionId> {
     let child = call.state.facts()?.child.as_ref()?;
-    (child.parent.as_ref() == Some(session) && child.session.is_well_formed()).then(|| child.session.clone())
+    (child.parent.as_ref() == Some(session) && child.session.is_well_formed())
+        .then(|| child.session.clone())
 }
 
 fn unknown(child: &SessionId, call: &Call) -> Subagent {
-    Subagent { session: child.clone(), call: call.call.clone(), about: None, state: None }
+    Subagent {
+        session: child.clone(),
+        call: call.call.clone(),
+        about: None,
+        state: None,
+    }
 }
 
 fn within(session: &SessionId, event: Event) -> Event {
     match event {
         Event::Within { .. } => event,
-        event => Event::Within { session: session.clone(), event: Box::new(event) },
+        event => Event::Within {
+            session: session.clone(),
+            event: Box::new(event),
+        },
     }
 }
 
 /// Returns the range of a child's messages that begins with a prompt of this text, not before
 /// `from`, and ends before the next prompt.
 fn find(messages: &[Message], from: usize, text: Option<&str>) -> Option<(usize, usize)> {
-    let is = |message: &Message| message.is_prompt() && text.is_none_or(|text| message.visible_text() == text);
+    let is = |message: &Message| {
+        message.is_prompt() && text.is_none_or(|text| message.visible_text() == text)
+    };
     let start = from + messages.get(from..)?.iter().position(is)?;
     let next = messages[start + 1..].iter().position(Message::is_prompt);
     Some((start, next.map_or(messages.len(), |next| start + 1 + next)))
@@ -171,7 +237,10 @@ fn find(messages: &[Message], from: usize, text: Option<&str>) -> Option<(usize,
 
 /// Returns how a child's turn ended; `None` if the process ended first, or the end is unknown.
 fn stop(turn: &[Message]) -> Option<SubagentStop> {
-    let last = turn.iter().rev().find(|message| message.assistant().is_some_and(|a| !a.summary))?;
+    let last = turn
+        .iter()
+        .rev()
+        .find(|message| message.assistant().is_some_and(|a| !a.summary))?;
     let assistant = last.assistant()?;
     assistant.completed?;
     if let Some(fault) = &assistant.fault {
@@ -180,7 +249,8 @@ fn stop(turn: &[Message]) -> Option<SubagentStop> {
             _ => SubagentStop::Failed(fault.message.clone()),
         });
     }
-    let failed = |is: fn(FailureCause) -> bool| last.calls().filter_map(|call| call.state.cause()).any(is);
+    let failed =
+        |is: fn(FailureCause) -> bool| last.calls().filter_map(|call| call.state.cause()).any(is);
     match assistant.finish? {
         Finish::Length => Some(SubagentStop::MaxTokens),
         Finish::Refusal => Some(SubagentStop::Refused),
@@ -199,20 +269,43 @@ mod tests {
     use super::*;
     use base::environment::Timestamp;
     use base::id::{CallId, MessageId, PartId};
-    use transcript::{Assistant, CallFacts, CallState, Fault, ModelRef, Part, Role, Text, ToolKind, Usage, User};
+    use transcript::{
+        Assistant, CallFacts, CallState, Fault, ModelRef, Part, Role, Text, ToolKind, Usage, User,
+    };
 
     fn model() -> ModelRef {
-        ModelRef { provider: "p".into(), model: "m".into(), effort: None }
+        ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        }
     }
 
     fn message(role: Role, content: Content) -> Message {
-        let parts = vec![Part { id: PartId::new("p"), content }];
-        Message { id: MessageId::new("m"), created: Timestamp(0), role, parts }
+        let parts = vec![Part {
+            id: PartId::new("p"),
+            content,
+        }];
+        Message {
+            id: MessageId::new("m"),
+            created: Timestamp(0),
+            role,
+            parts,
+        }
     }
 
     fn prompt(text: &str) -> Message {
-        let text = Content::Text(Text { text: text.into(), ..Text::default() });
-        message(Role::User(User { agent: "general".into(), model: model() }), text)
+        let text = Content::Text(Text {
+            text: text.into(),
+            ..Text::default()
+        });
+        message(
+            Role::User(User {
+                agent: "general".into(),
+                model: model(),
+            }),
+            text,
+        )
     }
 
     fn answer(change: impl Fn(&mut Assistant), content: Content) -> Message {
@@ -232,7 +325,10 @@ mod tests {
     }
 
     fn words() -> Content {
-        Content::Text(Text { text: "x".into(), ..Text::default() })
+        Content::Text(Text {
+            text: "x".into(),
+            ..Text::default()
+        })
     }
 
     fn call(cause: FailureCause) -> Content {
@@ -244,14 +340,24 @@ mod tests {
             kind: ToolKind::Search,
             title: String::new(),
             locations: Vec::new(),
-            state: CallState::Failed { error: "x".into(), cause, facts: CallFacts::default() },
+            state: CallState::Failed {
+                error: "x".into(),
+                cause,
+                facts: CallFacts::default(),
+            },
             provider: Map::new(),
         })
     }
 
     #[test]
     fn turn_is_found_by_text_of_its_prompt() {
-        let messages = [prompt("a"), answer(|_| {}, words()), prompt("b"), prompt("a"), answer(|_| {}, words())];
+        let messages = [
+            prompt("a"),
+            answer(|_| {}, words()),
+            prompt("b"),
+            prompt("a"),
+            answer(|_| {}, words()),
+        ];
         let table = [
             (0, Some("a"), Some((0, 2))),
             (2, Some("a"), Some((3, 5))),
@@ -262,7 +368,11 @@ mod tests {
             (9, None, None),
         ];
         for (from, text, expected) in table {
-            assert_eq!(find(&messages, from, text), expected, "{text:?} from {from}");
+            assert_eq!(
+                find(&messages, from, text),
+                expected,
+                "{text:?} from {from}"
+            );
         }
     }
 
@@ -271,23 +381,60 @@ mod tests {
         let fault = |kind| {
             move |a: &mut Assistant| {
                 a.finish = None;
-                a.fault = Some(Fault { kind, message: "No.".into(), advice: None });
+                a.fault = Some(Fault {
+                    kind,
+                    message: "No.".into(),
+                    advice: None,
+                });
             }
         };
         let finish = |finish| move |a: &mut Assistant| a.finish = Some(finish);
         let table = [
             (vec![], None),
             (vec![answer(|_| {}, words())], Some(SubagentStop::Done)),
-            (vec![answer(finish(Finish::Length), words())], Some(SubagentStop::MaxTokens)),
-            (vec![answer(finish(Finish::Refusal), words())], Some(SubagentStop::Refused)),
-            (vec![answer(fault(FaultKind::Interrupted), words())], Some(SubagentStop::Cancelled)),
-            (vec![answer(fault(FaultKind::Provider), words())], Some(SubagentStop::Failed("No.".into()))),
-            (vec![answer(finish(Finish::ToolCalls), call(FailureCause::Cancelled))], Some(SubagentStop::Cancelled)),
-            (vec![answer(finish(Finish::ToolCalls), call(FailureCause::Rejected))], Some(SubagentStop::Done)),
+            (
+                vec![answer(finish(Finish::Length), words())],
+                Some(SubagentStop::MaxTokens),
+            ),
+            (
+                vec![answer(finish(Finish::Refusal), words())],
+                Some(SubagentStop::Refused),
+            ),
+            (
+                vec![answer(fault(FaultKind::Interrupted), words())],
+                Some(SubagentStop::Cancelled),
+            ),
+            (
+                vec![answer(fault(FaultKind::Provider), words())],
+                Some(SubagentStop::Failed("No.".into())),
+            ),
+            (
+                vec![answer(
+                    finish(Finish::ToolCalls),
+                    call(FailureCause::Cancelled),
+                )],
+                Some(SubagentStop::Cancelled),
+            ),
+            (
+                vec![answer(
+                    finish(Finish::ToolCalls),
+                    call(FailureCause::Rejected),
+                )],
+                Some(SubagentStop::Done),
+            ),
             // The process ended between two steps, or in one.
-            (vec![answer(finish(Finish::ToolCalls), call(FailureCause::Error))], None),
+            (
+                vec![answer(finish(Finish::ToolCalls), call(FailureCause::Error))],
+                None,
+            ),
             (vec![answer(|a| a.completed = None, words())], None),
-            (vec![answer(|_| {}, words()), answer(|a| a.summary = true, words())], Some(SubagentStop::Done)),
+            (
+                vec![
+                    answer(|_| {}, words()),
+                    answer(|a| a.summary = true, words()),
+                ],
+                Some(SubagentStop::Done),
+            ),
         ];
         for (n, (turn, expected)) in table.into_iter().enumerate() {
             assert_eq!(stop(&turn), expected, "row {n}");

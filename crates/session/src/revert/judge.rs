@@ -36,15 +36,25 @@ pub(super) fn judge(
     (change, verdict)
 }
 
-fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care: RevertCare) -> FileVerdict {
+fn look(
+    tracker: &Tracker,
+    change: &mut FileChange,
+    unsaved: Option<&str>,
+    care: RevertCare,
+) -> FileVerdict {
     let path = PathBuf::from(&change.path);
     let is = |state: Option<&FileState>| tracker.is(&path, state);
     let as_was = match (is(change.new.as_ref()), is(change.old.as_ref())) {
         (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
         (Ok(_), Ok(as_was)) => as_was,
-        (Err(e), _) | (_, Err(e)) => return FileVerdict::Left(format!("it cannot be looked at ({e})")),
+        (Err(e), _) | (_, Err(e)) => {
+            return FileVerdict::Left(format!("it cannot be looked at ({e})"));
+        }
     };
-    let stored = change.new.as_ref().map_or(Ok(()), |new| tracker.content(new).map(drop));
+    let stored = change
+        .new
+        .as_ref()
+        .map_or(Ok(()), |new| tracker.content(new).map(drop));
     if let Err(e) = stored {
         return FileVerdict::Left(e.to_string());
     }
@@ -57,7 +67,11 @@ fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care:
         return FileVerdict::Ready;
     }
     if care != RevertCare::Force {
-        let why = if unsaved.is_some() { "it has unsaved changes in the editor" } else { "it has changed since" };
+        let why = if unsaved.is_some() {
+            "it has unsaved changes in the editor"
+        } else {
+            "it has changed since"
+        };
         return FileVerdict::Left(why.into());
     }
     let now = match unsaved {
@@ -65,7 +79,9 @@ fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care:
         None => tracker.look(&path),
     };
     match now {
-        Ok(Some(state)) if state.large => FileVerdict::Left("it is too large now to be kept".into()),
+        Ok(Some(state)) if state.large => {
+            FileVerdict::Left("it is too large now to be kept".into())
+        }
         Ok(now) => {
             change.old = now;
             FileVerdict::Ready
@@ -78,7 +94,9 @@ fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, care:
 /// restores it.
 fn doubt(tracker: &Tracker, change: &FileChange) -> Option<&'static str> {
     if change.compared {
-        return Some("it changed while a command ran that nothing watched, so the change may be somebody else's");
+        return Some(
+            "it changed while a command ran that nothing watched, so the change may be somebody else's",
+        );
     }
     let is_lost = |now: &FileState| now.large || tracker.lacks(now);
     change

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::judge::RevertCare;
 use super::{
-    RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all, remove_leftovers, reversed, store_record,
+    RestoreContext, RevertError, RevertReport, is_prompt, plan, put_all, remove_leftovers,
+    reversed, store_record,
 };
 use crate::turn::record::Recorder;
 use crate::turn::{History, cost, evict, sum};
@@ -19,7 +20,9 @@ const MAX_PAST_UNDOS: usize = 50;
 
 /// Deletes the messages of undone turns, so that the conversation can continue without them.
 pub async fn settle(history: &mut History, record: &mut Record, recorder: &Recorder) {
-    let Some(from) = record.undone.last().map(|last| last.from.clone()) else { return };
+    let Some(from) = record.undone.last().map(|last| last.from.clone()) else {
+        return;
+    };
     let end = visible(&history.messages, &record.undone);
     // The cost of the deleted turns still counts.
     history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
@@ -34,9 +37,16 @@ pub async fn settle(history: &mut History, record: &mut Record, recorder: &Recor
 pub fn remember(record: &mut Record, messages: &[Message]) {
     for UndoEntry { from, files, .. } in std::mem::take(&mut record.undone) {
         if !files.is_empty() {
-            let title = messages.iter().find(|message| message.id == from).map(title);
+            let title = messages
+                .iter()
+                .find(|message| message.id == from)
+                .map(title);
             let words = title.unwrap_or_else(|| "an earlier turn".to_owned());
-            record.past_undos.push(PastUndo { words, files, redone: false });
+            record.past_undos.push(PastUndo {
+                words,
+                files,
+                redone: false,
+            });
         }
     }
     let surplus = record.past_undos.len().saturating_sub(MAX_PAST_UNDOS);
@@ -49,16 +59,27 @@ pub(super) async fn redo(
     recorder: &Recorder,
     cx: &RestoreContext,
 ) -> Result<RevertReport, RevertError> {
-    let last = record.past_undos.iter().rposition(|past| !past.redone).ok_or(RevertError::ToRedo)?;
+    let last = record
+        .past_undos
+        .iter()
+        .rposition(|past| !past.redone)
+        .ok_or(RevertError::ToRedo)?;
     let PastUndo { words, files, .. } = record.past_undos[last].clone();
     // A redo that was killed may have left temporary files.
     remove_leftovers(&files).await;
     let back: Vec<FileChange> = files.into_iter().map(reversed).collect();
     recorder.fetch(&cx.tracker, &back).await;
     let planned = plan(back, cx, RevertCare::Redo).await;
-    let mut report = RevertReport { words, files_only: true, ..RevertReport::default() };
+    let mut report = RevertReport {
+        words,
+        files_only: true,
+        ..RevertReport::default()
+    };
     let (_, left) = put_all(planned, &mut report, cx).await;
-    report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
+    report.left = left
+        .into_iter()
+        .map(|(change, why)| (cx.name(&change), why))
+        .collect();
     record.past_undos[last].redone = true;
     // If this cannot be saved, the next redo finds the files in their final state already.
     if let Err(e) = store_record(record, recorder, cx).await {
@@ -79,10 +100,18 @@ pub struct FileVersion {
 pub fn files(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
     let mut hashes: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
     for (_, change) in changes(messages, record) {
-        let states = [&change.old, &change.new].into_iter().flatten().filter(|state| !state.large);
-        hashes.entry(&change.path).or_default().extend(states.map(|state| state.hash.as_str()));
+        let states = [&change.old, &change.new]
+            .into_iter()
+            .flatten()
+            .filter(|state| !state.large);
+        hashes
+            .entry(&change.path)
+            .or_default()
+            .extend(states.map(|state| state.hash.as_str()));
     }
-    let counted = hashes.into_iter().map(|(path, hashes)| (path.to_owned(), hashes.len()));
+    let counted = hashes
+        .into_iter()
+        .map(|(path, hashes)| (path.to_owned(), hashes.len()));
     counted.filter(|(_, count)| *count > 0).collect()
 }
 
@@ -90,11 +119,18 @@ pub fn files(messages: &[Message], record: &Record) -> Vec<(String, usize)> {
 pub fn versions(messages: &[Message], record: &Record, path: &Path) -> Vec<FileVersion> {
     let mut versions: Vec<FileVersion> = Vec::new();
     let mut seen = HashSet::new();
-    for (moment, change) in changes(messages, record).filter(|(_, change)| Path::new(&change.path) == path) {
+    for (moment, change) in
+        changes(messages, record).filter(|(_, change)| Path::new(&change.path) == path)
+    {
         for (state, when) in [(&change.old, "before"), (&change.new, "after")] {
-            let Some(state) = state.as_ref().filter(|state| !state.large) else { continue };
+            let Some(state) = state.as_ref().filter(|state| !state.large) else {
+                continue;
+            };
             if seen.insert(&state.hash) {
-                versions.push(FileVersion { state: state.clone(), when: format!("{when} {}", moment.name()) });
+                versions.push(FileVersion {
+                    state: state.clone(),
+                    when: format!("{when} {}", moment.name()),
+                });
             }
         }
     }
@@ -130,7 +166,11 @@ fn changes<'a>(
     record: &'a Record,
 ) -> impl Iterator<Item = (ChangeMoment<'a>, &'a FileChange)> {
     let past = record.past_undos.iter();
-    let past = past.flat_map(|past| past.files.iter().map(move |change| (ChangeMoment::Past(past), change)));
+    let past = past.flat_map(|past| {
+        past.files
+            .iter()
+            .map(move |change| (ChangeMoment::Past(past), change))
+    });
     let mut prompt = None;
     let made = messages.iter().flat_map(move |message| {
         if is_prompt(message) {
@@ -143,7 +183,11 @@ fn changes<'a>(
         });
         patches.flatten().map(move |change| (turn, change))
     });
-    let undone = record.undone.iter().flat_map(|entry| &entry.files).map(|change| (ChangeMoment::Undo, change));
+    let undone = record
+        .undone
+        .iter()
+        .flat_map(|entry| &entry.files)
+        .map(|change| (ChangeMoment::Undo, change));
     past.chain(made).chain(undone)
 }
 
@@ -162,17 +206,32 @@ pub async fn restore(
     path: PathBuf,
     version: FileVersion,
 ) -> Result<RevertReport, String> {
-    let change = FileChange { path: path.display().to_string(), old: None, new: Some(version.state), compared: false };
-    recorder.fetch(&cx.tracker, std::slice::from_ref(&change)).await;
+    let change = FileChange {
+        path: path.display().to_string(),
+        old: None,
+        new: Some(version.state),
+        compared: false,
+    };
+    recorder
+        .fetch(&cx.tracker, std::slice::from_ref(&change))
+        .await;
     let planned = plan(vec![change], cx, RevertCare::Force).await;
     if !planned.ready.is_empty() {
-        record.past_undos.push(PastUndo { words: String::new(), files: planned.ready.clone(), redone: false });
+        record.past_undos.push(PastUndo {
+            words: String::new(),
+            files: planned.ready.clone(),
+            redone: false,
+        });
         store_record(record, recorder, cx).await?;
     }
     let mut report = RevertReport::default();
     let (_, left) = put_all(planned, &mut report, cx).await;
-    let Some((_, why)) = left.into_iter().next() else { return Ok(report) };
-    record.past_undos.pop_if(|past| past.words.is_empty() && !past.redone && report.set.is_empty());
+    let Some((_, why)) = left.into_iter().next() else {
+        return Ok(report);
+    };
+    record
+        .past_undos
+        .pop_if(|past| past.words.is_empty() && !past.redone && report.set.is_empty());
     store_record(record, recorder, cx).await?;
     Err(why)
 }

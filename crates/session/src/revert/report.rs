@@ -45,14 +45,23 @@ impl RevertReport {
         if let Some(editor) = &cx.editor {
             editor.session.seen.forget(change.path.as_ref());
         }
-        if change.new.is_some() { &mut self.set } else { &mut self.removed }.push(cx.name(change));
+        if change.new.is_some() {
+            &mut self.set
+        } else {
+            &mut self.removed
+        }
+        .push(cx.name(change));
     }
 
     pub(super) fn describe(&mut self, messages: &[Message]) {
         self.messages = messages.len();
         self.unknown = interrupted::commands(messages);
         self.unkept = changes::unkept(messages);
-        self.words = messages.iter().find(|m| is_prompt(m)).map(|m| text::title(&m.visible_text())).unwrap_or_default();
+        self.words = messages
+            .iter()
+            .find(|m| is_prompt(m))
+            .map(|m| text::title(&m.visible_text()))
+            .unwrap_or_default();
     }
 
     /// Returns the text about an undo for the conversation.
@@ -64,13 +73,18 @@ impl RevertReport {
         text += &self.files();
         if !self.between.is_empty() {
             text += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
-            let name = |path: &String| format!("`{}`", text::escaped(&worktree.relative(path.as_ref())));
+            let name =
+                |path: &String| format!("`{}`", text::escaped(&worktree.relative(path.as_ref())));
             text += &listed(self.between.iter().map(name));
         }
         if !self.unknown.is_empty() {
             text = text.trim_end().to_owned()
                 + "\n\nWhat these changed is not known, because adjutant was ended while they ran:\n";
-            text += &listed(self.unknown.iter().map(|command| format!("`{}`", command.replace('`', "'"))));
+            text += &listed(
+                self.unknown
+                    .iter()
+                    .map(|command| format!("`{}`", command.replace('`', "'"))),
+            );
         }
         if !self.left.is_empty() {
             text = text.trim_end().to_owned() + &format!("\n\n{}", phrases.force);
@@ -86,7 +100,9 @@ impl RevertReport {
             ("", true) => "Brought back what was replaced.".to_owned(),
             (words, false) => format!("Brought back: \"{words}\""),
             (words, true) => {
-                format!("Brought back the files of \"{words}\"; the conversation has gone on without that turn.")
+                format!(
+                    "Brought back the files of \"{words}\"; the conversation has gone on without that turn."
+                )
             }
         };
         (text + &self.files()).trim_end().to_owned()
@@ -99,9 +115,16 @@ impl RevertReport {
             let (name, why) = match why {
                 UnkeptReason::Further => return "and more, which is not named".to_owned(),
                 UnkeptReason::Ignored => (worktree.relative(what.as_ref()), "it is ignored"),
-                UnkeptReason::Unreadable => (worktree.relative(what.as_ref()), "it could not be read"),
-                UnkeptReason::Large => (worktree.relative(what.as_ref()), "too many files are below it"),
-                UnkeptReason::Unreported => (what.replace('`', "'"), "what this changed is not known"),
+                UnkeptReason::Unreadable => {
+                    (worktree.relative(what.as_ref()), "it could not be read")
+                }
+                UnkeptReason::Large => (
+                    worktree.relative(what.as_ref()),
+                    "too many files are below it",
+                ),
+                UnkeptReason::Unreported => {
+                    (what.replace('`', "'"), "what this changed is not known")
+                }
             };
             format!("`{}`: {why}", text::escaped(&name))
         };
@@ -114,7 +137,11 @@ impl RevertReport {
     fn files(&self) -> String {
         let mut text = String::new();
         if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
-            let nothing = if self.unkept.is_empty() { "\n\nNo file had to be changed." } else { "" };
+            let nothing = if self.unkept.is_empty() {
+                "\n\nNo file had to be changed."
+            } else {
+                ""
+            };
             return nothing.into();
         }
         if !(self.set.is_empty() && self.removed.is_empty()) {
@@ -125,7 +152,11 @@ impl RevertReport {
         }
         if !self.left.is_empty() {
             text = text.trim_end().to_owned() + "\n\nLeft alone:\n";
-            text += &listed(self.left.iter().map(|(name, why)| format!("`{name}`: {why}")));
+            text += &listed(
+                self.left
+                    .iter()
+                    .map(|(name, why)| format!("`{name}`: {why}")),
+            );
         }
         text
     }
@@ -134,7 +165,11 @@ impl RevertReport {
 /// Returns a list in Markdown: the first entries, and the number of the rest.
 fn listed(entries: impl Iterator<Item = String>) -> String {
     let mut entries = entries.peekable();
-    let mut list: String = entries.by_ref().take(MAX_NAMED_FILES).map(|entry| format!("- {entry}\n")).collect();
+    let mut list: String = entries
+        .by_ref()
+        .take(MAX_NAMED_FILES)
+        .map(|entry| format!("- {entry}\n"))
+        .collect();
     if entries.peek().is_some() {
         list += &format!("- and {} more\n", entries.count());
     }

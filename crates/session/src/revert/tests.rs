@@ -56,14 +56,22 @@ impl Rules {
     fn turn(&mut self, changes: &[(usize, Option<u8>)]) -> Vec<Step> {
         // The messages of undone turns are deleted.
         self.turns.truncate(self.turns.len() - self.undone.len());
-        self.past.extend(self.undone.drain(..).map(|(done, _)| done).filter(|done| !done.is_empty()));
+        self.past.extend(
+            self.undone
+                .drain(..)
+                .map(|(done, _)| done)
+                .filter(|done| !done.is_empty()),
+        );
         let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
         for (file, to) in changes {
             let now = self.tree.get(file).copied();
             steps.entry(*file).or_insert((*file, now, None)).2 = *to;
             self.set(*file, *to);
         }
-        let steps: Vec<Step> = steps.into_values().filter(|(_, old, new)| old != new).collect();
+        let steps: Vec<Step> = steps
+            .into_values()
+            .filter(|(_, old, new)| old != new)
+            .collect();
         self.turns.push(steps.clone());
         steps
     }
@@ -96,16 +104,31 @@ impl Rules {
             last.1 = left;
             return true;
         }
-        let Some(at) = (self.turns.len() - self.undone.len()).checked_sub(1) else { return false };
-        let back: Vec<Step> = self.turns[at].iter().map(|(file, old, new)| (*file, *new, *old)).collect();
+        let Some(at) = (self.turns.len() - self.undone.len()).checked_sub(1) else {
+            return false;
+        };
+        let back: Vec<Step> = self.turns[at]
+            .iter()
+            .map(|(file, old, new)| (*file, *new, *old))
+            .collect();
         let applied = self.apply(&back, force);
         self.undone.push(applied);
         true
     }
 
     fn redo(&mut self) -> bool {
-        let Some(done) = self.undone.pop().map(|(done, _)| done).or_else(|| self.past.pop()) else { return false };
-        let back: Vec<Step> = done.iter().map(|(file, old, new)| (*file, *new, *old)).collect();
+        let Some(done) = self
+            .undone
+            .pop()
+            .map(|(done, _)| done)
+            .or_else(|| self.past.pop())
+        else {
+            return false;
+        };
+        let back: Vec<Step> = done
+            .iter()
+            .map(|(file, old, new)| (*file, *new, *old))
+            .collect();
         self.apply(&back, false);
         true
     }
@@ -130,12 +153,24 @@ impl Life {
         fs::create_dir_all(&root).unwrap();
         let restore = Self::restore(&data, &root);
         let record = Record::new(SessionId::new("ses_00000001"), root.clone(), Timestamp(1));
-        Self { store: Store::start(&data), history: History::default(), _dir: dir, data, root, restore, record }
+        Self {
+            store: Store::start(&data),
+            history: History::default(),
+            _dir: dir,
+            data,
+            root,
+            restore,
+            record,
+        }
     }
 
     fn restore(data: &Path, root: &Path) -> RestoreContext {
         let tracker = Arc::new(Tracker::new(data, root, None));
-        RestoreContext { tracker, worktree: Arc::new(Worktree::find(root, &[], None)), editor: None }
+        RestoreContext {
+            tracker,
+            worktree: Arc::new(Worktree::find(root, &[], None)),
+            editor: None,
+        }
     }
 
     fn recorder(&self) -> Recorder {
@@ -158,14 +193,21 @@ impl Life {
     }
 
     fn tree(&self) -> Tree {
-        let read = |file| Some((file, fs::read_to_string(self.path(file)).ok()?.parse().unwrap()));
+        let read = |file| {
+            Some((
+                file,
+                fs::read_to_string(self.path(file)).ok()?.parse().unwrap(),
+            ))
+        };
         (0..FILES).filter_map(read).collect()
     }
 
     /// Makes a turn of edits.
     async fn turn(&mut self, n: usize, changes: &[(usize, Option<u8>)], steps: &[Step]) {
-        let before: Vec<_> =
-            steps.iter().map(|(file, ..)| self.restore.tracker.look(&self.path(*file)).unwrap()).collect();
+        let before: Vec<_> = steps
+            .iter()
+            .map(|(file, ..)| self.restore.tracker.look(&self.path(*file)).unwrap())
+            .collect();
         for (file, to) in changes {
             self.set(*file, *to);
         }
@@ -200,13 +242,26 @@ impl Life {
     async fn changed(&mut self, n: usize, files: Vec<FileChange>) {
         let recorder = self.recorder();
         settle(&mut self.history, &mut self.record, &recorder).await;
-        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-        let part = |name: &str, content| Part { id: PartId::new(format!("{name}{n}")), content };
-        let text = Content::Text(Text { text: format!("turn {n}").into(), ..Text::default() });
+        let model = ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        };
+        let part = |name: &str, content| Part {
+            id: PartId::new(format!("{name}{n}")),
+            content,
+        };
+        let text = Content::Text(Text {
+            text: format!("turn {n}").into(),
+            ..Text::default()
+        });
         let prompt = Message {
             id: MessageId::new(format!("u{n}")),
             created: Timestamp(0),
-            role: Role::User(User { agent: "build".into(), model: model.clone() }),
+            role: Role::User(User {
+                agent: "build".into(),
+                model: model.clone(),
+            }),
             parts: vec![part("w", text)],
         };
         let assistant = Assistant {
@@ -223,7 +278,14 @@ impl Life {
         let parts = if files.is_empty() {
             vec![]
         } else {
-            vec![part("p", Content::Patch { files, begun: false, unkept: vec![] })]
+            vec![part(
+                "p",
+                Content::Patch {
+                    files,
+                    begun: false,
+                    unkept: vec![],
+                },
+            )]
         };
         let answer = Message {
             id: MessageId::new(format!("a{n}")),
@@ -242,16 +304,36 @@ impl Life {
     async fn undo(&mut self) -> RevertReport {
         let recorder = self.recorder();
         let point = RevertPoint::LastTurn;
-        undo(&self.history.messages, &mut self.record, &recorder, &self.restore, &point, false).await.unwrap()
+        undo(
+            &self.history.messages,
+            &mut self.record,
+            &recorder,
+            &self.restore,
+            &point,
+            false,
+        )
+        .await
+        .unwrap()
     }
 
     async fn redo(&mut self) -> RevertReport {
         let recorder = self.recorder();
-        redo(&self.history.messages, &mut self.record, &recorder, &self.restore).await.unwrap()
+        redo(
+            &self.history.messages,
+            &mut self.record,
+            &recorder,
+            &self.restore,
+        )
+        .await
+        .unwrap()
     }
 
     fn mode(&self, file: usize) -> u32 {
-        fs::symlink_metadata(self.path(file)).unwrap().permissions().mode() & 0o7777
+        fs::symlink_metadata(self.path(file))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777
     }
 
     fn set_mode(&self, file: usize, mode: u32) {
@@ -287,20 +369,39 @@ async fn live(acts: &[Act]) -> Result<(), TestCaseError> {
             }
             Act::Undo(force) => {
                 let point = RevertPoint::LastTurn;
-                let done = undo(&life.history.messages, &mut life.record, &recorder, &life.restore, &point, *force)
-                    .await
-                    .is_ok();
+                let done = undo(
+                    &life.history.messages,
+                    &mut life.record,
+                    &recorder,
+                    &life.restore,
+                    &point,
+                    *force,
+                )
+                .await
+                .is_ok();
                 prop_assert_eq!(done, rules.undo(*force));
             }
             Act::Redo => {
-                let done = redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await.is_ok();
+                let done = redo(
+                    &life.history.messages,
+                    &mut life.record,
+                    &recorder,
+                    &life.restore,
+                )
+                .await
+                .is_ok();
                 prop_assert_eq!(done, rules.redo());
             }
             Act::Restart => life.restart().await,
         }
         prop_assert_eq!(life.tree(), rules.tree.clone(), "after {:?}", &acts[..=n]);
         let seen = visible(&life.history.messages, &life.record.undone);
-        prop_assert_eq!(seen, 2 * (rules.turns.len() - rules.undone.len()), "after {:?}", &acts[..=n]);
+        prop_assert_eq!(
+            seen,
+            2 * (rules.turns.len() - rules.undone.len()),
+            "after {:?}",
+            &acts[..=n]
+        );
     }
     Ok(())
 }
@@ -338,9 +439,16 @@ async fn interrupted_undo_can_be_finished_or_reversed() {
             let steps: Vec<Step> = (0..FILES).map(|file| (file, Some(1), Some(2))).collect();
             life.turn(0, &changes, &steps).await;
             let recorder = life.recorder();
-            undo(&life.history.messages, &mut life.record, &recorder, &life.restore, &RevertPoint::LastTurn, false)
-                .await
-                .unwrap();
+            undo(
+                &life.history.messages,
+                &mut life.record,
+                &recorder,
+                &life.restore,
+                &RevertPoint::LastTurn,
+                false,
+            )
+            .await
+            .unwrap();
             // The state on the disk before the end of the undo was stored.
             life.record.undone[0].done = false;
             (killed_after..FILES).for_each(|file| life.set(file, Some(2)));
@@ -352,16 +460,42 @@ async fn interrupted_undo_can_be_finished_or_reversed() {
             let messages = &life.history.messages;
             let record = &mut life.record;
             let expected = if finish {
-                undo(messages, record, &recorder, &life.restore, &RevertPoint::LastTurn, false).await.unwrap();
+                undo(
+                    messages,
+                    record,
+                    &recorder,
+                    &life.restore,
+                    &RevertPoint::LastTurn,
+                    false,
+                )
+                .await
+                .unwrap();
                 1
             } else {
-                redo(messages, record, &recorder, &life.restore).await.unwrap();
+                redo(messages, record, &recorder, &life.restore)
+                    .await
+                    .unwrap();
                 2
             };
-            assert_eq!(life.tree(), (0..FILES).map(|file| (file, expected)).collect(), "{finish} {killed_after}");
+            assert_eq!(
+                life.tree(),
+                (0..FILES).map(|file| (file, expected)).collect(),
+                "{finish} {killed_after}"
+            );
             if finish {
-                redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await.unwrap();
-                assert_eq!(life.tree(), (0..FILES).map(|file| (file, 2)).collect(), "{killed_after}");
+                redo(
+                    &life.history.messages,
+                    &mut life.record,
+                    &recorder,
+                    &life.restore,
+                )
+                .await
+                .unwrap();
+                assert_eq!(
+                    life.tree(),
+                    (0..FILES).map(|file| (file, 2)).collect(),
+                    "{killed_after}"
+                );
             }
         }
     }
@@ -371,17 +505,54 @@ async fn interrupted_undo_can_be_finished_or_reversed() {
 async fn missing_contents_leave_files_unchanged() {
     let mut life = Life::new();
     life.set(0, Some(1));
-    life.turn(0, &[(0, Some(2)), (1, Some(3))], &[(0, Some(1), Some(2)), (1, None, Some(3))]).await;
+    life.turn(
+        0,
+        &[(0, Some(2)), (1, Some(3))],
+        &[(0, Some(1), Some(2)), (1, None, Some(3))],
+    )
+    .await;
     fs::remove_dir_all(life.data.join("snapshots")).unwrap();
     let recorder = life.recorder();
-    let report = undo(&life.history.messages, &mut life.record, &recorder, &life.restore, &RevertPoint::LastTurn, true)
-        .await
-        .unwrap();
-    assert_eq!(report.left, [("d0/f0".to_owned(), "its content is not kept any more".to_owned())]);
+    let report = undo(
+        &life.history.messages,
+        &mut life.record,
+        &recorder,
+        &life.restore,
+        &RevertPoint::LastTurn,
+        true,
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        report.left,
+        [(
+            "d0/f0".to_owned(),
+            "its content is not kept any more".to_owned()
+        )]
+    );
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
-    let report = redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await.unwrap();
-    assert_eq!(report.left, [("d1/f1".to_owned(), "its content is not kept any more".to_owned())]);
-    let nothing = redo(&life.history.messages, &mut life.record, &recorder, &life.restore).await;
+    let report = redo(
+        &life.history.messages,
+        &mut life.record,
+        &recorder,
+        &life.restore,
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        report.left,
+        [(
+            "d1/f1".to_owned(),
+            "its content is not kept any more".to_owned()
+        )]
+    );
+    let nothing = redo(
+        &life.history.messages,
+        &mut life.record,
+        &recorder,
+        &life.restore,
+    )
+    .await;
     assert_eq!(nothing.unwrap_err(), RevertError::ToRedo);
 }
 
@@ -389,22 +560,38 @@ async fn missing_contents_leave_files_unchanged() {
 async fn point_can_be_message_or_part() {
     let mut life = Life::new();
     for n in 0..3_u8 {
-        life.turn(n.into(), &[(0, Some(n))], &[(0, n.checked_sub(1), Some(n))]).await;
+        life.turn(n.into(), &[(0, Some(n))], &[(0, n.checked_sub(1), Some(n))])
+            .await;
     }
     let recorder = life.recorder();
     let to = |id: &str| RevertPoint::Before(id.to_owned());
     let messages = &life.history.messages;
     let record = &mut life.record;
-    let unknown = undo(messages, record, &recorder, &life.restore, &to("nobody"), false).await;
+    let unknown = undo(
+        messages,
+        record,
+        &recorder,
+        &life.restore,
+        &to("nobody"),
+        false,
+    )
+    .await;
     assert_eq!(unknown.unwrap_err(), RevertError::Unknown("nobody".into()));
     // The first answer to a prompt means the prompt; the patch is a part of it.
-    let report = undo(messages, record, &recorder, &life.restore, &to("p1"), false).await.unwrap();
-    assert_eq!((report.messages, report.words.as_str(), life.tree()), (4, "turn 1", Tree::from([(0, 0)])));
+    let report = undo(messages, record, &recorder, &life.restore, &to("p1"), false)
+        .await
+        .unwrap();
+    assert_eq!(
+        (report.messages, report.words.as_str(), life.tree()),
+        (4, "turn 1", Tree::from([(0, 0)]))
+    );
     let messages = &life.history.messages;
     let record = &mut life.record;
     let hidden = undo(messages, record, &recorder, &life.restore, &to("u2"), false).await;
     assert_eq!(hidden.unwrap_err(), RevertError::Hidden("u2".into()));
-    redo(messages, record, &recorder, &life.restore).await.unwrap();
+    redo(messages, record, &recorder, &life.restore)
+        .await
+        .unwrap();
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
 }
 
@@ -438,7 +625,11 @@ async fn removed_file_is_restored_with_its_mode() {
         // A redo removes the file whatever its mode is.
         for _ in 0..2 {
             assert_eq!(life.undo().await.left, [], "{case}");
-            assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 1)]), mode), "{case}");
+            assert_eq!(
+                (life.tree(), life.mode(0)),
+                (Tree::from([(0, 1)]), mode),
+                "{case}"
+            );
             assert_eq!(life.redo().await.left, [], "{case}");
             assert_eq!(life.tree(), Tree::new(), "{case}");
         }
@@ -484,10 +675,18 @@ async fn replaced_file_is_private_before_it_is_restored() {
         since.into_iter().for_each(|mode| life.set_mode(0, mode));
         assert_eq!(life.undo().await.left, []);
         let case = format!("{first:o} {then:o} {since:?}");
-        assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 1)]), last), "{case}");
+        assert_eq!(
+            (life.tree(), life.mode(0)),
+            (Tree::from([(0, 1)]), last),
+            "{case}"
+        );
         assert_eq!(life.redo().await.left, [], "{case}");
         let there_again = if since.is_some() { last & then } else { then };
-        assert_eq!((life.tree(), life.mode(0)), (Tree::from([(0, 2)]), there_again), "{case}");
+        assert_eq!(
+            (life.tree(), life.mode(0)),
+            (Tree::from([(0, 2)]), there_again),
+            "{case}"
+        );
     }
 }
 
@@ -499,7 +698,10 @@ async fn client_writes_to_file_that_is_private_already() {
     let tracker = life.restore.tracker.clone();
     let root = life.root.clone();
     let begin = |life: &Life| {
-        let change = changes::last_runs(&life.history.messages).pop().map(reversed).unwrap();
+        let change = changes::last_runs(&life.history.messages)
+            .pop()
+            .map(reversed)
+            .unwrap();
         FileRestoration::begin(&tracker, change, root.clone()).unwrap()
     };
     for private in [true, false] {
@@ -508,7 +710,14 @@ async fn client_writes_to_file_that_is_private_already() {
         life.set_mode(0, if private { 0o600 } else { 0o644 });
         life.turn(0, &[(0, None)], &[(0, Some(1), None)]).await;
         let file = begin(&life);
-        assert_eq!(life.tree(), if private { Tree::from([(0, 1)]) } else { Tree::new() });
+        assert_eq!(
+            life.tree(),
+            if private {
+                Tree::from([(0, 1)])
+            } else {
+                Tree::new()
+            }
+        );
         if private {
             assert_eq!(life.mode(0), 0o600);
         }
@@ -539,11 +748,22 @@ fn file_is_never_readable_by_others_while_it_is_written() {
     fs::write(&path, "0123456789abcde\n".repeat(1 << 19)).unwrap();
     life.set_mode(0, 0o600);
     let new = life.restore.tracker.look(&path).unwrap();
-    let change = FileChange { path: path.display().to_string(), old: None, new, compared: false };
+    let change = FileChange {
+        path: path.display().to_string(),
+        old: None,
+        new,
+        compared: false,
+    };
     let over = AtomicBool::new(false);
     let open = || {
-        let files = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|file| file.metadata().ok());
-        files.filter(|data| data.len() > 0 && data.permissions().mode() & 0o077 != 0).count()
+        let files = fs::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|file| file.metadata().ok());
+        files
+            .filter(|data| data.len() > 0 && data.permissions().mode() & 0o077 != 0)
+            .count()
     };
     let seen = std::thread::scope(|scope| {
         let watching = scope.spawn(|| {
@@ -556,7 +776,11 @@ fn file_is_never_readable_by_others_while_it_is_written() {
         let restored: Vec<_> = (0..4)
             .map(|_| {
                 fs::remove_file(&path).unwrap();
-                let file = FileRestoration::begin(&life.restore.tracker, change.clone(), life.root.clone())?;
+                let file = FileRestoration::begin(
+                    &life.restore.tracker,
+                    change.clone(),
+                    life.root.clone(),
+                )?;
                 file.finish().map_err(|e| e.to_string())
             })
             .collect();

@@ -7,7 +7,9 @@ use tools::ToolContext;
 /// Returns the files that are unchanged since the model saw them.
 pub(super) async fn known(context: &ToolContext) -> Vec<PathBuf> {
     let seen = context.session.seen.clone();
-    base::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
+    base::task::spawn_blocking(move || seen.as_known())
+        .await
+        .unwrap_or_default()
 }
 
 /// Marks the present state of these files as known to the model.

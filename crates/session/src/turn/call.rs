@@ -16,7 +16,10 @@ use super::doom::Repeats;
 use super::frame::Frame;
 use super::resolve::{ResolvedCall, resolved};
 use super::waiting_line::{WaitingLine, order};
-use super::{History, TurnContext, compaction_carryover, doom, hooks, next, permit, pictures, tool_context, view};
+use super::{
+    History, TurnContext, compaction_carryover, doom, hooks, next, permit, pictures, tool_context,
+    view,
+};
 use base::id::{MessageId, PartId};
 use base::task::on_threads;
 use config::settings::{HookPoint, OutputLimits};
@@ -25,9 +28,12 @@ use extensions::any;
 use permission::{Action, Denial, Need};
 use tools::loaded_instructions::LoadedInstructions;
 use tools::{
-    AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
+    AnyTool, CallContext, CallDescription, Failure, PreparedCall, RunCall, ToolContext, ToolOutput,
+    accept, truncate,
 };
-use transcript::{Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part};
+use transcript::{
+    Call, CallFacts, CallState, Change, Completed, Content, FailureCause, Finish, Message, Part,
+};
 
 /// The maximum size of a call's arguments.
 const MAX_ARGUMENT_BYTES: usize = 8 << 20;
@@ -60,7 +66,10 @@ pub async fn make(
     let id = message.id.clone();
     let mut waiting = waiting(history, scope, frame, changes, &id, &message.parts).await;
     let concurrent: Vec<bool> = waiting.iter().map(|(_, one)| one.is_concurrent).collect();
-    let mut commands = waiting.iter_mut().map(|(_, one)| one).filter(|one| one.call.kind == ToolKind::Execute);
+    let mut commands = waiting
+        .iter_mut()
+        .map(|(_, one)| one)
+        .filter(|one| one.call.kind == ToolKind::Execute);
     let first = commands.next();
     let second = commands.next();
     if let (Some(first), Some(_)) = (first, second) {
@@ -94,7 +103,12 @@ pub async fn make(
         }
     }
     drop(running);
-    abandon(scope, message, "The call was not made: the user rejected another one.").await;
+    abandon(
+        scope,
+        message,
+        "The call was not made: the user rejected another one.",
+    )
+    .await;
 }
 
 /// Returns the pending calls of a message with their indexes in it.
@@ -111,20 +125,41 @@ async fn waiting<'a>(
     let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
     let mut line = WaitingLine::default();
     let pending = |(place, part): (usize, &Part)| match &part.content {
-        Content::Tool(call) if call.state == CallState::Pending => Some((place, part.id.clone(), call.clone())),
+        Content::Tool(call) if call.state == CallState::Pending => {
+            Some((place, part.id.clone(), call.clone()))
+        }
         _ => None,
     };
-    let pending: Vec<(usize, PartId, Call)> = parts.iter().enumerate().filter_map(pending).collect();
+    let pending: Vec<(usize, PartId, Call)> =
+        parts.iter().enumerate().filter_map(pending).collect();
     let calls: Vec<Call> = pending.iter().map(|(_, _, call)| call.clone()).collect();
-    for ((place, part, _), resolved) in pending.into_iter().zip(resolved(scope, frame, calls).await) {
-        let ResolvedCall { call, tool, notes, wrong, kind, description, size, is_concurrent } = resolved;
-        let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
+    for ((place, part, _), resolved) in pending.into_iter().zip(resolved(scope, frame, calls).await)
+    {
+        let ResolvedCall {
+            call,
+            tool,
+            notes,
+            wrong,
+            kind,
+            description,
+            size,
+            is_concurrent,
+        } = resolved;
+        let same =
+            |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
-        let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { Repeats::default() };
+        let before = if unbroken {
+            doom::repeats(history, &call.tool, &call.input)
+        } else {
+            Repeats::default()
+        };
         let refusals = here + doom::refusals(history, &call.tool, &call.input);
         earlier.push((call.tool.clone(), call.input.clone()));
-        let repeats = Repeats { calls: here + before.calls, ..before };
+        let repeats = Repeats {
+            calls: here + before.calls,
+            ..before
+        };
         let message = id;
         let instructions = instructions.clone();
         let facts = LiveFacts::default();
@@ -157,17 +192,24 @@ async fn waiting<'a>(
 /// Marks calls that will not be made as failed.
 pub async fn abandon(scope: &TurnContext, message: &mut Message, why: &str) {
     for place in 0..message.parts.len() {
-        if matches!(&message.parts[place].content, Content::Tool(call) if call.state == CallState::Pending) {
+        if matches!(&message.parts[place].content, Content::Tool(call) if call.state == CallState::Pending)
+        {
             fail(scope, message, place, why).await;
         }
     }
 }
 
 async fn fail(scope: &TurnContext, message: &mut Message, place: usize, why: &str) {
-    let Content::Tool(call) = &mut message.parts[place].content else { return };
+    let Content::Tool(call) = &mut message.parts[place].content else {
+        return;
+    };
     call.state = CallState::failed(why);
     let output = Some(why.to_owned());
-    let update = CallUpdate { progress: Some(Progress::Failed), output, ..CallUpdate::of(&call.call) };
+    let update = CallUpdate {
+        progress: Some(Progress::Failed),
+        output,
+        ..CallUpdate::of(&call.call)
+    };
     scope.record.part(&message.id, &message.parts[place]).await;
     scope.outlet.event(Event::Call(Box::new(update))).await;
 }
@@ -183,13 +225,18 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
         Finish::Refusal => "A content filter stopped the answer inside this call. It was not run.",
         Finish::Stop | Finish::ToolCalls | Finish::Other => return,
     };
-    let empty = |part: &Part| matches!(&part.content, Content::Text(text) if text.text.trim().is_empty());
+    let empty =
+        |part: &Part| matches!(&part.content, Content::Text(text) if text.text.trim().is_empty());
     let last = message.parts.iter().rposition(|part| !empty(part));
     let cut = |place: usize, part: &Part| match &part.content {
-        Content::Tool(call) if call.state == CallState::Pending => Some(place) == last || call.input.is_string(),
+        Content::Tool(call) if call.state == CallState::Pending => {
+            Some(place) == last || call.input.is_string()
+        }
         _ => false,
     };
-    let places: Vec<usize> = (0..message.parts.len()).filter(|place| cut(*place, &message.parts[*place])).collect();
+    let places: Vec<usize> = (0..message.parts.len())
+        .filter(|place| cut(*place, &message.parts[*place]))
+        .collect();
     for place in places {
         fail(scope, message, place, why).await;
     }
@@ -198,14 +245,26 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
 /// Returns the instruction files that the model already sees: in the system prompt, and in the
 /// visible results of earlier calls.
 fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
-    let prompted = scope.project.background.instructions.iter().filter_map(|entry| entry.path.clone());
-    let view::VisibleHistory { summary, messages, .. } = view::view(history);
-    let loaded = messages.into_iter().flat_map(Message::calls).filter_map(|call| match &call.state {
-        CallState::Completed(done) if done.cleared.is_none() => Some(&done.facts.loaded),
-        _ => None,
-    });
+    let prompted = scope
+        .project
+        .background
+        .instructions
+        .iter()
+        .filter_map(|entry| entry.path.clone());
+    let view::VisibleHistory {
+        summary, messages, ..
+    } = view::view(history);
+    let loaded = messages
+        .into_iter()
+        .flat_map(Message::calls)
+        .filter_map(|call| match &call.state {
+            CallState::Completed(done) if done.cleared.is_none() => Some(&done.facts.loaded),
+            _ => None,
+        });
     LoadedInstructions::new(
-        prompted.chain(compaction_carryover::loaded_files(summary)).chain(loaded.flatten().cloned()),
+        prompted
+            .chain(compaction_carryover::loaded_files(summary))
+            .chain(loaded.flatten().cloned()),
     )
 }
 
@@ -241,7 +300,10 @@ impl RunningCall<'_> {
         self.call.state = match made {
             Ok(output) => {
                 let output = self.finished(output).await;
-                let reported = CallFacts { details: output.metadata, ..output.facts };
+                let reported = CallFacts {
+                    details: output.metadata,
+                    ..output.facts
+                };
                 let facts = self.facts.all().and(reported);
                 if !output.title.is_empty() {
                     self.call.title = base::text::title(&output.title);
@@ -262,7 +324,11 @@ impl RunningCall<'_> {
             }
             Err(failure) => self.failed(failure).await,
         };
-        let update = CallUpdate { title, locations, ..CallUpdate::from(&self.call) };
+        let update = CallUpdate {
+            title,
+            locations,
+            ..CallUpdate::from(&self.call)
+        };
         self.save().await;
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
         self.scope.resources.jobs.announced(&self.call.call);
@@ -274,7 +340,9 @@ impl RunningCall<'_> {
     /// in parts. Runs on a thread pool, because a result can be large.
     async fn finished(&self, mut output: ToolOutput) -> ToolOutput {
         if !self.notes.is_empty() {
-            output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
+            output
+                .text
+                .push_str(&format!("\n\n({})", self.notes.join(" ")));
         }
         let context = self.context();
         let images = self.scope.project.settings.images;
@@ -306,19 +374,24 @@ impl RunningCall<'_> {
             Failure::Tell(text) => self.failure_text(text).await,
             Failure::Denied(Denial::Unanswered(text)) if self.refusals + 1 >= doom::LIMIT => {
                 cause = FailureCause::Rejected;
-                format!("{text} This call was refused {} times; the turn ends here.", doom::LIMIT)
+                format!(
+                    "{text} This call was refused {} times; the turn ends here.",
+                    doom::LIMIT
+                )
             }
             Failure::Denied(Denial::Unanswered(text)) => {
                 cause = FailureCause::Unanswered;
                 text
             }
-            Failure::Denied(Denial::Rejected) => match self.tool.as_ref().and_then(|tool| tool.rejected()) {
-                Some(text) => text.to_owned(),
-                None => {
-                    cause = FailureCause::Rejected;
-                    Denial::Rejected.to_string()
+            Failure::Denied(Denial::Rejected) => {
+                match self.tool.as_ref().and_then(|tool| tool.rejected()) {
+                    Some(text) => text.to_owned(),
+                    None => {
+                        cause = FailureCause::Rejected;
+                        Denial::Rejected.to_string()
+                    }
                 }
-            },
+            }
             Failure::Denied(denial) => denial.to_string(),
             Failure::Stopped(text) => {
                 cause = FailureCause::Rejected;
@@ -345,11 +418,18 @@ impl RunningCall<'_> {
             }
         };
         self.scope.resources.seen.show(&error);
-        CallState::Failed { error, cause, facts: self.facts.all() }
+        CallState::Failed {
+            error,
+            cause,
+            facts: self.facts.all(),
+        }
     }
 
     async fn save(&self) {
-        let part = Part { id: self.part.clone(), content: Content::Tool(self.call.clone()) };
+        let part = Part {
+            id: self.part.clone(),
+            content: Content::Tool(self.call.clone()),
+        };
         self.scope.record.part(self.message, &part).await;
     }
 
@@ -360,7 +440,10 @@ impl RunningCall<'_> {
         let Some(tool) = self.tool.clone() else {
             self.line.come(&self.scope.cancelled).await;
             self.show(None).await;
-            return Err(Failure::Tell(accept::unknown(&self.frame.tools, &self.call.tool)));
+            return Err(Failure::Tell(accept::unknown(
+                &self.frame.tools,
+                &self.call.tool,
+            )));
         };
         if let Some(why) = self.wrong.take() {
             self.line.come(&self.scope.cancelled).await;
@@ -378,7 +461,9 @@ impl RunningCall<'_> {
         let description = self.description.take();
         self.describe(description);
         if self.size > MAX_ARGUMENT_BYTES {
-            return Err(Failure::tell("The arguments are larger than 8 MiB. Do it in smaller pieces."));
+            return Err(Failure::tell(
+                "The arguments are larger than 8 MiB. Do it in smaller pieces.",
+            ));
         }
         let prepared = tokio::select! {
             biased;
@@ -402,7 +487,9 @@ impl RunningCall<'_> {
         }
         self.permit(&prepared.needs, None).await?;
         self.line.pass();
-        self.changes.before(self.scope, &self.call, &prepared.needs, &context).await;
+        self.changes
+            .before(self.scope, &self.call, &prepared.needs, &context)
+            .await;
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
@@ -413,11 +500,18 @@ impl RunningCall<'_> {
         {
             tracing::warn!("acting although the call could not be recorded: {e}");
         }
-        let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) };
+        let update = CallUpdate {
+            progress: Some(Progress::Running),
+            ..CallUpdate::of(&self.call.call)
+        };
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
         // Files that the model knows and a command changes were changed by the agent.
         let sweeps = super::change_recorder::sweeps(self.call.kind, tool.name());
-        let before = if sweeps { known(&context).await } else { Vec::new() };
+        let before = if sweeps {
+            known(&context).await
+        } else {
+            Vec::new()
+        };
         let done = self.further(prepared.run, &context).await;
         adopt(before, &context).await;
         self.changes.after(self.scope, &self.call.call).await;
@@ -435,19 +529,34 @@ impl RunningCall<'_> {
         if !any(&self.scope.project.settings, HookPoint::ToolBefore) {
             return Ok(prepared);
         }
-        let advice = hooks::before(self.scope, &self.frame.agent, &self.call, &prepared.needs, context).await?;
+        let advice = hooks::before(
+            self.scope,
+            &self.frame.agent,
+            &self.call,
+            &prepared.needs,
+            context,
+        )
+        .await?;
         self.notes.extend(advice.context);
         if let Some(input) = advice.input.filter(|input| *input != *self.call.input) {
             let asked = tool.clone();
             let described = context.clone();
             let input = on_threads(async move {
                 let input = asked.accept(input)?.input;
-                Ok((asked.describe(&input, &described), input.to_string(), Arc::new(input)))
+                Ok((
+                    asked.describe(&input, &described),
+                    input.to_string(),
+                    Arc::new(input),
+                ))
             });
             let wrong = |why: String| {
-                format!("The hook {} has changed the arguments so that they do not fit: {why}", advice.changed_by)
+                format!(
+                    "The hook {} has changed the arguments so that they do not fit: {why}",
+                    advice.changed_by
+                )
             };
-            let (description, json, input) = input.await.map_err(|why| Failure::Tell(wrong(why)))?;
+            let (description, json, input) =
+                input.await.map_err(|why| Failure::Tell(wrong(why)))?;
             self.call.input = input;
             self.notes.push(format!(
                 "The hook {} has changed the arguments; the call was made with: {json}",
@@ -464,7 +573,10 @@ impl RunningCall<'_> {
                 Some(_) => {}
                 None => {
                     let floor = Some((Action::Ask, why));
-                    prepared.needs.push(Need { floor, ..Need::new(tool.permission(), "*") });
+                    prepared.needs.push(Need {
+                        floor,
+                        ..Need::new(tool.permission(), "*")
+                    });
                 }
             }
         }
@@ -472,14 +584,22 @@ impl RunningCall<'_> {
     }
 
     /// Applies hooks to a finished call. Files that they change count as changed by the agent.
-    async fn followed(&self, done: Result<ToolOutput, Failure>, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    async fn followed(
+        &self,
+        done: Result<ToolOutput, Failure>,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, Failure> {
         if !any(&self.scope.project.settings, HookPoint::ToolAfter) {
             return done;
         }
         // Only after a call that acts: a look for changed files would slow down every call
         // that reads.
         let acts = self.call.kind.acts();
-        let before = if acts { known(context).await } else { Vec::new() };
+        let before = if acts {
+            known(context).await
+        } else {
+            Vec::new()
+        };
         if let Ok(output) = &done {
             hooks::edited(self.scope, output).await;
         }
@@ -489,7 +609,11 @@ impl RunningCall<'_> {
     }
 
     /// Runs a call again each time a further permission that it needs has been given.
-    async fn further(&mut self, mut run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    async fn further(
+        &mut self,
+        mut run: RunCall,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, Failure> {
         loop {
             let done = self.run(run, context).await;
             match self.followed(done, context).await {
@@ -534,7 +658,9 @@ impl RunningCall<'_> {
         if let Some(description) = description {
             self.call.title = base::text::title(&description.title);
             self.call.locations = description.locations;
-            self.call.locations.retain(|location| location.path.as_os_str().len() <= MAX_PATH_BYTES);
+            self.call
+                .locations
+                .retain(|location| location.path.as_os_str().len() <= MAX_PATH_BYTES);
         }
     }
 
@@ -544,7 +670,11 @@ impl RunningCall<'_> {
         let update = CallUpdate {
             title: Some(self.call.title.clone()),
             kind: self.kind,
-            input: self.call.input.is_object().then(|| Value::clone(&self.call.input)),
+            input: self
+                .call
+                .input
+                .is_object()
+                .then(|| Value::clone(&self.call.input)),
             locations: (!self.call.locations.is_empty()).then(|| self.call.locations.clone()),
             changes: (!changes.is_empty()).then_some(changes),
             ..CallUpdate::of(&self.call.call)
@@ -555,16 +685,33 @@ impl RunningCall<'_> {
 
     /// Checks access requests, and asks the user if the rules require it.
     async fn permit(&self, needs: &[Need], reason: Option<&str>) -> Result<(), Failure> {
-        permit::permit(self.scope, &self.frame.agent, &self.call, needs, reason, || self.line.pass()).await
+        permit::permit(
+            self.scope,
+            &self.frame.agent,
+            &self.call,
+            needs,
+            reason,
+            || self.line.pass(),
+        )
+        .await
     }
 
     fn context(&self) -> ToolContext {
         let context = tool_context::context(self.scope, &self.frame.agent, &self.call.call);
         // A single result must not fill a small window: a quarter of the usable tokens, at
         // four bytes each.
-        let usable = self.frame.model.usable(self.scope.project.settings.compaction.reserved);
-        let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
-        let limits = OutputLimits { bytes, ..context.limits };
+        let usable = self
+            .frame
+            .model
+            .usable(self.scope.project.settings.compaction.reserved);
+        let bytes = context
+            .limits
+            .bytes
+            .min(usize::try_from(usable).unwrap_or(usize::MAX));
+        let limits = OutputLimits {
+            bytes,
+            ..context.limits
+        };
         let call = CallContext {
             message: Some(self.message.clone()),
             order: self.order.clone(),
@@ -573,7 +720,11 @@ impl RunningCall<'_> {
             observer: self.changes.observer(&self.call.call, &self.call.title),
             ..context.call
         };
-        ToolContext { call, limits, ..context }
+        ToolContext {
+            call,
+            limits,
+            ..context
+        }
     }
 }
 
@@ -589,16 +740,26 @@ pub(super) async fn prepared(
     let context = context.clone();
     on_threads(caught(async move {
         let prepared = tool.prepare(Value::clone(&input), &context).await?;
-        let changes = prepared.needs.iter().flat_map(|need| &need.changes).flat_map(|change| change.parts()).collect();
+        let changes = prepared
+            .needs
+            .iter()
+            .flat_map(|need| &need.changes)
+            .flat_map(|change| change.parts())
+            .collect();
         Ok((prepared, changes))
     }))
     .await
 }
 
 /// Converts a panic of a tool into a failure of its call.
-pub(super) async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) async fn caught<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let panicked = |_| Failure::Broken("it ended unexpectedly; the log says more".into());
-    AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)?
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .map_err(panicked)?
 }
 
 #[cfg(test)]
@@ -612,12 +773,20 @@ mod tests {
             (vec![false; 300], None),
             (vec![true, false, true, false], None),
             (vec![true, true], Some("1 to 2 side by side")),
-            (vec![false, true, true, true, false], Some("1, then 2 to 4 side by side, then 5")),
+            (
+                vec![false, true, true, true, false],
+                Some("1, then 2 to 4 side by side, then 5"),
+            ),
         ];
         for (concurrent, expected) in table {
             let described = order(&concurrent);
             assert_eq!(described.is_some(), expected.is_some(), "{concurrent:?}");
-            assert!(described.unwrap_or_default().contains(expected.unwrap_or_default()), "{concurrent:?}");
+            assert!(
+                described
+                    .unwrap_or_default()
+                    .contains(expected.unwrap_or_default()),
+                "{concurrent:?}"
+            );
         }
     }
 }

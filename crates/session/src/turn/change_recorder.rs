@@ -35,7 +35,9 @@ use tools::bash::BashTool;
 use tools::registry::find_properties;
 use tools::task::TaskTool;
 use tools::{Tool as _, ToolContext, format};
-use transcript::{self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite};
+use transcript::{
+    self, Call, Change, Content, FileChange, FileState, Part, ToolKind, UnkeptReason, UnkeptWrite,
+};
 
 /// The delay between the announcement of a tool and the comparison of the project, in case the tool
 /// turns out to change no files.
@@ -87,7 +89,10 @@ impl Drop for ChangeRecorder {
 /// tools are not trusted.
 pub fn sweeps(kind: ToolKind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.sweeps);
-    let acts = matches!(kind, ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other);
+    let acts = matches!(
+        kind,
+        ToolKind::Execute | ToolKind::Delete | ToolKind::Move | ToolKind::Other
+    );
     own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
 }
 
@@ -115,14 +120,18 @@ impl WriteObserver for JournalObserver {
         match write {
             PendingWrite::File { path, pid } => self.journal.touch(&path, pid, &self.call),
             PendingWrite::Directory { from, to, exchange } => {
-                self.journal.touch_directory(&from, &to, exchange, &self.call);
+                self.journal
+                    .touch_directory(&from, &to, exchange, &self.call);
             }
-            PendingWrite::Unknown => self.journal.note_unkept(&self.title, UnkeptReason::Unreported),
+            PendingWrite::Unknown => self
+                .journal
+                .note_unkept(&self.title, UnkeptReason::Unreported),
         }
     }
 
     fn refused(&self) {
-        self.journal.note_unkept(&self.title, UnkeptReason::Unreported);
+        self.journal
+            .note_unkept(&self.title, UnkeptReason::Unreported);
     }
 
     fn ended(&self) {
@@ -132,22 +141,33 @@ impl WriteObserver for JournalObserver {
 
 /// Whether a call is a command line in which every part is known to change nothing.
 fn only_reads(needs: &[Need]) -> bool {
-    let mut lines = needs.iter().filter_map(|need| need.command.as_ref()).peekable();
+    let mut lines = needs
+        .iter()
+        .filter_map(|need| need.command.as_ref())
+        .peekable();
     lines.peek().is_some() && lines.all(|line| line.is_read_only())
 }
 
 /// Whether a command delegates work to a service, whose writes are not reported.
 fn uses_a_service(needs: &[Need]) -> bool {
     let lines = needs.iter().filter_map(|need| need.command.as_ref());
-    lines.flat_map(|line| &line.units).any(Unit::runs_in_container)
+    lines
+        .flat_map(|line| &line.units)
+        .any(Unit::runs_in_container)
 }
 
 impl ChangeRecorder {
     /// Creates a recorder. No file is read yet.
     pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
-        let tracker = if scope.project.settings.snapshot { scope.resources.snapshots.clone() } else { None };
+        let tracker = if scope.project.settings.snapshot {
+            scope.resources.snapshots.clone()
+        } else {
+            None
+        };
         Self {
-            journal: tracker.clone().map(|tracker| Arc::new(WriteJournal::new(tracker))),
+            journal: tracker
+                .clone()
+                .map(|tracker| Arc::new(WriteJournal::new(tracker))),
             tracker,
             stop: Arc::default(),
             comparing: Mutex::default(),
@@ -164,10 +184,18 @@ impl ChangeRecorder {
     /// Handles the announcement of a tool: starts the comparison if the tool's writes are not
     /// reported.
     pub fn announced(&self, scope: &TurnContext, kind: ToolKind, tool: &str) {
-        let replaced = scope.project.settings.replace_tools.iter().any(|replaced| replaced == tool);
+        let replaced = scope
+            .project
+            .settings
+            .replace_tools
+            .iter()
+            .any(|replaced| replaced == tool);
         let reported = tool == TaskTool::NAME
             || reports(tool)
-                && scope.permissions.confinement.may_report(&scope.project.settings)
+                && scope
+                    .permissions
+                    .confinement
+                    .may_report(&scope.project.settings)
                 && scope.resources.exec.is_empty();
         if sweeps(kind, tool) && (replaced || !reported) && !self.mark.initialized() {
             self.compare();
@@ -177,11 +205,17 @@ impl ChangeRecorder {
     /// Returns the observer of the writes of a call's programs.
     pub fn observer(&self, call: &CallId, title: &str) -> Option<Arc<dyn WriteObserver>> {
         let journal = self.journal.clone()?;
-        Some(Arc::new(JournalObserver { journal, call: call.clone(), title: title.to_owned() }))
+        Some(Arc::new(JournalObserver {
+            journal,
+            call: call.clone(),
+            title: title.to_owned(),
+        }))
     }
 
     fn compare(&self) {
-        let Some(tracker) = self.tracker.clone() else { return };
+        let Some(tracker) = self.tracker.clone() else {
+            return;
+        };
         let mut comparing = locked(&self.comparing);
         if comparing.is_none() {
             let stop = self.stop.clone();
@@ -196,23 +230,34 @@ impl ChangeRecorder {
 
     /// Prepares for a call that is about to act. Returns when the state of the files that it
     /// may change is known, or when the turn is cancelled.
-    pub async fn before(&self, scope: &TurnContext, call: &Call, needs: &[Need], context: &ToolContext) {
+    pub async fn before(
+        &self,
+        scope: &TurnContext,
+        call: &Call,
+        needs: &[Need],
+        context: &ToolContext,
+    ) {
         let Some(tracker) = &self.tracker else { return };
         let kind = call.kind;
         let tool = call.tool.as_str();
-        let changes: Vec<Arc<Change>> = needs.iter().flat_map(|need| need.changes.clone()).collect();
+        let changes: Vec<Arc<Change>> =
+            needs.iter().flat_map(|need| need.changes.clone()).collect();
         // A hook may change anything.
         let settings = &scope.project.settings;
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
         // A custom tool that replaces a built-in one may also change anything.
-        let replaced = settings.replace_tools.iter().any(|replaced| replaced == tool);
+        let replaced = settings
+            .replace_tools
+            .iter()
+            .any(|replaced| replaced == tool);
         let acts = replaced || kind.acts() || sweeps(kind, tool) || !changes.is_empty();
         if !acts || !hooked && only_reads(needs) {
             return;
         }
         // The host's command prefix may run the command without reports of its writes.
         let reported = context.session.exec.is_empty() && context.confinement.reports().await;
-        let sweeping = replaced || sweeps(kind, tool) || (changes.is_empty() && kind == ToolKind::Edit);
+        let sweeping =
+            replaced || sweeps(kind, tool) || (changes.is_empty() && kind == ToolKind::Edit);
         if sweeping {
             let seen = !replaced && (tool == TaskTool::NAME || reported && reports(tool));
             if !seen || hooked && !reported {
@@ -223,7 +268,9 @@ impl ChangeRecorder {
             return;
         }
         // A formatter may also change other files, which the edited file names.
-        let formatted = changes.iter().any(|change| format::any(settings, Path::new(&change.path)));
+        let formatted = changes
+            .iter()
+            .any(|change| format::any(settings, Path::new(&change.path)));
         if !reported && (hooked || formatted) {
             self.compared(scope, &call.title).await;
         }
@@ -245,9 +292,25 @@ impl ChangeRecorder {
                 match looked {
                     Ok((new, old)) => {
                         let name = path.display().to_string();
-                        let begun = FileChange { path: name, old: old.clone(), new, compared: false };
-                        let touched = journal.as_ref().is_some_and(|journal| journal.has_touched(&path));
-                        Some((EditedFile { call: id.clone(), path, old, marked, touched }, begun))
+                        let begun = FileChange {
+                            path: name,
+                            old: old.clone(),
+                            new,
+                            compared: false,
+                        };
+                        let touched = journal
+                            .as_ref()
+                            .is_some_and(|journal| journal.has_touched(&path));
+                        Some((
+                            EditedFile {
+                                call: id.clone(),
+                                path,
+                                old,
+                                marked,
+                                touched,
+                            },
+                            begun,
+                        ))
                     }
                     Err(e) => {
                         tracing::warn!("what {} was is not kept: {e}", path.display());
@@ -275,24 +338,37 @@ impl ChangeRecorder {
         if let Some(tracker) = &self.tracker {
             scope.record.contents(tracker, &files).await;
         }
-        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: true, unkept: Vec::new() } };
+        let part = Part {
+            id: self.part.clone(),
+            content: Content::Patch {
+                files,
+                begun: true,
+                unkept: Vec::new(),
+            },
+        };
         scope.record.part(&self.message, &part).await;
         scope.record.handed_over().await;
     }
 
     /// Records the writes of a finished call, before the user saves other files if possible.
     pub async fn after(&self, scope: &TurnContext, call: &CallId) {
-        let Some(journal) = self.journal.clone() else { return };
+        let Some(journal) = self.journal.clone() else {
+            return;
+        };
         journal.add(scope.child_changes.take());
-        let edited: Vec<EditedFile> =
-            locked(&self.named).extract_if(.., |file| file.call == *call && !file.marked).collect();
+        let edited: Vec<EditedFile> = locked(&self.named)
+            .extract_if(.., |file| file.call == *call && !file.marked)
+            .collect();
         if edited.is_empty() && journal.is_empty() {
             return;
         }
         let id = call.clone();
         let waits = !edited.is_empty();
         let looking = spawn_blocking(move || {
-            for EditedFile { path, old, touched, .. } in edited {
+            for EditedFile {
+                path, old, touched, ..
+            } in edited
+            {
                 if let Err(e) = journal.finish_edit(&id, &path, old, touched) {
                     tracing::warn!("what became of {} is not kept: {e}", path.display());
                     journal.note_unkept(&path.display().to_string(), UnkeptReason::Unreadable);
@@ -325,7 +401,10 @@ impl ChangeRecorder {
             self.compare();
             self.awaited.notify_one();
             let comparing = locked(&self.comparing).take();
-            match comparing?.await.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string()))) {
+            match comparing?
+                .await
+                .unwrap_or_else(|e| Err(Untracked::Failed(e.to_string())))
+            {
                 Ok(mark) => Some(mark),
                 Err(off) => {
                     self.report(scope, &off).await;
@@ -339,9 +418,15 @@ impl ChangeRecorder {
     /// Notifies the user, once, that changes of commands cannot be undone.
     async fn report(&self, scope: &TurnContext, off: &Untracked) {
         tracing::warn!("the project is not compared: {off}");
-        if *off != Untracked::Stopped && self.tracker.as_ref().is_some_and(|tracker| tracker.tell()) {
-            let title = "What commands change in the files cannot be undone here; edits can.".into();
-            let notice = Event::Notice { severity: Severity::Warning, title, details: Some(off.to_string()) };
+        if *off != Untracked::Stopped && self.tracker.as_ref().is_some_and(|tracker| tracker.tell())
+        {
+            let title =
+                "What commands change in the files cannot be undone here; edits can.".into();
+            let notice = Event::Notice {
+                severity: Severity::Warning,
+                title,
+                details: Some(off.to_string()),
+            };
             scope.outlet.event(notice).await;
         }
     }
@@ -357,9 +442,17 @@ impl ChangeRecorder {
         let mut done = scope.child_changes.take();
         if journal.is_open() {
             // A background job may write until it ends.
-            scope.resources.late_changes.expect(&self.message, &self.part, &journal);
+            scope
+                .resources
+                .late_changes
+                .expect(&self.message, &self.part, &journal);
         }
-        if mark.is_none() && named.is_empty() && journal.is_empty() && done.files.is_empty() && done.unkept.is_empty() {
+        if mark.is_none()
+            && named.is_empty()
+            && journal.is_empty()
+            && done.files.is_empty()
+            && done.unkept.is_empty()
+        {
             return None;
         }
         let looking = std::mem::take(&mut *locked(&self.looking));
@@ -375,7 +468,10 @@ impl ChangeRecorder {
             }
             spawn_blocking(look).await
         });
-        Some(StepChanges { looked, recorder: self })
+        Some(StepChanges {
+            looked,
+            recorder: self,
+        })
     }
 }
 
@@ -391,7 +487,12 @@ impl StepChanges {
     pub async fn into_part(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
         let looked = self.looked.await.flatten();
         let recorder = self.recorder;
-        let failed = |e: JoinError| (JournalEntries::default(), Some(Untracked::Failed(e.to_string())));
+        let failed = |e: JoinError| {
+            (
+                JournalEntries::default(),
+                Some(Untracked::Failed(e.to_string())),
+            )
+        };
         let (JournalEntries { files, unkept }, off) = looked.unwrap_or_else(failed);
         if let Some(off) = off {
             recorder.report(scope, &off).await;
@@ -407,7 +508,14 @@ impl StepChanges {
         if let Some(parent) = &scope.parent_changes {
             parent.add(&files, &unkept);
         }
-        let part = Part { id: recorder.part.clone(), content: Content::Patch { files, begun: false, unkept } };
+        let part = Part {
+            id: recorder.part.clone(),
+            content: Content::Patch {
+                files,
+                begun: false,
+                unkept,
+            },
+        };
         scope.record.part(&recorder.message, &part).await;
         (!nothing).then(|| (recorder.message.clone(), part))
     }
@@ -417,7 +525,9 @@ impl StepChanges {
 /// to those, and an undo must restore them.
 fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Option<FileState>> {
     let saved = tracker.look(path)?;
-    let Some(text) = &change.old else { return Ok(saved) };
+    let Some(text) = &change.old else {
+        return Ok(saved);
+    };
     let bytes = saved.as_ref().and_then(|state| tracker.content(state).ok());
     let same = bytes.is_some_and(|bytes| {
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
@@ -427,20 +537,36 @@ fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Op
         return Ok(saved);
     }
     let kind = saved.map(|state| state.kind).unwrap_or_default();
-    Ok(Some(FileState { kind, ..tracker.keep(text.as_bytes())? }))
+    Ok(Some(FileState {
+        kind,
+        ..tracker.keep(text.as_bytes())?
+    }))
 }
 
 /// Returns the intended state of a file after an edit. An empty text means a deleted file if the
 /// file existed, or else an empty one.
-fn after_edit(tracker: &Tracker, old: Option<&FileState>, change: &Change) -> std::io::Result<Option<FileState>> {
+fn after_edit(
+    tracker: &Tracker,
+    old: Option<&FileState>,
+    change: &Change,
+) -> std::io::Result<Option<FileState>> {
     const MARK: &str = "\u{feff}";
     if change.new.is_empty() && old.is_some() {
         return Ok(None);
     }
-    let marked = old.and_then(|old| tracker.content(old).ok()).is_some_and(|old| old.starts_with(MARK.as_bytes()));
-    let mark = if marked && !change.new.starts_with(MARK) { MARK } else { "" };
+    let marked = old
+        .and_then(|old| tracker.content(old).ok())
+        .is_some_and(|old| old.starts_with(MARK.as_bytes()));
+    let mark = if marked && !change.new.starts_with(MARK) {
+        MARK
+    } else {
+        ""
+    };
     let kind = old.map(|old| old.kind).unwrap_or_default();
-    Ok(Some(FileState { kind, ..tracker.keep(format!("{mark}{}", change.new).as_bytes())? }))
+    Ok(Some(FileState {
+        kind,
+        ..tracker.keep(format!("{mark}{}", change.new).as_bytes())?
+    }))
 }
 
 fn after(
@@ -455,21 +581,33 @@ fn after(
         Some(Ok(changes)) => (changes, None),
         Some(Err(off)) => (Vec::new(), Some(off)),
     };
-    let JournalEntries { files: reported, mut unkept } = journal.take();
+    let JournalEntries {
+        files: reported,
+        mut unkept,
+    } = journal.take();
     if off.is_some() {
-        unkept.push(UnkeptWrite { what: "the calls of a step".into(), why: UnkeptReason::Unreported });
+        unkept.push(UnkeptWrite {
+            what: "the calls of a step".into(),
+            why: UnkeptReason::Unreported,
+        });
     }
     // Reported changes are more precise than those found by comparison.
     let mut files: BTreeMap<String, Vec<FileChange>> = BTreeMap::new();
     for change in &reported {
-        files.entry(change.path.clone()).or_default().push(change.clone());
+        files
+            .entry(change.path.clone())
+            .or_default()
+            .push(change.clone());
     }
     for change in changes {
         let known = files.entry(change.path.clone()).or_default();
         match known.last() {
             Some(last) if last.new == change.new => {}
             // The found change goes beyond the reported one.
-            Some(last) => known.push(FileChange { old: last.new.clone(), ..change }),
+            Some(last) => known.push(FileChange {
+                old: last.new.clone(),
+                ..change
+            }),
             None => known.push(change),
         }
     }
@@ -477,7 +615,9 @@ fn after(
         // The comparison already has the result for a file whose edit came after its start,
         // changed or not.
         let compared = file.marked && off.is_none() && tracker.knows(&file.path);
-        let Some(name) = file.path.to_str().map(str::to_owned) else { continue };
+        let Some(name) = file.path.to_str().map(str::to_owned) else {
+            continue;
+        };
         let known = files.entry(name).or_default();
         // A call of this session has changed it.
         known.iter_mut().for_each(|change| change.compared = false);
@@ -486,7 +626,13 @@ fn after(
         }
         // The edit was cut off, so its result is the present state of the file.
         let old = known.last().map(|known| known.new.clone());
-        let change = changed(tracker, EditedFile { old: old.unwrap_or(file.old.clone()), ..file });
+        let change = changed(
+            tracker,
+            EditedFile {
+                old: old.unwrap_or(file.old.clone()),
+                ..file
+            },
+        );
         known.extend(change);
     }
     let files = transcript::merged(files.values().flatten());
@@ -498,7 +644,12 @@ fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
     let EditedFile { path, old, .. } = file;
     let name = path.to_str()?.to_owned();
     match tracker.look(&path) {
-        Ok(new) => (new != old).then_some(FileChange { path: name, old, new, compared: false }),
+        Ok(new) => (new != old).then_some(FileChange {
+            path: name,
+            old,
+            new,
+            compared: false,
+        }),
         Err(e) => {
             tracing::warn!("what became of {name} is not kept: {e}");
             None
@@ -508,7 +659,9 @@ fn changed(tracker: &Tracker, file: EditedFile) -> Option<FileChange> {
 
 /// Resolves the symlinks of a path, as far as the path exists.
 fn resolved(path: &Path) -> PathBuf {
-    let exists = path.ancestors().find_map(|dir| Some((dir, std::fs::canonicalize(dir).ok()?)));
+    let exists = path
+        .ancestors()
+        .find_map(|dir| Some((dir, std::fs::canonicalize(dir).ok()?)));
     match exists {
         Some((dir, real)) => match path.strip_prefix(dir) {
             Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
@@ -526,17 +679,33 @@ mod tests {
     #[test]
     fn commands_that_only_read_or_use_a_service_are_recognised() {
         let dir = tempfile::tempdir().unwrap();
-        let place =
-            PermissionContext { root: dir.path().into(), cwd: dir.path().into(), ..PermissionContext::default() };
-        let of = |lines: &[&str]| lines.iter().map(|line| command_need(line, &place)).collect::<Vec<_>>();
+        let place = PermissionContext {
+            root: dir.path().into(),
+            cwd: dir.path().into(),
+            ..PermissionContext::default()
+        };
+        let of = |lines: &[&str]| {
+            lines
+                .iter()
+                .map(|line| command_need(line, &place))
+                .collect::<Vec<_>>()
+        };
         let read = Need::new("read", "a.txt");
         for lines in [&["echo a"][..], &["ls | wc -l"], &["ls", "cat a"]] {
             assert!(only_reads(&of(lines)), "{lines:?}");
-            assert!(only_reads(&[of(lines), vec![read.clone()]].concat()), "{lines:?}, and what it reads");
+            assert!(
+                only_reads(&[of(lines), vec![read.clone()]].concat()),
+                "{lines:?}, and what it reads"
+            );
         }
-        for lines in
-            [&["echo a > b"][..], &["make"], &["ls; touch a"], &["ls", "rm a"], &["$(cat x)"], &["ls $(touch a)"]]
-        {
+        for lines in [
+            &["echo a > b"][..],
+            &["make"],
+            &["ls; touch a"],
+            &["ls", "rm a"],
+            &["$(cat x)"],
+            &["ls $(touch a)"],
+        ] {
             assert!(!only_reads(&of(lines)), "{lines:?}");
         }
         for (line, wanted) in [

@@ -10,14 +10,19 @@ use tokio::time::sleep;
 use super::frame::Frame;
 use super::next::CompactionTrigger;
 use super::view::{self, VisibleHistory, view};
-use super::{History, Outcome, TurnContext, compaction_carryover, digest, hooks, remind, request, retry, size, step};
+use super::{
+    History, Outcome, TurnContext, compaction_carryover, digest, hooks, remind, request, retry,
+    size, step,
+};
 use base::environment::Timestamp;
 use base::id::PartId;
 use base::text::thousands;
 use events::{CompactionState, Event, Status};
 use providers::request::{BodyCache, ModelInput, ModelMessage, ModelParams};
 use providers::{Delta, Error, Model, Provider, Request};
-use transcript::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
+use transcript::{
+    Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User,
+};
 
 /// Attempts to get a usable summary.
 const MAX_ATTEMPTS: usize = 3;
@@ -68,14 +73,30 @@ pub async fn compact(
     focus: Option<String>,
 ) -> Result<(), Outcome> {
     let auto = why != CompactionTrigger::Asked;
-    let CompactionPlan { tail, prompt, estimated, usable } =
-        plan(history, scope, frame, why, focus.clone()).map_err(Outcome::Failed)?;
+    let CompactionPlan {
+        tail,
+        prompt,
+        estimated,
+        usable,
+    } = plan(history, scope, frame, why, focus.clone()).map_err(Outcome::Failed)?;
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
-    let report = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
+    let report = async |state| {
+        scope
+            .outlet
+            .event(Event::Compaction {
+                id: id.clone(),
+                auto,
+                state,
+            })
+            .await
+    };
     scope.outlet.event(Event::Status(Status::Compacting)).await;
     report(CompactionState::InProgress).await;
     let hook_texts = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
-    let prompt = SummarySource { hook_texts, ..prompt };
+    let prompt = SummarySource {
+        hook_texts,
+        ..prompt
+    };
     let writer = writer(scope, frame);
     let summary = write(scope, &writer, usable, &prompt).await;
     scope.outlet.event(Event::Status(Status::Busy)).await;
@@ -94,30 +115,63 @@ pub async fn compact(
     let counted = size::load(history);
     // If the provider refuses although the estimate is far below its limit, the estimate is
     // wrong and must not reject a summary. The next step shows whether there is enough room.
-    let limit = frame.model.usable(scope.project.settings.compaction.reserved);
+    let limit = frame
+        .model
+        .usable(scope.project.settings.compaction.reserved);
     let trusted = why == CompactionTrigger::Asked || estimated >= limit / 2;
-    let before = if counted > 0 && trusted { counted } else { counted.max(estimated) };
+    let before = if counted > 0 && trusted {
+        counted
+    } else {
+        counted.max(estimated)
+    };
     let overflow = why == CompactionTrigger::Refused;
-    let compaction = Compaction { auto, tail, overflow, before, focus, ..Compaction::default() };
+    let compaction = Compaction {
+        auto,
+        tail,
+        overflow,
+        before,
+        focus,
+        ..Compaction::default()
+    };
     let text = summary.text.clone();
     let messages = history.messages.len();
     let mut carried = compaction_carryover::carried(&prompt.history, scope, usable).await;
     let compaction = carried.in_compaction(compaction);
-    let summary = Summary { notes: carried.notes(scope, &frame.agent.name), ..summary };
+    let summary = Summary {
+        notes: carried.notes(scope, &frame.agent.name),
+        ..summary
+    };
     // Only a request that contains the summary shows whether it makes room. Until then nothing
     // is stored, and a summary that makes no room is removed again.
-    let at = put(history, scope, frame, &writer, compaction, id.clone(), summary);
+    let at = put(
+        history,
+        scope,
+        frame,
+        &writer,
+        compaction,
+        id.clone(),
+        summary,
+    );
     // Scaled as the provider would count it: the error of the estimate is the same before and
     // after.
     let left = size::request(&request::request(history, frame, scope.session.as_str()));
     let after = before.saturating_mul(left) / estimated.max(1);
-    let after = if trusted || after < before { after } else { left.min(before) };
+    let after = if trusted || after < before {
+        after
+    } else {
+        left.min(before)
+    };
     let allowed = why == CompactionTrigger::Asked && size::tokens(text.len()) <= MIN_SUMMARY_TOKENS;
     if after >= before && trusted && !allowed {
-        let paid = history.messages[messages..].iter().filter_map(|m| m.assistant()?.cost).sum();
+        let paid = history.messages[messages..]
+            .iter()
+            .filter_map(|m| m.assistant()?.cost)
+            .sum();
         scope.spent.add(paid);
         history.messages.truncate(messages);
-        let fault = fault(SummaryError::Bad("the summary would take no less room than what it replaces"));
+        let fault = fault(SummaryError::Bad(
+            "the summary would take no less room than what it replaces",
+        ));
         report(CompactionState::Failed(fault.message.clone())).await;
         return Err(Outcome::Failed(fault));
     }
@@ -126,7 +180,12 @@ pub async fn compact(
         scope.record.whole(message).await;
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
-    report(CompactionState::Completed { before, after, summary: text }).await;
+    report(CompactionState::Completed {
+        before,
+        after,
+        summary: text,
+    })
+    .await;
     hooks::compacted(scope).await;
     step::usage(history, scope, &frame.model).await;
     Ok(())
@@ -167,11 +226,20 @@ fn plan(
     let fixed = size::fixed(&next);
     let usable = frame.model.usable(settings.reserved);
     let seen = view(history);
-    let refused = |m: &&Message| why == CompactionTrigger::Refused && m.assistant().is_some_and(|a| a.fault.is_some());
+    let refused = |m: &&Message| {
+        why == CompactionTrigger::Refused && m.assistant().is_some_and(|a| a.fault.is_some())
+    };
     let end = seen.messages.len();
-    let end = end - seen.messages[..end].iter().rev().take_while(|m| refused(m)).count();
+    let end = end
+        - seen.messages[..end]
+            .iter()
+            .rev()
+            .take_while(|m| refused(m))
+            .count();
     // A prompt without an answer is not summarised.
-    let unanswered = seen.messages[..end].last().filter(|last| auto && last.is_prompt());
+    let unanswered = seen.messages[..end]
+        .last()
+        .filter(|last| auto && last.is_prompt());
     let waiting = unanswered.map_or(0, |prompt| match why {
         CompactionTrigger::Refused => size::without_attachments(prompt),
         CompactionTrigger::Full | CompactionTrigger::Asked => size::message(prompt),
@@ -180,7 +248,11 @@ fn plan(
     if auto && (end == 0 || fixed + waiting >= usable) {
         let mut small = too_small(&frame.model, fixed, waiting);
         // The provider's message explains more than the estimate.
-        if let Some(fault) = history.messages.last().and_then(|m| m.assistant()?.fault.as_ref()) {
+        if let Some(fault) = history
+            .messages
+            .last()
+            .and_then(|m| m.assistant()?.fault.as_ref())
+        {
             small.message = format!("{} {}", fault.message, small.message);
         }
         return Err(small);
@@ -189,18 +261,28 @@ fn plan(
     // amount.
     let refused_with = estimated.max(size::load(history));
     let guess = (refused_with / 4 * 3).max(fixed + waiting + MIN_ROOM_TOKENS);
-    let usable = if why == CompactionTrigger::Refused { usable.min(guess) } else { usable };
+    let usable = if why == CompactionTrigger::Refused {
+        usable.min(guess)
+    } else {
+        usable
+    };
     let room = usable.saturating_sub(fixed + waiting);
     // The other half is for the summary and the next step.
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
-    let candidates = VisibleHistory { messages: seen.messages[..end].to_vec(), ..seen.clone() };
+    let candidates = VisibleHistory {
+        messages: seen.messages[..end].to_vec(),
+        ..seen.clone()
+    };
     // If the tail contained all messages, nothing would be summarised.
     let from = match digest::tail(&candidates, budget, settings.tail_turns) {
         from if from > seen.before_compaction => from,
         _ => end,
     };
-    let tail =
-        if from < end || unanswered.is_some() { seen.messages.get(from).map(|first| first.id.clone()) } else { None };
+    let tail = if from < end || unanswered.is_some() {
+        seen.messages.get(from).map(|first| first.id.clone())
+    } else {
+        None
+    };
     let mut messages: Vec<Message> = seen.messages[..from].iter().map(|m| (*m).clone()).collect();
     let count = messages.len();
     if let Some((compaction, summary)) = seen.summary {
@@ -213,7 +295,12 @@ fn plan(
         hook_texts: Vec::new(),
         limit: (room / 2).max(256),
     };
-    Ok(CompactionPlan { tail, prompt, estimated, usable })
+    Ok(CompactionPlan {
+        tail,
+        prompt,
+        estimated,
+        usable,
+    })
 }
 
 fn set_after(message: &mut Message, tokens: u64) {
@@ -233,16 +320,27 @@ pub fn has_news(history: &History) -> bool {
 /// Returns the fault for a window that not even a summary would make large enough.
 pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
     let window = match model.context {
-        Some(window) => format!("the window of {} has {} tokens", model.id, thousands(window)),
+        Some(window) => format!(
+            "the window of {} has {} tokens",
+            model.id,
+            thousands(window)
+        ),
         None => format!("{} does not take that much", model.id),
     };
     let prompt = match waiting {
         0 => String::new(),
         waiting => format!(" and the prompt about {}", thousands(waiting)),
     };
-    let message = format!("System prompt and tools take about {} tokens{prompt}; {window}.", thousands(fixed));
+    let message = format!(
+        "System prompt and tools take about {} tokens{prompt}; {window}.",
+        thousands(fixed)
+    );
     let advice = Some("Choose a model with a larger context, or send less at once.".into());
-    Fault { kind: FaultKind::ContextOverflow, message, advice }
+    Fault {
+        kind: FaultKind::ContextOverflow,
+        message,
+        advice,
+    }
 }
 
 /// Returns the model and parameters of the compaction agent, with the session's model unless the
@@ -250,21 +348,43 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
     let agent = scope.project.agents.get("compaction");
     let own = agent.as_ref().and_then(|agent| agent.model.clone());
-    let wanted = own.unwrap_or_else(|| transcript::ModelRef { effort: None, ..frame.model.id.clone() });
-    let (model, provider) = scope.project.models.find(&wanted).unwrap_or_else(|missing| {
-        tracing::warn!("{missing}; the session's model summarises");
-        (frame.model.clone(), frame.provider.clone())
+    let wanted = own.unwrap_or_else(|| transcript::ModelRef {
+        effort: None,
+        ..frame.model.id.clone()
     });
-    let system = agent.as_ref().and_then(|agent| agent.prompt.as_deref()).unwrap_or(prompts::agent::COMPACTION);
+    let (model, provider) = scope
+        .project
+        .models
+        .find(&wanted)
+        .unwrap_or_else(|missing| {
+            tracing::warn!("{missing}; the session's model summarises");
+            (frame.model.clone(), frame.provider.clone())
+        });
+    let system = agent
+        .as_ref()
+        .and_then(|agent| agent.prompt.as_deref())
+        .unwrap_or(prompts::agent::COMPACTION);
     let params = ModelParams {
-        temperature: if model.temperature { agent.as_ref().and_then(|agent| agent.temperature) } else { None },
+        temperature: if model.temperature {
+            agent.as_ref().and_then(|agent| agent.temperature)
+        } else {
+            None
+        },
         top_p: agent.as_ref().and_then(|agent| agent.top_p),
         max_output: model.max_output(),
-        options: agent.as_ref().map(|agent| agent.options.clone()).unwrap_or_default(),
+        options: agent
+            .as_ref()
+            .map(|agent| agent.options.clone())
+            .unwrap_or_default(),
         headers: Vec::new(),
         search: false,
     };
-    Summarizer { model, provider, system: vec![system.to_owned()], params }
+    Summarizer {
+        model,
+        provider,
+        system: vec![system.to_owned()],
+        params,
+    }
 }
 
 async fn write(
@@ -273,7 +393,11 @@ async fn write(
     usable: u64,
     prompt: &SummarySource,
 ) -> Result<Summary, SummaryError> {
-    let room = usable.min(writer.model.usable(scope.project.settings.compaction.reserved));
+    let room = usable.min(
+        writer
+            .model
+            .usable(scope.project.settings.compaction.reserved),
+    );
     let mut room = usize::try_from(room * BYTES_PER_TOKEN).unwrap_or(usize::MAX);
     let mut failed = SummaryError::Bad("it did not come");
     for _ in 0..MAX_ATTEMPTS {
@@ -292,7 +416,12 @@ async fn write(
     Err(failed)
 }
 
-fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, room: usize) -> Request {
+fn question(
+    scope: &TurnContext,
+    writer: &Summarizer,
+    prompt: &SummarySource,
+    room: usize,
+) -> Request {
     let (messages, earlier) = prompt.history.messages.split_at(prompt.messages);
     let earlier = earlier.last().map(Message::visible_text);
     let messages: Vec<&Message> = messages.iter().collect();
@@ -303,9 +432,13 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     if let Some(earlier) = earlier {
         text += &format!("<prior-summary>\n{}\n</prior-summary>\n\n", earlier.trim());
     }
-    text += &format!("<conversation>\n{}\n</conversation>\n\n{task}", transcript.trim());
+    text += &format!(
+        "<conversation>\n{}\n</conversation>\n\n{task}",
+        transcript.trim()
+    );
     if let Some(focus) = &prompt.focus {
-        text += &format!("\n\nThe user asked for this summary, and wants this kept above all: {focus}");
+        text +=
+            &format!("\n\nThe user asked for this summary, and wants this kept above all: {focus}");
     }
     for hook_text in &prompt.hook_texts {
         text += &format!("\n\n{hook_text}");
@@ -353,7 +486,13 @@ async fn ask(
         };
         attempt += 1;
         let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
-        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, wait, cause: error.to_string() };
+        let status = Status::Retrying {
+            attempt,
+            limit: retry::LIMIT,
+            next,
+            wait,
+            cause: error.to_string(),
+        };
         scope.outlet.event(Event::Status(status)).await;
         tokio::select! {
             () = sleep(wait) => {} // the backoff before a retry
@@ -379,7 +518,10 @@ async fn read(
             Delta::Call { .. } => return Ok(Err("the model called a tool instead of writing it")),
             Delta::Usage(counted) => *usage = counted,
             Delta::Finish(reason) => finish = Some(reason),
-            Delta::Reasoning { .. } | Delta::Arguments { .. } | Delta::Provider { .. } | Delta::Found(_) => {}
+            Delta::Reasoning { .. }
+            | Delta::Arguments { .. }
+            | Delta::Provider { .. }
+            | Delta::Found(_) => {}
         }
         // An endless answer is not read to its end.
         if size::tokens(text.len()) > limit {
@@ -391,7 +533,11 @@ async fn read(
         Some(Finish::Length) => Err("the summary was cut off at its limit"),
         Some(Finish::Refusal) => Err("the model refused to write it"),
         Some(_) if text.trim().is_empty() => Err("the summary was empty"),
-        Some(_) => Ok(Summary { text, notes: Vec::new(), usage: *usage }),
+        Some(_) => Ok(Summary {
+            text,
+            notes: Vec::new(),
+            usage: *usage,
+        }),
     })
 }
 
@@ -402,9 +548,17 @@ fn fault(failed: SummaryError) -> Fault {
         SummaryError::Bad(why) => (FaultKind::Provider, why.to_owned(), None),
         SummaryError::Cancelled => (FaultKind::Interrupted, "it was cancelled".to_owned(), None),
     };
-    let message = format!("The conversation could not be summarised, and is unchanged: {}.", why.trim_end_matches('.'));
-    let advice = advice.unwrap_or_else(|| "Try again, choose another model, or start a new session.".into());
-    Fault { kind, message, advice: Some(advice) }
+    let message = format!(
+        "The conversation could not be summarised, and is unchanged: {}.",
+        why.trim_end_matches('.')
+    );
+    let advice =
+        advice.unwrap_or_else(|| "Try again, choose another model, or start a new session.".into());
+    Fault {
+        kind,
+        message,
+        advice: Some(advice),
+    }
 }
 
 /// Appends the compaction and its summary to the history, followed by a note to continue if a turn
@@ -420,15 +574,31 @@ fn put(
 ) -> usize {
     let auto = compaction.auto;
     let broken_off = |m: &&Message| m.assistant().is_some_and(|a| a.fault.is_some());
-    let unanswered = history.messages.iter().rev().find(|m| !broken_off(m)).is_some_and(Message::is_prompt);
+    let unanswered = history
+        .messages
+        .iter()
+        .rev()
+        .find(|m| !broken_off(m))
+        .is_some_and(Message::is_prompt);
     let user = |parts| Message {
         id: scope.message_id(),
         created: scope.now(),
-        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone() }),
+        role: Role::User(User {
+            agent: frame.agent.name.clone(),
+            model: frame.model.id.clone(),
+        }),
         parts,
     };
-    let mut asked = user(vec![transcript::Part { id, content: Content::Compaction(compaction) }]);
-    asked.parts.extend(summary.notes.iter().map(|note| scope.part(remind::note(note))));
+    let mut asked = user(vec![transcript::Part {
+        id,
+        content: Content::Compaction(compaction),
+    }]);
+    asked.parts.extend(
+        summary
+            .notes
+            .iter()
+            .map(|note| scope.part(remind::note(note))),
+    );
     let cost = step::cost(&writer.model, &summary.usage);
     scope.budget.pay(cost);
     let assistant = Assistant {
@@ -444,7 +614,10 @@ fn put(
     };
     let at = history.messages.len();
     history.messages.push(asked);
-    let text = Content::Text(Text { text: summary.text.into(), ..Text::default() });
+    let text = Content::Text(Text {
+        text: summary.text.into(),
+        ..Text::default()
+    });
     history.messages.push(Message {
         id: scope.message_id(),
         created: scope.now(),
@@ -452,8 +625,14 @@ fn put(
         parts: vec![scope.part(text)],
     });
     if auto && !unanswered {
-        history.messages.push(user(vec![scope.part(remind::note(prompts::reminder::CONTINUE))]));
+        history.messages.push(user(vec![
+            scope.part(remind::note(prompts::reminder::CONTINUE)),
+        ]));
     }
-    debug_assert_eq!(view::compacted(history).map(|(at, _)| at), Some(at), "the summary is found again");
+    debug_assert_eq!(
+        view::compacted(history).map(|(at, _)| at),
+        Some(at),
+        "the summary is found again"
+    );
     at
 }

@@ -27,12 +27,19 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
     let mut skills = Vec::new();
     let mut loaded = Vec::new();
     for message in &messages.messages {
-        if let Some(Compaction { skills: before, loaded: files, .. }) = message.compaction() {
+        if let Some(Compaction {
+            skills: before,
+            loaded: files,
+            ..
+        }) = message.compaction()
+        {
             skills.extend(before.iter().cloned());
             loaded.extend(files.iter().cloned());
         }
         for call in message.calls() {
-            let CallState::Completed(done) = &call.state else { continue };
+            let CallState::Completed(done) = &call.state else {
+                continue;
+            };
             loaded.extend(done.facts.loaded.iter().cloned());
             if call.tool == SkillTool::NAME
                 && let Some(name) = call.input.get("name").and_then(|name| name.as_str())
@@ -43,8 +50,17 @@ pub(super) async fn carried(messages: &History, scope: &TurnContext, usable: u64
     }
     let known = scope.project.background.skills.clone();
     // A token has at least two bytes.
-    let room = usize::try_from(usable / 2).unwrap_or(usize::MAX).min(MAX_CARRIED_BYTES);
-    let read = move || texts(once(skills), once(loaded), |name| known.get(name).map(Skill::loaded), room);
+    let room = usize::try_from(usable / 2)
+        .unwrap_or(usize::MAX)
+        .min(MAX_CARRIED_BYTES);
+    let read = move || {
+        texts(
+            once(skills),
+            once(loaded),
+            |name| known.get(name).map(Skill::loaded),
+            room,
+        )
+    };
     let mut carried = base::task::spawn_blocking(read).await.unwrap_or_default();
     for text in &mut carried.texts {
         *text = scope.mark.data(std::mem::take(text));
@@ -66,7 +82,12 @@ fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
 
 /// Reads the present texts of skills and instruction files, the latest first, as far as there is
 /// room.
-fn texts(skills: Vec<String>, loaded: Vec<PathBuf>, skill: impl Fn(&str) -> Option<String>, room: usize) -> Carried {
+fn texts(
+    skills: Vec<String>,
+    loaded: Vec<PathBuf>,
+    skill: impl Fn(&str) -> Option<String>,
+    room: usize,
+) -> Carried {
     let mut carried = Carried::default();
     let mut left = room;
     let mut named = Vec::new();
@@ -92,7 +113,10 @@ fn texts(skills: Vec<String>, loaded: Vec<PathBuf>, skill: impl Fn(&str) -> Opti
         }
     }
     if !named.is_empty() {
-        carried.texts.push(format!("There is no room for {}. Load it again where you need it.", named.join(", ")));
+        carried.texts.push(format!(
+            "There is no room for {}. Load it again where you need it.",
+            named.join(", ")
+        ));
     }
     carried
 }
@@ -100,7 +124,14 @@ fn texts(skills: Vec<String>, loaded: Vec<PathBuf>, skill: impl Fn(&str) -> Opti
 fn instructions(path: &Path) -> Option<String> {
     let text = base::file::read_regular_text(path).ok()?;
     let source = path.display().to_string();
-    Some(InstructionText { source, path: Some(path.to_owned()), text }.block())
+    Some(
+        InstructionText {
+            source,
+            path: Some(path.to_owned()),
+            text,
+        }
+        .block(),
+    )
 }
 
 impl Carried {
@@ -108,7 +139,11 @@ impl Carried {
     pub(super) fn in_compaction(&mut self, compaction: Compaction) -> Compaction {
         let skills = std::mem::take(&mut self.skills);
         let loaded = std::mem::take(&mut self.loaded);
-        Compaction { skills, loaded, ..compaction }
+        Compaction {
+            skills,
+            loaded,
+            ..compaction
+        }
     }
 
     /// Returns the notes that follow the compaction.
@@ -121,7 +156,11 @@ impl Carried {
             notes.push(format!("{}\n\n{list}", prompts::reminder::TODOS));
         }
         if !self.texts.is_empty() {
-            notes.push(format!("{}\n\n{}", prompts::reminder::LOADED, self.texts.join("\n\n")));
+            notes.push(format!(
+                "{}\n\n{}",
+                prompts::reminder::LOADED,
+                self.texts.join("\n\n")
+            ));
         }
         notes.extend(jobs::running(scope));
         notes
@@ -131,7 +170,9 @@ impl Carried {
 /// Returns the instruction files that were carried over with the summary that the model sees.
 pub(super) fn loaded_files(summary: Option<(&Message, &Message)>) -> impl Iterator<Item = PathBuf> {
     let compaction = summary.and_then(|(asked, _)| asked.compaction());
-    compaction.into_iter().flat_map(|compaction| compaction.loaded.iter().cloned())
+    compaction
+        .into_iter()
+        .flat_map(|compaction| compaction.loaded.iter().cloned())
 }
 
 #[cfg(test)]
@@ -149,8 +190,14 @@ mod tests {
         let old = file("old", 9_000);
         let new = file("new", 500);
         let gone = dir.path().join("gone");
-        let skill = |name: &str| (name != "removed").then(|| format!("<skill_content name=\"{name}\">"));
-        let skills = once(vec!["a".to_owned(), "b".to_owned(), "a".to_owned(), "removed".to_owned()]);
+        let skill =
+            |name: &str| (name != "removed").then(|| format!("<skill_content name=\"{name}\">"));
+        let skills = once(vec![
+            "a".to_owned(),
+            "b".to_owned(),
+            "a".to_owned(),
+            "removed".to_owned(),
+        ]);
         assert_eq!(skills, ["b", "a", "removed"]);
         let carried = texts(skills, vec![old.clone(), new.clone(), gone], skill, 2_000);
         assert_eq!(carried.loaded, vec![new]);
@@ -158,6 +205,9 @@ mod tests {
         let all = carried.texts.join("\n");
         assert!(all.contains("Instructions from: "), "{all}");
         assert!(all.contains("<skill_content name=\"a\">"), "{all}");
-        assert!(all.ends_with(&format!("There is no room for {}. Load it again where you need it.", old.display())));
+        assert!(all.ends_with(&format!(
+            "There is no room for {}. Load it again where you need it.",
+            old.display()
+        )));
     }
 }

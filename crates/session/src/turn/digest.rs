@@ -16,7 +16,9 @@ const TAIL_TOKENS: (u64, u64) = (2_000, 8_000);
 /// Returns the tokens that may remain without a summary: as set by the user, or else a quarter of
 /// the usable ones.
 pub fn budget(usable: u64, wanted: Option<u64>) -> u64 {
-    wanted.unwrap_or((usable / 4).clamp(TAIL_TOKENS.0, TAIL_TOKENS.1)).min(usable / 3)
+    wanted
+        .unwrap_or((usable / 4).clamp(TAIL_TOKENS.0, TAIL_TOKENS.1))
+        .min(usable / 3)
 }
 
 /// Returns the index in a view at which the tail begins: the latest messages that fit the budget,
@@ -26,7 +28,13 @@ pub fn tail(view: &VisibleHistory<'_>, budget: u64, turns: u32) -> usize {
     let mut from = view.messages.len();
     let mut taken = 0;
     let mut prompts = 0;
-    for (place, message) in view.messages.iter().enumerate().skip(view.before_compaction).rev() {
+    for (place, message) in view
+        .messages
+        .iter()
+        .enumerate()
+        .skip(view.before_compaction)
+        .rev()
+    {
         taken += size::message(message);
         if taken > budget || prompts >= turns {
             break;
@@ -49,7 +57,11 @@ pub fn transcript(messages: &[&Message], room: usize) -> String {
     }
     let half = room / 2;
     let missing = whole.len().saturating_sub(2 * half);
-    format!("{}\n\n[{missing} bytes are left out here]\n\n{}", text::head(&whole, half), text::tail(&whole, half))
+    format!(
+        "{}\n\n[{missing} bytes are left out here]\n\n{}",
+        text::head(&whole, half),
+        text::tail(&whole, half)
+    )
 }
 
 fn one(message: &Message, limit: usize) -> String {
@@ -67,18 +79,28 @@ fn one(message: &Message, limit: usize) -> String {
     for part in message.answer() {
         match &part.content {
             Content::Text(text) if !text.ignored => say(who, &text.text),
-            Content::Reasoning(reasoning) => say("assistant, thinking", &cut(&reasoning.text, limit)),
+            Content::Reasoning(reasoning) => {
+                say("assistant, thinking", &cut(&reasoning.text, limit))
+            }
             Content::File(file) => say(who, &request::left_out(file)),
             Content::Agent { name } => say(who, &format!("@{name}")),
             Content::Tool(call) => {
-                say("tool", &format!("{} {}", call.tool, cut(&call.input.to_string(), limit)));
+                say(
+                    "tool",
+                    &format!("{} {}", call.tool, cut(&call.input.to_string(), limit)),
+                );
                 match &call.state {
-                    CallState::Completed(done) if done.cleared.is_some() => say("result", "(cleared)"),
+                    CallState::Completed(done) if done.cleared.is_some() => {
+                        say("result", "(cleared)")
+                    }
                     CallState::Completed(done) => say("result", &cut(&done.output, limit)),
                     CallState::Failed { error, .. } => say("result, failed", &cut(error, limit)),
                     CallState::Pending => say("result", request::INTERRUPTED),
                     CallState::Running { printed, .. } => {
-                        say("result", &cut(&request::interrupted(printed.as_deref()), limit));
+                        say(
+                            "result",
+                            &cut(&request::interrupted(printed.as_deref()), limit),
+                        );
                     }
                 }
             }
@@ -107,22 +129,52 @@ mod tests {
     use transcript::{Completed, Finish};
 
     fn printed(bytes: usize) -> Message {
-        let done = Completed { output: "x".repeat(bytes).into(), ..Completed::default() };
-        assistant(Some(Finish::ToolCalls), vec![call("c", "bash", json!({}), CallState::Completed(done))])
+        let done = Completed {
+            output: "x".repeat(bytes).into(),
+            ..Completed::default()
+        };
+        assistant(
+            Some(Finish::ToolCalls),
+            vec![call("c", "bash", json!({}), CallState::Completed(done))],
+        )
     }
 
     #[test]
     fn tail_is_the_latest_that_fits() {
         let hi = || user("hi", false);
         let table: Vec<(&str, Vec<Message>, u64, u32, usize)> = vec![
-            ("all of it", vec![hi(), printed(40), hi(), printed(40)], 1_000, 2, 0),
-            ("one turn", vec![hi(), printed(40), hi(), printed(40)], 1_000, 1, 2),
+            (
+                "all of it",
+                vec![hi(), printed(40), hi(), printed(40)],
+                1_000,
+                2,
+                0,
+            ),
+            (
+                "one turn",
+                vec![hi(), printed(40), hi(), printed(40)],
+                1_000,
+                1,
+                2,
+            ),
             ("no turns", vec![hi(), printed(40)], 1_000, 0, 2),
-            ("a turn is split", vec![hi(), printed(4_000), printed(40), printed(40)], 100, 2, 2),
+            (
+                "a turn is split",
+                vec![hi(), printed(4_000), printed(40), printed(40)],
+                100,
+                2,
+                2,
+            ),
             ("too large", vec![hi(), printed(4_000)], 100, 2, 2),
             (
                 "nothing from before the last compaction",
-                vec![hi(), printed(40), compaction(true, Some("a")), summary(), printed(40)],
+                vec![
+                    hi(),
+                    printed(40),
+                    compaction(true, Some("a")),
+                    summary(),
+                    printed(40),
+                ],
                 1_000,
                 2,
                 1,
@@ -145,10 +197,17 @@ mod tests {
 
     #[test]
     fn transcript_is_cut_to_its_size() {
-        let messages = [user("fix it", false), printed(9_000), assistant(Some(Finish::Stop), vec![])];
+        let messages = [
+            user("fix it", false),
+            printed(9_000),
+            assistant(Some(Finish::Stop), vec![]),
+        ];
         let messages: Vec<&Message> = messages.iter().collect();
         let whole = transcript(&messages, 100_000);
-        assert!(whole.starts_with("[user]\nfix it\n\n[tool]\nbash {}\n\n[result]\nxxx"), "{whole}");
+        assert!(
+            whole.starts_with("[user]\nfix it\n\n[tool]\nbash {}\n\n[result]\nxxx"),
+            "{whole}"
+        );
         assert!(whole.contains("… [7000 more bytes]"), "{whole}");
         for room in [3_000, 1_000, 300, 60] {
             let text = transcript(&messages, room);

@@ -28,16 +28,26 @@ impl Repeats {
             0 => String::new(),
             failed => format!(", {failed} failed"),
         };
-        let times = if self.calls == 1 { "once".to_owned() } else { format!("{} times", self.calls) };
-        format!("{tool} was called {times} with the same arguments{failed}; it may be going round in circles")
+        let times = if self.calls == 1 {
+            "once".to_owned()
+        } else {
+            format!("{} times", self.calls)
+        };
+        format!(
+            "{tool} was called {times} with the same arguments{failed}; it may be going round in circles"
+        )
     }
 }
 
 /// Counts the calls of `tool` with `input` directly before, in this turn.
 pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
     let calls: Vec<&Call> = next::turn(history).iter().flat_map(|m| m.calls()).collect();
-    let finished = calls.iter().rev().filter(|call| !matches!(call.state, CallState::Pending));
-    let same = finished.take_while(|call| call.tool == tool && *call.input == *input && !brought_news(call));
+    let finished = calls
+        .iter()
+        .rev()
+        .filter(|call| !matches!(call.state, CallState::Pending));
+    let same = finished
+        .take_while(|call| call.tool == tool && *call.input == *input && !brought_news(call));
     same.fold(Repeats::default(), |so_far, call| Repeats {
         calls: so_far.calls + 1,
         failed: so_far.failed + u32::from(call.kind.acts() && has_failed(call)),
@@ -48,13 +58,17 @@ pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
 pub fn refusals(history: &History, tool: &str, input: &Value) -> u32 {
     let calls = next::turn(history).iter().flat_map(|m| m.calls());
     let refused = |call: &&Call| call.state.cause() == Some(FailureCause::Unanswered);
-    let same = calls.filter(|call| call.tool == tool && *call.input == *input).filter(refused);
+    let same = calls
+        .filter(|call| call.tool == tool && *call.input == *input)
+        .filter(refused);
     u32::try_from(same.count()).unwrap_or(u32::MAX)
 }
 
 /// Whether the call ran and failed: a refused call has had no effect.
 fn has_failed(call: &Call) -> bool {
-    call.state.cause().is_some_and(|cause| cause != FailureCause::Unanswered)
+    call.state
+        .cause()
+        .is_some_and(|cause| cause != FailureCause::Unanswered)
 }
 
 /// Whether the call returned new information: repeated looks at running work are not a loop.
@@ -75,8 +89,14 @@ mod tests {
 
     #[test]
     fn only_unbroken_repetition_counts() {
-        let ok =
-            |input: &str| call("c", "bash", json!({ "command": input }), CallState::Completed(Completed::default()));
+        let ok = |input: &str| {
+            call(
+                "c",
+                "bash",
+                json!({ "command": input }),
+                CallState::Completed(Completed::default()),
+            )
+        };
         let failed = |input: &str| {
             let state = CallState::failed("x");
             call("c", "bash", json!({ "command": input }), state)
@@ -101,6 +121,10 @@ mod tests {
         }
         let mut before = history(vec![ok("a"), ok("a")]);
         before.messages.push(user("again", false));
-        assert_eq!(repeats(&before, "bash", &input), Repeats::default(), "an earlier turn does not count");
+        assert_eq!(
+            repeats(&before, "bash", &input),
+            Repeats::default(),
+            "an earlier turn does not count"
+        );
     }
 }

@@ -36,7 +36,9 @@ pub fn evict_stored(history: &mut History) {
     let visible = visible(history);
     // Outputs that were pruned after this answer still count for the size of the context.
     let counted = history.messages.iter().rev().filter_map(Message::assistant);
-    let counted = counted.filter(|a| a.usage != Usage::default() && !a.summary).find_map(|a| a.completed);
+    let counted = counted
+        .filter(|a| a.usage != Usage::default() && !a.summary)
+        .find_map(|a| a.completed);
     for (at, message) in history.messages.iter_mut().enumerate() {
         let gone = !visible.has(at);
         let user = message.user().is_some();
@@ -47,14 +49,17 @@ pub fn evict_stored(history: &mut History) {
                     reasoning.provider.clear();
                 }
                 Content::File(file) if gone => file.data = None,
-                Content::Text(text) if gone && user && text.synthetic => text.text = SharedText::default(),
+                Content::Text(text) if gone && user && text.synthetic => {
+                    text.text = SharedText::default()
+                }
                 // Stored again when the background job ends.
                 Content::Tool(call) if jobs::id(&call.state).is_some() => {}
                 Content::Tool(call) => {
                     let pruned = |call: &Call| match &call.state {
-                        CallState::Completed(done) => {
-                            done.cleared.zip(counted).is_some_and(|(cleared, counted)| cleared < counted)
-                        }
+                        CallState::Completed(done) => done
+                            .cleared
+                            .zip(counted)
+                            .is_some_and(|(cleared, counted)| cleared < counted),
                         _ => false,
                     };
                     if gone || pruned(call) {
@@ -83,7 +88,9 @@ fn result(call: &mut Call) {
             }
             done.facts.result = None;
         }
-        CallState::Failed { error, .. } if error.len() > MIN_EVICTED_BYTES => *error = String::new(),
+        CallState::Failed { error, .. } if error.len() > MIN_EVICTED_BYTES => {
+            *error = String::new()
+        }
         _ => {}
     }
 }
@@ -102,7 +109,11 @@ fn large(members: &serde_json::Map<String, Value>) -> bool {
         Value::Array(_) | Value::Object(_) => value.to_string().len(),
         _ => 8,
     };
-    members.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>() > MIN_EVICTED_BYTES
+    members
+        .iter()
+        .map(|(name, value)| name.len() + size(value))
+        .sum::<usize>()
+        > MIN_EVICTED_BYTES
 }
 
 /// Reads the stored history again after messages were removed from its end, because older messages
@@ -115,7 +126,11 @@ pub async fn reload(history: &mut History, recorder: &super::record::Recorder) {
             history.cold = 0;
             recover(history);
         }
-        Ok(stored) => tracing::error!("{} messages are kept, not {}", stored.messages.len(), history.messages.len()),
+        Ok(stored) => tracing::error!(
+            "{} messages are kept, not {}",
+            stored.messages.len(),
+            history.messages.len()
+        ),
         // The session was never stored, so no data was evicted.
         Err(store::Error::NotFound(_)) => {}
         Err(e) => tracing::error!("the history cannot be read again: {e}"),
@@ -142,25 +157,38 @@ mod tests {
         let done = Completed {
             output: "x".repeat(4_000).into(),
             display: Some("y".repeat(4_000)),
-            facts: CallFacts { details: Map::from_iter([("count".to_owned(), json!(0))]), ..CallFacts::default() },
+            facts: CallFacts {
+                details: Map::from_iter([("count".to_owned(), json!(0))]),
+                ..CallFacts::default()
+            },
             cleared: cleared.map(Timestamp),
             ..Completed::default()
         };
         let input = json!({ "command": "z".repeat(1_000) });
         let calls = vec![
-            Content::Reasoning(Reasoning { text: "r".repeat(1_000), ..Reasoning::default() }),
+            Content::Reasoning(Reasoning {
+                text: "r".repeat(1_000),
+                ..Reasoning::default()
+            }),
             call("c", "bash", input, CallState::Completed(done)),
         ];
         let mut message = assistant(Some(Finish::ToolCalls), calls);
         if let Role::Assistant(a) = &mut message.role {
-            a.usage = Usage { input: 10, ..Usage::default() };
+            a.usage = Usage {
+                input: 10,
+                ..Usage::default()
+            };
             a.completed = Some(Timestamp(completed));
         }
         named(id, message)
     }
 
     fn bytes(history: &History) -> Vec<usize> {
-        history.messages.iter().map(|m| serde_json::to_string(&m.parts).unwrap().len()).collect()
+        history
+            .messages
+            .iter()
+            .map(|m| serde_json::to_string(&m.parts).unwrap().len())
+            .collect()
     }
 
     #[test]
@@ -202,10 +230,18 @@ mod tests {
         if let Content::Tool(call) = &mut background.parts[1].content
             && let CallState::Completed(done) = &mut call.state
         {
-            done.facts.job = Some(BackgroundJob { id: "bash_1".into(), state: JobState::Running });
+            done.facts.job = Some(BackgroundJob {
+                id: "bash_1".into(),
+                state: JobState::Running,
+            });
         }
         let call = background.parts[1].clone();
-        let messages = vec![user("hi", false), background, compaction(true, None), summary()];
+        let messages = vec![
+            user("hi", false),
+            background,
+            compaction(true, None),
+            summary(),
+        ];
         let mut history = History::from(messages);
         evict_stored(&mut history);
         assert_eq!(history.messages[1].parts[1], call);
@@ -213,9 +249,19 @@ mod tests {
 
     #[test]
     fn pruned_output_is_evicted_when_it_no_longer_counts() {
-        let table = [(None, false), (Some(5), true), (Some(10), false), (Some(11), false)];
+        let table = [
+            (None, false),
+            (Some(5), true),
+            (Some(10), false),
+            (Some(11), false),
+        ];
         for (cleared, gone) in table {
-            let messages = vec![user("hi", false), printed("b", cleared, 1), user("on", false), printed("d", None, 10)];
+            let messages = vec![
+                user("hi", false),
+                printed("b", cleared, 1),
+                user("on", false),
+                printed("d", None, 10),
+            ];
             let mut history = History::from(messages);
             let load = size::load(&history);
             evict_stored(&mut history);

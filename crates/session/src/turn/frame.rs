@@ -51,7 +51,9 @@ impl Frame {
             message: format!("What the result should look like is not a JSON Schema: {why}"),
             advice: None,
         })?;
-        let at = self.tools.partition_point(|other| other.name() < tool.name());
+        let at = self
+            .tools
+            .partition_point(|other| other.name() < tool.name());
         self.tools.insert(at, Arc::new(tool));
         Ok(self)
     }
@@ -72,15 +74,27 @@ pub fn agent(scope: &TurnContext) -> Result<Arc<Agent>, Fault> {
         return Ok(agent);
     }
     let rules = agent.rules.clone().then(&scope.permissions.inherited);
-    Ok(Arc::new(Agent { rules, ..Agent::clone(&agent) }))
+    Ok(Arc::new(Agent {
+        rules,
+        ..Agent::clone(&agent)
+    }))
 }
 
 /// Returns the tool that delegates work to subagents; `None` if it is not offered.
-fn delegates(scope: &TurnContext, agent: &Arc<Agent>, model: &ModelRef, named: &[String]) -> Option<TaskTool> {
+fn delegates(
+    scope: &TurnContext,
+    agent: &Arc<Agent>,
+    model: &ModelRef,
+    named: &[String],
+) -> Option<TaskTool> {
     if scope.depth >= scope.project.settings.subagent_depth {
         return None;
     }
-    let may = if agent.rules.hides("task") { Vec::new() } else { scope.project.agents.subagents_for(&agent.rules) };
+    let may = if agent.rules.hides("task") {
+        Vec::new()
+    } else {
+        scope.project.agents.subagents_for(&agent.rules)
+    };
     let task = TaskTool::new(may, named, agent, model);
     task.offers_something().then_some(task)
 }
@@ -99,8 +113,15 @@ pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) ->
     let Some((agent, own)) = agent.and_then(|agent| Some((agent, agent.model.clone()?))) else {
         return models.default_model();
     };
-    let has = |effort: &&String| models.find(&own).is_ok_and(|(model, _)| model.efforts.contains(effort));
-    let effort = own.effort.clone().or_else(|| agent.variant.as_ref().filter(has).cloned());
+    let has = |effort: &&String| {
+        models
+            .find(&own)
+            .is_ok_and(|(model, _)| model.efforts.contains(effort))
+    };
+    let effort = own
+        .effort
+        .clone()
+        .or_else(|| agent.variant.as_ref().filter(has).cloned());
     ModelRef { effort, ..own }
 }
 
@@ -109,18 +130,31 @@ pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) ->
 fn is_enabled(options: &PromptOptions, tool: &str, permission: &str) -> bool {
     let speaks = |key: &&String| wildcard::matches(key, tool) || wildcard::matches(key, permission);
     let rank = |key: &&String| (key.as_str() == tool, key.as_str() == permission, key.len());
-    options.tools.keys().filter(speaks).max_by_key(rank).is_none_or(|key| options.tools[key])
+    options
+        .tools
+        .keys()
+        .filter(speaks)
+        .max_by_key(rank)
+        .is_none_or(|key| options.tools[key])
 }
 
 /// Returns the agent for a prompt that disables tools: their permissions are denied, to subagents
 /// and commands of the prompt as well.
 fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> Arc<Agent> {
-    let built_in = PROPERTIES.iter().map(|tool| (tool.name.to_owned(), tool.permission.to_owned()));
+    let built_in = PROPERTIES
+        .iter()
+        .map(|tool| (tool.name.to_owned(), tool.permission.to_owned()));
     let custom = scope.resources.extensions.scripts.tools(&agent.rules);
-    let servers = scope.resources.servers.tools(&agent.rules).into_iter().chain(custom);
+    let servers = scope
+        .resources
+        .servers
+        .tools(&agent.rules)
+        .into_iter()
+        .chain(custom);
     let servers = servers.map(|tool| (tool.name().to_owned(), tool.permission().to_owned()));
-    let (enabled, disabled): (Vec<_>, Vec<_>) =
-        built_in.chain(servers).partition(|(name, key)| is_enabled(options, name, key));
+    let (enabled, disabled): (Vec<_>, Vec<_>) = built_in
+        .chain(servers)
+        .partition(|(name, key)| is_enabled(options, name, key));
     let denied: BTreeSet<String> = disabled.into_iter().map(|(_, key)| key).collect();
     let rule = |permission: String| Rule {
         permission,
@@ -128,9 +162,14 @@ fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> 
         action: Action::Deny,
         source: "this prompt".into(),
     };
-    let denied = denied.into_iter().filter(|key| !enabled.iter().any(|(_, enabled)| enabled == key));
+    let denied = denied
+        .into_iter()
+        .filter(|key| !enabled.iter().any(|(_, enabled)| enabled == key));
     let rules = agent.rules.clone().then(&denied.map(rule).collect());
-    Arc::new(Agent { rules, ..Agent::clone(agent) })
+    Arc::new(Agent {
+        rules,
+        ..Agent::clone(agent)
+    })
 }
 
 /// Captures the inputs of a step for the prompt of the running turn.
@@ -144,21 +183,32 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         None => agent(scope)?,
     };
     let wanted = model(scope, &agent);
-    let (model, provider) = scope.project.models.find(&wanted).map_err(|missing| Fault {
-        kind: FaultKind::Internal,
-        message: missing.to_string(),
-        advice: None,
-    })?;
+    let (model, provider) = scope
+        .project
+        .models
+        .find(&wanted)
+        .map_err(|missing| Fault {
+            kind: FaultKind::Internal,
+            message: missing.to_string(),
+            advice: None,
+        })?;
     let tools = if model.tools {
         let task = delegates(scope, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&scope.project.background.skills, &agent.rules).map(erase);
         let servers = scope.resources.servers.tools(&agent.rules);
-        let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME)).then(|| erase(LspTool));
+        let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME))
+            .then(|| erase(LspTool));
         let searches = websearch::offered(&scope.environment, || provider.searches(&model))
             && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
         let custom = scope.resources.extensions.scripts.tools(&agent.rules);
-        let made = task.into_iter().chain(skill).chain(lsp).chain(search).chain(servers).collect();
+        let made = task
+            .into_iter()
+            .chain(skill)
+            .chain(lsp)
+            .chain(search)
+            .chain(servers)
+            .collect();
         let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
         for tool in custom {
             // A custom tool has the name of a built-in one only if the settings allow
@@ -170,13 +220,24 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         // The parent agent answers a subagent's questions.
         let asks = scope.permissions.attended && scope.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
-        tools.retain(|tool| options.is_none_or(|options| is_enabled(options, tool.name(), tool.permission())));
-        tools.retain(|tool| !scope.resources.refused_tools.has(&model.id.provider, tool.name()));
+        tools.retain(|tool| {
+            options.is_none_or(|options| is_enabled(options, tool.name(), tool.permission()))
+        });
+        tools.retain(|tool| {
+            !scope
+                .resources
+                .refused_tools
+                .has(&model.id.provider, tool.name())
+        });
         search::within(tools, scope.project.settings.experimental.mcp_budget)
     } else {
         Vec::new()
     };
-    let names: Vec<&str> = tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect();
+    let names: Vec<&str> = tools
+        .iter()
+        .filter(|tool| tool.listed())
+        .map(|tool| tool.name())
+        .collect();
     let skills = if names.contains(&SkillTool::NAME) {
         scope.project.background.skills.block(&agent.rules)
     } else {
@@ -190,7 +251,11 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         model: &model,
         tools: &names,
         surroundings: &scope.project.background.surroundings,
-        commands: &scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings).reach(),
+        commands: &scope
+            .permissions
+            .confinement
+            .for_agent(&agent.rules, &scope.project.settings)
+            .reach(),
         mark: &scope.mark,
         references: &scope.project.background.references,
         instructions: &scope.project.background.instructions,
@@ -201,5 +266,12 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
     // The last step offers no tools; its system prompt remains unchanged, for the
     // provider's cache.
     let tools = if last { Vec::new() } else { tools };
-    Ok(Frame { agent, model, provider, tools, system, mark: scope.mark.clone() })
+    Ok(Frame {
+        agent,
+        model,
+        provider,
+        tools,
+        system,
+        mark: scope.mark.clone(),
+    })
 }

@@ -30,20 +30,35 @@ const MAX_CONTINUATIONS: u32 = 5;
 const SESSION_END_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Returns the hook event of a call.
-fn call_event(on: HookPoint, agent: &str, call: &Call, needs: &[Need], context: &ToolContext) -> Moment {
+fn call_event(
+    on: HookPoint,
+    agent: &str,
+    call: &Call,
+    needs: &[Need],
+    context: &ToolContext,
+) -> Moment {
     let mut moment = Moment::new(on, agent)
         .with("call", call.call.as_str())
         .with("title", call.title.as_str())
         .with("input", Value::clone(&call.input));
     moment.tool = Some(call.tool.clone());
-    let changed = needs.iter().flat_map(|need| &need.changes).map(|change| context.absolute(&change.path));
+    let changed = needs
+        .iter()
+        .flat_map(|need| &need.changes)
+        .map(|change| context.absolute(&change.path));
     let looked_at = call.locations.iter().map(|location| location.path.clone());
     moment.files = changed.chain(looked_at).collect();
     moment.files.dedup();
-    moment.subjects = moment.files.iter().map(|file| context.relative(file)).collect();
+    moment.subjects = moment
+        .files
+        .iter()
+        .map(|file| context.relative(file))
+        .collect();
     for need in needs {
         moment.subjects.extend(need.patterns.iter().cloned());
-        moment.subjects.extend(need.command.as_ref().map(|line| line.text.clone()));
+        moment
+            .subjects
+            .extend(need.command.as_ref().map(|line| line.text.clone()));
     }
     moment
 }
@@ -81,14 +96,34 @@ pub(super) async fn after(
         Err(_) => return done,
     };
     let named = |change: &Change| {
-        let Change { path, deleted, part, .. } = change;
-        Arc::new(Change { path: path.clone(), old: None, new: String::new(), deleted: *deleted, part: *part })
+        let Change {
+            path,
+            deleted,
+            part,
+            ..
+        } = change;
+        Arc::new(Change {
+            path: path.clone(),
+            old: None,
+            new: String::new(),
+            deleted: *deleted,
+            part: *part,
+        })
     };
-    let need = Need { changes: changes.iter().map(named).collect(), patterns: call_subjects(call), ..Need::default() };
+    let need = Need {
+        changes: changes.iter().map(named).collect(),
+        patterns: call_subjects(call),
+        ..Need::default()
+    };
     let moment = call_event(HookPoint::ToolAfter, &agent.name, call, &[need], context);
     let moment = moment.with("ok", ok).with("output", text);
     let advice = scope.resources.extensions.ask(moment, context).await?;
-    let notes = advice.deny.into_iter().chain(advice.context).collect::<Vec<_>>().join("\n");
+    let notes = advice
+        .deny
+        .into_iter()
+        .chain(advice.context)
+        .collect::<Vec<_>>()
+        .join("\n");
     Ok(match done {
         _ if notes.is_empty() && advice.output.is_none() => return done,
         Ok(mut output) => {
@@ -112,7 +147,11 @@ pub(super) async fn after(
 /// longer available.
 fn call_subjects(call: &Call) -> Vec<String> {
     let texts = ["command", "url", "pattern", "filePath", "path"];
-    texts.iter().filter_map(|key| call.input.get(key)?.as_str()).map(str::to_owned).collect()
+    texts
+        .iter()
+        .filter_map(|key| call.input.get(key)?.as_str())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Applies hooks to a verdict. They may make it stricter, and hooks of the user may answer a
@@ -131,11 +170,21 @@ pub(super) async fn judged(
         return Ok(verdict);
     }
     let context = tool_context::context(scope, agent, &call.call);
-    let word = if verdict.action == Action::Ask { "ask" } else { "allow" };
-    let moment = call_event(HookPoint::Permission, &agent.name, call, std::slice::from_ref(need), &context)
-        .with("permission", need.permission.as_str())
-        .with("patterns", need.patterns.clone())
-        .with("verdict", word);
+    let word = if verdict.action == Action::Ask {
+        "ask"
+    } else {
+        "allow"
+    };
+    let moment = call_event(
+        HookPoint::Permission,
+        &agent.name,
+        call,
+        std::slice::from_ref(need),
+        &context,
+    )
+    .with("permission", need.permission.as_str())
+    .with("patterns", need.patterns.clone())
+    .with("verdict", word);
     let advice = scope.resources.extensions.ask(moment, &context).await?;
     if let Some(why) = advice.deny {
         return Err(Failure::Tell(why));
@@ -152,7 +201,10 @@ pub(super) async fn judged(
 
 /// Whether only rules, or the lack of one, make this a question.
 fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
-    let units = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
+    let units = verdict
+        .units
+        .iter()
+        .filter(|unit| unit.action == Action::Ask);
     need.floor.is_none()
         && need.unproven.is_none()
         && need.permission != "doom_loop"
@@ -166,7 +218,9 @@ pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
     if scope.project.settings.scripts.is_empty() {
         return Vec::new();
     }
-    let Ok(agent) = frame::agent(scope) else { return Vec::new() };
+    let Ok(agent) = frame::agent(scope) else {
+        return Vec::new();
+    };
     let context = tool_context::context(scope, &agent, &scope.call_id());
     // The next wait of the turn notices a cancel.
     scripts.greet(&context).await.ok();
@@ -176,7 +230,11 @@ pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
 /// Runs the hooks of a prompt before it reaches the model, and those of the session start before
 /// the first prompt of an opened session. Their notes are appended to the prompt. Returns `None` if
 /// a hook refuses the prompt; the user has been notified.
-pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content>) -> Option<Vec<Content>> {
+pub async fn prompt(
+    scope: &TurnContext,
+    resumed: bool,
+    mut content: Vec<Content>,
+) -> Option<Vec<Content>> {
     let settings = &scope.project.settings;
     let scripts = &scope.resources.extensions.scripts;
     let first = scope.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
@@ -186,16 +244,32 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
         return Some(content);
     }
     // If there is no agent, the turn reports the error.
-    let Ok(agent) = frame::agent(scope) else { return Some(content) };
+    let Ok(agent) = frame::agent(scope) else {
+        return Some(content);
+    };
     let context = tool_context::context(scope, &agent, &scope.call_id());
     // The next wait of the turn notices a cancel.
     scripts.greet(&context).await.ok();
     let mut notes = Vec::new();
     if first {
-        let kind = if resumed { "session.updated" } else { "session.created" };
-        scripts.event(kind, json!({ "info": info(scope), "sessionID": scope.session.as_str() })).await;
+        let kind = if resumed {
+            "session.updated"
+        } else {
+            "session.created"
+        };
+        scripts
+            .event(
+                kind,
+                json!({ "info": info(scope), "sessionID": scope.session.as_str() }),
+            )
+            .await;
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
-        let advice = scope.resources.extensions.ask(start, &context).await.unwrap_or_default();
+        let advice = scope
+            .resources
+            .extensions
+            .ask(start, &context)
+            .await
+            .unwrap_or_default();
         notes.extend(advice.context);
     }
     let typed = content.iter().filter_map(|content| match content {
@@ -205,11 +279,23 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
     let typed = typed.collect::<Vec<_>>().join("\n\n");
     let mut moment = Moment::new(HookPoint::Prompt, &agent.name).with("text", typed.as_str());
     moment.subjects.push(typed);
-    let advice = scope.resources.extensions.ask(moment, &context).await.unwrap_or_default();
+    let advice = scope
+        .resources
+        .extensions
+        .ask(moment, &context)
+        .await
+        .unwrap_or_default();
     if let Some(why) = advice.deny {
         let title = text::title(&why);
         let details = Some("The prompt was not sent to the model.".to_owned());
-        scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+        scope
+            .outlet
+            .event(Event::Notice {
+                severity: Severity::Warning,
+                title,
+                details,
+            })
+            .await;
         return None;
     }
     notes.extend(advice.context);
@@ -217,7 +303,13 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
     notes.extend(plugin_prompts(scope).await);
     content = rewritten(content, async |texts| {
         let model = frame::model(scope, &agent);
-        scope.resources.extensions.prompt(&model, texts, &context).await.ok().flatten()
+        scope
+            .resources
+            .extensions
+            .prompt(&model, texts, &context)
+            .await
+            .ok()
+            .flatten()
     })
     .await;
     let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
@@ -229,7 +321,11 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
 /// Stores the conversation for requests of plugins.
 pub(super) fn remember(history: &History, scope: &TurnContext, busy: bool) {
     if scope.depth == 0 {
-        scope.resources.extensions.scripts.remember(scope.session.as_str(), &history.messages, busy);
+        scope.resources.extensions.scripts.remember(
+            scope.session.as_str(),
+            &history.messages,
+            busy,
+        );
     }
 }
 
@@ -247,15 +343,30 @@ pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
         let grants = scope.permissions.grants.of(speaker);
         let approvals = scope.permissions.chosen.borrow().approvals();
         let allowed = |name: &str| {
-            judge_in_doubt(doubt.as_deref(), approvals, rules, &grants, &Need::new("task", name)).action
+            judge_in_doubt(
+                doubt.as_deref(),
+                approvals,
+                rules,
+                &grants,
+                &Need::new("task", name),
+            )
+            .action
                 == Action::Allow
         };
         let unasked = |name: &str| allowed(name) && !guards(settings, speaker, "task", name);
         let deeper = scope.depth < settings.subagent_depth && !rules.hides("task");
-        let agents = if deeper { scope.project.agents.subagents_for(rules) } else { Vec::new() };
+        let agents = if deeper {
+            scope.project.agents.subagents_for(rules)
+        } else {
+            Vec::new()
+        };
         Some(TurnLoan {
             requests: scope.session_requests.clone(),
-            agents: agents.iter().map(|agent| agent.name.clone()).filter(|name| unasked(name)).collect(),
+            agents: agents
+                .iter()
+                .map(|agent| agent.name.clone())
+                .filter(|name| unasked(name))
+                .collect(),
             model: frame.model.id.clone(),
             rules: rules.clone(),
         })
@@ -266,9 +377,24 @@ pub(super) fn lend(scope: &TurnContext, frame: &Frame) {
 async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
     let mut prompts = Vec::new();
     for prompt in scope.resources.extensions.scripts.take_prompts() {
-        let first_line = prompt.words.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        let title = format!("The plugin {} tells the model: {}", prompt.plugin, text::title(first_line));
-        scope.outlet.event(Event::Notice { severity: Severity::Info, title, details: None }).await;
+        let first_line = prompt
+            .words
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default();
+        let title = format!(
+            "The plugin {} tells the model: {}",
+            prompt.plugin,
+            text::title(first_line)
+        );
+        scope
+            .outlet
+            .event(Event::Notice {
+                severity: Severity::Info,
+                title,
+                details: None,
+            })
+            .await;
         prompts.push(prompt.words);
     }
     prompts
@@ -276,7 +402,12 @@ async fn plugin_prompts(scope: &TurnContext) -> Vec<String> {
 
 /// Runs the hooks at the end of a turn, which hooks have continued `sent_on` times. Returns the
 /// prompt of a hook that continues the turn again.
-pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outcome, sent_on: u32) -> Option<String> {
+pub(super) async fn ended(
+    history: &History,
+    scope: &TurnContext,
+    outcome: &Outcome,
+    sent_on: u32,
+) -> Option<String> {
     let scripts = &scope.resources.extensions.scripts;
     if scope.depth == 0 {
         scripts.lend(|| None);
@@ -295,12 +426,20 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     report_end(scope, outcome).await;
     let agent = frame::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
-    let last = next::turn(history).iter().rev().find(|message| message.assistant().is_some());
+    let last = next::turn(history)
+        .iter()
+        .rev()
+        .find(|message| message.assistant().is_some());
     let moment = Moment::new(HookPoint::TurnEnd, &agent.name)
         .with("outcome", word)
         .with("continued", sent_on > 0)
         .with("text", last.map(Message::visible_text).unwrap_or_default());
-    let advice = scope.resources.extensions.ask(moment, &context).await.ok()?;
+    let advice = scope
+        .resources
+        .extensions
+        .ask(moment, &context)
+        .await
+        .ok()?;
     if *outcome != Outcome::Ended {
         return None;
     }
@@ -309,42 +448,75 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
         return None;
     }
     if sent_on >= MAX_CONTINUATIONS {
-        let title =
-            format!("A hook or plugin wants the turn to go on once more; it ends after {MAX_CONTINUATIONS} times.");
-        scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+        let title = format!(
+            "A hook or plugin wants the turn to go on once more; it ends after {MAX_CONTINUATIONS} times."
+        );
+        scope
+            .outlet
+            .event(Event::Notice {
+                severity: Severity::Warning,
+                title,
+                details: None,
+            })
+            .await;
         return None;
     }
-    let prompts: Vec<String> = advice.goes_on.into_iter().chain(plugin_prompts(scope).await).collect();
+    let prompts: Vec<String> = advice
+        .goes_on
+        .into_iter()
+        .chain(plugin_prompts(scope).await)
+        .collect();
     let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
     scripts.event("session.status", busy).await;
     Some(prompts.join("\n\n"))
 }
 
 /// Runs the hooks before a compaction. Returns the texts that they want in the summary.
-pub(super) async fn compaction(scope: &TurnContext, agent: &Agent, auto: bool, focus: Option<&str>) -> Vec<String> {
+pub(super) async fn compaction(
+    scope: &TurnContext,
+    agent: &Agent,
+    auto: bool,
+    focus: Option<&str>,
+) -> Vec<String> {
     if !any(&scope.project.settings, HookPoint::Compaction) {
         return Vec::new();
     }
     let context = tool_context::context(scope, agent, &scope.call_id());
-    let moment =
-        Moment::new(HookPoint::Compaction, &agent.name).with("auto", auto).with("text", focus.unwrap_or_default());
-    scope.resources.extensions.ask(moment, &context).await.unwrap_or_default().context
+    let moment = Moment::new(HookPoint::Compaction, &agent.name)
+        .with("auto", auto)
+        .with("text", focus.unwrap_or_default());
+    scope
+        .resources
+        .extensions
+        .ask(moment, &context)
+        .await
+        .unwrap_or_default()
+        .context
 }
 
 /// Whether a turn continues after an automatic compaction: plugins may end it there.
 pub(super) async fn goes_on(scope: &TurnContext, frame: &Frame, overflow: bool) -> bool {
     let extensions = &scope.resources.extensions;
-    if !extensions.scripts.hangs_into("experimental.compaction.autocontinue") {
+    if !extensions
+        .scripts
+        .hangs_into("experimental.compaction.autocontinue")
+    {
         return true;
     }
     let context = tool_context::context(scope, &frame.agent, &scope.call_id());
-    extensions.goes_on(&frame.model, overflow, &context).await.unwrap_or(true)
+    extensions
+        .goes_on(&frame.model, overflow, &context)
+        .await
+        .unwrap_or(true)
 }
 
 /// Returns the model that plugins choose for small tasks, given the current model.
 pub async fn small_model(scope: &TurnContext, current: &ModelRef) -> Option<ModelRef> {
     let extensions = &scope.resources.extensions;
-    if !extensions.scripts.hangs_into("experimental.provider.small_model") {
+    if !extensions
+        .scripts
+        .hangs_into("experimental.provider.small_model")
+    {
         return None;
     }
     let agent = frame::agent(scope).ok()?;
@@ -354,16 +526,29 @@ pub async fn small_model(scope: &TurnContext, current: &ModelRef) -> Option<Mode
 
 /// Runs the hooks of a closing session. Events have no receiver any more, and the time is limited.
 pub async fn session_end(scope: &TurnContext) {
-    if !scope.resources.extensions.has_begun() || !any(&scope.project.settings, HookPoint::SessionEnd) {
+    if !scope.resources.extensions.has_begun()
+        || !any(&scope.project.settings, HookPoint::SessionEnd)
+    {
         return;
     }
-    let scope = TurnContext { cancelled: CancellationToken::new(), outlet: Outlet::new().0, ..scope.clone() };
-    let Ok(agent) = frame::agent(&scope) else { return };
+    let scope = TurnContext {
+        cancelled: CancellationToken::new(),
+        outlet: Outlet::new().0,
+        ..scope.clone()
+    };
+    let Ok(agent) = frame::agent(&scope) else {
+        return;
+    };
     let context = tool_context::context(&scope, &agent, &scope.call_id());
     let moment = Moment::new(HookPoint::SessionEnd, &agent.name);
     let asked = scope.resources.extensions.ask(moment, &context);
-    if tokio::time::timeout(SESSION_END_TIMEOUT, asked).await.is_err() {
-        tracing::warn!("the hooks of the session's end took longer than {SESSION_END_TIMEOUT:?} and were ended");
+    if tokio::time::timeout(SESSION_END_TIMEOUT, asked)
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            "the hooks of the session's end took longer than {SESSION_END_TIMEOUT:?} and were ended"
+        );
     }
 }
 
@@ -382,10 +567,22 @@ async fn report_end(scope: &TurnContext, outcome: &Outcome) {
     let session = scope.session.as_str();
     if let Outcome::Failed(fault) = outcome {
         let error = json!({ "name": "UnknownError", "data": { "message": fault.message } });
-        scripts.event("session.error", json!({ "sessionID": session, "error": error })).await;
+        scripts
+            .event(
+                "session.error",
+                json!({ "sessionID": session, "error": error }),
+            )
+            .await;
     }
-    scripts.event("session.status", json!({ "sessionID": session, "status": { "type": "idle" } })).await;
-    scripts.event("session.idle", json!({ "sessionID": session })).await;
+    scripts
+        .event(
+            "session.status",
+            json!({ "sessionID": session, "status": { "type": "idle" } }),
+        )
+        .await;
+    scripts
+        .event("session.idle", json!({ "sessionID": session }))
+        .await;
 }
 
 /// Notifies plugins of a permission question.
@@ -395,21 +592,36 @@ pub(super) async fn asked(scope: &TurnContext, call: &Call, need: &Need) {
         "pattern": need.patterns, "patterns": need.patterns, "title": call.title, "callID": call.call.as_str(), "metadata": {},
     });
     for kind in ["permission.asked", "permission.updated"] {
-        scope.resources.extensions.scripts.event(kind, asked.clone()).await;
+        scope
+            .resources
+            .extensions
+            .scripts
+            .event(kind, asked.clone())
+            .await;
     }
 }
 
 /// Notifies plugins of the files that a call has changed.
 pub(super) async fn edited(scope: &TurnContext, output: &ToolOutput) {
     for change in &output.changes {
-        scope.resources.extensions.scripts.event("file.edited", json!({ "file": change.path })).await;
+        scope
+            .resources
+            .extensions
+            .scripts
+            .event("file.edited", json!({ "file": change.path }))
+            .await;
     }
 }
 
 /// Notifies plugins of a compaction.
 pub(super) async fn compacted(scope: &TurnContext) {
     let session = json!({ "sessionID": scope.session.as_str() });
-    scope.resources.extensions.scripts.event("session.compacted", session).await;
+    scope
+        .resources
+        .extensions
+        .scripts
+        .event("session.compacted", session)
+        .await;
 }
 
 /// Replaces the texts of a prompt by those of plugins; further texts are appended.
@@ -425,7 +637,9 @@ async fn rewritten(
             _ => None,
         })
         .collect();
-    let Some(made) = made(&texts).await else { return content };
+    let Some(made) = made(&texts).await else {
+        return content;
+    };
     let mut made = made.into_iter();
     for part in content.iter_mut().filter(is_text) {
         if let (Content::Text(text), Some((replacement, _))) = (part, made.next()) {
@@ -433,20 +647,40 @@ async fn rewritten(
         }
     }
     content.extend(made.map(|(text, synthetic)| {
-        if synthetic { remind::note(&text) } else { Content::Text(Text { text: text.into(), ..Text::default() }) }
+        if synthetic {
+            remind::note(&text)
+        } else {
+            Content::Text(Text {
+                text: text.into(),
+                ..Text::default()
+            })
+        }
     }));
     content
 }
 
 /// Returns the texts of a command as plugins have rewritten them.
-pub async fn command(scope: &TurnContext, (name, arguments): (&str, &str), content: Vec<Content>) -> Vec<Content> {
+pub async fn command(
+    scope: &TurnContext,
+    (name, arguments): (&str, &str),
+    content: Vec<Content>,
+) -> Vec<Content> {
     let extensions = &scope.resources.extensions;
-    let Ok(agent) = frame::agent(scope) else { return content };
+    let Ok(agent) = frame::agent(scope) else {
+        return content;
+    };
     if !extensions.scripts.hangs_into("command.execute.before") {
         return content;
     }
     let context = tool_context::context(scope, &agent, &scope.call_id());
-    rewritten(content, async |texts| extensions.command((name, arguments), texts, &context).await.ok().flatten()).await
+    rewritten(content, async |texts| {
+        extensions
+            .command((name, arguments), texts, &context)
+            .await
+            .ok()
+            .flatten()
+    })
+    .await
 }
 
 /// Lets plugins change a step's request.
@@ -456,7 +690,12 @@ pub(super) async fn request(scope: &TurnContext, frame: &Frame, request: &mut Re
     }
     let context = tool_context::context(scope, &frame.agent, &scope.call_id());
     // The next wait of the turn notices a cancel.
-    scope.resources.extensions.request(request, &context).await.ok();
+    scope
+        .resources
+        .extensions
+        .request(request, &context)
+        .await
+        .ok();
 }
 
 /// Lets plugins rewrite the texts of a complete answer.
@@ -468,7 +707,9 @@ pub(super) async fn complete(scope: &TurnContext, frame: &Frame, message: &mut M
     let context = tool_context::context(scope, &frame.agent, &scope.call_id());
     let id = message.id.clone();
     for part in &mut message.parts {
-        let Content::Text(text) = &mut part.content else { continue };
+        let Content::Text(text) = &mut part.content else {
+            continue;
+        };
         if text.text.trim().is_empty() || text.synthetic {
             continue;
         }

@@ -27,14 +27,21 @@ pub struct PromptDraft {
 impl PromptDraft {
     /// Creates a draft without content.
     pub fn new(message: Message, record: &Record) -> Self {
-        Self { message, record: record.clone(), is_stored: false }
+        Self {
+            message,
+            record: record.clone(),
+            is_stored: false,
+        }
     }
 
     /// Sets the user's text, once. Calls are stored after it, so it must be set before the
     /// first of them.
     pub fn begin(&mut self, scope: &TurnContext, content: &[Content]) {
         if self.message.parts.is_empty() {
-            self.message.parts = content.iter().map(|content| scope.part(content.clone())).collect();
+            self.message.parts = content
+                .iter()
+                .map(|content| scope.part(content.clone()))
+                .collect();
         }
     }
 
@@ -48,7 +55,9 @@ impl PromptDraft {
         {
             typed.content = first;
         }
-        message.parts.extend(pieces.map(|content| scope.part(content)));
+        message
+            .parts
+            .extend(pieces.map(|content| scope.part(content)));
         message
     }
 
@@ -58,7 +67,12 @@ impl PromptDraft {
             scope.record.session(&self.record).await;
             scope.record.whole(&self.message).await;
         }
-        match self.message.parts.iter_mut().find(|known| known.id == part.id) {
+        match self
+            .message
+            .parts
+            .iter_mut()
+            .find(|known| known.id == part.id)
+        {
             Some(known) => known.clone_from(part),
             None => self.message.parts.push(part.clone()),
         }
@@ -70,7 +84,12 @@ impl PromptDraft {
 ///
 /// # Errors
 /// A few words for the model, without a full stop.
-pub async fn run(draft: &mut PromptDraft, scope: &TurnContext, agent: &Agent, command: &str) -> Result<String, String> {
+pub async fn run(
+    draft: &mut PromptDraft,
+    scope: &TurnContext,
+    agent: &Agent,
+    command: &str,
+) -> Result<String, String> {
     let output = make(draft, scope, agent, "bash", json!({ "command": command })).await?;
     let printed = output.display.unwrap_or(output.text);
     // The output is inserted even if the command failed, so the failure must be part of it.
@@ -93,7 +112,9 @@ pub async fn read(
     lines: Option<LineRange>,
 ) -> Result<ToolOutput, String> {
     let input = match lines {
-        Some(LineRange { first, last }) => json!({ "filePath": path, "offset": first, "limit": last - first + 1 }),
+        Some(LineRange { first, last }) => {
+            json!({ "filePath": path, "offset": first, "limit": last - first + 1 })
+        }
         None => json!({ "filePath": path }),
     };
     make(draft, scope, agent, "read", input).await
@@ -106,7 +127,9 @@ async fn make(
     tool: &str,
     input: Value,
 ) -> Result<ToolOutput, String> {
-    let Some(tool) = scope.project.tools.find(tool).cloned() else { return Err(format!("there is no tool {tool}")) };
+    let Some(tool) = scope.project.tools.find(tool).cloned() else {
+        return Err(format!("there is no tool {tool}"));
+    };
     call(draft, scope, agent, &tool, input).await
 }
 
@@ -132,7 +155,13 @@ pub async fn call(
         state: CallState::Pending,
         provider: Map::new(),
     };
-    let mut one = InsertCall { draft, scope, agent, part: scope.part(Content::Tool(call.clone())), call };
+    let mut one = InsertCall {
+        draft,
+        scope,
+        agent,
+        part: scope.part(Content::Tool(call.clone())),
+        call,
+    };
     let context = tool_context::context(scope, agent, &one.call.call);
     if let Some(description) = tool.describe(&one.call.input, &context) {
         one.call.title = base::text::title(&description.title);
@@ -151,7 +180,10 @@ pub async fn call(
     let done = one.attempt(tool).await;
     let made = match done {
         Ok(output) => {
-            let facts = CallFacts { details: output.metadata.clone(), ..output.facts.clone() };
+            let facts = CallFacts {
+                details: output.metadata.clone(),
+                ..output.facts.clone()
+            };
             one.call.state = CallState::Completed(Completed {
                 output: output.text.as_str().into(),
                 display: output.display.clone(),
@@ -196,10 +228,22 @@ impl InsertCall<'_> {
     async fn attempt(&mut self, tool: &Arc<dyn AnyTool>) -> Result<ToolOutput, Failure> {
         let context = tool_context::context(self.scope, self.agent, &self.call.call);
         let (prepared, _) = call::prepared(tool, &self.call.input, &context).await?;
-        permit::permit(self.scope, self.agent, &self.call, &prepared.needs, None, || {}).await?;
+        permit::permit(
+            self.scope,
+            self.agent,
+            &self.call,
+            &prepared.needs,
+            None,
+            || {},
+        )
+        .await?;
         let facts = context.call.facts.clone();
         self.call.state = facts.running();
-        self.update(CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) }).await;
+        self.update(CallUpdate {
+            progress: Some(Progress::Running),
+            ..CallUpdate::of(&self.call.call)
+        })
+        .await;
         // These tools never need a further permission while they run.
         let mut done = on_threads(call::caught((prepared.run)(context)));
         loop {

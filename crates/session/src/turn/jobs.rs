@@ -7,7 +7,9 @@ use super::{History, TurnContext};
 use base::id::CallId;
 use events::{CallUpdate, Event, Progress, Severity, ToolKind};
 use tools::jobs::{EndedJob, Jobs};
-use transcript::{BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit};
+use transcript::{
+    BackgroundJob, CallFacts, CallState, Completed, Content, JobState, Message, Part, ProgramExit,
+};
 
 /// The end of a job that was running when the process ended.
 const UNKNOWN: &str = "outcome unknown: adjutant ended, or the session was copied, while it ran";
@@ -15,7 +17,10 @@ const UNKNOWN: &str = "outcome unknown: adjutant ended, or the session was copie
 /// Returns the number of the last background job.
 pub fn last(history: &History) -> u32 {
     let calls = history.messages.iter().flat_map(Message::calls);
-    calls.filter_map(|call| Jobs::number(id(&call.state)?)).max().unwrap_or_default()
+    calls
+        .filter_map(|call| Jobs::number(id(&call.state)?))
+        .max()
+        .unwrap_or_default()
 }
 
 /// Returns the id of the background job that a call started.
@@ -28,8 +33,17 @@ pub(super) fn id(state: &CallState) -> Option<&str> {
 
 /// Marks a job that was running when an earlier process ended. Returns whether there was one.
 pub(super) fn lost(state: &mut CallState) -> bool {
-    let CallState::Completed(done) = state else { return false };
-    let Some(job) = done.facts.job.as_mut().filter(|job| job.state == JobState::Running) else { return false };
+    let CallState::Completed(done) = state else {
+        return false;
+    };
+    let Some(job) = done
+        .facts
+        .job
+        .as_mut()
+        .filter(|job| job.state == JobState::Running)
+    else {
+        return false;
+    };
     job.state = JobState::Ended(UNKNOWN.into());
     done.display = Some(shown(done.display.as_deref().unwrap_or_default(), UNKNOWN));
     true
@@ -37,20 +51,30 @@ pub(super) fn lost(state: &mut CallState) -> bool {
 
 fn shown(printed: &str, how: &str) -> String {
     let printed = printed.trim_end();
-    if printed.is_empty() { format!("({how})") } else { format!("{printed}\n\n({how})") }
+    if printed.is_empty() {
+        format!("({how})")
+    } else {
+        format!("{printed}\n\n({how})")
+    }
 }
 
 /// Records in the history how jobs have ended.
 pub async fn settle(history: &mut History, scope: &TurnContext) {
     for ended in scope.resources.jobs.unsettled() {
         // The call is missing if it was undone meanwhile.
-        let Some((message, place)) = place(history, &ended.call) else { continue };
+        let Some((message, place)) = place(history, &ended.call) else {
+            continue;
+        };
         let Message { id, parts, .. } = &mut history.messages[message];
         let part = &mut parts[place];
         if let Content::Tool(call) = &mut part.content
             && let CallState::Completed(Completed { facts, display, .. }) = &mut call.state
         {
-            let state = if ended.heard { JobState::Told } else { JobState::Ended };
+            let state = if ended.heard {
+                JobState::Told
+            } else {
+                JobState::Ended
+            };
             *facts = std::mem::take(facts).and(known(&ended, state));
             *display = Some(shown(&ended.tail, &ended.how));
             scope.record.part(id, part).await;
@@ -67,8 +91,14 @@ fn place(history: &History, wanted: &CallId) -> Option<(usize, usize)> {
 
 fn known(ended: &EndedJob, state: fn(String) -> JobState) -> CallFacts {
     CallFacts {
-        job: Some(BackgroundJob { id: ended.id.clone(), state: state(ended.how.clone()) }),
-        exit: ended.code.map(|code| ProgramExit { code: Some(code), signal: None }),
+        job: Some(BackgroundJob {
+            id: ended.id.clone(),
+            state: state(ended.how.clone()),
+        }),
+        exit: ended.code.map(|code| ProgramExit {
+            code: Some(code),
+            signal: None,
+        }),
         output_path: ended.path.clone(),
         ..CallFacts::default()
     }
@@ -83,14 +113,28 @@ pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<S
     let mut lines = Vec::new();
     for message in &mut history.messages {
         for part in &mut message.parts {
-            let Content::Tool(call) = &mut part.content else { continue };
-            let CallState::Completed(Completed { facts, .. }) = &mut call.state else { continue };
-            let Some(BackgroundJob { id, state }) = &mut facts.job else { continue };
-            let JobState::Ended(how) = state else { continue };
-            let command = call.input.get("command").and_then(Value::as_str).unwrap_or_default();
+            let Content::Tool(call) = &mut part.content else {
+                continue;
+            };
+            let CallState::Completed(Completed { facts, .. }) = &mut call.state else {
+                continue;
+            };
+            let Some(BackgroundJob { id, state }) = &mut facts.job else {
+                continue;
+            };
+            let JobState::Ended(how) = state else {
+                continue;
+            };
+            let command = call
+                .input
+                .get("command")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let command = base::text::title(command);
             let path = facts.output_path.as_ref();
-            let path = path.map(|path| format!(" Its output is in {}.", path.display())).unwrap_or_default();
+            let path = path
+                .map(|path| format!(" Its output is in {}.", path.display()))
+                .unwrap_or_default();
             lines.push(format!("- {id} (`{command}`): {how}.{path}"));
             *state = JobState::Told(std::mem::take(how));
             scope.record.part(&message.id, part).await;
@@ -101,14 +145,27 @@ pub(super) async fn news(history: &mut History, scope: &TurnContext) -> Option<S
 
 /// Returns the running jobs that these messages have started: ids and command lines.
 pub fn left_by(messages: &[Message], scope: &TurnContext) -> Vec<(String, String)> {
-    let started: Vec<&str> = messages.iter().flat_map(Message::calls).filter_map(|call| id(&call.state)).collect();
-    scope.resources.jobs.running().into_iter().filter(|(id, _)| started.contains(&id.as_str())).collect()
+    let started: Vec<&str> = messages
+        .iter()
+        .flat_map(Message::calls)
+        .filter_map(|call| id(&call.state))
+        .collect();
+    scope
+        .resources
+        .jobs
+        .running()
+        .into_iter()
+        .filter(|(id, _)| started.contains(&id.as_str()))
+        .collect()
 }
 
 /// Returns the list of running jobs, for a model that no longer sees the calls that started them.
 pub(super) fn running(scope: &TurnContext) -> Option<String> {
     let running = scope.resources.jobs.running();
-    let lines: Vec<String> = running.iter().map(|(id, command)| format!("- {id}: {command}")).collect();
+    let lines: Vec<String> = running
+        .iter()
+        .map(|(id, command)| format!("- {id}: {command}"))
+        .collect();
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder::RUNNING, lines.join("\n")))
 }
 
@@ -118,7 +175,11 @@ pub async fn show(scope: &TurnContext) {
     for ended in scope.resources.jobs.unshown() {
         let update = CallUpdate {
             kind: Some(ToolKind::Execute),
-            progress: if ended.code.is_some_and(|code| code != 0) { Some(Progress::Failed) } else { None },
+            progress: if ended.code.is_some_and(|code| code != 0) {
+                Some(Progress::Failed)
+            } else {
+                None
+            },
             output: Some(shown(&ended.tail, &ended.how)),
             metadata: Some(known(&ended, JobState::Ended).to_json()),
             earlier: true,
@@ -132,8 +193,17 @@ pub async fn show(scope: &TurnContext) {
 pub fn notices(scope: &TurnContext) -> Vec<Event> {
     let one = |ended: EndedJob| Event::Notice {
         severity: Severity::Info,
-        title: format!("A command in the background has ended ({}): {}.", ended.id, ended.how),
+        title: format!(
+            "A command in the background has ended ({}): {}.",
+            ended.id, ended.how
+        ),
         details: Some(base::text::title(&ended.command)),
     };
-    scope.resources.jobs.unnoticed().into_iter().map(one).collect()
+    scope
+        .resources
+        .jobs
+        .unnoticed()
+        .into_iter()
+        .map(one)
+        .collect()
 }

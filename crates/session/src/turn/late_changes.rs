@@ -43,7 +43,11 @@ impl LateChanges {
     /// Registers a journal, whose later entries belong to this part of this message. The part
     /// need not exist yet.
     pub fn expect(&self, message: &MessageId, part: &PartId, journal: &Arc<WriteJournal>) {
-        let late = LateJournal { message: message.clone(), part: part.clone(), journal: journal.clone() };
+        let late = LateJournal {
+            message: message.clone(),
+            part: part.clone(),
+            journal: journal.clone(),
+        };
         locked(&self.0).push(late);
     }
 
@@ -58,13 +62,25 @@ impl LateChanges {
 
 /// Adds the writes of background jobs so far to the steps that started them.
 pub async fn collect(history: &mut History, scope: &TurnContext) {
-    for LateJournal { message, part, journal } in scope.resources.late_changes.all() {
+    for LateJournal {
+        message,
+        part,
+        journal,
+    } in scope.resources.late_changes.all()
+    {
         let taken = spawn_blocking(move || journal.take()).await;
         let JournalEntries { files, unkept } = taken.unwrap_or_else(|e| {
             tracing::error!("what a command in the background wrote is not known: {e}");
             JournalEntries::default()
         });
-        let Some(message) = history.messages.iter_mut().rev().find(|known| known.id == message) else { continue };
+        let Some(message) = history
+            .messages
+            .iter_mut()
+            .rev()
+            .find(|known| known.id == message)
+        else {
+            continue;
+        };
         if files.is_empty() && unkept.is_empty() {
             continue;
         }
@@ -77,14 +93,26 @@ pub async fn collect(history: &mut History, scope: &TurnContext) {
         let known = message.parts.iter_mut().find(|known| known.id == part);
         let part = match known {
             Some(known) => {
-                if let Content::Patch { files: earlier, unkept: unkept_earlier, .. } = &mut known.content {
+                if let Content::Patch {
+                    files: earlier,
+                    unkept: unkept_earlier,
+                    ..
+                } = &mut known.content
+                {
                     earlier.extend(files);
                     unkept_earlier.extend(unkept);
                 }
                 known.clone()
             }
             None => {
-                let part = Part { id: part, content: Content::Patch { files, begun: false, unkept } };
+                let part = Part {
+                    id: part,
+                    content: Content::Patch {
+                        files,
+                        begun: false,
+                        unkept,
+                    },
+                };
                 message.parts.push(part.clone());
                 part
             }

@@ -63,8 +63,19 @@ pub fn forbid(forbidding: &mut Vec<Arc<Agents>>, partial: Arc<Agents>) {
 impl SettingsRead {
     /// Records the files as they were read. `known` are their problems, `forbidding` the
     /// readable agents of invalid files whose earlier version is in force.
-    pub fn new(fingerprint: Arc<ConfigFingerprint>, known: Arc<[Problem]>, forbidding: Vec<Arc<Agents>>) -> Self {
-        Self { known, later: Mutex::new(LaterSettings { checked: Instant::now(), fingerprint, forbidding }) }
+    pub fn new(
+        fingerprint: Arc<ConfigFingerprint>,
+        known: Arc<[Problem]>,
+        forbidding: Vec<Arc<Agents>>,
+    ) -> Self {
+        Self {
+            known,
+            later: Mutex::new(LaterSettings {
+                checked: Instant::now(),
+                fingerprint,
+                forbidding,
+            }),
+        }
     }
 
     /// Returns the agents whose denies apply in addition to those of the turn's beginning.
@@ -91,7 +102,8 @@ impl SettingsRead {
             return forbidding;
         }
         let loaded = config::load(&place.environment, &place.worktree, &place.cwd);
-        let agents = Arc::new(Agents::build(&loaded.settings, &place.environment, &place.worktree).0);
+        let agents =
+            Arc::new(Agents::build(&loaded.settings, &place.environment, &place.worktree).0);
         if loaded.errors_since(&self.known).next().is_some() {
             forbid(&mut forbidding, agents);
         } else {
@@ -106,7 +118,12 @@ impl SettingsRead {
 
 /// Refuses an access that the settings deny by now. With `at_once`, checks the files even if the
 /// interval has not passed.
-pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, at_once: bool) -> Result<(), Failure> {
+pub(super) async fn forbidden(
+    scope: &TurnContext,
+    agent: &Agent,
+    need: &Need,
+    at_once: bool,
+) -> Result<(), Failure> {
     let read = scope.project.read.clone();
     let forbidding = if at_once || read.is_due() {
         let place = SettingsSource {
@@ -114,17 +131,26 @@ pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, a
             worktree: scope.project.worktree.clone(),
             cwd: scope.project.cwd.clone(),
         };
-        base::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
+        base::task::spawn_blocking(move || read.look(&place))
+            .await
+            .unwrap_or_default()
     } else {
         read.forbidding()
     };
     for agents in forbidding {
-        let Some(now) = agents.get(&agent.name) else { continue };
+        let Some(now) = agents.get(&agent.name) else {
+            continue;
+        };
         let verdict = evaluate(&now.rules, &Rules::default(), need);
         // The unreadable part of an invalid file might lift a built-in rule.
-        let by_user = verdict.rule.as_ref().is_none_or(|rule| rule.source != BUILT_IN);
+        let by_user = verdict
+            .rule
+            .as_ref()
+            .is_none_or(|rule| rule.source != BUILT_IN);
         if verdict.action == Action::Deny && by_user {
-            return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &now.rules))));
+            return Err(Failure::Denied(Denial::Rule(refusal::words(
+                &verdict, need, &now.rules,
+            ))));
         }
     }
     Ok(())

@@ -20,8 +20,16 @@ pub struct Models {
 impl Models {
     /// Combines a registry with the default model of the settings, and the models chosen in
     /// this project before, the newest first.
-    pub fn new(registry: watch::Receiver<Arc<Registry>>, preferred: Option<ModelRef>, recent: Arc<[ModelRef]>) -> Self {
-        Self { registry, preferred, recent }
+    pub fn new(
+        registry: watch::Receiver<Arc<Registry>>,
+        preferred: Option<ModelRef>,
+        recent: Arc<[ModelRef]>,
+    ) -> Self {
+        Self {
+            registry,
+            preferred,
+            recent,
+        }
     }
 
     /// Returns the models chosen in this project before, the newest first.
@@ -44,7 +52,11 @@ impl Models {
     /// Whether there may be a model in addition to the offline one.
     pub fn is_anybody_there(&self) -> bool {
         let registry = self.registry.borrow();
-        registry.may_lend() || registry.models().iter().any(|model| model.id.provider != Registry::OFFLINE)
+        registry.may_lend()
+            || registry
+                .models()
+                .iter()
+                .any(|model| model.id.provider != Registry::OFFLINE)
     }
 
     /// Waits until the models change. Returns `false` if they cannot change any more.
@@ -60,7 +72,12 @@ impl Models {
     /// Returns the default model: that of the settings, or else the available one that was
     /// chosen last in this project, or else the best one.
     pub fn default_model(&self) -> ModelRef {
-        let chosen = || self.recent.iter().find(|model| self.find(model).is_ok()).cloned();
+        let chosen = || {
+            self.recent
+                .iter()
+                .find(|model| self.find(model).is_ok())
+                .cloned()
+        };
         let best = || self.registry.borrow().default_model().id.clone();
         self.preferred.clone().or_else(chosen).unwrap_or_else(best)
     }

@@ -8,7 +8,9 @@ use base::text::thousands;
 use tools::question::QuestionTool;
 use tools::task::TaskTool;
 use tools::{Tool, structured_output};
-use transcript::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
+use transcript::{
+    Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role,
+};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum NextAction {
@@ -62,14 +64,21 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
         _ if limits.money == Remaining::Over => NextAction::Finish(Outcome::StepLimit),
         _ if full(history, limits) => compact_if_useful(history, limits),
         Some(most) if made + 1 >= most => NextAction::Step { made, last: true },
-        _ => NextAction::Step { made, last: limits.money == Remaining::Spent },
+        _ => NextAction::Step {
+            made,
+            last: limits.money == Remaining::Spent,
+        },
     };
     let Some(last) = history.messages.last() else {
         return NextAction::Finish(Outcome::Ended);
     };
     let Role::Assistant(assistant) = &last.role else {
         let work = |part: &Part| matches!(part.content, Content::Subtask { .. });
-        return if last.parts.iter().any(work) { NextAction::Subtask } else { step() };
+        return if last.parts.iter().any(work) {
+            NextAction::Subtask
+        } else {
+            step()
+        };
     };
     if let Some(fault) = &assistant.fault {
         let refused = fault.kind == FaultKind::ContextOverflow && limits.usable.is_some();
@@ -88,7 +97,9 @@ pub fn decide_next(history: &History, limits: &Limits) -> NextAction {
     if !limits.continue_on_deny && last.calls().any(|call| rejected(&call.state)) {
         return NextAction::Finish(Outcome::Rejected);
     }
-    let owes = turn(history).first().is_some_and(|prompt| prompt.format().is_some());
+    let owes = turn(history)
+        .first()
+        .is_some_and(|prompt| prompt.format().is_some());
     if owes && last.calls().any(|call| result(call).is_some()) {
         return NextAction::Finish(Outcome::Ended);
     }
@@ -126,8 +137,14 @@ pub fn ended(history: &History) -> Option<Outcome> {
 
 /// Returns the notice for a turn that has reached its step limit.
 pub fn steps(history: &History) -> String {
-    let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
-    format!("The turn has reached its limit of {}.", base::text::count(made, "step"))
+    let made = turn(history)
+        .iter()
+        .filter(|m| m.assistant().is_some_and(|a| !a.summary))
+        .count();
+    format!(
+        "The turn has reached its limit of {}.",
+        base::text::count(made, "step")
+    )
 }
 
 /// The cut-off answers in a row after which the turn ends.
@@ -135,8 +152,14 @@ const MAX_CUT_OFF: usize = 3;
 
 /// Counts the answers at the end of the turn that were cut off.
 fn cut_off(history: &History) -> usize {
-    let answers = turn(history).iter().rev().filter_map(Message::assistant).filter(|answer| !answer.summary);
-    answers.take_while(|answer| matches!(answer.finish, Some(Finish::Length | Finish::Refusal))).count()
+    let answers = turn(history)
+        .iter()
+        .rev()
+        .filter_map(Message::assistant)
+        .filter(|answer| !answer.summary);
+    answers
+        .take_while(|answer| matches!(answer.finish, Some(Finish::Length | Finish::Refusal)))
+        .count()
 }
 
 /// The answers without a finish reason in a row after which the turn ends.
@@ -144,8 +167,14 @@ const MAX_UNEXPLAINED: usize = 2;
 
 /// Counts the answers at the end of the turn that stopped for an unknown reason.
 fn unexplained(history: &History) -> usize {
-    let answers = turn(history).iter().rev().filter_map(Message::assistant).filter(|answer| !answer.summary);
-    answers.take_while(|answer| answer.finish == Some(Finish::Other)).count()
+    let answers = turn(history)
+        .iter()
+        .rev()
+        .filter_map(Message::assistant)
+        .filter(|answer| !answer.summary);
+    answers
+        .take_while(|answer| answer.finish == Some(Finish::Other))
+        .count()
 }
 
 /// The missing or invalid results after which the turn fails.
@@ -154,14 +183,19 @@ const MAX_MISSED_RESULTS: usize = 4;
 /// Returns the accepted structured result of a call.
 pub fn result(call: &Call) -> Option<&Value> {
     match &call.state {
-        CallState::Completed(done) if call.tool == structured_output::NAME => done.facts.result.as_ref(),
+        CallState::Completed(done) if call.tool == structured_output::NAME => {
+            done.facts.result.as_ref()
+        }
         _ => None,
     }
 }
 
 /// Returns the subagents that the user has named with `@` in the running turn.
 pub fn named(history: &History) -> Vec<String> {
-    let parts = turn(history).iter().filter(|m| m.user().is_some()).flat_map(|m| &m.parts);
+    let parts = turn(history)
+        .iter()
+        .filter(|m| m.user().is_some())
+        .flat_map(|m| &m.parts);
     let name = |part: &Part| match &part.content {
         Content::Agent { name } => Some(name.clone()),
         _ => None,
@@ -171,18 +205,27 @@ pub fn named(history: &History) -> Vec<String> {
 
 /// Counts the answers of this turn without a call.
 fn text_answers(history: &History) -> usize {
-    let words = |m: &&Message| m.assistant().is_some_and(|a| !a.summary) && m.calls().next().is_none();
+    let words =
+        |m: &&Message| m.assistant().is_some_and(|a| !a.summary) && m.calls().next().is_none();
     turn(history).iter().filter(words).count()
 }
 
 /// Counts the structured results of this turn that did not fit the schema.
 fn invalid_results(history: &History) -> usize {
-    let failed = |call: &&Call| call.tool == structured_output::NAME && matches!(call.state, CallState::Failed { .. });
-    turn(history).iter().flat_map(Message::calls).filter(failed).count()
+    let failed = |call: &&Call| {
+        call.tool == structured_output::NAME && matches!(call.state, CallState::Failed { .. })
+    };
+    turn(history)
+        .iter()
+        .flat_map(Message::calls)
+        .filter(failed)
+        .count()
 }
 
 fn full(history: &History, limits: &Limits) -> bool {
-    limits.usable.is_some_and(|usable| size::load(history) >= usable)
+    limits
+        .usable
+        .is_some_and(|usable| size::load(history) >= usable)
 }
 
 /// Decides on a full window: it is summarised, unless a summary has just been made without success.
@@ -190,10 +233,12 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
     let usable = limits.usable.unwrap_or(u64::MAX);
     let since = since_compaction(history);
     // The size of the first request after the summary, as counted by the provider.
-    let asked_with = since.and_then(|since| since.iter().find_map(Message::assistant)).map(|first| {
-        let usage = first.usage;
-        usage.input + usage.cache_read + usage.cache_write
-    });
+    let asked_with = since
+        .and_then(|since| since.iter().find_map(Message::assistant))
+        .map(|first| {
+            let usage = first.usage;
+            usage.input + usage.cache_read + usage.cache_write
+        });
     match asked_with {
         Some(tokens) if tokens >= usable => NextAction::Finish(Outcome::Failed(Fault {
             kind: FaultKind::ContextOverflow,
@@ -212,15 +257,31 @@ fn compact_if_useful(history: &History, limits: &Limits) -> NextAction {
 /// Every request has `fixed` further tokens. Always `false` if a summary would not help or has just
 /// been made.
 pub fn overfull(history: &History, limits: &Limits, fixed: u64) -> bool {
-    let Some(usable) = limits.usable else { return false };
+    let Some(usable) = limits.usable else {
+        return false;
+    };
     if size::load(history) != 0 || in_vain(history) {
         return false;
     }
     let seen = view::view(history);
-    let answered = seen.messages.iter().skip(seen.before_compaction).any(|m| m.assistant().is_some());
-    let waiting = seen.messages.last().filter(|last| last.is_prompt()).map_or(0, |prompt| size::message(prompt));
-    let taken: u64 = seen.messages.iter().map(|message| size::message(message)).sum();
-    let summary = seen.summary.map_or(0, |(asked, summary)| size::message(asked) + size::message(summary));
+    let answered = seen
+        .messages
+        .iter()
+        .skip(seen.before_compaction)
+        .any(|m| m.assistant().is_some());
+    let waiting = seen
+        .messages
+        .last()
+        .filter(|last| last.is_prompt())
+        .map_or(0, |prompt| size::message(prompt));
+    let taken: u64 = seen
+        .messages
+        .iter()
+        .map(|message| size::message(message))
+        .sum();
+    let summary = seen.summary.map_or(0, |(asked, summary)| {
+        size::message(asked) + size::message(summary)
+    });
     answered && fixed + waiting < usable && fixed + summary + taken >= usable
 }
 
@@ -232,25 +293,46 @@ const MAX_FUTILE_SUMMARIES: usize = 3;
 /// frees less than a tenth. Each summary is a paid request, and such a turn would never end.
 pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
     let turn = turn(history);
-    let summaries: Vec<usize> = (0..turn.len()).filter(|at| turn[*at].is_summary()).collect();
-    let ends: Vec<usize> = summaries.iter().skip(1).copied().chain([turn.len()]).collect();
+    let summaries: Vec<usize> = (0..turn.len())
+        .filter(|at| turn[*at].is_summary())
+        .collect();
+    let ends: Vec<usize> = summaries
+        .iter()
+        .skip(1)
+        .copied()
+        .chain([turn.len()])
+        .collect();
     let futile = |(start, end): (&usize, &usize)| {
-        let answered = |m: &&Message| m.assistant().is_some_and(|a| !a.summary && a.fault.is_none());
+        let answered = |m: &&Message| {
+            m.assistant()
+                .is_some_and(|a| !a.summary && a.fault.is_none())
+        };
         let steps = turn[*start..*end].iter().filter(answered).count();
-        let sizes = start.checked_sub(1).and_then(|asked| turn[asked].compaction());
+        let sizes = start
+            .checked_sub(1)
+            .and_then(|asked| turn[asked].compaction());
         steps <= 1 || sizes.is_some_and(|sizes| sizes.after > sizes.before / 10 * 9)
     };
-    let in_a_row = summaries.iter().zip(&ends).rev().take_while(|summary| futile(*summary)).count();
+    let in_a_row = summaries
+        .iter()
+        .zip(&ends)
+        .rev()
+        .take_while(|summary| futile(*summary))
+        .count();
     if in_a_row < MAX_FUTILE_SUMMARIES {
         return None;
     }
-    let sizes = summaries.last().and_then(|at| turn[at.checked_sub(1)?].compaction());
+    let sizes = summaries
+        .last()
+        .and_then(|at| turn[at.checked_sub(1)?].compaction());
     let sizes = sizes.map(|sizes| {
         let before = thousands(sizes.before);
         let after = thousands(sizes.after);
         format!(" The last one took it from about {before} to {after} tokens.")
     });
-    let fit = limits.usable.map(|usable| format!(" {} fit.", thousands(usable)));
+    let fit = limits
+        .usable
+        .map(|usable| format!(" {} fit.", thousands(usable)));
     Some(Fault {
         kind: FaultKind::ContextOverflow,
         message: format!(
@@ -258,7 +340,10 @@ pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
             sizes.unwrap_or_default(),
             fit.unwrap_or_default()
         ),
-        advice: Some("Choose a model with a larger context, ask for less at once, or start a new session.".into()),
+        advice: Some(
+            "Choose a model with a larger context, ask for less at once, or start a new session."
+                .into(),
+        ),
     })
 }
 
@@ -277,17 +362,30 @@ fn since_compaction(history: &History) -> Option<&[Message]> {
 
 /// Returns the messages of the running turn, starting with its prompt.
 pub fn turn(history: &History) -> &[Message] {
-    let start = history.messages.iter().rposition(Message::is_prompt).unwrap_or(0);
+    let start = history
+        .messages
+        .iter()
+        .rposition(Message::is_prompt)
+        .unwrap_or(0);
     &history.messages[start..]
 }
 
 /// Returns the final text of a turn whose last calls were rejected. `attended`: a user is present
 /// who could have allowed them.
 pub(super) fn rejection(message: &Message, attended: bool) -> String {
-    let calls: Vec<&Call> = message.calls().filter(|call| rejected(&call.state)).collect();
-    let titles = calls.iter().map(|call| call.title.as_str()).collect::<Vec<_>>().join("; ");
+    let calls: Vec<&Call> = message
+        .calls()
+        .filter(|call| rejected(&call.state))
+        .collect();
+    let titles = calls
+        .iter()
+        .map(|call| call.title.as_str())
+        .collect::<Vec<_>>()
+        .join("; ");
     if !attended {
-        return format!("This was refused too often, because nobody can be asked: {titles}. The turn ends here.");
+        return format!(
+            "This was refused too often, because nobody can be asked: {titles}. The turn ends here."
+        );
     }
     let all_of = |tool: &str| calls.iter().all(|call| call.tool == tool);
     if all_of(QuestionTool::NAME) {
@@ -315,16 +413,30 @@ pub(super) mod tests {
     use transcript::{Assistant, CallFacts, Compaction, Completed, ModelRef, Text, Usage, User};
 
     pub(in crate::turn) fn model() -> ModelRef {
-        ModelRef { provider: "p".into(), model: "m".into(), effort: None }
+        ModelRef {
+            provider: "p".into(),
+            model: "m".into(),
+            effort: None,
+        }
     }
 
     pub(in crate::turn) fn user(words: &str, synthetic: bool) -> Message {
-        let text = Content::Text(Text { text: words.into(), synthetic, ..Text::default() });
+        let text = Content::Text(Text {
+            text: words.into(),
+            synthetic,
+            ..Text::default()
+        });
         Message {
             id: MessageId::new("u"),
             created: Timestamp(0),
-            role: Role::User(User { agent: "build".into(), model: model() }),
-            parts: vec![Part { id: PartId::new("p"), content: text }],
+            role: Role::User(User {
+                agent: "build".into(),
+                model: model(),
+            }),
+            parts: vec![Part {
+                id: PartId::new("p"),
+                content: text,
+            }],
         }
     }
 
@@ -340,7 +452,10 @@ pub(super) mod tests {
             cost: None,
             completed: None,
         };
-        let part = |content| Part { id: PartId::new("p"), content };
+        let part = |content| Part {
+            id: PartId::new("p"),
+            content,
+        };
         Message {
             id: MessageId::new("a"),
             created: Timestamp(0),
@@ -364,11 +479,20 @@ pub(super) mod tests {
     }
 
     fn done() -> Content {
-        call("c", "read", json!({}), CallState::Completed(Completed::default()))
+        call(
+            "c",
+            "read",
+            json!({}),
+            CallState::Completed(Completed::default()),
+        )
     }
 
     fn failed(cause: FailureCause) -> Content {
-        let state = CallState::Failed { error: "no".into(), cause, facts: CallFacts::default() };
+        let state = CallState::Failed {
+            error: "no".into(),
+            cause,
+            facts: CallFacts::default(),
+        };
         call("c", "bash", json!({}), state)
     }
 
@@ -377,7 +501,11 @@ pub(super) mod tests {
         let stop = || assistant(Some(Finish::Stop), vec![]);
         let called = || assistant(Some(Finish::ToolCalls), vec![done()]);
         let mut faulty = stop();
-        let fault = Fault { kind: FaultKind::Provider, message: "x".into(), advice: None };
+        let fault = Fault {
+            kind: FaultKind::Provider,
+            message: "x".into(),
+            advice: None,
+        };
         if let Role::Assistant(a) = &mut faulty.role {
             a.fault = Some(fault.clone());
         }
@@ -385,59 +513,175 @@ pub(super) mod tests {
         let other = || assistant(Some(Finish::Other), vec![]);
         let table = [
             (vec![], None, NextAction::Finish(Outcome::Ended)),
-            (vec![user("hi", false)], None, NextAction::Step { made: 0, last: false }),
-            (vec![user("hi", false), stop()], None, NextAction::Finish(Outcome::Ended)),
-            (vec![user("hi", false), called()], None, NextAction::Step { made: 1, last: false }),
-            (vec![user("hi", false), called()], Some(2), NextAction::Step { made: 1, last: true }),
-            (vec![user("hi", false), called(), called()], Some(2), NextAction::Finish(Outcome::StepLimit)),
+            (
+                vec![user("hi", false)],
+                None,
+                NextAction::Step {
+                    made: 0,
+                    last: false,
+                },
+            ),
+            (
+                vec![user("hi", false), stop()],
+                None,
+                NextAction::Finish(Outcome::Ended),
+            ),
+            (
+                vec![user("hi", false), called()],
+                None,
+                NextAction::Step {
+                    made: 1,
+                    last: false,
+                },
+            ),
+            (
+                vec![user("hi", false), called()],
+                Some(2),
+                NextAction::Step {
+                    made: 1,
+                    last: true,
+                },
+            ),
+            (
+                vec![user("hi", false), called(), called()],
+                Some(2),
+                NextAction::Finish(Outcome::StepLimit),
+            ),
             (
                 vec![user("hi", false), called(), user("go on", true)],
                 Some(5),
-                NextAction::Step { made: 1, last: false },
+                NextAction::Step {
+                    made: 1,
+                    last: false,
+                },
             ),
-            (vec![user("hi", false), stop(), user("again", false)], Some(1), NextAction::Step { made: 0, last: true }),
             (
-                vec![user("hi", false), assistant(Some(Finish::Stop), vec![done()])],
+                vec![user("hi", false), stop(), user("again", false)],
+                Some(1),
+                NextAction::Step {
+                    made: 0,
+                    last: true,
+                },
+            ),
+            (
+                vec![
+                    user("hi", false),
+                    assistant(Some(Finish::Stop), vec![done()]),
+                ],
                 None,
-                NextAction::Step { made: 1, last: false },
+                NextAction::Step {
+                    made: 1,
+                    last: false,
+                },
             ),
             (vec![user("hi", false), cut()], None, NextAction::Resume),
-            (vec![user("hi", false), cut(), user("go on", true), cut()], None, NextAction::Resume),
             (
-                vec![user("hi", false), cut(), user("go on", true), cut(), user("go on", true), cut()],
+                vec![user("hi", false), cut(), user("go on", true), cut()],
+                None,
+                NextAction::Resume,
+            ),
+            (
+                vec![
+                    user("hi", false),
+                    cut(),
+                    user("go on", true),
+                    cut(),
+                    user("go on", true),
+                    cut(),
+                ],
                 None,
                 NextAction::Finish(Outcome::MaxTokens),
             ),
-            (vec![user("hi", false), cut(), user("go on", true)], Some(1), NextAction::Finish(Outcome::StepLimit)),
-            (vec![user("hi", false), cut(), user("go on", true), called(), cut()], None, NextAction::Resume),
+            (
+                vec![user("hi", false), cut(), user("go on", true)],
+                Some(1),
+                NextAction::Finish(Outcome::StepLimit),
+            ),
+            (
+                vec![
+                    user("hi", false),
+                    cut(),
+                    user("go on", true),
+                    called(),
+                    cut(),
+                ],
+                None,
+                NextAction::Resume,
+            ),
             (
                 vec![user("hi", false), assistant(Some(Finish::Refusal), vec![])],
                 None,
                 NextAction::Finish(Outcome::Refused),
             ),
             (vec![user("hi", false), other()], None, NextAction::GoOn),
-            (vec![user("hi", false), other(), user("go on", true), other()], None, NextAction::Finish(Outcome::Ended)),
-            (vec![user("hi", false), other(), user("go on", true), called(), other()], None, NextAction::GoOn),
             (
-                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Rejected)])],
+                vec![user("hi", false), other(), user("go on", true), other()],
+                None,
+                NextAction::Finish(Outcome::Ended),
+            ),
+            (
+                vec![
+                    user("hi", false),
+                    other(),
+                    user("go on", true),
+                    called(),
+                    other(),
+                ],
+                None,
+                NextAction::GoOn,
+            ),
+            (
+                vec![
+                    user("hi", false),
+                    assistant(
+                        Some(Finish::ToolCalls),
+                        vec![failed(FailureCause::Rejected)],
+                    ),
+                ],
                 None,
                 NextAction::Finish(Outcome::Rejected),
             ),
             (
-                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Unanswered)])],
+                vec![
+                    user("hi", false),
+                    assistant(
+                        Some(Finish::ToolCalls),
+                        vec![failed(FailureCause::Unanswered)],
+                    ),
+                ],
                 None,
-                NextAction::Step { made: 1, last: false },
+                NextAction::Step {
+                    made: 1,
+                    last: false,
+                },
             ),
             (
-                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Error)])],
+                vec![
+                    user("hi", false),
+                    assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Error)]),
+                ],
                 None,
-                NextAction::Step { made: 1, last: false },
+                NextAction::Step {
+                    made: 1,
+                    last: false,
+                },
             ),
-            (vec![user("hi", false), faulty], None, NextAction::Finish(Outcome::Failed(fault))),
+            (
+                vec![user("hi", false), faulty],
+                None,
+                NextAction::Finish(Outcome::Failed(fault)),
+            ),
         ];
         for (n, (messages, steps, expected)) in table.into_iter().enumerate() {
-            let limits = Limits { steps, ..Limits::default() };
-            assert_eq!(decide_next(&History::from(messages), &limits), expected, "row {n}");
+            let limits = Limits {
+                steps,
+                ..Limits::default()
+            };
+            assert_eq!(
+                decide_next(&History::from(messages), &limits),
+                expected,
+                "row {n}"
+            );
         }
     }
 
@@ -451,12 +695,25 @@ pub(super) mod tests {
             (vec![step(), step()], Remaining::Left, go(2, false)),
             (vec![step(), step()], Remaining::Spent, go(2, true)),
             (vec![step(), summary()], Remaining::Spent, go(1, true)),
-            (vec![step()], Remaining::Over, NextAction::Finish(Outcome::StepLimit)),
+            (
+                vec![step()],
+                Remaining::Over,
+                NextAction::Finish(Outcome::StepLimit),
+            ),
         ];
         for (n, (steps, money, expected)) in table.into_iter().enumerate() {
-            let messages = std::iter::once(user("hi", false)).chain(steps).collect::<Vec<_>>();
-            let limits = Limits { money, ..Limits::default() };
-            assert_eq!(decide_next(&History::from(messages), &limits), expected, "row {n}");
+            let messages = std::iter::once(user("hi", false))
+                .chain(steps)
+                .collect::<Vec<_>>();
+            let limits = Limits {
+                money,
+                ..Limits::default()
+            };
+            assert_eq!(
+                decide_next(&History::from(messages), &limits),
+                expected,
+                "row {n}"
+            );
         }
     }
 
@@ -467,15 +724,25 @@ pub(super) mod tests {
 
     fn counted(input: u64, mut message: Message) -> Message {
         if let Role::Assistant(assistant) = &mut message.role {
-            assistant.usage = Usage { input, ..Usage::default() };
+            assistant.usage = Usage {
+                input,
+                ..Usage::default()
+            };
         }
         message
     }
 
     pub(in crate::turn) fn compaction(auto: bool, tail: Option<&str>) -> Message {
-        let content = Content::Compaction(Compaction { auto, tail: tail.map(MessageId::new), ..Compaction::default() });
+        let content = Content::Compaction(Compaction {
+            auto,
+            tail: tail.map(MessageId::new),
+            ..Compaction::default()
+        });
         let mut message = user("", true);
-        message.parts = vec![Part { id: PartId::new("p"), content }];
+        message.parts = vec![Part {
+            id: PartId::new("p"),
+            content,
+        }];
         named("c", message)
     }
 
@@ -491,7 +758,11 @@ pub(super) mod tests {
     fn overflown() -> Message {
         let mut message = assistant(None, vec![]);
         if let Role::Assistant(a) = &mut message.role {
-            a.fault = Some(Fault { kind: FaultKind::ContextOverflow, message: "too long".into(), advice: None });
+            a.fault = Some(Fault {
+                kind: FaultKind::ContextOverflow,
+                message: "too long".into(),
+                advice: None,
+            });
         }
         message
     }
@@ -500,10 +771,16 @@ pub(super) mod tests {
     fn full_window_is_summarised_unless_that_was_futile() {
         let called = |input| counted(input, assistant(Some(Finish::ToolCalls), vec![done()]));
         let printed = |input, bytes: usize| {
-            let done = Completed { output: "x".repeat(bytes).into(), ..Completed::default() };
+            let done = Completed {
+                output: "x".repeat(bytes).into(),
+                ..Completed::default()
+            };
             counted(
                 input,
-                assistant(Some(Finish::ToolCalls), vec![call("c", "bash", json!({}), CallState::Completed(done))]),
+                assistant(
+                    Some(Finish::ToolCalls),
+                    vec![call("c", "bash", json!({}), CallState::Completed(done))],
+                ),
             )
         };
         let hi = || user("hi", false);
@@ -511,7 +788,11 @@ pub(super) mod tests {
         let step = |made| Some(NextAction::Step { made, last: false });
         let table: Vec<(&str, Vec<Message>, Option<NextAction>)> = vec![
             ("room", vec![hi(), called(99)], step(1)),
-            ("none", vec![hi(), called(100)], Some(NextAction::Compact(CompactionTrigger::Full))),
+            (
+                "none",
+                vec![hi(), called(100)],
+                Some(NextAction::Compact(CompactionTrigger::Full)),
+            ),
             (
                 "what was printed since counts",
                 vec![hi(), printed(90, 40)],
@@ -527,37 +808,104 @@ pub(super) mod tests {
                 vec![hi(), called(100), compaction(false, None), summary(), hi()],
                 step(0),
             ),
-            ("going on", vec![hi(), called(100), compaction(true, None), summary(), go_on()], step(1)),
-            ("the prompt was kept", vec![hi(), compaction(true, None), summary()], step(0)),
+            (
+                "going on",
+                vec![
+                    hi(),
+                    called(100),
+                    compaction(true, None),
+                    summary(),
+                    go_on(),
+                ],
+                step(1),
+            ),
+            (
+                "the prompt was kept",
+                vec![hi(), compaction(true, None), summary()],
+                step(0),
+            ),
             (
                 "with progress, again",
-                vec![hi(), compaction(true, None), summary(), go_on(), called(50), called(100)],
+                vec![
+                    hi(),
+                    compaction(true, None),
+                    summary(),
+                    go_on(),
+                    called(50),
+                    called(100),
+                ],
                 Some(NextAction::Compact(CompactionTrigger::Full)),
             ),
-            ("in vain", vec![hi(), compaction(true, None), summary(), go_on(), called(100)], None),
-            ("refused", vec![hi(), called(9), overflown()], Some(NextAction::Compact(CompactionTrigger::Refused))),
             (
-                "refused again, with progress",
-                vec![hi(), compaction(true, None), summary(), called(9), overflown()],
+                "in vain",
+                vec![
+                    hi(),
+                    compaction(true, None),
+                    summary(),
+                    go_on(),
+                    called(100),
+                ],
+                None,
+            ),
+            (
+                "refused",
+                vec![hi(), called(9), overflown()],
                 Some(NextAction::Compact(CompactionTrigger::Refused)),
             ),
-            ("refused in vain", vec![hi(), called(9), compaction(true, None), summary(), overflown()], None),
+            (
+                "refused again, with progress",
+                vec![
+                    hi(),
+                    compaction(true, None),
+                    summary(),
+                    called(9),
+                    overflown(),
+                ],
+                Some(NextAction::Compact(CompactionTrigger::Refused)),
+            ),
+            (
+                "refused in vain",
+                vec![
+                    hi(),
+                    called(9),
+                    compaction(true, None),
+                    summary(),
+                    overflown(),
+                ],
+                None,
+            ),
             (
                 "a later turn may try again",
-                vec![hi(), compaction(true, None), summary(), called(100), hi(), overflown()],
+                vec![
+                    hi(),
+                    compaction(true, None),
+                    summary(),
+                    called(100),
+                    hi(),
+                    overflown(),
+                ],
                 Some(NextAction::Compact(CompactionTrigger::Refused)),
             ),
         ];
-        let limits = Limits { usable: Some(100), ..Limits::default() };
+        let limits = Limits {
+            usable: Some(100),
+            ..Limits::default()
+        };
         for (name, messages, expected) in table {
             let found = decide_next(&History::from(messages.clone()), &limits);
             match expected {
                 Some(expected) => assert_eq!(found, expected, "{name}"),
-                None => assert!(matches!(found, NextAction::Finish(Outcome::Failed(_))), "{name}: {found:?}"),
+                None => assert!(
+                    matches!(found, NextAction::Finish(Outcome::Failed(_))),
+                    "{name}: {found:?}"
+                ),
             }
             let never = decide_next(&History::from(messages), &Limits::default());
             assert!(
-                !matches!(never, NextAction::Compact(CompactionTrigger::Full | CompactionTrigger::Refused)),
+                !matches!(
+                    never,
+                    NextAction::Compact(CompactionTrigger::Full | CompactionTrigger::Refused)
+                ),
                 "{name}: never by itself"
             );
         }
@@ -567,7 +915,9 @@ pub(super) mod tests {
     fn futile_summaries_end_turn() {
         let sized = |before, after| {
             let mut asked = compaction(true, None);
-            if let Some(Content::Compaction(sizes)) = asked.parts.first_mut().map(|part| &mut part.content) {
+            if let Some(Content::Compaction(sizes)) =
+                asked.parts.first_mut().map(|part| &mut part.content)
+            {
                 (sizes.before, sizes.after) = (before, after);
             }
             asked
@@ -579,8 +929,15 @@ pub(super) mod tests {
             round
         };
         let history = |rounds: &[(u64, u64, usize)]| {
-            let rounds = rounds.iter().flat_map(|(before, after, steps)| round(*before, *after, *steps));
-            History::from([user("hi", false), step()].into_iter().chain(rounds).collect::<Vec<_>>())
+            let rounds = rounds
+                .iter()
+                .flat_map(|(before, after, steps)| round(*before, *after, *steps));
+            History::from(
+                [user("hi", false), step()]
+                    .into_iter()
+                    .chain(rounds)
+                    .collect::<Vec<_>>(),
+            )
         };
         // Tokens before and after each summary and the steps that follow; whether the turn
         // ends.
@@ -591,47 +948,104 @@ pub(super) mod tests {
             (&[(100, 40, 1), (100, 40, 1), (100, 40, 1)], true),
             (&[(100, 40, 1), (100, 40, 1), (100, 40, 2)], false),
             (&[(1000, 950, 5), (1000, 950, 5), (1000, 950, 5)], true),
-            (&[(1000, 400, 5), (1000, 400, 5), (1000, 400, 5), (1000, 400, 5)], false),
+            (
+                &[
+                    (1000, 400, 5),
+                    (1000, 400, 5),
+                    (1000, 400, 5),
+                    (1000, 400, 5),
+                ],
+                false,
+            ),
         ];
-        let limits = Limits { usable: Some(100), ..Limits::default() };
+        let limits = Limits {
+            usable: Some(100),
+            ..Limits::default()
+        };
         for (rounds, ends) in table {
-            assert_eq!(stuck(&history(rounds), &limits).is_some(), *ends, "{rounds:?}");
+            assert_eq!(
+                stuck(&history(rounds), &limits).is_some(),
+                *ends,
+                "{rounds:?}"
+            );
         }
         let fault = stuck(&history(table[2].0), &limits).unwrap();
-        assert!(fault.message.contains("from about 100 to 40 tokens. 100 fit."), "{}", fault.message);
+        assert!(
+            fault
+                .message
+                .contains("from about 100 to 40 tokens. 100 fit."),
+            "{}",
+            fault.message
+        );
     }
 
     #[test]
     fn missing_result_is_insisted_on() {
         let asks = || {
             let mut asks = user("hi", false);
-            let content = Content::Format { schema: json!({ "type": "object" }) };
-            asks.parts.push(Part { id: PartId::new("p"), content });
+            let content = Content::Format {
+                schema: json!({ "type": "object" }),
+            };
+            asks.parts.push(Part {
+                id: PartId::new("p"),
+                content,
+            });
             asks
         };
         let words = || assistant(Some(Finish::Stop), vec![]);
         let again = || user("now", true);
-        let given =
-            |state| assistant(Some(Finish::ToolCalls), vec![call("c", structured_output::NAME, json!({}), state)]);
+        let given = |state| {
+            assistant(
+                Some(Finish::ToolCalls),
+                vec![call("c", structured_output::NAME, json!({}), state)],
+            )
+        };
         let fits = || {
-            let facts = CallFacts { result: Some(json!({})), ..CallFacts::default() };
-            given(CallState::Completed(Completed { facts, ..Completed::default() }))
+            let facts = CallFacts {
+                result: Some(json!({})),
+                ..CallFacts::default()
+            };
+            given(CallState::Completed(Completed {
+                facts,
+                ..Completed::default()
+            }))
         };
         let wrong = || given(CallState::failed("no"));
         let table: Vec<(Vec<Message>, Option<NextAction>)> = vec![
             (vec![asks(), words()], Some(NextAction::Insist)),
-            (vec![asks(), words(), again(), words()], Some(NextAction::Insist)),
-            (vec![asks(), fits()], Some(NextAction::Finish(Outcome::Ended))),
-            (vec![asks(), wrong()], Some(NextAction::Step { made: 1, last: false })),
+            (
+                vec![asks(), words(), again(), words()],
+                Some(NextAction::Insist),
+            ),
+            (
+                vec![asks(), fits()],
+                Some(NextAction::Finish(Outcome::Ended)),
+            ),
+            (
+                vec![asks(), wrong()],
+                Some(NextAction::Step {
+                    made: 1,
+                    last: false,
+                }),
+            ),
             (vec![asks(), wrong(), wrong(), wrong(), wrong()], None),
-            (vec![asks(), words(), again(), wrong(), words(), again(), wrong()], None),
-            (vec![asks(), fits(), user("hi", false), words()], Some(NextAction::Finish(Outcome::Ended))),
+            (
+                vec![asks(), words(), again(), wrong(), words(), again(), wrong()],
+                None,
+            ),
+            (
+                vec![asks(), fits(), user("hi", false), words()],
+                Some(NextAction::Finish(Outcome::Ended)),
+            ),
         ];
         for (n, (messages, expected)) in table.into_iter().enumerate() {
             let found = decide_next(&History::from(messages), &Limits::default());
             match expected {
                 Some(expected) => assert_eq!(found, expected, "row {n}"),
-                None => assert!(matches!(found, NextAction::Finish(Outcome::Failed(_))), "row {n}: {found:?}"),
+                None => assert!(
+                    matches!(found, NextAction::Finish(Outcome::Failed(_))),
+                    "row {n}: {found:?}"
+                ),
             }
         }
     }

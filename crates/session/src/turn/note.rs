@@ -10,7 +10,12 @@ pub(super) async fn note(history: &mut History, scope: &TurnContext, frame: &Fra
 }
 
 /// Adds any content in the same way.
-pub(super) async fn put(history: &mut History, scope: &TurnContext, frame: &Frame, content: Content) {
+pub(super) async fn put(
+    history: &mut History,
+    scope: &TurnContext,
+    frame: &Frame,
+    content: Content,
+) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
         Some(prompt) => {
             let part = scope.part(content);
@@ -26,7 +31,10 @@ pub(super) async fn add(history: &mut History, scope: &TurnContext, frame: &Fram
     let message = Message {
         id: scope.message_id(),
         created: scope.now(),
-        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone() }),
+        role: Role::User(User {
+            agent: frame.agent.name.clone(),
+            model: frame.model.id.clone(),
+        }),
         parts: vec![scope.part(note)],
     };
     scope.record.whole(&message).await;

@@ -30,7 +30,11 @@ struct AskedNeed<'n> {
 impl AskedNeed<'_> {
     fn owned(&self) -> AskedNeed<'static> {
         let need = Cow::Owned(Need::clone(&self.need));
-        AskedNeed { need, verdict: self.verdict.clone(), hooked: self.hooked }
+        AskedNeed {
+            need,
+            verdict: self.verdict.clone(),
+            hooked: self.hooked,
+        }
     }
 }
 
@@ -48,9 +52,14 @@ pub(super) async fn permit(
 ) -> Result<(), Failure> {
     let mut asked: Vec<Vec<AskedNeed<'_>>> = Vec::new();
     for need in needs {
-        let Some(one) = judged(scope, agent, call, need).await? else { continue };
-        let together =
-            |group: &&mut Vec<AskedNeed<'_>>| group.iter().any(|other| is_one_question(&other.need, &one.need));
+        let Some(one) = judged(scope, agent, call, need).await? else {
+            continue;
+        };
+        let together = |group: &&mut Vec<AskedNeed<'_>>| {
+            group
+                .iter()
+                .any(|other| is_one_question(&other.need, &one.need))
+        };
         match asked.iter_mut().find(together) {
             Some(group) => group.push(one),
             None => asked.push(vec![one]),
@@ -83,15 +92,27 @@ async fn judged<'n>(
     let need = as_held(scope, agent, need, approvals(scope)).await;
     later::forbidden(scope, agent, &need, false).await?;
     let verdict = judge(scope, agent, &need).await;
-    tracing::info!("for {}: {}", agent.name, explain(&verdict, &need, &agent.rules));
+    tracing::info!(
+        "for {}: {}",
+        agent.name,
+        explain(&verdict, &need, &agent.rules)
+    );
     let verdict = hooks::judged(scope, agent, call, &need, verdict).await?;
     match verdict.action {
         Action::Allow => Ok(None),
-        Action::Deny => Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, &need, &agent.rules)))),
+        Action::Deny => Err(Failure::Denied(Denial::Rule(refusal::words(
+            &verdict,
+            &need,
+            &agent.rules,
+        )))),
         Action::Ask if need.agreed => Ok(None),
         Action::Ask => {
             let hooked = judge(scope, agent, &need).await.action == Action::Allow;
-            Ok(Some(AskedNeed { need, verdict, hooked }))
+            Ok(Some(AskedNeed {
+                need,
+                verdict,
+                hooked,
+            }))
         }
     }
 }
@@ -134,12 +155,24 @@ impl EvaluationContext {
     }
 
     fn judge_by(&self, rules: &Rules, need: &Need) -> Verdict {
-        approve::judge_in_doubt(self.doubt.as_deref(), self.approvals, rules, &self.grants, need)
+        approve::judge_in_doubt(
+            self.doubt.as_deref(),
+            self.approvals,
+            rules,
+            &self.grants,
+            need,
+        )
     }
 
     /// Whether the answer "always" would allow it in the future.
     fn settles(&self, need: &Need) -> bool {
-        settles(self.doubt.as_deref(), self.approvals, &self.rules, &self.grants, need)
+        settles(
+            self.doubt.as_deref(),
+            self.approvals,
+            &self.rules,
+            &self.grants,
+            need,
+        )
     }
 }
 
@@ -153,19 +186,39 @@ struct QuestionText {
 }
 
 impl QuestionText {
-    fn of(asked: &[AskedNeed<'_>], evaluation: &EvaluationContext, attended: bool, reason: Option<&str>) -> Self {
-        let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
+    fn of(
+        asked: &[AskedNeed<'_>],
+        evaluation: &EvaluationContext,
+        attended: bool,
+        reason: Option<&str>,
+    ) -> Self {
+        let pairs: Vec<(&Need, &Verdict)> =
+            asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
         let needs: Vec<&Need> = pairs.iter().map(|(need, _)| *need).collect();
-        let lasting = asked.iter().all(|one| !one.hooked && evaluation.settles(&one.need));
+        let lasting = asked
+            .iter()
+            .all(|one| !one.hooked && evaluation.settles(&one.need));
         let wording = Wording::new(&pairs, reason);
         let allows = |need: &Need, rules: &[Rule]| {
             let rules = evaluation.rules.clone().then(&Rules::from(rules.to_vec()));
-            !asked.iter().any(|one| one.hooked) && evaluation.judge_by(&rules, need).action == Action::Allow
+            !asked.iter().any(|one| one.hooked)
+                && evaluation.judge_by(&rules, need).action == Action::Allow
         };
         let unattended = (!attended).then(|| wording::allowing(&needs, allows));
         let details = details(&pairs, &wording, lasting);
-        let always = lasting.then(|| needs.into_iter().map(wording::granting).collect::<Vec<_>>().join(", "));
-        Self { wording, details, unattended, always }
+        let always = lasting.then(|| {
+            needs
+                .into_iter()
+                .map(wording::granting)
+                .collect::<Vec<_>>()
+                .join(", ")
+        });
+        Self {
+            wording,
+            details,
+            unattended,
+            always,
+        }
     }
 }
 
@@ -193,13 +246,19 @@ async fn ask(
     if granted(scope, agent, asked).await {
         return Ok(());
     }
-    let pairs: Vec<(&Need, &Verdict)> = asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
+    let pairs: Vec<(&Need, &Verdict)> =
+        asked.iter().map(|one| (&*one.need, &one.verdict)).collect();
     let attended = scope.permissions.attended;
     let evaluation = EvaluationContext::of(scope, agent);
     let reason = reason.map(str::to_owned);
     let owned: Vec<AskedNeed<'static>> = asked.iter().map(AskedNeed::owned).collect();
     let text = async move { QuestionText::of(&owned, &evaluation, attended, reason.as_deref()) };
-    let QuestionText { wording, details, unattended, always } = on_threads(text).await;
+    let QuestionText {
+        wording,
+        details,
+        unattended,
+        always,
+    } = on_threads(text).await;
     let (reply, mut answer) = oneshot::channel();
     let request = PermissionRequest {
         call: call.call.clone(),
@@ -215,7 +274,11 @@ async fn ask(
     for one in asked {
         hooks::asked(scope, call, &one.need).await;
     }
-    if !scope.outlet.send(TurnMessage::AskPermission(Box::new(request))).await {
+    if !scope
+        .outlet
+        .send(TurnMessage::AskPermission(Box::new(request)))
+        .await
+    {
         return Err(Failure::Cancelled);
     }
     asks();
@@ -249,7 +312,11 @@ async fn ask(
 }
 
 /// Refuses a call that the user has just allowed, if the settings have come to deny it meanwhile.
-async fn still_allowed(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_>]) -> Result<(), Failure> {
+async fn still_allowed(
+    scope: &TurnContext,
+    agent: &Agent,
+    asked: &[AskedNeed<'_>],
+) -> Result<(), Failure> {
     for one in asked {
         later::forbidden(scope, agent, &one.need, true).await?;
     }
@@ -259,12 +326,20 @@ async fn still_allowed(scope: &TurnContext, agent: &Agent, asked: &[AskedNeed<'_
 /// Returns a file access with the guarantees of the sandbox that a command would have: for
 /// temporary files, and for changes if the user wants no question about sandboxed ones. Commands
 /// contain their guarantees already.
-async fn as_held<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need, approvals: Approvals) -> Cow<'n, Need> {
+async fn as_held<'n>(
+    scope: &TurnContext,
+    agent: &Agent,
+    need: &'n Need,
+    approvals: Approvals,
+) -> Cow<'n, Need> {
     let changes = approvals == Approvals::Sandboxed && need.within;
     if need.command.is_some() || !(changes || need.temporary) {
         return Cow::Borrowed(need);
     }
-    let confinement = scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings);
+    let confinement = scope
+        .permissions
+        .confinement
+        .for_agent(&agent.rules, &scope.project.settings);
     let mut held = need.clone();
     if need.temporary && scope.resources.exec.is_empty() {
         held.guarantee = confinement.guarantee().await;
@@ -283,9 +358,15 @@ async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
     for need in needs() {
         facts.extend(need.metadata.clone());
         let texts = [("sandbox", &need.sandbox), ("from", &need.origin)];
-        facts.extend(texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
+        facts.extend(
+            texts
+                .into_iter()
+                .filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))),
+        );
     }
-    let changes: Vec<Arc<Change>> = needs().flat_map(|need| need.changes.iter().cloned()).collect();
+    let changes: Vec<Arc<Change>> = needs()
+        .flat_map(|need| need.changes.iter().cloned())
+        .collect();
     let parts = async move { changes.iter().flat_map(|change| change.parts()).collect() };
     let changes: Vec<Change> = on_threads(parts).await;
     CallUpdate {
@@ -306,8 +387,16 @@ async fn question(call: &Call, asked: &[(&Need, &Verdict)]) -> CallUpdate {
 fn details(asked: &[(&Need, &Verdict)], wording: &Wording, lasting: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for (need, _) in asked {
-        lines.extend(need.origin.as_ref().map(|from| format!("{from} leads there.")));
-        lines.extend(need.sandbox.as_ref().map(|sandbox| format!("Sandbox: {sandbox}.")));
+        lines.extend(
+            need.origin
+                .as_ref()
+                .map(|from| format!("{from} leads there.")),
+        );
+        lines.extend(
+            need.sandbox
+                .as_ref()
+                .map(|sandbox| format!("Sandbox: {sandbox}.")),
+        );
     }
     if !lasting && wording.whole.is_none() {
         lines.push(format!("No \"always\": {}.", why_not_always(asked)));
@@ -321,7 +410,9 @@ fn why_not_always(asked: &[(&Need, &Verdict)]) -> String {
         return why;
     }
     let floored = |(need, verdict): &&(&Need, &Verdict)| {
-        need.floor.as_ref().is_some_and(|(_, reason)| verdict.reason.as_ref() == Some(reason))
+        need.floor
+            .as_ref()
+            .is_some_and(|(_, reason)| verdict.reason.as_ref() == Some(reason))
     };
     match asked.iter().find(floored) {
         Some((need, _)) if need.file.is_some() => "such a file is asked about each time".to_owned(),

@@ -40,7 +40,12 @@ pub(super) fn any(history: &History) -> bool {
 /// Leaves out the pictures that were sent for the first time with the rejected request; if there
 /// were none, all of them, because the model may have been switched. Notifies the user, and returns
 /// a text for the model.
-pub(super) async fn leave_out(history: &mut History, scope: &TurnContext, model: &str, why: &str) -> String {
+pub(super) async fn leave_out(
+    history: &mut History,
+    scope: &TurnContext,
+    model: &str,
+    why: &str,
+) -> String {
     let mut names = Vec::new();
     for at in newest(history) {
         let message = &mut history.messages[at];
@@ -61,14 +66,29 @@ pub(super) async fn leave_out(history: &mut History, scope: &TurnContext, model:
     };
     let title = format!("{what} {is} left out from now on: {model} does not take it.");
     let details = Some(text::title(why));
-    scope.outlet.event(Event::Notice { severity: Severity::Warning, title: title.clone(), details }).await;
-    format!("{title} It said: {}. Tell the user, and go on without.", text::title(why.trim_end_matches('.')))
+    scope
+        .outlet
+        .event(Event::Notice {
+            severity: Severity::Warning,
+            title: title.clone(),
+            details,
+        })
+        .await;
+    format!(
+        "{title} It said: {}. Tell the user, and go on without.",
+        text::title(why.trim_end_matches('.'))
+    )
 }
 
 /// Returns the indexes of the messages with the pictures to leave out.
 fn newest(history: &History) -> Vec<usize> {
     let visible = view::visible(history);
-    let shows = |message: &Message| message.parts.iter().any(|part| of(part).iter().any(is_sent));
+    let shows = |message: &Message| {
+        message
+            .parts
+            .iter()
+            .any(|part| of(part).iter().any(is_sent))
+    };
     let all: Vec<usize> = history
         .messages
         .iter()
@@ -77,7 +97,11 @@ fn newest(history: &History) -> Vec<usize> {
         .map(|(at, _)| at)
         .collect();
     // The results of the last answer's calls follow it.
-    let answered = |message: &Message| message.assistant().is_some_and(|answer| answer.fault.is_none());
+    let answered = |message: &Message| {
+        message
+            .assistant()
+            .is_some_and(|answer| answer.fault.is_none())
+    };
     let since = history.messages.iter().rposition(answered).unwrap_or(0);
     let fresh: Vec<usize> = all.iter().copied().filter(|at| *at >= since).collect();
     if fresh.is_empty() { all } else { fresh }
@@ -111,5 +135,10 @@ fn files(part: &mut Part) -> impl Iterator<Item = &mut File> {
 }
 
 fn name(file: &File) -> String {
-    text::title(file.name.as_deref().or(file.uri.as_deref()).unwrap_or("of the prompt"))
+    text::title(
+        file.name
+            .as_deref()
+            .or(file.uri.as_deref())
+            .unwrap_or("of the prompt"),
+    )
 }

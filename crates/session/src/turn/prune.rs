@@ -31,8 +31,12 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
             continue;
         }
         for (place, part) in message.parts.iter().enumerate().rev() {
-            let Content::Tool(call) = &part.content else { continue };
-            let CallState::Completed(done) = &call.state else { continue };
+            let Content::Tool(call) = &part.content else {
+                continue;
+            };
+            let CallState::Completed(done) = &call.state else {
+                continue;
+            };
             if done.cleared.is_some() {
                 break 'all;
             }
@@ -47,7 +51,11 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
             }
         }
     }
-    if freed < MIN_FREED_TOKENS { Vec::new() } else { old }
+    if freed < MIN_FREED_TOKENS {
+        Vec::new()
+    } else {
+        old
+    }
 }
 
 /// Removes old output from view. Returns whether there was any.
@@ -68,7 +76,10 @@ pub async fn prune(history: &mut History, scope: &TurnContext) -> bool {
         }
     }
     if !old.is_empty() {
-        tracing::info!("the output of {} old calls is out of the model's view", old.len());
+        tracing::info!(
+            "the output of {} old calls is out of the model's view",
+            old.len()
+        );
     }
     !old.is_empty()
 }
@@ -86,8 +97,15 @@ mod tests {
     fn only_old_and_large_output_is_removed() {
         let used = |tool: &str, tokens: usize, cleared: bool| {
             let cleared = cleared.then_some(Timestamp(1));
-            let done = Completed { output: "x".repeat(tokens * 4).into(), cleared, ..Completed::default() };
-            assistant(Some(Finish::ToolCalls), vec![call("c", tool, json!({}), CallState::Completed(done))])
+            let done = Completed {
+                output: "x".repeat(tokens * 4).into(),
+                cleared,
+                ..Completed::default()
+            };
+            assistant(
+                Some(Finish::ToolCalls),
+                vec![call("c", tool, json!({}), CallState::Completed(done))],
+            )
         };
         let turn = |messages: Vec<Message>| {
             let mut turn = vec![user("hi", false)];
@@ -108,30 +126,55 @@ mod tests {
             ("40k stay", turn(vec![used("read", 40_000, false)]), vec![]),
             (
                 "less than 20k is not worth it",
-                turn(vec![used("read", 19_999, false), used("read", 40_000, false)]),
+                turn(vec![
+                    used("read", 19_999, false),
+                    used("read", 40_000, false),
+                ]),
                 vec![],
             ),
-            ("20k are", turn(vec![used("read", 20_000, false), used("read", 40_000, false)]), vec![1]),
+            (
+                "20k are",
+                turn(vec![
+                    used("read", 20_000, false),
+                    used("read", 40_000, false),
+                ]),
+                vec![1],
+            ),
             (
                 "skills stay, and do not count",
-                turn(vec![used("read", 30_000, false), used("skill", 50_000, false), used("read", 40_000, false)]),
+                turn(vec![
+                    used("read", 30_000, false),
+                    used("skill", 50_000, false),
+                    used("read", 40_000, false),
+                ]),
                 vec![1],
             ),
             (
                 "what is before a cleared one is cleared already",
-                turn(vec![used("read", 90_000, false), used("read", 1, true), used("read", 40_000, false)]),
+                turn(vec![
+                    used("read", 90_000, false),
+                    used("read", 1, true),
+                    used("read", 40_000, false),
+                ]),
                 vec![],
             ),
             (
                 "what is before a summary is out of view",
-                [turn(vec![used("read", 90_000, false)]), vec![summary()], turn(vec![used("read", 40_000, false)])]
-                    .concat(),
+                [
+                    turn(vec![used("read", 90_000, false)]),
+                    vec![summary()],
+                    turn(vec![used("read", 40_000, false)]),
+                ]
+                .concat(),
                 vec![],
             ),
         ];
         for (name, before, expected) in table {
             let messages = [before, latest()].concat();
-            let found: Vec<usize> = old(&History::from(messages)).into_iter().map(|(at, _)| at).collect();
+            let found: Vec<usize> = old(&History::from(messages))
+                .into_iter()
+                .map(|(at, _)| at)
+                .collect();
             assert_eq!(found, expected, "{name}");
         }
     }

@@ -26,7 +26,9 @@ pub fn output_name(path: &Path) -> Option<String> {
 }
 
 fn states(files: &[FileChange]) -> impl Iterator<Item = &FileState> {
-    files.iter().flat_map(|change| change.old.iter().chain(&change.new))
+    files
+        .iter()
+        .flat_map(|change| change.old.iter().chain(&change.new))
 }
 
 /// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
@@ -47,14 +49,24 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn new(store: Store, session: SessionId) -> Self {
-        Self { store, session, notified: Arc::default(), unsaved: Arc::default(), sent: Arc::default(), choice: None }
+        Self {
+            store,
+            session,
+            notified: Arc::default(),
+            unsaved: Arc::default(),
+            sent: Arc::default(),
+            choice: None,
+        }
     }
 
     /// Returns a recorder that stores the present choice instead of a record's, because the
     /// user may change it while a turn works with its own copy.
     #[must_use]
     pub fn choosing(self, choice: watch::Receiver<Choice>) -> Self {
-        Self { choice: Some(choice), ..self }
+        Self {
+            choice: Some(choice),
+            ..self
+        }
     }
 
     /// Stores a message without its parts.
@@ -66,7 +78,10 @@ impl Recorder {
         if self.store.is_known_shared()
             && let Content::Tool(call) = &part.content
             && let CallState::Completed(_) | CallState::Failed { .. } = call.state
-            && let Some(path) = call.state.facts().and_then(|facts| facts.output_path.as_deref())
+            && let Some(path) = call
+                .state
+                .facts()
+                .and_then(|facts| facts.output_path.as_deref())
         {
             self.output(path).await;
         }
@@ -75,16 +90,22 @@ impl Recorder {
 
     /// Shares the full result of a tool with other machines.
     async fn output(&self, path: &Path) {
-        let Some(name) = output_name(path) else { return };
+        let Some(name) = output_name(path) else {
+            return;
+        };
         let file = path.to_owned();
         let read = base::task::spawn_blocking(move || {
-            let length = std::fs::metadata(&file).map(|data| data.len()).unwrap_or_default();
+            let length = std::fs::metadata(&file)
+                .map(|data| data.len())
+                .unwrap_or_default();
             if length > MAX_OUTPUT_BYTES {
                 return None;
             }
             std::fs::read(&file).ok()
         });
-        let Some(bytes) = read.await.ok().flatten() else { return };
+        let Some(bytes) = read.await.ok().flatten() else {
+            return;
+        };
         // A result that has grown is stored again.
         if locked(&self.sent).insert(format!("{name} {}", bytes.len())) {
             self.store.content(&self.session, name, bytes).await;
@@ -98,7 +119,10 @@ impl Recorder {
         }
         let fresh: Vec<FileState> = {
             let mut sent = locked(&self.sent);
-            states(files).filter(|state| !state.large && sent.insert(state.hash.clone())).cloned().collect()
+            states(files)
+                .filter(|state| !state.large && sent.insert(state.hash.clone()))
+                .cloned()
+                .collect()
         };
         for state in fresh {
             let tracker = tracker.clone();
@@ -119,13 +143,19 @@ impl Recorder {
         let wanted: Vec<FileState> = states(files).cloned().collect();
         let tracker_here = tracker.clone();
         let lacking = base::task::spawn_blocking(move || {
-            wanted.into_iter().filter(|state| tracker_here.lacks(state)).map(|state| state.hash).collect::<Vec<_>>()
+            wanted
+                .into_iter()
+                .filter(|state| tracker_here.lacks(state))
+                .map(|state| state.hash)
+                .collect::<Vec<_>>()
         });
         let lacking = lacking.await.unwrap_or_default();
         for names in lacking.chunks(FETCH_BATCH) {
             let found = match self.store.contents(&self.session, names.to_vec()).await {
                 Ok(found) => found,
-                Err(e) => return tracing::warn!("what other machines have kept cannot be had: {e}"),
+                Err(e) => {
+                    return tracing::warn!("what other machines have kept cannot be had: {e}");
+                }
             };
             let tracker = tracker.clone();
             let unpacked = base::task::spawn_blocking(move || {
@@ -204,13 +234,17 @@ impl Recorder {
     /// The store's errors since the last flush.
     pub async fn flush(&self) -> Result<(), Error> {
         let flushed = self.store.flush(&self.session).await;
-        self.unsaved.store(matches!(flushed, Err(Error::AwayTooLong(_))), Ordering::Relaxed);
+        self.unsaved.store(
+            matches!(flushed, Err(Error::AwayTooLong(_))),
+            Ordering::Relaxed,
+        );
         flushed
     }
 
     /// Whether so many changes are unsaved that a turn must not continue.
     pub async fn is_exhausted(&self) -> bool {
         // The flush finds out if the store is available again.
-        self.unsaved.load(Ordering::Relaxed) && matches!(self.flush().await, Err(Error::AwayTooLong(_)))
+        self.unsaved.load(Ordering::Relaxed)
+            && matches!(self.flush().await, Err(Error::AwayTooLong(_)))
     }
 }

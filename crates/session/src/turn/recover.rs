@@ -25,7 +25,11 @@ pub fn recover(history: &mut History) -> Vec<Message> {
             && assistant.fault.is_none()
         {
             let message = "The turn was interrupted before it ended.".into();
-            assistant.fault = Some(Fault { kind: FaultKind::Interrupted, message, advice: None });
+            assistant.fault = Some(Fault {
+                kind: FaultKind::Interrupted,
+                message,
+                advice: None,
+            });
             touched = true;
         }
         if touched {
@@ -42,7 +46,15 @@ fn interrupted(call: &Call) -> Option<CallState> {
         CallState::Running { printed, .. } => request::interrupted(printed.as_deref()),
         CallState::Completed(_) | CallState::Failed { .. } => return None,
     };
-    let cause = if call.state == CallState::Pending { FailureCause::Error } else { FailureCause::ProcessEnded };
+    let cause = if call.state == CallState::Pending {
+        FailureCause::Error
+    } else {
+        FailureCause::ProcessEnded
+    };
     let facts = call.state.facts().cloned().unwrap_or_default();
-    Some(CallState::Failed { error, cause, facts })
+    Some(CallState::Failed {
+        error,
+        cause,
+        facts,
+    })
 }

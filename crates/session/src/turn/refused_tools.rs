@@ -53,22 +53,40 @@ struct RefusedTool {
 impl Refusals {
     /// Returns the request without the tool that an error rejects; `None` if the error is about
     /// something else.
-    pub(super) fn without(&mut self, frame: &Frame, request: &Request, error: &Error) -> Option<Request> {
-        let Error::BadRequest(reason) = error else { return None };
+    pub(super) fn without(
+        &mut self,
+        frame: &Frame,
+        request: &Request,
+        error: &Error,
+    ) -> Option<Request> {
+        let Error::BadRequest(reason) = error else {
+            return None;
+        };
         let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name);
         let spec = find_refused(reason, &request.tools)?;
-        let tool = find(&spec.name).filter(|tool| tool.is_foreign() && self.all.len() < MAX_REPETITIONS)?;
+        let tool = find(&spec.name)
+            .filter(|tool| tool.is_foreign() && self.all.len() < MAX_REPETITIONS)?;
         let name = tool.name();
         let provider = &frame.model.id.provider;
-        let mut refused = RefusedTool { names: vec![name.to_owned()], title: String::new(), reason: reason.clone() };
-        let of = tool.server().map_or_else(String::new, |server| format!(" of the MCP server {server}"));
-        refused.title = format!("The tool {name}{of} is set aside in this session: {provider} does not take it.");
+        let mut refused = RefusedTool {
+            names: vec![name.to_owned()],
+            title: String::new(),
+            reason: reason.clone(),
+        };
+        let of = tool
+            .server()
+            .map_or_else(String::new, |server| format!(" of the MCP server {server}"));
+        refused.title = format!(
+            "The tool {name}{of} is set aside in this session: {provider} does not take it."
+        );
         if let Some(server) = tool.server() {
             let count = self.by_server.entry(server.to_owned()).or_default();
             *count += 1;
             if *count > MAX_ONE_BY_ONE {
-                let all =
-                    request.tools.iter().filter(|spec| find(&spec.name).and_then(|tool| tool.server()) == Some(server));
+                let all = request
+                    .tools
+                    .iter()
+                    .filter(|spec| find(&spec.name).and_then(|tool| tool.server()) == Some(server));
                 refused.names = all.map(|spec| spec.name.clone()).collect();
                 refused.title = format!(
                     "All tools{of} are set aside in this session, because {provider} refuses one after the other."
@@ -76,7 +94,9 @@ impl Refusals {
             }
         }
         let mut fewer = request.clone();
-        fewer.tools.retain(|spec| !refused.names.contains(&spec.name));
+        fewer
+            .tools
+            .retain(|spec| !refused.names.contains(&spec.name));
         self.all.push(refused);
         Some(fewer)
     }
@@ -84,10 +104,23 @@ impl Refusals {
     /// Disables the rejected tools after the request was accepted, and notifies the user.
     pub(super) async fn settle(&mut self, scope: &TurnContext, frame: &Frame) {
         let provider = &frame.model.id.provider;
-        for RefusedTool { names, title, reason } in self.all.drain(..) {
-            locked(&scope.resources.refused_tools.0).extend(names.into_iter().map(|name| (provider.clone(), name)));
+        for RefusedTool {
+            names,
+            title,
+            reason,
+        } in self.all.drain(..)
+        {
+            locked(&scope.resources.refused_tools.0)
+                .extend(names.into_iter().map(|name| (provider.clone(), name)));
             let details = Some(text::title(&reason));
-            scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+            scope
+                .outlet
+                .event(Event::Notice {
+                    severity: Severity::Warning,
+                    title,
+                    details,
+                })
+                .await;
         }
     }
 }
@@ -104,8 +137,14 @@ const DECLARATION: [&str; 6] = [
 
 /// Parts of error messages that are about tool calls in the conversation, or about the model's
 /// output.
-const CALL: [&str; 6] =
-    ["did not match schema", "tool call validation", "thought_signature", "tool_calls", "messages[", "messages."];
+const CALL: [&str; 6] = [
+    "did not match schema",
+    "tool call validation",
+    "thought_signature",
+    "tool_calls",
+    "messages[",
+    "messages.",
+];
 
 /// Returns the tool whose declaration is rejected: by its index in the list
 /// (`tools.3.custom.input_schema`, `tools[3].function`, `tools[0].function_declarations[3]`), or
@@ -115,10 +154,16 @@ fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
     let place_after = |before: &str| {
         folded.match_indices(before).find_map(|(at, _)| {
             let rest = &folded[at + before.len()..];
-            rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse::<usize>().ok()
+            rest[..rest
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len())]
+                .parse::<usize>()
+                .ok()
         })
     };
-    let in_declarations = ["function_declarations[", "functiondeclarations["].into_iter().find_map(place_after);
+    let in_declarations = ["function_declarations[", "functiondeclarations["]
+        .into_iter()
+        .find_map(place_after);
     let in_tools = ["tools.", "tools["].into_iter().find_map(place_after);
     let is_about_one = in_tools.is_some() || DECLARATION.iter().any(|words| folded.contains(words));
     if !is_about_one || CALL.iter().any(|words| folded.contains(words)) {
@@ -134,8 +179,12 @@ fn find_refused<'a>(why: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
         })
     };
     let named = || {
-        let places = tools.iter().filter_map(|tool| Some((first_place(&tool.name)?, tool)));
-        places.min_by_key(|(at, tool)| (*at, usize::MAX - tool.name.len())).map(|(_, tool)| tool)
+        let places = tools
+            .iter()
+            .filter_map(|tool| Some((first_place(&tool.name)?, tool)));
+        places
+            .min_by_key(|(at, tool)| (*at, usize::MAX - tool.name.len()))
+            .map(|(_, tool)| tool)
     };
     match in_declarations.or(in_tools) {
         Some(place) => tools.get(place),
@@ -151,33 +200,59 @@ mod tests {
 
     #[test]
     fn rejected_tool_is_found_in_error() {
-        let spec = |name: &str| ToolSpec { name: name.into(), description: String::new(), schema: json!({}).into() };
+        let spec = |name: &str| ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            schema: json!({}).into(),
+        };
         let tools = ["bash", "db_query", "db_query_all", "deploy"].map(spec);
         let table = [
-            ("Invalid schema for function 'db_query': array schema missing items.", Some("db_query")),
-            ("Invalid schema for function 'deploy': In context=('properties', 'db_query'), no.", Some("deploy")),
+            (
+                "Invalid schema for function 'db_query': array schema missing items.",
+                Some("db_query"),
+            ),
+            (
+                "Invalid schema for function 'deploy': In context=('properties', 'db_query'), no.",
+                Some("deploy"),
+            ),
             (
                 "tools.2.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12.",
                 Some("db_query_all"),
             ),
-            ("Invalid 'tools[1].function.parameters': something.", Some("db_query")),
+            (
+                "Invalid 'tools[1].function.parameters': something.",
+                Some("db_query"),
+            ),
             (
                 "* GenerateContentRequest.tools[0].function_declarations[2].parameters.properties[a].items: missing field.",
                 Some("db_query_all"),
             ),
             ("The model `deploy` does not exist.", None),
-            ("Unknown parameter: 'reasoning'; the tool deploy is fine", None),
+            (
+                "Unknown parameter: 'reasoning'; the tool deploy is fine",
+                None,
+            ),
             ("tools.9.custom: no", None),
             // Errors about the model's output, and about the conversation.
             (
                 "tool call validation failed: parameters for tool db_query did not match schema: errors: [/domain: no]",
                 None,
             ),
-            ("Function call is missing a thought_signature in functionCall parts: function call db_query", None),
-            ("messages.3.tool_calls: {'function': {'name': 'db_query'}}: invalid function.parameters", None),
+            (
+                "Function call is missing a thought_signature in functionCall parts: function call db_query",
+                None,
+            ),
+            (
+                "messages.3.tool_calls: {'function': {'name': 'db_query'}}: invalid function.parameters",
+                None,
+            ),
         ];
         for (why, wanted) in table {
-            assert_eq!(find_refused(why, &tools).map(|tool| tool.name.as_str()), wanted, "{why}");
+            assert_eq!(
+                find_refused(why, &tools).map(|tool| tool.name.as_str()),
+                wanted,
+                "{why}"
+            );
         }
     }
 }

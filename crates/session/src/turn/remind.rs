@@ -4,7 +4,9 @@
 
 use super::{History, next};
 use base::text::mark::tagged;
-use transcript::{Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind};
+use transcript::{
+    Call, CallState, Content, FailureCause, FaultKind, Finish, Message, Role, Text, ToolKind,
+};
 
 /// Returns the note for the next answer of `agent`, if the mode has switched: once per switch.
 pub fn switched(history: &History, agent: &str) -> Option<String> {
@@ -31,15 +33,27 @@ pub fn mode(agent: &str) -> Option<&'static str> {
 /// Returns the file that the plan was last written to.
 fn plan(history: &History) -> Option<String> {
     let calls = history.messages.iter().rev().flat_map(Message::calls);
-    let mut written = calls.filter(|call| call.kind == ToolKind::Edit && matches!(call.state, CallState::Completed(_)));
+    let mut written = calls.filter(|call| {
+        call.kind == ToolKind::Edit && matches!(call.state, CallState::Completed(_))
+    });
     written.find_map(|call| {
-        let paths = call.locations.iter().map(|location| location.path.display().to_string());
-        paths.filter(|path| path.ends_with(".md")).find(|path| PLANS.iter().any(|folder| path.contains(folder)))
+        let paths = call
+            .locations
+            .iter()
+            .map(|location| location.path.display().to_string());
+        paths
+            .filter(|path| path.ends_with(".md"))
+            .find(|path| PLANS.iter().any(|folder| path.contains(folder)))
     })
 }
 
 /// The directories of plans.
-const PLANS: [&str; 4] = ["/.opencode/plans/", "/.opencode/plan/", "/.adjutant/plans/", "/adjutant/plans/"];
+const PLANS: [&str; 4] = [
+    "/.opencode/plans/",
+    "/.opencode/plan/",
+    "/.adjutant/plans/",
+    "/adjutant/plans/",
+];
 
 /// Returns the note for a prompt whose previous turn did not run to its end, because the process
 /// died or the user cancelled. It names the interrupted calls; each of them has a result that
@@ -47,11 +61,21 @@ const PLANS: [&str; 4] = ["/.opencode/plans/", "/.opencode/plan/", "/.adjutant/p
 pub fn interrupted(history: &History) -> Option<String> {
     const MAX_NAMED_CALLS: usize = 10;
     let (prompt, before) = history.messages.split_last()?;
-    let last = before.iter().rev().find(|m| !m.is_summary() && m.compaction().is_none())?;
-    let cut = last.calls().filter(|call| call.state.cause().is_some_and(FailureCause::is_interruption));
+    let last = before
+        .iter()
+        .rev()
+        .find(|m| !m.is_summary() && m.compaction().is_none())?;
+    let cut = last.calls().filter(|call| {
+        call.state
+            .cause()
+            .is_some_and(FailureCause::is_interruption)
+    });
     let calls: Vec<String> = cut.take(MAX_NAMED_CALLS).map(one).collect();
     // A message sent during a turn continues the turn that stopped for it.
-    let steered = prompt.parts.iter().any(|part| matches!(&part.content, Content::Text(text) if text.ignored));
+    let steered = prompt
+        .parts
+        .iter()
+        .any(|part| matches!(&part.content, Content::Text(text) if text.ignored));
     if !prompt.is_prompt() || steered {
         return None;
     }
@@ -82,7 +106,9 @@ fn one(call: &Call) -> String {
     let title = Some(&call.title).filter(|title| **title != call.tool);
     let title = title.map(|title| format!(": {title}")).unwrap_or_default();
     let child = call.state.facts().and_then(|facts| facts.child.as_ref());
-    let task = child.map(|child| format!(" (task_id {})", child.session)).unwrap_or_default();
+    let task = child
+        .map(|child| format!(" (task_id {})", child.session))
+        .unwrap_or_default();
     format!("- {}{title}{task}", call.tool)
 }
 
@@ -91,7 +117,9 @@ fn one(call: &Call) -> String {
 /// regularly.
 fn waits(message: &Message) -> bool {
     let ends = |call: &Call| next::rejected(&call.state) || next::result(call).is_some();
-    let length = message.assistant().is_some_and(|a| a.finish == Some(Finish::Length));
+    let length = message
+        .assistant()
+        .is_some_and(|a| a.finish == Some(Finish::Length));
     message.calls().next().is_some() && !length && !message.calls().any(ends)
 }
 
@@ -108,19 +136,32 @@ pub fn spoken_meanwhile(content: &mut Vec<Content>) {
         }
     }
     // The expansion of a command is already in the note.
-    content.retain(|content| !matches!(content, Content::Text(text) if text.synthetic && text.ignored));
+    content.retain(
+        |content| !matches!(content, Content::Text(text) if text.synthetic && text.ignored),
+    );
     let texts = texts.join("\n\n");
-    content.push(note(&format!("{}\n\n{texts}", prompts::reminder::USER_SPOKE)));
+    content.push(note(&format!(
+        "{}\n\n{texts}",
+        prompts::reminder::USER_SPOKE
+    )));
 }
 
 /// Returns a synthetic text with the tags by which models recognise system notes.
 pub fn note(text: &str) -> Content {
-    Content::Text(Text { text: tagged(text).into(), synthetic: true, ..Text::default() })
+    Content::Text(Text {
+        text: tagged(text).into(),
+        synthetic: true,
+        ..Text::default()
+    })
 }
 
 /// Returns the replacement of the messages that were summarised.
 pub fn summary(text: &str) -> String {
-    tagged(&format!("{}\n\n<summary>\n{}\n</summary>", prompts::reminder::SUMMARY, text.trim()))
+    tagged(&format!(
+        "{}\n\n<summary>\n{}\n</summary>",
+        prompts::reminder::SUMMARY,
+        text.trim()
+    ))
 }
 
 #[cfg(test)]
@@ -152,7 +193,11 @@ mod tests {
             (&["build"][..], "build", false),
         ];
         for (agents, next, announced) in table {
-            assert_eq!(switched(&history(agents), next).is_some(), announced, "{agents:?} then {next}");
+            assert_eq!(
+                switched(&history(agents), next).is_some(),
+                announced,
+                "{agents:?} then {next}"
+            );
         }
     }
 }

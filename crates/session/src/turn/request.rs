@@ -20,11 +20,15 @@ use tools::invalid::InvalidTool;
 use transcript::{Assistant, Call, CallState, Content, File, Message, Role};
 
 /// The result of a call that never ended, for the model.
-pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";
+pub const INTERRUPTED: &str =
+    "The call was interrupted before it ended. What it did so far is unknown.";
 
 /// Returns the result of an interrupted call for the model, with its output so far.
 pub fn interrupted(printed: Option<&str>) -> String {
-    match printed.map(str::trim_end).filter(|printed| !printed.is_empty()) {
+    match printed
+        .map(str::trim_end)
+        .filter(|printed| !printed.is_empty())
+    {
         Some(printed) => format!("{printed}\n\n{INTERRUPTED}"),
         None => INTERRUPTED.to_owned(),
     }
@@ -34,11 +38,15 @@ pub fn interrupted(printed: Option<&str>) -> String {
 const CLEARED: &str = "[Old tool result content cleared]";
 
 pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
-    let tools = frame.tools.iter().filter(|tool| tool.listed()).map(|tool| ToolSpec {
-        name: tool.name().into(),
-        description: tool.description(),
-        schema: tool.schema(),
-    });
+    let tools = frame
+        .tools
+        .iter()
+        .filter(|tool| tool.listed())
+        .map(|tool| ToolSpec {
+            name: tool.name().into(),
+            description: tool.description(),
+            schema: tool.schema(),
+        });
     Request {
         model: frame.model.clone(),
         system: frame.system.clone(),
@@ -46,7 +54,11 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
         tools: tools.collect(),
         must_call: false,
         params: ModelParams {
-            temperature: if frame.model.temperature { frame.agent.temperature } else { None },
+            temperature: if frame.model.temperature {
+                frame.agent.temperature
+            } else {
+                None
+            },
             top_p: frame.agent.top_p,
             max_output: frame.model.max_output(),
             options: frame.agent.options.clone(),
@@ -64,10 +76,16 @@ fn messages(history: &History, frame: &Frame) -> Vec<ModelMessage> {
     let mut bare = 0;
     if let Some((compaction, summary)) = view.summary {
         let summary = remind::summary(&summary.visible_text());
-        let mut inputs = vec![ModelInput::Text(frame.mark.kept(&summary).unwrap_or(summary).into())];
+        let mut inputs = vec![ModelInput::Text(
+            frame.mark.kept(&summary).unwrap_or(summary).into(),
+        )];
         inputs.extend(self::inputs(compaction, frame, false));
         out.push(ModelMessage::User(inputs));
-        bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.before_compaction } else { 0 };
+        bare = if compaction.compaction().is_some_and(|c| c.overflow) {
+            view.before_compaction
+        } else {
+            0
+        };
     }
     for (place, message) in view.messages.into_iter().enumerate() {
         match &message.role {
@@ -96,35 +114,66 @@ fn inputs(message: &Message, frame: &Frame, bare: bool) -> Vec<ModelInput> {
     let one = |content: &Content| match content {
         Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
         Content::Text(text) => {
-            let note = text.synthetic.then(|| frame.mark.kept(&text.text)).flatten();
-            Some(ModelInput::Text(note.map_or_else(|| frame.mark.shared_data(&text.text), SharedText::from)))
+            let note = text
+                .synthetic
+                .then(|| frame.mark.kept(&text.text))
+                .flatten();
+            Some(ModelInput::Text(note.map_or_else(
+                || frame.mark.shared_data(&text.text),
+                SharedText::from,
+            )))
         }
-        Content::File(file) if bare && file.data.is_some() => Some(ModelInput::Text(left_out(file).into())),
+        Content::File(file) if bare && file.data.is_some() => {
+            Some(ModelInput::Text(left_out(file).into()))
+        }
         Content::File(file) => Some(attached(file, frame)),
-        Content::Subtask { agent, description, .. } => {
-            Some(ModelInput::Text(format!("(The user typed {description}. The {agent} subagent does it.)").into()))
-        }
+        Content::Subtask {
+            agent, description, ..
+        } => Some(ModelInput::Text(
+            format!("(The user typed {description}. The {agent} subagent does it.)").into(),
+        )),
         _ => None,
     };
-    message.parts.iter().filter_map(|part| one(&part.content)).collect()
+    message
+        .parts
+        .iter()
+        .filter_map(|part| one(&part.content))
+        .collect()
 }
 
 /// Returns the replacement of an attachment that was taken out to make room.
 pub(super) fn left_out(file: &File) -> String {
-    let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
-    format!("[{name} ({}) was attached here; it was taken out to make room]", file.mime)
+    let name = file
+        .name
+        .as_deref()
+        .or(file.uri.as_deref())
+        .unwrap_or("a file");
+    format!(
+        "[{name} ({}) was attached here; it was taken out to make room]",
+        file.mime
+    )
 }
 
 /// Converts an attachment, or describes it if the model does not accept it.
 fn attached(file: &File, frame: &Frame) -> ModelInput {
-    let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
+    let name = file
+        .name
+        .as_deref()
+        .or(file.uri.as_deref())
+        .unwrap_or("a file");
     let text = match (&file.data, attachment(file, frame)) {
         (_, Some(attachment)) => return ModelInput::File(attachment),
         (Some(_), None) if file.refused => {
-            format!("[{name} ({}) was attached; it was refused and is not sent any more]", file.mime)
+            format!(
+                "[{name} ({}) was attached; it was refused and is not sent any more]",
+                file.mime
+            )
         }
         (Some(_), None) => {
-            format!("[{name} ({}) is attached, but {} cannot read that. Tell the user.]", file.mime, frame.model.name)
+            format!(
+                "[{name} ({}) is attached, but {} cannot read that. Tell the user.]",
+                file.mime, frame.model.name
+            )
         }
         (None, None) => match &file.uri {
             Some(uri) => format!("[The user refers to {name}: {uri}]"),
@@ -138,25 +187,39 @@ fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
     let able = match file.mime.as_str() {
         "application/pdf" => frame.model.pdf,
         mime => {
-            mime.starts_with("image/") && frame.model.images.get() || mime.starts_with("audio/") && frame.model.audio
+            mime.starts_with("image/") && frame.model.images.get()
+                || mime.starts_with("audio/") && frame.model.audio
         }
     };
     if !able || file.refused {
         return None;
     }
     let data = file.data.as_ref()?;
-    Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })
+    Some(Attachment {
+        mime: file.mime.clone(),
+        data: Arc::from(data.as_str()),
+        name: file.name.clone(),
+    })
 }
 
-fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<ModelOutput>, Vec<CallResult>) {
-    let same = assistant.model.provider == frame.model.id.provider && assistant.model.model == frame.model.id.model;
-    let own_metadata = |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
+fn outputs(
+    message: &Message,
+    assistant: &Assistant,
+    frame: &Frame,
+) -> (Vec<ModelOutput>, Vec<CallResult>) {
+    let same = assistant.model.provider == frame.model.id.provider
+        && assistant.model.model == frame.model.id.model;
+    let own_metadata =
+        |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
     let mut outputs = Vec::new();
     let mut results = Vec::new();
     for part in message.answer() {
         match &part.content {
             Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => {
-                outputs.push(ModelOutput::Text { text: text.text.to_string(), provider: own_metadata(&text.provider) });
+                outputs.push(ModelOutput::Text {
+                    text: text.text.to_string(),
+                    provider: own_metadata(&text.provider),
+                });
             }
             Content::Reasoning(reasoning) if same => {
                 outputs.push(ModelOutput::Reasoning {
@@ -165,7 +228,11 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Mode
                 });
             }
             Content::Tool(call) => {
-                let arguments = if call.input.is_object() { call.input.clone() } else { Arc::new(Map::new().into()) };
+                let arguments = if call.input.is_object() {
+                    call.input.clone()
+                } else {
+                    Arc::new(Map::new().into())
+                };
                 outputs.push(ModelOutput::Call {
                     id: call.call.share(),
                     provider_id: call.provider_id.clone(),
@@ -179,7 +246,10 @@ fn outputs(message: &Message, assistant: &Assistant, frame: &Frame) -> (Vec<Mode
         }
     }
     // Providers reject an answer that consists of reasoning only.
-    if outputs.iter().all(|output| matches!(output, ModelOutput::Reasoning { .. })) {
+    if outputs
+        .iter()
+        .all(|output| matches!(output, ModelOutput::Reasoning { .. }))
+    {
         outputs.clear();
     }
     (outputs, results)
@@ -192,7 +262,11 @@ fn valid_name(tool: &str) -> String {
     const MAX_NAME_BYTES: usize = 64;
     let mut name = text::plain(tool).into_owned();
     name.truncate(MAX_NAME_BYTES);
-    if name.is_empty() { InvalidTool::NAME.to_owned() } else { name }
+    if name.is_empty() {
+        InvalidTool::NAME.to_owned()
+    } else {
+        name
+    }
 }
 
 fn result(call: &Call, frame: &Frame) -> CallResult {
@@ -203,12 +277,20 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
         CallState::Completed(done) => (done.output.clone(), false, &done.attachments),
         CallState::Failed { error, .. } => (error.as_str().into(), true, &[]),
     };
-    let unreadable = files.iter().filter(|file| attachment(file, frame).is_none());
+    let unreadable = files
+        .iter()
+        .filter(|file| attachment(file, frame).is_none());
     let replacement = |file: &File| {
         if file.refused {
-            format!("\n[{} was refused by the provider, so it is not here]", file.mime)
+            format!(
+                "\n[{} was refused by the provider, so it is not here]",
+                file.mime
+            )
         } else {
-            format!("\n[{} cannot look at {}, so it is not here]", frame.model.name, file.mime)
+            format!(
+                "\n[{} cannot look at {}, so it is not here]",
+                frame.model.name, file.mime
+            )
         }
     };
     let replacements: String = unreadable.map(replacement).collect();
@@ -216,8 +298,15 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
         id: call.call.share(),
         provider_id: call.provider_id.clone(),
         name: valid_name(&call.tool),
-        text: if replacements.is_empty() { text } else { format!("{text}{replacements}").into() },
+        text: if replacements.is_empty() {
+            text
+        } else {
+            format!("{text}{replacements}").into()
+        },
         failed,
-        attachments: files.iter().filter_map(|file| attachment(file, frame)).collect(),
+        attachments: files
+            .iter()
+            .filter_map(|file| attachment(file, frame))
+            .collect(),
     }
 }

@@ -30,7 +30,11 @@ pub(super) struct ResolvedCall {
 }
 
 /// Resolves the calls of a message on the thread pool, because their arguments may be large.
-pub(super) async fn resolved(scope: &TurnContext, frame: &Frame, calls: Vec<Call>) -> Vec<ResolvedCall> {
+pub(super) async fn resolved(
+    scope: &TurnContext,
+    frame: &Frame,
+    calls: Vec<Call>,
+) -> Vec<ResolvedCall> {
     let tools = frame.tools.clone();
     let several = calls.len() > 1;
     let one = |call: Call| (tool_context::context(scope, &frame.agent, &call.call), call);
@@ -40,7 +44,11 @@ pub(super) async fn resolved(scope: &TurnContext, frame: &Frame, calls: Vec<Call
             let mut resolved = resolve(&tools, call);
             if let Some(tool) = &resolved.tool {
                 let input = &resolved.call.input;
-                resolved.is_concurrent = if several { tool.beside(input, &context) } else { tool.concurrent() };
+                resolved.is_concurrent = if several {
+                    tool.beside(input, &context)
+                } else {
+                    tool.concurrent()
+                };
                 resolved.description = tool.describe(input, &context);
             }
             resolved
@@ -74,7 +82,11 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
         }
         if tool.name() != call.tool {
             if !tool.name().eq_ignore_ascii_case(&call.tool) {
-                notes.push(format!("The tool {} is named {} here.", base::text::title(&call.tool), tool.name()));
+                notes.push(format!(
+                    "The tool {} is named {} here.",
+                    base::text::title(&call.tool),
+                    tool.name()
+                ));
             }
             call.tool = tool.name().to_owned();
             call.kind = tool.kind();
@@ -82,5 +94,14 @@ fn resolve(tools: &[Arc<dyn AnyTool>], mut call: Call) -> ResolvedCall {
     }
     let kind = Some(call.kind).filter(|kind| *kind != announced);
     let size = call.input.to_string().len();
-    ResolvedCall { call, tool, notes, wrong, kind, description: None, size, is_concurrent: true }
+    ResolvedCall {
+        call,
+        tool,
+        notes,
+        wrong,
+        kind,
+        description: None,
+        size,
+        is_concurrent: true,
+    }
 }

@@ -25,7 +25,9 @@ impl Default for Backoff {
             .with_max_delay(Duration::from_secs(30))
             .with_max_times(LIMIT as usize)
             .with_jitter();
-        Self { waits: waits.build() }
+        Self {
+            waits: waits.build(),
+        }
     }
 }
 
@@ -51,9 +53,15 @@ mod tests {
 
     #[test]
     fn requested_delay_is_respected_up_to_limit() {
-        let limited = |after| Error::RateLimited { message: "x".into(), after };
+        let limited = |after| Error::RateLimited {
+            message: "x".into(),
+            after,
+        };
         let mut waits = Backoff::default();
-        assert_eq!(waits.after(&limited(Some(Duration::from_secs(7)))), Some(Duration::from_secs(7)));
+        assert_eq!(
+            waits.after(&limited(Some(Duration::from_secs(7)))),
+            Some(Duration::from_secs(7))
+        );
         assert_eq!(waits.after(&limited(Some(Duration::from_secs(3600)))), None);
         assert_eq!(waits.after(&Error::Auth("x".into())), None);
     }
@@ -71,8 +79,14 @@ mod tests {
     #[test]
     fn backoff_gives_up_after_five_attempts() {
         let mut waits = Backoff::default();
-        let times: Vec<_> = std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect();
+        let times: Vec<_> =
+            std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect();
         assert_eq!(times.len(), LIMIT as usize);
-        assert!(times.iter().all(|t| *t >= Duration::from_secs(2) && *t <= Duration::from_secs(60)), "{times:?}");
+        assert!(
+            times
+                .iter()
+                .all(|t| *t >= Duration::from_secs(2) && *t <= Duration::from_secs(60)),
+            "{times:?}"
+        );
     }
 }

@@ -6,7 +6,8 @@ use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, NextAction};
 use super::note::{add, note, put};
 use super::{
-    History, Outcome, TurnContext, compact, evict, hooks, jobs, pictures, prune, remind, request, size, step, subtask,
+    History, Outcome, TurnContext, compact, evict, hooks, jobs, pictures, prune, remind, request,
+    size, step, subtask,
 };
 use base::text;
 use events::{Event, Severity, Status};
@@ -22,7 +23,9 @@ pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome)
     let mut outcome = make_steps(&mut history, &scope).await;
     let mut sent_on = 0;
     while let Some(prompt) = hooks::ended(&history, &scope, &outcome, sent_on).await {
-        let Ok(frame) = frame::freeze(&scope, false, &history) else { break };
+        let Ok(frame) = frame::freeze(&scope, false, &history) else {
+            break;
+        };
         add(&mut history, &scope, &frame, remind::note(&prompt)).await;
         sent_on += 1;
         outcome = make_steps(&mut history, &scope).await;
@@ -34,9 +37,15 @@ pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome)
 }
 
 /// Summarises the history at the user's request, with an optional focus.
-pub async fn summarise(history: &mut History, scope: &TurnContext, focus: Option<String>) -> Outcome {
+pub async fn summarise(
+    history: &mut History,
+    scope: &TurnContext,
+    focus: Option<String>,
+) -> Outcome {
     let made = match frame::freeze(scope, false, history) {
-        Ok(frame) => compact::compact(history, scope, &frame, CompactionTrigger::Asked, focus).await,
+        Ok(frame) => {
+            compact::compact(history, scope, &frame, CompactionTrigger::Asked, focus).await
+        }
         Err(fault) => Err(Outcome::Failed(fault)),
     };
     evict::evict(history, scope).await;
@@ -50,7 +59,11 @@ pub fn limit(history: &History, scope: &TurnContext) -> Event {
         _ => next::steps(history),
     };
     let details = Some("Say \"go on\" to let it continue.".to_owned());
-    Event::Notice { severity: Severity::Warning, title, details }
+    Event::Notice {
+        severity: Severity::Warning,
+        title,
+        details,
+    }
 }
 
 /// Makes steps until the turn ends. Their file changes are in the history afterwards.
@@ -77,7 +90,11 @@ async fn interrupted(history: &mut History, scope: &TurnContext) {
 
 /// Makes steps until the turn ends. `changed` contains the file changes of the last step until they
 /// are entered.
-async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<StepChanges>) -> Outcome {
+async fn steps(
+    history: &mut History,
+    scope: &TurnContext,
+    changed: &mut Option<StepChanges>,
+) -> Outcome {
     let mut asked = None;
     // Whether the last step without budget has been made, for the model's final text.
     let mut spoken_last = false;
@@ -110,10 +127,14 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
                 Err(fault) => return Outcome::Failed(fault),
             },
             // A message sent meanwhile comes with its own turn.
-            NextAction::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
+            NextAction::Step { made: 1.., .. } if *scope.spoken.borrow() => {
+                return Outcome::Steered;
+            }
             NextAction::Step { made, last } => (made, last),
             // Old results are cleared first; if that is enough, no summary is needed.
-            NextAction::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
+            NextAction::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => {
+                continue;
+            }
             NextAction::Compact(why) => {
                 asked = None;
                 match compact_to_continue(history, scope, &limits, why).await {
@@ -122,8 +143,13 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
                 }
             }
         };
-        scope.resources.servers.refresh(&scope.outlet, &scope.cancelled).await;
-        let frozen = frame::freeze(scope, last, history).and_then(|frame| frame.with_format(history));
+        scope
+            .resources
+            .servers
+            .refresh(&scope.outlet, &scope.cancelled)
+            .await;
+        let frozen =
+            frame::freeze(scope, last, history).and_then(|frame| frame.with_format(history));
         let frame = match frozen.and_then(fitting) {
             Ok(frame) => frame,
             Err(fault) => return Outcome::Failed(fault),
@@ -132,7 +158,8 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
             asked = None;
             step::enter(history, scope, changed.take()).await;
             if !prune::prune(history, scope).await
-                && let Err(outcome) = compact_to_continue(history, scope, &limits, CompactionTrigger::Full).await
+                && let Err(outcome) =
+                    compact_to_continue(history, scope, &limits, CompactionTrigger::Full).await
             {
                 return outcome;
             }
@@ -152,7 +179,9 @@ fn exhausted() -> Fault {
     Fault {
         kind: FaultKind::Store,
         message: "The database that keeps the conversation has been away for too long.".into(),
-        advice: Some("What was said since it went is in memory; prompt again when it is back.".into()),
+        advice: Some(
+            "What was said since it went is in memory; prompt again when it is back.".into(),
+        ),
     }
 }
 
@@ -173,7 +202,11 @@ async fn aside(work: &NextAction, history: &mut History, scope: &TurnContext) ->
 /// Leaves out the pictures that the provider has just rejected, so that the turn can continue.
 async fn leave_out(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
     let frame = frame::freeze(scope, false, history)?;
-    let fault = history.messages.last().and_then(Message::assistant).and_then(|answer| answer.fault.clone());
+    let fault = history
+        .messages
+        .last()
+        .and_then(Message::assistant)
+        .and_then(|answer| answer.fault.clone());
     let why = fault.map(|fault| fault.message).unwrap_or_default();
     let text = pictures::leave_out(history, scope, &frame.model.name, &why).await;
     add(history, scope, &frame, remind::note(&text)).await;
@@ -199,13 +232,21 @@ async fn compact_to_continue(
     compact::compact(history, scope, &frame, why, None).await?;
     evict::evict(history, scope).await;
     let overflow = why == CompactionTrigger::Refused;
-    if hooks::goes_on(scope, &frame, overflow).await { Ok(()) } else { Err(Outcome::Ended) }
+    if hooks::goes_on(scope, &frame, overflow).await {
+        Ok(())
+    } else {
+        Err(Outcome::Ended)
+    }
 }
 
 fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
     let settings = &scope.project.settings.compaction;
     // If there is no model, the step reports the error.
-    let model = if settings.auto { scope.project.models.find(&frame::model(scope, agent)).ok() } else { None };
+    let model = if settings.auto {
+        scope.project.models.find(&frame::model(scope, agent)).ok()
+    } else {
+        None
+    };
     let budget = scope.project.settings.budget;
     let money = if !scope.budget.is_empty(budget.cost) {
         Remaining::Left
@@ -215,7 +256,11 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
         Remaining::Spent
     };
     Limits {
-        steps: Some(agent.steps.map_or(budget.steps, |steps| steps.min(budget.steps))),
+        steps: Some(
+            agent
+                .steps
+                .map_or(budget.steps, |steps| steps.min(budget.steps)),
+        ),
         money,
         continue_on_deny: scope.goes_on_after_rejection(),
         usable: model.map(|(model, _)| model.usable(settings.reserved)),
@@ -226,7 +271,11 @@ fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
 fn fitting(frame: Frame) -> Result<Frame, Fault> {
     /// The window size from which the system prompt is assumed to fit.
     const SMALL_WINDOW_TOKENS: u64 = 64_000;
-    if let Some(window) = frame.model.context.filter(|window| *window < SMALL_WINDOW_TOKENS) {
+    if let Some(window) = frame
+        .model
+        .context
+        .filter(|window| *window < SMALL_WINDOW_TOKENS)
+    {
         let fixed = fixed(&frame);
         if fixed >= window {
             return Err(compact::too_small(&frame.model, fixed, 0));
@@ -241,14 +290,28 @@ fn fixed(frame: &Frame) -> u64 {
 }
 
 /// Adds the notes that belong before this step.
-async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, made: u32, last: bool) {
+async fn remind_of(
+    history: &mut History,
+    scope: &TurnContext,
+    frame: &Frame,
+    made: u32,
+    last: bool,
+) {
     if let Some(text) = remind::switched(history, &frame.agent.name) {
         note(history, scope, frame, &text).await;
     }
     match made {
         _ if !last => {}
         0 => note(history, scope, frame, prompts::reminder::STEPS).await,
-        _ => add(history, scope, frame, remind::note(prompts::reminder::STEPS)).await,
+        _ => {
+            add(
+                history,
+                scope,
+                frame,
+                remind::note(prompts::reminder::STEPS),
+            )
+            .await
+        }
     }
     resources(history, scope, frame).await;
 }
@@ -257,14 +320,23 @@ async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, ma
 /// data, and are added as a part of their own after the note.
 async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
     let servers = &scope.resources.servers;
-    for changed in servers.changed_resources(&frame.agent.rules, &scope.cancelled).await {
+    for changed in servers
+        .changed_resources(&frame.agent.rules, &scope.cancelled)
+        .await
+    {
         let ChangedResource { server, uri, now } = changed;
         let text = prompts::reminder::RESOURCE_CHANGED;
-        let text = text.replace("{uri}", &text::title(&uri)).replace("{server}", &text::title(&server));
+        let text = text
+            .replace("{uri}", &text::title(&uri))
+            .replace("{server}", &text::title(&server));
         note(history, scope, frame, &text).await;
         if let Some(now) = now {
             let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
-            let text = Text { text: text.into(), synthetic: true, ..Text::default() };
+            let text = Text {
+                text: text.into(),
+                synthetic: true,
+                ..Text::default()
+            };
             put(history, scope, frame, Content::Text(text)).await;
         }
     }

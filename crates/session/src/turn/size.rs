@@ -16,13 +16,23 @@ pub fn tokens(bytes: usize) -> u64 {
 
 /// Returns the size of a message with the results of its calls.
 pub fn message(message: &Message) -> u64 {
-    message.answer().iter().map(|part| content(&part.content)).sum()
+    message
+        .answer()
+        .iter()
+        .map(|part| content(&part.content))
+        .sum()
 }
 
 /// Returns the size of a message without its attachments.
 pub fn without_attachments(message: &Message) -> u64 {
     let is_inline = |content: &&Content| !matches!(content, Content::File(_));
-    message.answer().iter().map(|part| &part.content).filter(is_inline).map(content).sum()
+    message
+        .answer()
+        .iter()
+        .map(|part| &part.content)
+        .filter(is_inline)
+        .map(content)
+        .sum()
 }
 
 fn content(content: &Content) -> u64 {
@@ -31,7 +41,9 @@ fn content(content: &Content) -> u64 {
         Content::Text(text) => tokens(text.text.len()),
         Content::Reasoning(reasoning) => tokens(reasoning.text.len()),
         Content::File(file) => file.data.as_ref().map_or(0, |_| ATTACHMENT_TOKENS),
-        Content::Tool(call) => tokens(call.tool.len() + call.input.to_string().len()) + result(call),
+        Content::Tool(call) => {
+            tokens(call.tool.len() + call.input.to_string().len()) + result(call)
+        }
         _ => 0,
     }
 }
@@ -57,7 +69,10 @@ pub fn request(request: &Request) -> u64 {
 
 /// Returns the size of the system prompt and the tools, which every request contains.
 pub fn fixed(request: &Request) -> u64 {
-    let tools = request.tools.iter().map(|tool| tool.description.len() + tool.schema.to_string().len());
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| tool.description.len() + tool.schema.to_string().len());
     tokens(request.system.iter().map(String::len).sum::<usize>() + tools.sum::<usize>())
 }
 
@@ -67,13 +82,18 @@ fn asked(message: &ModelMessage) -> u64 {
         ModelMessage::Assistant(outputs) => outputs
             .iter()
             .map(|output| match output {
-                ModelOutput::Text { text, .. } | ModelOutput::Reasoning { text, .. } => tokens(text.len()),
-                ModelOutput::Call { name, arguments, .. } => tokens(name.len() + arguments.to_string().len()),
+                ModelOutput::Text { text, .. } | ModelOutput::Reasoning { text, .. } => {
+                    tokens(text.len())
+                }
+                ModelOutput::Call {
+                    name, arguments, ..
+                } => tokens(name.len() + arguments.to_string().len()),
             })
             .sum(),
-        ModelMessage::Results(results) => {
-            results.iter().map(|r| tokens(r.text.len()) + ATTACHMENT_TOKENS * r.attachments.len() as u64).sum()
-        }
+        ModelMessage::Results(results) => results
+            .iter()
+            .map(|r| tokens(r.text.len()) + ATTACHMENT_TOKENS * r.attachments.len() as u64)
+            .sum(),
     }
 }
 
@@ -97,10 +117,16 @@ pub fn load(history: &History) -> u64 {
     };
     let results: u64 = messages[at].calls().map(result).sum();
     let later: u64 = messages[at + 1..].iter().map(message).sum();
-    let gone = history.messages.iter().flat_map(Message::calls).filter_map(|call| match &call.state {
-        CallState::Completed(done) => (done.cleared? >= counted.completed?).then(|| output(done)),
-        _ => None,
-    });
+    let gone = history
+        .messages
+        .iter()
+        .flat_map(Message::calls)
+        .filter_map(|call| match &call.state {
+            CallState::Completed(done) => {
+                (done.cleared? >= counted.completed?).then(|| output(done))
+            }
+            _ => None,
+        });
     (counted.usage.context() + results + later).saturating_sub(gone.sum())
 }
 
@@ -109,8 +135,13 @@ pub fn load(history: &History) -> u64 {
 pub fn used(history: &History) -> Option<u64> {
     let compacted = view::compacted(history);
     let since = compacted.map_or(0, |(_, summary)| summary + 1);
-    let counted = history.messages[since..].iter().rev().filter_map(Message::assistant);
-    let counted = counted.map(|a| a.usage).find(|usage| *usage != Usage::default());
+    let counted = history.messages[since..]
+        .iter()
+        .rev()
+        .filter_map(Message::assistant);
+    let counted = counted
+        .map(|a| a.usage)
+        .find(|usage| *usage != Usage::default());
     let left = || Some(history.messages[compacted?.0].compaction()?.after);
     counted.map(|usage| usage.context()).or_else(left)
 }

@@ -25,7 +25,8 @@ use providers::request::BodyCache;
 use providers::{AnswerStream, Delta, Error, Model, Request};
 use tools::accept;
 use transcript::{
-    Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
+    Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role,
+    Text, Usage,
 };
 
 /// The minimum time between two saves of a growing part, while it is short.
@@ -82,15 +83,22 @@ pub async fn step(
         cost: None,
         completed: None,
     };
-    let mut message =
-        Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts: Vec::new() };
+    let mut message = Message {
+        id: scope.message_id(),
+        created: scope.now(),
+        role: Role::Assistant(assistant),
+        parts: Vec::new(),
+    };
     scope.record.message(&message).await;
 
     let changes = ChangeRecorder::new(scope, &message.id);
     let answered = ask(scope, frame, &mut request, &mut message, &changes, first);
     let (answered, ()) = tokio::join!(answered, enter(history, scope, changed.take()));
     *asked = Arc::into_inner(request);
-    let paid = answered.as_ref().ok().and_then(|end| cost(&frame.model, &end.usage));
+    let paid = answered
+        .as_ref()
+        .ok()
+        .and_then(|end| cost(&frame.model, &end.usage));
     // Before the calls are made: they may start subagents, which share the rest of the budget.
     scope.budget.pay(paid);
     if let Ok(end) = &answered {
@@ -124,7 +132,11 @@ pub async fn step(
 pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<StepChanges>) {
     if let Some(changed) = changed
         && let Some((message, part)) = changed.into_part(scope).await
-        && let Some(message) = history.messages.iter_mut().rev().find(|known| known.id == message)
+        && let Some(message) = history
+            .messages
+            .iter_mut()
+            .rev()
+            .find(|known| known.id == message)
     {
         message.parts.push(part);
     }
@@ -168,10 +180,15 @@ async fn ask(
             None => return Err(cancelled()),
             Some(Ok(end)) => {
                 refusals.settle(scope, frame).await;
-                let has_content =
-                    message.parts[first..].iter().any(|part| !matches!(part.content, Content::Reasoning(_)));
+                let has_content = message.parts[first..]
+                    .iter()
+                    .any(|part| !matches!(part.content, Content::Reasoning(_)));
                 empty += 1;
-                if has_content || end.finish == Finish::Refusal || end.finish == Finish::Length || empty > 1 {
+                if has_content
+                    || end.finish == Finish::Refusal
+                    || end.finish == Finish::Length
+                    || empty > 1
+                {
                     match end.finish {
                         Finish::Stop if !has_content => remark(scope, message, EMPTY).await,
                         Finish::Refusal if !has_content => remark(scope, message, REFUSED).await,
@@ -196,12 +213,21 @@ async fn ask(
             return Err(error.fault());
         };
         attempt += 1;
-        let part = scope.part(Content::Retry { attempt, reason: error.to_string() });
+        let part = scope.part(Content::Retry {
+            attempt,
+            reason: error.to_string(),
+        });
         scope.record.part(&message.id, &part).await;
         call::abandon(scope, message, BROKEN_OFF).await;
         message.parts.push(part);
         let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
-        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, wait, cause: error.to_string() };
+        let status = Status::Retrying {
+            attempt,
+            limit: retry::LIMIT,
+            next,
+            wait,
+            cause: error.to_string(),
+        };
         scope.outlet.event(Event::Status(status)).await;
         tokio::select! {
             () = tokio::time::sleep(wait) => {} // the backoff before a retry
@@ -216,26 +242,55 @@ const REFUSED: &str = "(The model, or a filter at its provider, refused to answe
 /// Adds a text that lists the rejected calls and announces the end of the turn, for clients that
 /// show only the answer. The model knows it from the calls.
 pub async fn say_rejected(history: &mut History, scope: &TurnContext) {
-    let Some(message) = history.messages.last_mut() else { return };
+    let Some(message) = history.messages.last_mut() else {
+        return;
+    };
     let text = next::rejection(message, scope.permissions.attended);
-    add_text(scope, message, Text { text: text.into(), ignored: true, ..Text::default() }).await;
+    add_text(
+        scope,
+        message,
+        Text {
+            text: text.into(),
+            ignored: true,
+            ..Text::default()
+        },
+    )
+    .await;
 }
 
 /// Adds a text to an answer without one, because a turn must not end without any text.
 async fn remark(scope: &TurnContext, message: &mut Message, text: &str) {
-    add_text(scope, message, Text { text: text.into(), ..Text::default() }).await;
+    add_text(
+        scope,
+        message,
+        Text {
+            text: text.into(),
+            ..Text::default()
+        },
+    )
+    .await;
 }
 
 async fn add_text(scope: &TurnContext, message: &mut Message, text: Text) {
     let delta = text.text.to_string();
     let part = scope.part(Content::Text(text));
-    scope.outlet.event(Event::Text { part: part.id.clone(), delta }).await;
+    scope
+        .outlet
+        .event(Event::Text {
+            part: part.id.clone(),
+            delta,
+        })
+        .await;
     scope.record.part(&message.id, &part).await;
     message.parts.push(part);
 }
 
 fn cancelled() -> Fault {
-    Fault { kind: FaultKind::Interrupted, message: "The user cancelled the turn.".into(), advice: None }
+    Fault {
+        kind: FaultKind::Interrupted,
+        message: "The user cancelled the turn.".into(),
+        advice: None,
+    }
 }
 
 struct AnswerBuilder<'a> {
@@ -339,7 +394,9 @@ async fn fold(
         // Lets other tasks run during a long burst of deltas.
         tokio::task::yield_now().await;
     };
-    folded.close(failed.is_none() && folded.finish.is_some()).await;
+    folded
+        .close(failed.is_none() && folded.finish.is_some())
+        .await;
     *shown = folded.sent.max(*shown);
     let usage = folded.usage;
     let finish = folded.finish;
@@ -365,7 +422,9 @@ impl AnswerBuilder<'_> {
                 }
             }
             Delta::Reasoning { index, text } => {
-                let place = self.place(index, || Content::Reasoning(Reasoning::default())).await;
+                let place = self
+                    .place(index, || Content::Reasoning(Reasoning::default()))
+                    .await;
                 if let Content::Reasoning(part) = &mut self.message.parts[place].content {
                     let from = part.text.len();
                     part.text.push_str(&text);
@@ -373,9 +432,13 @@ impl AnswerBuilder<'_> {
                 }
             }
             Delta::Call { index, id, name } => self.call(index, id, name).await,
-            Delta::Arguments { index, json } => self.arguments.entry(index).or_default().push_str(&json),
+            Delta::Arguments { index, json } => {
+                self.arguments.entry(index).or_default().push_str(&json)
+            }
             Delta::Provider { index, data } => {
-                let place = self.place(index, || Content::Reasoning(Reasoning::default())).await;
+                let place = self
+                    .place(index, || Content::Reasoning(Reasoning::default()))
+                    .await;
                 match &mut self.message.parts[place].content {
                     Content::Text(Text { provider, .. })
                     | Content::Reasoning(Reasoning { provider, .. })
@@ -456,7 +519,10 @@ impl AnswerBuilder<'_> {
 
     /// Returns the number of unsent bytes.
     fn waiting(&self) -> usize {
-        self.fresh.iter().map(|(place, from)| text_of(&self.message.parts[*place]).len() - from).sum()
+        self.fresh
+            .iter()
+            .map(|(place, from)| text_of(&self.message.parts[*place]).len() - from)
+            .sum()
     }
 
     /// Sends the unsent text, unless it is held back.
@@ -473,8 +539,14 @@ impl AnswerBuilder<'_> {
             }
             self.sent += delta.len();
             let event = match part.content {
-                Content::Reasoning(_) => Event::Thought { part: part.id.clone(), delta },
-                _ => Event::Text { part: part.id.clone(), delta },
+                Content::Reasoning(_) => Event::Thought {
+                    part: part.id.clone(),
+                    delta,
+                },
+                _ => Event::Text {
+                    part: part.id.clone(),
+                    delta,
+                },
             };
             self.scope.outlet.event(event).await;
         }
@@ -484,7 +556,11 @@ impl AnswerBuilder<'_> {
     /// whole, so a long one is saved again only when it has grown by an eighth, by more than
     /// [`MAX_UNSAVED_BYTES`], or when a second has passed.
     async fn save(&mut self, now: bool) {
-        let length: usize = self.unsaved.iter().map(|place| text_of(&self.message.parts[*place]).len()).sum();
+        let length: usize = self
+            .unsaved
+            .iter()
+            .map(|place| text_of(&self.message.parts[*place]).len())
+            .sum();
         let due = || {
             let waited = self.saved.elapsed();
             let fresh = length.saturating_sub(self.length);
@@ -497,7 +573,10 @@ impl AnswerBuilder<'_> {
         }
         self.length = length;
         for place in std::mem::take(&mut self.unsaved) {
-            self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
+            self.scope
+                .record
+                .part(&self.message.id, &self.message.parts[place])
+                .await;
         }
         self.saved = Instant::now();
     }
@@ -516,14 +595,26 @@ impl AnswerBuilder<'_> {
                 Content::Reasoning(Reasoning { text, .. }) => text.truncate(from),
                 _ => {}
             }
-            self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
+            self.scope
+                .record
+                .part(&self.message.id, &self.message.parts[place])
+                .await;
         }
-        tracing::debug!("{} answered with {} parts", self.frame.model.id, self.message.parts.len());
+        tracing::debug!(
+            "{} answered with {} parts",
+            self.frame.model.id,
+            self.message.parts.len()
+        );
         let written = std::mem::take(&mut self.arguments);
         if written.is_empty() {
             return;
         }
-        let read = async move { written.into_iter().map(|(index, json)| (index, arguments(json))).collect() };
+        let read = async move {
+            written
+                .into_iter()
+                .map(|(index, json)| (index, arguments(json)))
+                .collect()
+        };
         let read: Vec<(usize, Value)> = on_threads(read).await;
         for (index, input) in read {
             let Some(place) = self.places.get(&index).copied() else {
@@ -532,7 +623,10 @@ impl AnswerBuilder<'_> {
             if let Content::Tool(call) = &mut self.message.parts[place].content {
                 call.input = Arc::new(input);
             }
-            self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
+            self.scope
+                .record
+                .part(&self.message.id, &self.message.parts[place])
+                .await;
         }
     }
 }
@@ -555,8 +649,14 @@ fn text_of(part: &Part) -> &str {
 }
 
 pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
-    let rates = model.price.as_ref()?.at(usage.input + usage.cache_read + usage.cache_write);
-    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    let rates = model
+        .price
+        .as_ref()?
+        .at(usage.input + usage.cache_read + usage.cache_write);
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "token counts are far below 2^52"
+    )]
     let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
     Some(super::rounded(
         dollars(usage.input, rates.input)
@@ -581,5 +681,12 @@ pub(super) async fn usage(history: &History, scope: &TurnContext, model: &Model)
     let Some(used) = size::used(history) else {
         return;
     };
-    scope.outlet.event(Event::Usage { used, size: model.window(), cost }).await;
+    scope
+        .outlet
+        .event(Event::Usage {
+            used,
+            size: model.window(),
+            cost,
+        })
+        .await;
 }

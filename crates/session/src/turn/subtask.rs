@@ -10,7 +10,10 @@ use super::{History, TurnContext, call, frame, next, note, remind, step};
 use events::{CallUpdate, Event, Progress};
 use tools::task::TaskTool;
 use tools::{Tool, erase};
-use transcript::{Assistant, Call, CallState, Content, Fault, File, Finish, Message, ModelRef, Role, ToolKind, Usage};
+use transcript::{
+    Assistant, Call, CallState, Content, Fault, File, Finish, Message, ModelRef, Role, ToolKind,
+    Usage,
+};
 
 struct SubtaskInput {
     agent: String,
@@ -24,13 +27,20 @@ struct SubtaskInput {
 /// # Errors
 /// A fault for the user if the agent or the model of the turn is not available.
 pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
-    let Some(prompt) = history.messages.last() else { return Ok(()) };
+    let Some(prompt) = history.messages.last() else {
+        return Ok(());
+    };
     let parent = prompt.id.clone();
     let mut work: Vec<SubtaskInput> = Vec::new();
     let mut files: Vec<File> = Vec::new();
     for part in &prompt.parts {
         match &part.content {
-            Content::Subtask { agent, description, prompt, model } => work.push(SubtaskInput {
+            Content::Subtask {
+                agent,
+                description,
+                prompt,
+                model,
+            } => work.push(SubtaskInput {
                 agent: agent.clone(),
                 description: description.clone(),
                 prompt: prompt.clone(),
@@ -44,15 +54,28 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         tracing::error!("the prompt is not saved: {e}");
         scope.unsaved(&e).await;
     }
-    for SubtaskInput { agent, description, prompt, model } in work {
+    for SubtaskInput {
+        agent,
+        description,
+        prompt,
+        model,
+    } in work
+    {
         let mut frame = frame::freeze(scope, false, history)?;
-        let task = TaskTool::new(Vec::new(), std::slice::from_ref(&agent), &frame.agent, &frame.model.id);
+        let task = TaskTool::new(
+            Vec::new(),
+            std::slice::from_ref(&agent),
+            &frame.agent,
+            &frame.model.id,
+        );
         frame.tools = vec![erase(task.ordered(model, files.clone()))];
         let call = Call {
             call: scope.call_id(),
             provider_id: None,
             tool: TaskTool::NAME.into(),
-            input: Arc::new(json!({ "description": description, "prompt": prompt, "subagent_type": agent })),
+            input: Arc::new(
+                json!({ "description": description, "prompt": prompt, "subagent_type": agent }),
+            ),
             kind: ToolKind::Think,
             title: TaskTool::NAME.into(),
             locations: Vec::new(),
@@ -78,8 +101,12 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
             completed: None,
         };
         let parts = vec![scope.part(Content::Tool(call))];
-        let mut message =
-            Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts };
+        let mut message = Message {
+            id: scope.message_id(),
+            created: scope.now(),
+            role: Role::Assistant(assistant),
+            parts,
+        };
         scope.record.whole(&message).await;
         scope.outlet.event(Event::Call(Box::new(update))).await;
         let changes = ChangeRecorder::new(scope, &message.id);
@@ -97,7 +124,13 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         if stopped && !scope.goes_on_after_rejection() || scope.cancelled.is_cancelled() {
             return Ok(());
         }
-        note::add(history, scope, &frame, remind::note(prompts::reminder::SUBTASK)).await;
+        note::add(
+            history,
+            scope,
+            &frame,
+            remind::note(prompts::reminder::SUBTASK),
+        )
+        .await;
     }
     Ok(())
 }

@@ -31,11 +31,18 @@ async fn answer_is_sent_as_text() {
 
 #[tokio::test(start_paused = true)]
 async fn call_is_announced_shown_run_and_answered() {
-    let mut stage = Stage::new([ScriptedAnswer::calls(&[("list", json!({}))]), ScriptedAnswer::text("empty")]);
+    let mut stage = Stage::new([
+        ScriptedAnswer::calls(&[("list", json!({}))]),
+        ScriptedAnswer::text("empty"),
+    ]);
     let played = stage.play("look").await;
     let expected = ["call: list", "shown: List .", "running"];
     assert_eq!(played.events[..3], expected);
-    assert!(played.events[3].starts_with("done: "), "{:?}", played.events);
+    assert!(
+        played.events[3].starts_with("done: "),
+        "{:?}",
+        played.events
+    );
     assert_eq!(played.events[4..], ["text: empty"]);
     assert_eq!(stage.model.asked().len(), 2);
 }
@@ -43,7 +50,11 @@ async fn call_is_announced_shown_run_and_answered() {
 #[tokio::test(start_paused = true)]
 async fn request_begins_with_previous_one_and_pairs_its_calls() {
     let mut stage = Stage::new([
-        ScriptedAnswer::calls(&[("list", json!({})), ("nosuch", json!({})), ("read", json!({"filePath": "missing"}))]),
+        ScriptedAnswer::calls(&[
+            ("list", json!({})),
+            ("nosuch", json!({})),
+            ("read", json!({"filePath": "missing"})),
+        ]),
         ScriptedAnswer::text("done"),
         ScriptedAnswer::text("again"),
     ]);
@@ -51,35 +62,69 @@ async fn request_begins_with_previous_one_and_pairs_its_calls() {
     stage.play("and now?").await;
     let asked = stage.model.asked();
     for pair in asked.windows(2) {
-        assert_eq!(pair[1].messages[..pair[0].messages.len()], pair[0].messages[..]);
+        assert_eq!(
+            pair[1].messages[..pair[0].messages.len()],
+            pair[0].messages[..]
+        );
         // Each turn of a fixture has its own session, and so another scratch directory.
-        let system = |n: usize| pair[n].system.iter().map(|block| block.split("/scratch/").next()).collect::<Vec<_>>();
+        let system = |n: usize| {
+            pair[n]
+                .system
+                .iter()
+                .map(|block| block.split("/scratch/").next())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(system(1), system(0));
         assert_eq!(pair[1].tools, pair[0].tools);
     }
     paired(&asked);
-    assert_eq!(stage.model.follows(), [false, true, false], "the encoded body is reused within a turn only");
+    assert_eq!(
+        stage.model.follows(),
+        [false, true, false],
+        "the encoded body is reused within a turn only"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn mistakes_are_reported_to_model() {
     let broken = ScriptedAnswer::from_iter([
-        Delta::Call { index: 0, id: None, name: "read".into() },
-        Delta::Arguments { index: 0, json: "{\"filePath\":".into() },
+        Delta::Call {
+            index: 0,
+            id: None,
+            name: "read".into(),
+        },
+        Delta::Arguments {
+            index: 0,
+            json: "{\"filePath\":".into(),
+        },
         Delta::Finish(Finish::ToolCalls),
     ]);
-    let mut stage = Stage::new([broken, ScriptedAnswer::calls(&[("fly", json!({}))]), ScriptedAnswer::text("sorry")]);
+    let mut stage = Stage::new([
+        broken,
+        ScriptedAnswer::calls(&[("fly", json!({}))]),
+        ScriptedAnswer::text("sorry"),
+    ]);
     let played = stage.play("go").await;
-    let failures: Vec<_> = played.events.iter().filter(|e| e.starts_with("failed")).collect();
+    let failures: Vec<_> = played
+        .events
+        .iter()
+        .filter(|e| e.starts_with("failed"))
+        .collect();
     assert!(failures[0].contains("not a JSON object"), "{failures:?}");
-    assert!(failures[1].contains("no tool named \"fly\""), "{failures:?}");
+    assert!(
+        failures[1].contains("no tool named \"fly\""),
+        "{failures:?}"
+    );
     assert!(failures[1].contains("bash"), "{failures:?}");
     assert_eq!(played.outcome, Outcome::Ended);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
-    let limited = Error::RateLimited { message: "slow down".into(), after: Some(Duration::from_secs(12)) };
+    let limited = Error::RateLimited {
+        message: "slow down".into(),
+        after: Some(Duration::from_secs(12)),
+    };
     let mut stage = Stage::new([
         ScriptedAnswer::text("half an ans").then_fails(limited),
         ScriptedAnswer::text("whole answer"),
@@ -88,21 +133,40 @@ async fn failed_attempt_is_repeated_and_left_out_of_next_request() {
     let before = tokio::time::Instant::now();
     let played = stage.play("hi").await;
     assert_eq!(before.elapsed().as_secs(), 12);
-    assert_eq!(played.events, ["text: half an ans", "retry 1: slow down", "text: whole answer"]);
+    assert_eq!(
+        played.events,
+        [
+            "text: half an ans",
+            "retry 1: slow down",
+            "text: whole answer"
+        ]
+    );
     stage.play("sure?").await;
-    let request::ModelMessage::Assistant(outputs) = &stage.model.asked()[2].messages[1] else { panic!("an answer") };
+    let request::ModelMessage::Assistant(outputs) = &stage.model.asked()[2].messages[1] else {
+        panic!("an answer")
+    };
     assert_eq!(outputs.len(), 1, "{outputs:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn permanent_failure_is_a_fault_with_advice() {
-    let mut stage = Stage::new([ScriptedAnswer::fails(Error::Auth("the key is wrong".into()))]);
-    let Outcome::Failed(fault) = stage.play("hi").await.outcome else { panic!("a fault") };
+    let mut stage = Stage::new([ScriptedAnswer::fails(Error::Auth(
+        "the key is wrong".into(),
+    ))]);
+    let Outcome::Failed(fault) = stage.play("hi").await.outcome else {
+        panic!("a fault")
+    };
     assert_eq!(fault.kind, FaultKind::Auth);
     assert!(fault.advice.is_some());
-    let mut stage = Stage::new((0..6).map(|_| ScriptedAnswer::fails(Error::Network("reset".into()))));
+    let mut stage =
+        Stage::new((0..6).map(|_| ScriptedAnswer::fails(Error::Network("reset".into()))));
     let played = stage.play("hi").await;
-    assert_eq!(played.events.len(), 5, "five repetitions are shown: {:?}", played.events);
+    assert_eq!(
+        played.events.len(),
+        5,
+        "five repetitions are shown: {:?}",
+        played.events
+    );
     assert!(matches!(played.outcome, Outcome::Failed(_)));
     assert_eq!(stage.model.left(), 0);
     // The session can be used afterwards, and the model sees a valid conversation.
@@ -112,8 +176,8 @@ async fn permanent_failure_is_a_fault_with_advice() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_interrupted_answer_are_not_run() {
-    let cut =
-        ScriptedAnswer::calls(&[("bash", json!({"command": "touch ran"}))]).then_fails(Error::Network("reset".into()));
+    let cut = ScriptedAnswer::calls(&[("bash", json!({"command": "touch ran"}))])
+        .then_fails(Error::Network("reset".into()));
     let mut stage = Stage::new([cut, ScriptedAnswer::text("never mind")]);
     let played = stage.play("go").await;
     assert!(!stage.dir.path().join("work/ran").exists());
@@ -126,12 +190,32 @@ async fn cancel_ends_every_wait() {
     let command = |command: &str| ScriptedAnswer::calls(&[("bash", json!({ "command": command }))]);
     let refused = ScriptedAnswer::fails(Error::Network("reset".into()));
     let table: [(&str, Stage, &'static str); 6] = [
-        ("the stream", Stage::new([ScriptedAnswer::text("one").then_hangs()]), "one"),
-        ("the backoff", Stage::new([ScriptedAnswer::fails(Error::Network("reset".into()))]), "retry"),
-        ("the question", Stage::new([command("echo hi")]).rules(&ask), "ask"),
+        (
+            "the stream",
+            Stage::new([ScriptedAnswer::text("one").then_hangs()]),
+            "one",
+        ),
+        (
+            "the backoff",
+            Stage::new([ScriptedAnswer::fails(Error::Network("reset".into()))]),
+            "retry",
+        ),
+        (
+            "the question",
+            Stage::new([command("echo hi")]).rules(&ask),
+            "ask",
+        ),
         ("the tool", Stage::new([command("sleep 600")]), "running"),
-        ("the summary", Stage::new([full(), ScriptedAnswer::silence()]), "InProgress"),
-        ("the summary's backoff", Stage::new([full(), refused]), "retry"),
+        (
+            "the summary",
+            Stage::new([full(), ScriptedAnswer::silence()]),
+            "InProgress",
+        ),
+        (
+            "the summary's backoff",
+            Stage::new([full(), refused]),
+            "retry",
+        ),
     ];
     for (name, mut stage, at) in table {
         stage.cancel_at = Some(at);
@@ -140,16 +224,34 @@ async fn cancel_ends_every_wait() {
         played.is_settled(name);
         for call in played.history.messages.iter().flat_map(Message::calls) {
             let done = call.tool == "list";
-            assert_eq!(matches!(call.state, CallState::Failed { .. }), !done, "{name}: {:?}", call.state);
+            assert_eq!(
+                matches!(call.state, CallState::Failed { .. }),
+                !done,
+                "{name}: {:?}",
+                call.state
+            );
         }
-        assert!(played.history.messages.iter().all(|m| m.compaction().is_none()), "{name}");
+        assert!(
+            played
+                .history
+                .messages
+                .iter()
+                .all(|m| m.compaction().is_none()),
+            "{name}"
+        );
         assert_eq!(stage.model.left(), 0, "{name}");
         // The next prompt works.
         stage.cancel_at = None;
         stage.cancelled = CancellationToken::new();
-        let summary = name.starts_with("the summary").then(|| ScriptedAnswer::text("## Objective"));
+        let summary = name
+            .starts_with("the summary")
+            .then(|| ScriptedAnswer::text("## Objective"));
         stage.model = Scripted::new(summary.into_iter().chain([ScriptedAnswer::text("fine")]));
-        assert_eq!(stage.play("and now?").await.outcome, Outcome::Ended, "{name}");
+        assert_eq!(
+            stage.play("and now?").await.outcome,
+            Outcome::Ended,
+            "{name}"
+        );
     }
 }
 
@@ -157,20 +259,58 @@ async fn cancel_ends_every_wait() {
 #[tokio::test]
 async fn answers_to_questions_are_applied() {
     let ask = [("bash", "*", Action::Ask)];
-    let scripts = || [ScriptedAnswer::calls(&[("bash", json!({"command": "echo hi"}))]), ScriptedAnswer::text("ok")];
-    let mut once = Stage::new(scripts()).rules(&ask).answering([PermissionReply::Once]);
-    assert!(once.play("go").await.events.contains(&"done: hi".to_owned()));
-    let mut no = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(Denial::Rejected)]);
+    let scripts = || {
+        [
+            ScriptedAnswer::calls(&[("bash", json!({"command": "echo hi"}))]),
+            ScriptedAnswer::text("ok"),
+        ]
+    };
+    let mut once = Stage::new(scripts())
+        .rules(&ask)
+        .answering([PermissionReply::Once]);
+    assert!(
+        once.play("go")
+            .await
+            .events
+            .contains(&"done: hi".to_owned())
+    );
+    let mut no = Stage::new(scripts())
+        .rules(&ask)
+        .answering([PermissionReply::No(Denial::Rejected)]);
     let played = no.play("go").await;
-    assert_eq!((played.outcome, no.model.left()), (Outcome::Rejected, 1), "a rejection ends the turn");
+    assert_eq!(
+        (played.outcome, no.model.left()),
+        (Outcome::Rejected, 1),
+        "a rejection ends the turn"
+    );
     let reply = Denial::Corrected("use ls".into());
-    let mut corrected = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(reply)]);
+    let mut corrected = Stage::new(scripts())
+        .rules(&ask)
+        .answering([PermissionReply::No(reply)]);
     let played = corrected.play("go").await;
-    assert_eq!((played.outcome, corrected.model.left()), (Outcome::Ended, 0), "the comment goes to the model");
-    assert!(played.events.iter().any(|e| e.contains("use ls")), "{:?}", played.events);
-    let mut denied = Stage::new(scripts()).rules(&[("bash", "*", Action::Allow), ("bash", "echo *", Action::Deny)]);
+    assert_eq!(
+        (played.outcome, corrected.model.left()),
+        (Outcome::Ended, 0),
+        "the comment goes to the model"
+    );
+    assert!(
+        played.events.iter().any(|e| e.contains("use ls")),
+        "{:?}",
+        played.events
+    );
+    let mut denied = Stage::new(scripts()).rules(&[
+        ("bash", "*", Action::Allow),
+        ("bash", "echo *", Action::Deny),
+    ]);
     let played = denied.play("go").await;
-    assert!(played.events.iter().any(|e| e.starts_with("failed: Not allowed")), "{:?}", played.events);
+    assert!(
+        played
+            .events
+            .iter()
+            .any(|e| e.starts_with("failed: Not allowed")),
+        "{:?}",
+        played.events
+    );
     assert_eq!(denied.model.left(), 0, "a denial by rule goes to the model");
 }
 
@@ -181,8 +321,14 @@ async fn rejection_without_comment_ends_with_list_of_rejected_calls() {
         .rules(&[("bash", "*", Action::Ask)])
         .answering([PermissionReply::No(Denial::Rejected)]);
     let played = stage.play("go").await;
-    let text = "text: You rejected this: touch x. I stopped here, and wait for what you want instead.";
-    assert_eq!(played.events.last().map(String::as_str), Some(text), "{:?}", played.events);
+    let text =
+        "text: You rejected this: touch x. I stopped here, and wait for what you want instead.";
+    assert_eq!(
+        played.events.last().map(String::as_str),
+        Some(text),
+        "{:?}",
+        played.events
+    );
     played.is_settled("the text is stored");
     stage.play("why?").await;
     let asked = format!("{:?}", stage.model.asked().last().unwrap().messages);
@@ -201,42 +347,99 @@ async fn question_without_user_is_refused_to_model() {
         stage.settings.experimental.continue_loop_on_deny = true;
         stage
     };
-    let mut stage = unattended(vec![bash("touch x"), ScriptedAnswer::text("I left it out.")]);
+    let mut stage = unattended(vec![
+        bash("touch x"),
+        ScriptedAnswer::text("I left it out."),
+    ]);
     let played = stage.play("go").await;
-    assert_eq!((played.outcome.clone(), stage.model.left()), (Outcome::Ended, 0), "the turn goes on");
+    assert_eq!(
+        (played.outcome.clone(), stage.model.left()),
+        (Outcome::Ended, 0),
+        "the turn goes on"
+    );
     let failure = "failed: Not allowed: the user would be asked first (this is asked unless your settings say otherwise), and nobody can be asked here.";
-    assert!(played.events.iter().any(|event| event.starts_with(failure)), "{:?}", played.events);
+    assert!(
+        played.events.iter().any(|event| event.starts_with(failure)),
+        "{:?}",
+        played.events
+    );
     played.is_settled("unanswered");
     // The same call for the third time, with other calls in between.
-    let mut stage = unattended(vec![bash("touch x"), bash("echo a"), bash("touch x"), bash("echo b"), bash("touch x")]);
+    let mut stage = unattended(vec![
+        bash("touch x"),
+        bash("echo a"),
+        bash("touch x"),
+        bash("echo b"),
+        bash("touch x"),
+    ]);
     let played = stage.play("go").await;
-    assert_eq!((played.outcome.clone(), stage.model.left()), (Outcome::Rejected, 0), "{:?}", played.events);
+    assert_eq!(
+        (played.outcome.clone(), stage.model.left()),
+        (Outcome::Rejected, 0),
+        "{:?}",
+        played.events
+    );
     let end = "text: This was refused too often, because nobody can be asked: touch x. The turn ends here.";
     assert_eq!(played.events.last().map(String::as_str), Some(end));
     // A model that repeats itself.
     let list = || ScriptedAnswer::calls(&[("list", json!({}))]);
-    let mut stage = unattended(vec![list(), list(), list(), ScriptedAnswer::text("never said")]);
+    let mut stage = unattended(vec![
+        list(),
+        list(),
+        list(),
+        ScriptedAnswer::text("never said"),
+    ]);
     let played = stage.play("go").await;
-    assert_eq!((played.outcome, stage.model.left()), (Outcome::Rejected, 1), "{:?}", played.events);
+    assert_eq!(
+        (played.outcome, stage.model.left()),
+        (Outcome::Rejected, 1),
+        "{:?}",
+        played.events
+    );
 }
 
 #[tokio::test]
 async fn one_file_is_asked_about_once() {
-    let call = || ScriptedAnswer::calls(&[("write", json!({"filePath": "../elsewhere/x", "content": "x"}))]);
+    let call = || {
+        ScriptedAnswer::calls(&[(
+            "write",
+            json!({"filePath": "../elsewhere/x", "content": "x"}),
+        )])
+    };
     let rules = [("edit", "*", Action::Ask)];
-    let mut stage = Stage::new([call(), ScriptedAnswer::text("done")]).rules(&rules).answering([PermissionReply::Once]);
+    let mut stage = Stage::new([call(), ScriptedAnswer::text("done")])
+        .rules(&rules)
+        .answering([PermissionReply::Once]);
     let played = stage.play("go").await;
-    assert_eq!(played.events.iter().filter(|event| event.starts_with("ask")).count(), 1, "{:?}", played.events);
+    assert_eq!(
+        played
+            .events
+            .iter()
+            .filter(|event| event.starts_with("ask"))
+            .count(),
+        1,
+        "{:?}",
+        played.events
+    );
     assert!(stage.dir.path().join("elsewhere/x").exists());
 }
 
 #[tokio::test(start_paused = true)]
 async fn third_identical_call_asks() {
     let call = || ScriptedAnswer::calls(&[("list", json!({}))]);
-    let mut stage =
-        Stage::new([call(), call(), call(), ScriptedAnswer::text("enough")]).answering([PermissionReply::Once]);
+    let mut stage = Stage::new([call(), call(), call(), ScriptedAnswer::text("enough")])
+        .answering([PermissionReply::Once]);
     let played = stage.play("loop").await;
-    assert_eq!(played.events.iter().filter(|e| e.starts_with("ask")).count(), 1, "{:?}", played.events);
+    assert_eq!(
+        played
+            .events
+            .iter()
+            .filter(|e| e.starts_with("ask"))
+            .count(),
+        1,
+        "{:?}",
+        played.events
+    );
     assert_eq!(played.outcome, Outcome::Ended);
 }
 
@@ -244,8 +447,11 @@ async fn third_identical_call_asks() {
 async fn step_limit_is_hard() {
     let call = |n: u32| ScriptedAnswer::calls(&[("list", json!({ "path": format!("{n}") }))]);
     let mut stage = Stage::new([call(0), ScriptedAnswer::text("had to stop")]);
-    stage.settings.agents =
-        vec![config::settings::AgentEntry { name: "build".into(), steps: Some(2), ..Default::default() }];
+    stage.settings.agents = vec![config::settings::AgentEntry {
+        name: "build".into(),
+        steps: Some(2),
+        ..Default::default()
+    }];
     let played = stage.play("go").await;
     assert_eq!(played.outcome, Outcome::Ended);
     let last = &stage.model.asked()[1];
@@ -259,14 +465,35 @@ async fn empty_answer_is_requested_again_and_replaced_by_text() {
     let mut stage = Stage::new([nothing(), nothing()]);
     let played = stage.play("hi").await;
     assert_eq!(played.outcome, Outcome::Ended);
-    assert!(played.events.last().is_some_and(|e| e.starts_with("text: (The model")), "{:?}", played.events);
+    assert!(
+        played
+            .events
+            .last()
+            .is_some_and(|e| e.starts_with("text: (The model")),
+        "{:?}",
+        played.events
+    );
     let mut stage = Stage::new([nothing(), ScriptedAnswer::text("here I am")]);
-    assert!(stage.play("hi").await.events.contains(&"text: here I am".to_owned()));
+    assert!(
+        stage
+            .play("hi")
+            .await
+            .events
+            .contains(&"text: here I am".to_owned())
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn finish_reason_determines_outcome() {
-    let ends = |finish| ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
+    let ends = |finish| {
+        ScriptedAnswer::from_iter([
+            Delta::Text {
+                index: 0,
+                text: "x".into(),
+            },
+            Delta::Finish(finish),
+        ])
+    };
     for (finish, outcome) in [
         (Finish::Length, Outcome::MaxTokens),
         (Finish::Refusal, Outcome::Refused),
@@ -290,11 +517,17 @@ async fn finish_reason_determines_outcome() {
 #[tokio::test(start_paused = true)]
 async fn call_that_was_cut_off_is_not_run() {
     let list = |path: &str| ("list", json!({ "path": path }));
-    let text = Delta::Text { index: 9, text: "and so on".into() };
+    let text = Delta::Text {
+        index: 9,
+        text: "and so on".into(),
+    };
     // Whether each call has run.
     let table = [
         (ScriptedAnswer::calls(&[list(".")]), vec![false]),
-        (ScriptedAnswer::calls(&[list("."), list("src")]), vec![true, false]),
+        (
+            ScriptedAnswer::calls(&[list("."), list("src")]),
+            vec![true, false],
+        ),
         (ScriptedAnswer::calls(&[list(".")]).then(text), vec![true]),
     ];
     for finish in [Finish::Length, Finish::Refusal] {
@@ -303,8 +536,16 @@ async fn call_that_was_cut_off_is_not_run() {
             std::fs::create_dir(stage.dir.path().join("src")).unwrap();
             let played = stage.play("go").await;
             assert_eq!(played.outcome, Outcome::Ended);
-            let calls: Vec<&transcript::Call> = played.history.messages.iter().flat_map(Message::calls).collect();
-            let found: Vec<bool> = calls.iter().map(|call| matches!(call.state, CallState::Completed(_))).collect();
+            let calls: Vec<&transcript::Call> = played
+                .history
+                .messages
+                .iter()
+                .flat_map(Message::calls)
+                .collect();
+            let found: Vec<bool> = calls
+                .iter()
+                .map(|call| matches!(call.state, CallState::Completed(_)))
+                .collect();
             assert_eq!(found, ran, "{finish:?} {calls:?}");
             for call in calls {
                 if let CallState::Failed { error, .. } = &call.state {
@@ -322,15 +563,26 @@ async fn message_during_turn_is_received_between_steps() {
     let mut stage = Stage::new([look(), ScriptedAnswer::text("done")]);
     stage.spoken = watch::channel(true).1;
     let played = stage.play("go").await;
-    assert_eq!((played.outcome, stage.model.left()), (Outcome::Steered, 1), "after the step, with its results");
+    assert_eq!(
+        (played.outcome, stage.model.left()),
+        (Outcome::Steered, 1),
+        "after the step, with its results"
+    );
     let mut stage = Stage::new([ScriptedAnswer::text("done")]);
     stage.spoken = watch::channel(true).1;
-    assert_eq!(stage.play("go").await.outcome, Outcome::Ended, "an answer that is complete is the end");
+    assert_eq!(
+        stage.play("go").await.outcome,
+        Outcome::Ended,
+        "an answer that is complete is the end"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn interrupted_call_is_reported_once() {
-    let mut stage = Stage::new([ScriptedAnswer::calls(&[("bash", json!({"command": "sleep 600"}))])]);
+    let mut stage = Stage::new([ScriptedAnswer::calls(&[(
+        "bash",
+        json!({"command": "sleep 600"}),
+    )])]);
     stage.cancel_at = Some("running");
     stage.play("wait").await;
     stage.cancel_at = None;
@@ -380,13 +632,25 @@ async fn shown_text_is_stored_when_model_stalls() {
 #[tokio::test(start_paused = true)]
 async fn every_outcome_leaves_usable_session() {
     let call = || ScriptedAnswer::calls(&[("list", json!({})), ("nosuch", json!({}))]);
-    let end = |finish| ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
+    let end = |finish| {
+        ScriptedAnswer::from_iter([
+            Delta::Text {
+                index: 0,
+                text: "x".into(),
+            },
+            Delta::Finish(finish),
+        ])
+    };
     let fails = |error: Error| ScriptedAnswer::fails(error);
     let network = || fails(Error::Network("reset".into()));
     let overflow = || fails(Error::ContextOverflow("too long".into()));
     let steps = |stage: Stage, max: u32| {
         let mut stage = stage;
-        let entry = config::settings::AgentEntry { name: "build".into(), steps: Some(max), ..Default::default() };
+        let entry = config::settings::AgentEntry {
+            name: "build".into(),
+            steps: Some(max),
+            ..Default::default()
+        };
         stage.settings.agents = vec![entry];
         stage
     };
@@ -394,14 +658,34 @@ async fn every_outcome_leaves_usable_session() {
         stage.spoken = watch::channel(true).1;
         stage
     };
-    let failed = |kind: FaultKind| Fault { kind, message: String::new(), advice: None };
+    let failed = |kind: FaultKind| Fault {
+        kind,
+        message: String::new(),
+        advice: None,
+    };
     let ask = [("list", "*", Action::Ask)];
     let no = || [PermissionReply::No(Denial::Rejected)];
     let table: Vec<(&str, Stage, Outcome)> = vec![
-        ("done", Stage::new([call(), ScriptedAnswer::text("done")]), Outcome::Ended),
-        ("cancelled before it began", Stage::new([]), Outcome::Cancelled),
-        ("refused", Stage::new([call(), end(Finish::Refusal)]), Outcome::Refused),
-        ("output limit, once", Stage::new([call(), end(Finish::Length), ScriptedAnswer::text("done")]), Outcome::Ended),
+        (
+            "done",
+            Stage::new([call(), ScriptedAnswer::text("done")]),
+            Outcome::Ended,
+        ),
+        (
+            "cancelled before it began",
+            Stage::new([]),
+            Outcome::Cancelled,
+        ),
+        (
+            "refused",
+            Stage::new([call(), end(Finish::Refusal)]),
+            Outcome::Refused,
+        ),
+        (
+            "output limit, once",
+            Stage::new([call(), end(Finish::Length), ScriptedAnswer::text("done")]),
+            Outcome::Ended,
+        ),
         (
             "output limit",
             Stage::new(std::iter::once(call()).chain((0..3).map(|_| end(Finish::Length)))),
@@ -412,12 +696,32 @@ async fn every_outcome_leaves_usable_session() {
             Stage::new((0..3).map(|_| call().then_ends(Finish::Length))),
             Outcome::MaxTokens,
         ),
-        ("a filter in every call", Stage::new((0..3).map(|_| call().then_ends(Finish::Refusal))), Outcome::Refused),
-        ("rejected", Stage::new([call()]).rules(&ask).answering(no()), Outcome::Rejected),
+        (
+            "a filter in every call",
+            Stage::new((0..3).map(|_| call().then_ends(Finish::Refusal))),
+            Outcome::Refused,
+        ),
+        (
+            "rejected",
+            Stage::new([call()]).rules(&ask).answering(no()),
+            Outcome::Rejected,
+        ),
         ("steered", spoken(Stage::new([call()])), Outcome::Steered),
-        ("step limit", steps(Stage::new([call(), call()]), 2), Outcome::StepLimit),
-        ("wrong key", Stage::new([call(), fails(Error::Auth("no".into()))]), Outcome::Failed(failed(FaultKind::Auth))),
-        ("retries", Stage::new((0..6).map(|_| network())), Outcome::Failed(failed(FaultKind::Provider))),
+        (
+            "step limit",
+            steps(Stage::new([call(), call()]), 2),
+            Outcome::StepLimit,
+        ),
+        (
+            "wrong key",
+            Stage::new([call(), fails(Error::Auth("no".into()))]),
+            Outcome::Failed(failed(FaultKind::Auth)),
+        ),
+        (
+            "retries",
+            Stage::new((0..6).map(|_| network())),
+            Outcome::Failed(failed(FaultKind::Provider)),
+        ),
         (
             "retries half-way",
             Stage::new((0..6).map(|_| call().then_fails(Error::Network("reset".into())))),
@@ -425,12 +729,22 @@ async fn every_outcome_leaves_usable_session() {
         ),
         (
             "overflow, and the summary does not help",
-            Stage::new([call(), overflow(), ScriptedAnswer::text("## Objective"), overflow()]),
+            Stage::new([
+                call(),
+                overflow(),
+                ScriptedAnswer::text("## Objective"),
+                overflow(),
+            ]),
             Outcome::Failed(failed(FaultKind::ContextOverflow)),
         ),
         (
             "a summary that fails",
-            Stage::new([full(), end(Finish::Refusal), end(Finish::Refusal), end(Finish::Refusal)]),
+            Stage::new([
+                full(),
+                end(Finish::Refusal),
+                end(Finish::Refusal),
+                end(Finish::Refusal),
+            ]),
             Outcome::Failed(failed(FaultKind::Provider)),
         ),
     ];
@@ -440,7 +754,9 @@ async fn every_outcome_leaves_usable_session() {
         }
         let played = stage.play("go").await;
         match (&played.outcome, &expected) {
-            (Outcome::Failed(found), Outcome::Failed(expected)) => assert_eq!(found.kind, expected.kind, "{name}"),
+            (Outcome::Failed(found), Outcome::Failed(expected)) => {
+                assert_eq!(found.kind, expected.kind, "{name}")
+            }
             (found, expected) => assert_eq!(found, expected, "{name}"),
         }
         assert_eq!(stage.model.left(), 0, "{name}");
@@ -448,7 +764,10 @@ async fn every_outcome_leaves_usable_session() {
         stage.cancelled = CancellationToken::new();
         stage.spoken = watch::channel(false).1;
         // If the window is full, the first of these is a summary.
-        stage.model = Scripted::new([ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("fine")]);
+        stage.model = Scripted::new([
+            ScriptedAnswer::text("## Objective"),
+            ScriptedAnswer::text("fine"),
+        ]);
         let played = stage.play("and now?").await;
         assert_eq!(played.outcome, Outcome::Ended, "{name}");
         played.is_settled(name);

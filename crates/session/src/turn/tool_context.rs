@@ -11,7 +11,10 @@ use tools::{CallContext, ClientContext, ProjectContext, SessionContext, ToolCont
 
 /// Returns the policy for an agent's tools and commands.
 fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
-    let scratch = Some(scratch::directory(&scope.environment, scope.session.as_str()));
+    let scratch = Some(scratch::directory(
+        &scope.environment,
+        scope.session.as_str(),
+    ));
     let trusted = scope.project.settings.trusted;
     Policy {
         rules: agent.rules.clone(),
@@ -21,7 +24,11 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
         place: PermissionContext {
             scratch,
             trusted,
-            ..PermissionContext::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
+            ..PermissionContext::new(
+                &scope.environment,
+                &scope.project.worktree,
+                &scope.project.cwd,
+            )
         },
         guarantee: SandboxGuarantee::None,
         sandboxed: false,
@@ -64,7 +71,10 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             files: scope.resources.files,
         },
         policy: Arc::new(policy(scope, agent)),
-        confinement: scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings),
+        confinement: scope
+            .permissions
+            .confinement
+            .for_agent(&agent.rules, &scope.project.settings),
         cancelled: scope.cancelled.clone(),
         limits: scope.project.settings.tool_output,
     }

@@ -23,7 +23,10 @@ pub fn compacted(history: &History) -> Option<(usize, usize)> {
     let summary = history.messages.iter().rposition(Message::is_summary)?;
     let parent = &history.messages[summary].assistant()?.parent;
     let asked = |m: &Message| m.id == *parent && m.compaction().is_some();
-    Some((history.messages[..summary].iter().rposition(asked)?, summary))
+    Some((
+        history.messages[..summary].iter().rposition(asked)?,
+        summary,
+    ))
 }
 
 /// Returns the messages of a history that the model sees.
@@ -34,8 +37,18 @@ pub fn view(history: &History) -> VisibleHistory<'_> {
     messages.extend(&all[visible.tail]);
     let before_compaction = messages.len();
     messages.extend(&all[visible.since..]);
-    let summary = visible.summary.map(|(at, summary)| (&all[at], &all[summary]));
-    VisibleHistory { summary, messages, before_compaction: if summary.is_some() { before_compaction } else { 0 } }
+    let summary = visible
+        .summary
+        .map(|(at, summary)| (&all[at], &all[summary]));
+    VisibleHistory {
+        summary,
+        messages,
+        before_compaction: if summary.is_some() {
+            before_compaction
+        } else {
+            0
+        },
+    }
 }
 
 /// The indexes of the messages that the model sees.
@@ -53,7 +66,9 @@ pub struct VisibleMessages {
 impl VisibleMessages {
     /// Whether the model sees the message at an index, or its text.
     pub fn has(&self, at: usize) -> bool {
-        self.prompt == Some(at) || self.tail.contains(&at) || at >= self.summary.map_or(0, |(compaction, _)| compaction)
+        self.prompt == Some(at)
+            || self.tail.contains(&at)
+            || at >= self.summary.map_or(0, |(compaction, _)| compaction)
     }
 }
 
@@ -61,19 +76,36 @@ impl VisibleMessages {
 pub fn visible(history: &History) -> VisibleMessages {
     let all = &history.messages;
     let Some((at, summary)) = compacted(history) else {
-        return VisibleMessages { summary: None, prompt: None, tail: 0..0, since: 0 };
+        return VisibleMessages {
+            summary: None,
+            prompt: None,
+            tail: 0..0,
+            since: 0,
+        };
     };
     let asked = all[at].compaction().cloned().unwrap_or_default();
     let from = tail(history, at, &asked);
     // During a turn its prompt remains visible verbatim, whether its steps were summarised or
     // not.
     let within_turn = asked.auto && !all[from..at].iter().any(Message::is_prompt);
-    let prompt = if within_turn { all[..from].iter().rposition(Message::is_prompt) } else { None };
-    VisibleMessages { summary: Some((at, summary)), prompt, tail: from..at, since: summary + 1 }
+    let prompt = if within_turn {
+        all[..from].iter().rposition(Message::is_prompt)
+    } else {
+        None
+    };
+    VisibleMessages {
+        summary: Some((at, summary)),
+        prompt,
+        tail: from..at,
+        since: summary + 1,
+    }
 }
 
 /// Returns the index of the first message that a compaction did not summarise.
 fn tail(history: &History, at: usize, asked: &Compaction) -> usize {
     let Some(tail) = &asked.tail else { return at };
-    history.messages[..at].iter().rposition(|m| m.id == *tail).unwrap_or(at)
+    history.messages[..at]
+        .iter()
+        .rposition(|m| m.id == *tail)
+        .unwrap_or(at)
 }

@@ -25,7 +25,10 @@ impl WaitingLine {
     /// Returns the place after this one.
     pub(super) fn next(&mut self) -> Self {
         let (next, behind) = oneshot::channel();
-        Self { before: self.before.replace(behind), next: Mutex::new(Some(next)) }
+        Self {
+            before: self.before.replace(behind),
+            next: Mutex::new(Some(next)),
+        }
     }
 
     /// Waits for the previous call. A call with a long preparation does not delay the others.
@@ -62,5 +65,8 @@ pub(super) fn order(concurrent: &[bool]) -> Option<String> {
         _ => group.concat(),
     };
     let groups: Vec<String> = groups.into_iter().map(one).collect();
-    Some(format!("The calls of this message, counted from 1, ran in this order: {}.", groups.join(", then ")))
+    Some(format!(
+        "The calls of this message, counted from 1, ran in this order: {}.",
+        groups.join(", then ")
+    ))
 }

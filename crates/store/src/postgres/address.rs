@@ -35,7 +35,10 @@ pub(super) const DATABASE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns the problem in words for the user, never with the password.
 pub(super) fn parse(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
     let (base, query) = place.url.split_once('?').unwrap_or((&place.url, ""));
-    if !["postgres://", "postgresql://"].iter().any(|scheme| base.starts_with(scheme)) {
+    if !["postgres://", "postgresql://"]
+        .iter()
+        .any(|scheme| base.starts_with(scheme))
+    {
         return Err("the address of the store has to begin with postgres://".into());
     }
     let mut mode = None;
@@ -50,14 +53,22 @@ pub(super) fn parse(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
             "sslrootcert" => authority = Some(value.replace("%2F", "/")),
             "namespace" => namespace = value.to_owned(),
             "lease" => {
-                let seconds = value.parse().map_err(|_| "lease has to be a number of seconds".to_owned())?;
+                let seconds = value
+                    .parse()
+                    .map_err(|_| "lease has to be a number of seconds".to_owned())?;
                 lease = Duration::from_secs(seconds);
             }
             _ => other_pairs.push(pair),
         }
     }
-    let bare = if other_pairs.is_empty() { base.to_owned() } else { format!("{base}?{}", other_pairs.join("&")) };
-    let mut config: Config = bare.parse().map_err(|e| format!("the address of the store cannot be read: {e}"))?;
+    let bare = if other_pairs.is_empty() {
+        base.to_owned()
+    } else {
+        format!("{base}?{}", other_pairs.join("&"))
+    };
+    let mut config: Config = bare
+        .parse()
+        .map_err(|e| format!("the address of the store cannot be read: {e}"))?;
     let privacy = match mode.as_deref() {
         Some("disable") => Privacy::Plain,
         Some("require" | "verify-ca" | "verify-full") => Privacy::Tls(authority),
@@ -65,24 +76,48 @@ pub(super) fn parse(place: &DatabasePlace) -> Result<DatabaseAddress, String> {
         None => Privacy::Tls(authority),
         Some(_) => return Err("sslmode has to be disable, require or verify-full".into()),
     };
-    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    let plain =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
     if namespace.is_empty() || namespace.len() > 40 || !namespace.chars().all(plain) {
         return Err("store.namespace has to be of small letters, digits and _, 40 at most".into());
     }
     if let Some(user) = &place.user {
         let digest = ring::digest::digest(&ring::digest::SHA256, user.as_bytes());
-        let name: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let name: String = digest
+            .as_ref()
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         namespace = format!("{namespace}_{name}");
     }
-    config.ssl_mode(if privacy == Privacy::Plain { SslMode::Disable } else { SslMode::Require });
-    config.application_name("adjutant").keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(DATABASE_TIMEOUT);
-    config.connect_timeout(config.get_connect_timeout().copied().unwrap_or(DATABASE_TIMEOUT).min(DATABASE_TIMEOUT));
+    config.ssl_mode(if privacy == Privacy::Plain {
+        SslMode::Disable
+    } else {
+        SslMode::Require
+    });
+    config
+        .application_name("adjutant")
+        .keepalives_idle(Duration::from_secs(30))
+        .tcp_user_timeout(DATABASE_TIMEOUT);
+    config.connect_timeout(
+        config
+            .get_connect_timeout()
+            .copied()
+            .unwrap_or(DATABASE_TIMEOUT)
+            .min(DATABASE_TIMEOUT),
+    );
     if config.get_hosts().len() > 1 {
         // Of a standby and its primary, select the one that accepts writes.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     let lease = lease.max(Duration::from_secs(1));
-    Ok(DatabaseAddress { config, privacy, namespace, lease })
+    Ok(DatabaseAddress {
+        config,
+        privacy,
+        namespace,
+        lease,
+    })
 }
 
 /// Whether a host is this machine.
@@ -91,7 +126,10 @@ fn is_local(host: &Host) -> bool {
         #[cfg(unix)]
         Host::Unix(_) => true,
         Host::Tcp(name) => {
-            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            name == "localhost"
+                || name
+                    .parse::<std::net::IpAddr>()
+                    .is_ok_and(|address| address.is_loopback())
         }
     }
 }
@@ -106,14 +144,23 @@ mod tests {
             ("postgres://u@localhost/d", Ok(Privacy::Plain)),
             ("postgres://u@127.0.0.1:5433/d", Ok(Privacy::Plain)),
             ("postgres:///d?host=/run/pg", Ok(Privacy::Plain)),
-            ("postgres://u@localhost/d?sslmode=require", Ok(Privacy::Tls(None))),
+            (
+                "postgres://u@localhost/d?sslmode=require",
+                Ok(Privacy::Tls(None)),
+            ),
             ("postgres://u@db.example/d", Ok(Privacy::Tls(None))),
-            ("postgres://u@localhost,db.example/d", Ok(Privacy::Tls(None))),
+            (
+                "postgres://u@localhost,db.example/d",
+                Ok(Privacy::Tls(None)),
+            ),
             (
                 "postgres://u@db.example/d?sslmode=verify-full&sslrootcert=/ca.pem",
                 Ok(Privacy::Tls(Some("/ca.pem".into()))),
             ),
-            ("postgres://u@db.example/d?sslmode=disable", Ok(Privacy::Plain)),
+            (
+                "postgres://u@db.example/d?sslmode=disable",
+                Ok(Privacy::Plain),
+            ),
             ("postgres://u@db.example/d?sslmode=prefer", Err("sslmode")),
             ("mysql://u@db.example/d", Err("postgres://")),
             ("postgres://u@localhost/d?namespace=a;b", Err("namespace")),
@@ -125,7 +172,10 @@ mod tests {
                 Ok(privacy) => assert_eq!(read, Ok(privacy), "{url}"),
                 Err(words) => {
                     let message = read.unwrap_err();
-                    assert!(message.contains(words) && !message.contains("secret"), "{url}: {message}");
+                    assert!(
+                        message.contains(words) && !message.contains("secret"),
+                        "{url}: {message}"
+                    );
                 }
             }
         }

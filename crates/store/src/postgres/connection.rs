@@ -79,7 +79,9 @@ impl DatabaseConnection {
     }
 
     pub(super) fn address(&self) -> Result<&DatabaseAddress, Error> {
-        self.address.as_deref().map_err(|e| Error::Unwritable(e.clone()))
+        self.address
+            .as_deref()
+            .map_err(|e| Error::Unwritable(e.clone()))
     }
 
     /// Returns the time for which the database has been unreachable.
@@ -126,7 +128,9 @@ impl DatabaseConnection {
                 State::Up(_) | State::Down { .. } | State::Idle => {
                     let address = self.address.clone().map_err(Error::Unwritable)?;
                     let opening =
-                        open_connection(address, self.instance.clone(), self.events.clone()).boxed_local().shared();
+                        open_connection(address, self.instance.clone(), self.events.clone())
+                            .boxed_local()
+                            .shared();
                     *state = State::Opening(opening.clone());
                     opening
                 }
@@ -152,7 +156,10 @@ impl DatabaseConnection {
             tracing::warn!("the database is away: {reason}");
             self.away.set(Some(Instant::now()));
         }
-        *self.state.borrow_mut() = State::Down { tried: Instant::now(), reason: reason.into() };
+        *self.state.borrow_mut() = State::Down {
+            tried: Instant::now(),
+            reason: reason.into(),
+        };
     }
 
     /// Awaits the answer to a statement, with a timeout.
@@ -162,7 +169,10 @@ impl DatabaseConnection {
     ) -> Result<T, DatabaseFault> {
         let answered = match timeout(DATABASE_TIMEOUT, statement).await {
             Ok(answered) => answered.map_err(DatabaseFault::from),
-            Err(_) => Err(DatabaseFault::Away(format!("no answer for {} s", DATABASE_TIMEOUT.as_secs()))),
+            Err(_) => Err(DatabaseFault::Away(format!(
+                "no answer for {} s",
+                DATABASE_TIMEOUT.as_secs()
+            ))),
         };
         match &answered {
             Err(DatabaseFault::Away(reason)) => self.down(reason),
@@ -190,7 +200,10 @@ async fn open_connection(
             }
         };
         schema::prepare(&client, &address.namespace).await?;
-        if let Err(e) = client.batch_execute(&format!("LISTEN \"{}\"", channel(&instance))).await {
+        if let Err(e) = client
+            .batch_execute(&format!("LISTEN \"{}\"", channel(&instance)))
+            .await
+        {
             // Requests for sessions are then seen when the lease is renewed.
             tracing::info!("the database calls nobody: {e}");
         }
@@ -198,8 +211,15 @@ async fn open_connection(
         tracing::info!("connected to the database");
         Ok(Rc::new(OpenConnection { client, write }))
     };
-    let late = || DatabaseFault::Away(format!("no connection for {} s", DATABASE_TIMEOUT.as_secs()));
-    timeout(DATABASE_TIMEOUT, opened).await.map_err(|_| late())?
+    let late = || {
+        DatabaseFault::Away(format!(
+            "no connection for {} s",
+            DATABASE_TIMEOUT.as_secs()
+        ))
+    };
+    timeout(DATABASE_TIMEOUT, opened)
+        .await
+        .map_err(|_| late())?
 }
 
 /// Returns the name of a process's notification channel.
@@ -216,11 +236,16 @@ where
     T: MakeTlsConnect<Socket>,
     T::Stream: 'static,
 {
-    let (client, connection) = address.config.connect(tls).await.map_err(|e| match DatabaseFault::from(e) {
-        // Whatever the problem of a connection is, nothing can be written at the moment.
-        DatabaseFault::Refused(reason) => DatabaseFault::Away(reason),
-        fault => fault,
-    })?;
+    let (client, connection) =
+        address
+            .config
+            .connect(tls)
+            .await
+            .map_err(|e| match DatabaseFault::from(e) {
+                // Whatever the problem of a connection is, nothing can be written at the moment.
+                DatabaseFault::Refused(reason) => DatabaseFault::Away(reason),
+                fault => fault,
+            })?;
     tokio::task::spawn_local(drive(connection, events));
     Ok(client)
 }

@@ -39,16 +39,23 @@ impl From<tokio_postgres::Error> for DatabaseFault {
     fn from(e: tokio_postgres::Error) -> Self {
         let Some(db_error) = e.as_db_error() else {
             let source = std::error::Error::source(&e);
-            let broken = e.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>());
+            let broken =
+                e.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>());
             let reason = source.map_or_else(|| e.to_string(), |source| format!("{e}: {source}"));
-            return if broken { Self::Away(reason) } else { Self::Refused(reason) };
+            return if broken {
+                Self::Away(reason)
+            } else {
+                Self::Refused(reason)
+            };
         };
         match db_error.code().code() {
             "40001" | "40P01" => Self::Again,
             // 25006 is a standby, which accepts no writes; the others mean that the server ends or
             // starts.
             "25006" | "57P01" | "57P02" | "57P03" => Self::Away(db_error.message().to_owned()),
-            code if code.starts_with("08") || code == "53300" => Self::Away(db_error.message().to_owned()),
+            code if code.starts_with("08") || code == "53300" => {
+                Self::Away(db_error.message().to_owned())
+            }
             // The disk or the memory is full.
             code if code.starts_with("53") => Self::Full(db_error.message().to_owned()),
             _ => Self::Refused(db_error.message().to_owned()),
@@ -60,7 +67,9 @@ impl From<DatabaseFault> for Error {
     fn from(fault: DatabaseFault) -> Self {
         match fault {
             DatabaseFault::Away(reason) | DatabaseFault::Full(reason) => Self::Away(reason),
-            DatabaseFault::Again => Self::Unwritable("the database was busy with others' changes of the same".into()),
+            DatabaseFault::Again => {
+                Self::Unwritable("the database was busy with others' changes of the same".into())
+            }
             DatabaseFault::Refused(reason) => Self::Unwritable(reason),
             DatabaseFault::Store(e) => e,
         }

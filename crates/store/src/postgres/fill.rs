@@ -40,7 +40,12 @@ pub(super) struct IndexedPiece {
 
 impl Worker {
     pub(super) fn has_to_index(&self) -> bool {
-        let is_any = || self.owned.borrow().values().any(LeasedSession::is_to_be_indexed);
+        let is_any = || {
+            self.owned
+                .borrow()
+                .values()
+                .any(LeasedSession::is_to_be_indexed)
+        };
         !self.connection.is_away() && (self.filling.is_wanted() || is_any())
     }
 
@@ -51,14 +56,17 @@ impl Worker {
     ) -> Option<(Option<SessionId>, LocalBoxFuture<'a, IndexedPiece>)> {
         let own = {
             let owned = self.owned.borrow();
-            let ready = owned
-                .iter()
-                .find(|(id, leased)| leased.is_to_be_indexed() && leased.index.is_quiet() && !busy.contains(*id));
+            let ready = owned.iter().find(|(id, leased)| {
+                leased.is_to_be_indexed() && leased.index.is_quiet() && !busy.contains(*id)
+            });
             ready.map(|(id, _)| id.clone())
         };
         match own {
             Some(own) => Some((Some(own.clone()), self.index_piece(Some(own)).boxed_local())),
-            None => self.filling.is_due().then(|| (None, self.index_piece(None).boxed_local())),
+            None => self
+                .filling
+                .is_due()
+                .then(|| (None, self.index_piece(None).boxed_local())),
         }
     }
 
@@ -78,7 +86,10 @@ impl Worker {
             tracing::info!("the search index is not kept up: {}", Error::from(fault));
             pause = MAX_PAUSE;
         }
-        IndexedPiece { own, next: Instant::now() + pause }
+        IndexedPiece {
+            own,
+            next: Instant::now() + pause,
+        }
     }
 
     /// Indexes one session without an owner, if it is the turn of this process.
@@ -92,8 +103,18 @@ impl Worker {
         filling.has_turn.set(true);
         if filling.left.borrow().is_empty() {
             let before = filling.before.borrow().clone();
-            let rows = self.rows(LEFT, &[(&before, Type::TEXT), (&SESSIONS_PER_LOOKUP, Type::INT8)]).await?;
-            let left = rows.iter().map(|row| Ok((SessionId::new(row.try_get::<_, String>(0)?), row.try_get(1)?)));
+            let rows = self
+                .rows(
+                    LEFT,
+                    &[(&before, Type::TEXT), (&SESSIONS_PER_LOOKUP, Type::INT8)],
+                )
+                .await?;
+            let left = rows.iter().map(|row| {
+                Ok((
+                    SessionId::new(row.try_get::<_, String>(0)?),
+                    row.try_get(1)?,
+                ))
+            });
             let left = left.collect::<Result<VecDeque<_>, DatabaseFault>>()?;
             *filling.before.borrow_mut() = left.back().map(|(session, _)| session.to_string());
             *filling.left.borrow_mut() = left;
@@ -104,15 +125,22 @@ impl Worker {
             filling.has_turn.set(false);
             return self.has_turn("pg_advisory_unlock").await.map(drop);
         };
-        self.index_closed(&session, epoch, &|| filling.is_over()).await
+        self.index_closed(&session, epoch, &|| filling.is_over())
+            .await
     }
 
     /// Takes the lock that all processes of this namespace share, or releases it.
     async fn has_turn(&self, function: &str) -> Result<bool, DatabaseFault> {
         let name = format!("adjutant search {}", self.connection.address()?.namespace);
         let turn = i64::from(crc32fast::hash(name.as_bytes()));
-        let rows = self.rows(&format!("SELECT {function}($1)"), &[(&turn, Type::INT8)]).await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
+        let rows = self
+            .rows(&format!("SELECT {function}($1)"), &[(&turn, Type::INT8)])
+            .await?;
+        Ok(rows
+            .first()
+            .map(|row| row.try_get(0))
+            .transpose()?
+            .unwrap_or(false))
     }
 
     /// Indexes the changes of a session that is to be released, if they are few.

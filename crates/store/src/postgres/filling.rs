@@ -82,12 +82,22 @@ impl IndexFilling {
     }
 
     pub(super) fn is_wanted(&self) -> bool {
-        let again = || self.stays.get() && self.last.get().is_some_and(|last| last.elapsed() >= FILL_INTERVAL);
+        let again = || {
+            self.stays.get()
+                && self
+                    .last
+                    .get()
+                    .is_some_and(|last| last.elapsed() >= FILL_INTERVAL)
+        };
         !self.is_over.get() && (self.wish.get() != FillWish::None || again())
     }
 
     pub(super) fn pause(&self, took: Duration) -> Duration {
-        let pause = if self.wish.get() == FillWish::Soon { took / 10 } else { took * IDLE_SHARE };
+        let pause = if self.wish.get() == FillWish::Soon {
+            took / 10
+        } else {
+            took * IDLE_SHARE
+        };
         pause.min(MAX_PAUSE)
     }
 }

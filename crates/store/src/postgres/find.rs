@@ -45,7 +45,9 @@ pub(super) fn candidates(query: &ListQuery) -> String {
     let place = match (&query.cwd, query.is_project) {
         (None, _) => "",
         (Some(_), false) => " AND (cwd = $4 OR project = $5)",
-        (Some(_), true) => " AND (cwd = $4 OR project = $5 OR starts_with(cwd, $6) OR starts_with(project, $7))",
+        (Some(_), true) => {
+            " AND (cwd = $4 OR project = $5 OR starts_with(cwd, $6) OR starts_with(project, $7))"
+        }
     };
     let aside = super::read::aside(query);
     let part = |sessions: &str| {
@@ -91,14 +93,23 @@ impl Worker {
     ) -> Result<SearchPage, DatabaseFault> {
         let mut page = SearchPage::default();
         let mut sessions = 0;
-        let mut query = ListQuery { limit: LIST_CHUNK, ..query };
+        let mut query = ListQuery {
+            limit: LIST_CHUNK,
+            ..query
+        };
         while page.hits.len() < limit {
             let listed = self.list(&query).await?;
             sessions += listed.sessions.len();
-            page.hits.extend(self.read_hits(listed.sessions, words, limit - page.hits.len()).await);
+            page.hits.extend(
+                self.read_hits(listed.sessions, words, limit - page.hits.len())
+                    .await,
+            );
             let Some(last) = listed.next else { break };
             if sessions >= search::MAX_UNINDEXED_READS && page.hits.len() < limit {
-                page.cut = Some(SearchCut { sessions, oldest: last.updated });
+                page.cut = Some(SearchCut {
+                    sessions,
+                    oldest: last.updated,
+                });
                 break;
             }
             query.after = Some(last);
@@ -114,32 +125,64 @@ impl Worker {
         limit: usize,
     ) -> Result<SearchPage, DatabaseFault> {
         let mut page = SearchPage::default();
-        let newest = self.list(&ListQuery { limit: NEWEST_CHECKED, ..query.clone() }).await?;
-        let ids: Vec<&str> = newest.sessions.iter().map(|record| record.id.as_str()).collect();
-        let among = self.rows(AMONG, &[(&ids, Type::TEXT_ARRAY), (&grams, Type::INT2_ARRAY)]).await?;
+        let newest = self
+            .list(&ListQuery {
+                limit: NEWEST_CHECKED,
+                ..query.clone()
+            })
+            .await?;
+        let ids: Vec<&str> = newest
+            .sessions
+            .iter()
+            .map(|record| record.id.as_str())
+            .collect();
+        let among = self
+            .rows(
+                AMONG,
+                &[(&ids, Type::TEXT_ARRAY), (&grams, Type::INT2_ARRAY)],
+            )
+            .await?;
         page.unindexed += unindexed(&among)?;
-        let among = among.iter().map(|row| Ok(row.try_get(0)?)).collect::<Result<Vec<String>, DatabaseFault>>()?;
+        let among = among
+            .iter()
+            .map(|row| Ok(row.try_get(0)?))
+            .collect::<Result<Vec<String>, DatabaseFault>>()?;
         let is_among = |record: &Record| among.iter().any(|id| id == record.id.as_str());
         let records = newest.sessions.into_iter().filter(is_among).collect();
         page.hits = self.read_hits(records, words, limit).await;
-        let mut query = ListQuery { limit: LIST_CHUNK, after: newest.next, ..query };
+        let mut query = ListQuery {
+            limit: LIST_CHUNK,
+            after: newest.next,
+            ..query
+        };
         while query.after.is_some() && page.hits.len() < limit {
             let values = ListValues::of(&query);
             let mut values = values.all();
             values.push((&grams as &(dyn ToSql + Sync), Type::INT2_ARRAY));
             let values: SqlParams<'_> = &values;
             let rows = self.rows(&candidates(&query), values).await?;
-            let records = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
+            let records = rows
+                .iter()
+                .map(record)
+                .collect::<Result<Vec<Record>, DatabaseFault>>()?;
             let listed = query.page(records);
             page.unindexed += unindexed(&rows[..listed.sessions.len()])?;
-            page.hits.extend(self.read_hits(listed.sessions, words, limit - page.hits.len()).await);
+            page.hits.extend(
+                self.read_hits(listed.sessions, words, limit - page.hits.len())
+                    .await,
+            );
             query.after = listed.next;
         }
         Ok(page)
     }
 
     /// Reads sessions concurrently, until enough contain the words.
-    async fn read_hits(&self, records: Vec<Record>, words: &[String], limit: usize) -> Vec<SearchHit> {
+    async fn read_hits(
+        &self,
+        records: Vec<Record>,
+        words: &[String],
+        limit: usize,
+    ) -> Vec<SearchHit> {
         let looked = records.into_iter().map(|record| async move {
             let read = match self.history(&record.id, false).await {
                 Ok(Some(found)) => Ok(found.stored),
@@ -148,13 +191,17 @@ impl Worker {
             };
             search::search_session(&record, read, words)
         });
-        let hits = stream::iter(looked).buffered(CONCURRENT_READS).filter_map(std::future::ready);
+        let hits = stream::iter(looked)
+            .buffered(CONCURRENT_READS)
+            .filter_map(std::future::ready);
         hits.take(limit).collect().await
     }
 }
 
 /// Returns the number of rows whose session is not in the index and has no owner.
 fn unindexed(rows: &[Row]) -> Result<usize, DatabaseFault> {
-    let each = rows.iter().map(|row| Ok(usize::from(row.try_get::<_, bool>(1)?)));
+    let each = rows
+        .iter()
+        .map(|row| Ok(usize::from(row.try_get::<_, bool>(1)?)));
     each.sum::<Result<usize, DatabaseFault>>()
 }

@@ -26,11 +26,13 @@ const CLAIM: &str = "UPDATE task t SET state = 'running', instance = $1, tries =
         ORDER BY w.number LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING t.session, t.work, t.tries, t.before, t.cancel";
 
-const END: &str = "UPDATE task SET state = CASE WHEN cancel AND $3 = 'waiting' THEN 'cancelled' ELSE $3 END,
+const END: &str =
+    "UPDATE task SET state = CASE WHEN cancel AND $3 = 'waiting' THEN 'cancelled' ELSE $3 END,
         outcome = $4, instance = NULL
     WHERE session = $1 AND instance = $2 AND state = 'running' RETURNING session";
 
-const BUSY: &str = "SELECT coalesce(held.session, t.session), t.state, held.host, held.pid, coalesce(t.tries, 0)
+const BUSY: &str =
+    "SELECT coalesce(held.session, t.session), t.state, held.host, held.pid, coalesce(t.tries, 0)
     FROM (SELECT l.session, o.host, o.pid FROM lease l JOIN owner o ON o.instance = l.instance
         WHERE o.until > now()) AS held
     FULL JOIN (SELECT session, state, tries FROM task WHERE state IN ('waiting', 'running')) AS t
@@ -44,14 +46,25 @@ fn count(number: i64) -> u64 {
 impl Worker {
     pub(super) async fn fleet(&self, ask: FleetJob) {
         match ask {
-            FleetJob::Put { session, work, reply } => job::answer(reply, self.put_task(&session, &work).await),
+            FleetJob::Put {
+                session,
+                work,
+                reply,
+            } => job::answer(reply, self.put_task(&session, &work).await),
             FleetJob::Claim { reply } => job::answer(reply, self.claim_task().await),
-            FleetJob::End { session, state, outcome, reply } => {
+            FleetJob::End {
+                session,
+                state,
+                outcome,
+                reply,
+            } => {
                 job::answer(reply, self.end_task(&session, state, outcome).await);
             }
             FleetJob::Look { session, reply } => job::answer(reply, self.task(&session).await),
             FleetJob::Busy { reply } => job::answer(reply, self.busy().await),
-            FleetJob::Cancel { session, reply } => job::answer(reply, self.cancel_task(&session).await),
+            FleetJob::Cancel { session, reply } => {
+                job::answer(reply, self.cancel_task(&session).await)
+            }
         }
     }
 
@@ -62,14 +75,21 @@ impl Worker {
             leased.is_record_pending = true;
             leased.has_queued_prompt = true;
         }
-        let failed = self.put(std::slice::from_ref(session)).await.remove(session);
+        let failed = self
+            .put(std::slice::from_ref(session))
+            .await
+            .remove(session);
         if let Some(e) = failed {
             return Err(e.into());
         }
         let id = session.as_str();
-        let put = self.rows(PUT, &[(&id, Type::TEXT), (&work, Type::TEXT)]).await?;
+        let put = self
+            .rows(PUT, &[(&id, Type::TEXT), (&work, Type::TEXT)])
+            .await?;
         if put.is_empty() {
-            let busy = format!("session {session} has a prompt that waits or is answered; wait for it, or cancel it");
+            let busy = format!(
+                "session {session} has a prompt that waits or is answered; wait for it, or cancel it"
+            );
             return Err(Error::Unwritable(busy).into());
         }
         Ok(())
@@ -80,7 +100,9 @@ impl Worker {
             // The order matters: a process that claims a prompt must count as alive.
             self.alive().await?;
             let rows = self.rows(CLAIM, &[(&self.instance, Type::TEXT)]).await?;
-            let Some(row) = rows.first() else { return Ok(None) };
+            let Some(row) = rows.first() else {
+                return Ok(None);
+            };
             let session = SessionId::new(row.try_get::<_, String>(0)?);
             if row.try_get(4)? {
                 // Its host was lost before it had stopped.
@@ -90,7 +112,12 @@ impl Worker {
             let before = usize::try_from(row.try_get::<_, i64>(3)?).unwrap_or_default();
             let work = row.try_get(1)?;
             let tries = count(row.try_get(2)?);
-            return Ok(Some(ClaimedTask { session, work, tries, before }));
+            return Ok(Some(ClaimedTask {
+                session,
+                work,
+                tries,
+                before,
+            }));
         }
     }
 
@@ -102,19 +129,35 @@ impl Worker {
     ) -> Result<bool, DatabaseFault> {
         let id = session.as_str();
         let state = state.as_str();
-        let values: SqlParams<'_> =
-            &[(&id, Type::TEXT), (&self.instance, Type::TEXT), (&state, Type::TEXT), (&outcome, Type::TEXT)];
+        let values: SqlParams<'_> = &[
+            (&id, Type::TEXT),
+            (&self.instance, Type::TEXT),
+            (&state, Type::TEXT),
+            (&outcome, Type::TEXT),
+        ];
         Ok(!self.rows(END, values).await?.is_empty())
     }
 
     async fn task(&self, session: &SessionId) -> Result<Option<TaskStatus>, DatabaseFault> {
         let id = session.as_str();
-        let rows = self.rows("SELECT state, tries, outcome FROM task WHERE session = $1", &[(&id, Type::TEXT)]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
+        let rows = self
+            .rows(
+                "SELECT state, tries, outcome FROM task WHERE session = $1",
+                &[(&id, Type::TEXT)],
+            )
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
         let state = TaskState::parse(row.try_get(0)?);
-        let state =
-            state.ok_or_else(|| DatabaseFault::Refused("the state of a prompt is not one that is known".into()))?;
-        Ok(Some(TaskStatus { state, tries: count(row.try_get(1)?), outcome: row.try_get(2)? }))
+        let state = state.ok_or_else(|| {
+            DatabaseFault::Refused("the state of a prompt is not one that is known".into())
+        })?;
+        Ok(Some(TaskStatus {
+            state,
+            tries: count(row.try_get(1)?),
+            outcome: row.try_get(2)?,
+        }))
     }
 
     async fn busy(&self) -> Result<Vec<BusySession>, DatabaseFault> {
@@ -145,13 +188,22 @@ impl Worker {
         let mark = "UPDATE lease l SET cancel = true FROM owner o WHERE l.session = $1 AND o.instance = l.instance
             AND o.until > now() RETURNING l.instance";
         let held = self.rows(mark, &[(&id, Type::TEXT)]).await?;
-        let Some(row) = held.first() else { return Ok(false) };
+        let Some(row) = held.first() else {
+            return Ok(false);
+        };
         let channel_name = channel(row.try_get(0)?);
         let payload = format!("{CANCEL}{id}");
-        let called =
-            self.rows("SELECT pg_notify($1, $2)", &[(&channel_name, Type::TEXT), (&payload, Type::TEXT)]).await;
+        let called = self
+            .rows(
+                "SELECT pg_notify($1, $2)",
+                &[(&channel_name, Type::TEXT), (&payload, Type::TEXT)],
+            )
+            .await;
         if let Err(fault) = called {
-            tracing::debug!("the host of {session} cannot be called: {}", Error::from(fault));
+            tracing::debug!(
+                "the host of {session} cannot be called: {}",
+                Error::from(fault)
+            );
         }
         Ok(true)
     }

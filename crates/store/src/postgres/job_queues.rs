@@ -25,7 +25,12 @@ pub(super) struct SessionBatch {
 impl SessionBatch {
     /// Creates a batch without new entries.
     pub(super) fn of(session: SessionId) -> Self {
-        Self { session, entries: Vec::new(), flushes: Vec::new(), hand_overs: Vec::new() }
+        Self {
+            session,
+            entries: Vec::new(),
+            flushes: Vec::new(),
+            hand_overs: Vec::new(),
+        }
     }
 }
 
@@ -68,7 +73,9 @@ impl JobQueues {
             if busy.contains(session) {
                 continue;
             }
-            let Some(queue) = self.queues.get_mut(session) else { continue };
+            let Some(queue) = self.queues.get_mut(session) else {
+                continue;
+            };
             let mut batch = SessionBatch::of(session.clone());
             while entries < MAX_ENTRIES && bytes < MAX_BYTES {
                 match queue.pop_front() {
@@ -87,7 +94,10 @@ impl JobQueues {
                 }
                 self.jobs -= 1;
             }
-            if !(batch.entries.is_empty() && batch.flushes.is_empty() && batch.hand_overs.is_empty()) {
+            if !(batch.entries.is_empty()
+                && batch.flushes.is_empty()
+                && batch.hand_overs.is_empty())
+            {
                 batch.entries = latest(batch.entries);
                 batches.push(batch);
             }
@@ -98,8 +108,12 @@ impl JobQueues {
 
     /// Takes the next job other than a write, of a session without a job in progress.
     pub(super) fn next(&mut self, busy: &HashSet<SessionId>) -> Option<(SessionId, StoreJob)> {
-        let writes =
-            |job: &StoreJob| matches!(job, StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::HandOver { .. });
+        let writes = |job: &StoreJob| {
+            matches!(
+                job,
+                StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::HandOver { .. }
+            )
+        };
         let ready = |session: &&SessionId| {
             let first = self.queues.get(*session).and_then(VecDeque::front);
             !busy.contains(*session) && first.is_some_and(|job| !writes(job))
@@ -113,7 +127,8 @@ impl JobQueues {
 
     fn remove_empty(&mut self) {
         let queues = &mut self.queues;
-        self.order.retain(|session| queues.get(session).is_some_and(|queue| !queue.is_empty()));
+        self.order
+            .retain(|session| queues.get(session).is_some_and(|queue| !queue.is_empty()));
         queues.retain(|_, queue| !queue.is_empty());
     }
 }

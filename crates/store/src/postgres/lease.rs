@@ -24,17 +24,26 @@ const TAKE: &str = "INSERT INTO lease AS l (session, epoch, instance)
         OR NOT EXISTS (SELECT 1 FROM owner o WHERE o.instance = l.instance AND o.until > now())
     RETURNING epoch, searched IS NOT DISTINCT FROM epoch";
 
-const HOLDER: &str = "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o ON o.instance = l.instance
+const HOLDER: &str =
+    "SELECT o.host, o.pid, o.instance FROM lease l JOIN owner o ON o.instance = l.instance
     WHERE l.session = $1";
 
 impl Worker {
     pub(super) async fn alive(&self) -> Result<(), DatabaseFault> {
         let open = self.connection.open().await?;
-        let milliseconds = i64::try_from(self.connection.address()?.lease.as_millis()).unwrap_or(i64::MAX);
+        let milliseconds =
+            i64::try_from(self.connection.address()?.lease.as_millis()).unwrap_or(i64::MAX);
         let pid = i64::from(std::process::id());
-        let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
-            &[(&self.instance, Type::TEXT), (&self.host, Type::TEXT), (&pid, Type::INT8), (&milliseconds, Type::INT8)];
-        self.connection.run(open.client.query_typed(ALIVE, values)).await.map(drop)
+        let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[
+            (&self.instance, Type::TEXT),
+            (&self.host, Type::TEXT),
+            (&pid, Type::INT8),
+            (&milliseconds, Type::INT8),
+        ];
+        self.connection
+            .run(open.client.query_typed(ALIVE, values))
+            .await
+            .map(drop)
     }
 
     /// Takes a session's lease.
@@ -47,7 +56,9 @@ impl Worker {
                 let open = self.connection.open().await?;
                 let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
                     &[(&id, Type::TEXT), (&self.instance, Type::TEXT)];
-                self.connection.run(open.client.query_typed(TAKE, values)).await
+                self.connection
+                    .run(open.client.query_typed(TAKE, values))
+                    .await
             };
             let (alive, taken) = tokio::join!(self.alive(), taken);
             match (alive, taken) {
@@ -55,18 +66,31 @@ impl Worker {
                 (Err(fault), _) | (_, Err(fault)) => return Err(fault),
                 (Ok(()), Ok(rows)) => {
                     if let Some(row) = rows.first() {
-                        return Ok(TakenLease { epoch: row.try_get(0)?, is_indexed: row.try_get(1)? });
+                        return Ok(TakenLease {
+                            epoch: row.try_get(0)?,
+                            is_indexed: row.try_get(1)?,
+                        });
                     }
                     let open = self.connection.open().await?;
-                    let holder = self.connection.run(open.client.query_typed(HOLDER, &[(&id, Type::TEXT)])).await?;
+                    let holder = self
+                        .connection
+                        .run(open.client.query_typed(HOLDER, &[(&id, Type::TEXT)]))
+                        .await?;
                     // It may have been released in the meantime.
                     let Some(row) = holder.first() else { continue };
                     let host: String = row.try_get(0)?;
                     let pid: i64 = row.try_get(1)?;
                     let instance: String = row.try_get(2)?;
-                    let holder =
-                        LockHolder { pid: u32::try_from(pid).ok(), host: Some(host), request_address: Some(instance) };
-                    return Err(Error::Locked { id: session.clone(), holder }.into());
+                    let holder = LockHolder {
+                        pid: u32::try_from(pid).ok(),
+                        host: Some(host),
+                        request_address: Some(instance),
+                    };
+                    return Err(Error::Locked {
+                        id: session.clone(),
+                        holder,
+                    }
+                    .into());
                 }
             }
         }
@@ -83,11 +107,19 @@ impl Worker {
         let id = session.as_str();
         let given = async {
             let open = self.connection.open().await?;
-            self.connection.run(open.client.query_typed(sql, &[(&id, Type::TEXT), (&epoch, Type::INT8)])).await
+            self.connection
+                .run(
+                    open.client
+                        .query_typed(sql, &[(&id, Type::TEXT), (&epoch, Type::INT8)]),
+                )
+                .await
         };
         if let Err(fault) = given.await {
             // Other processes get the session when the lease expires.
-            tracing::warn!("session {session} could not be given back: {}", Error::from(fault));
+            tracing::warn!(
+                "session {session} could not be given back: {}",
+                Error::from(fault)
+            );
         }
     }
 
@@ -107,7 +139,12 @@ impl Worker {
         let looked = async {
             let open = self.connection.open().await?;
             let sql = "SELECT session, epoch, wanted, cancel FROM lease WHERE instance = $1";
-            self.connection.run(open.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
+            self.connection
+                .run(
+                    open.client
+                        .query_typed(sql, &[(&self.instance, Type::TEXT)]),
+                )
+                .await
         };
         let (alive, looked) = tokio::join!(self.alive(), looked);
         self.meters.renewed(alive.is_ok() && looked.is_ok());
@@ -118,9 +155,17 @@ impl Worker {
             }
         };
         for (session, epoch) in held {
-            let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == session.as_str()));
-            let same = row.is_some_and(|row| row.try_get::<_, i64>(1).is_ok_and(|found| found == epoch));
-            let still = self.owned.borrow().get(&session).is_some_and(|leased| leased.epoch == Some(epoch));
+            let row = rows.iter().find(|row| {
+                row.try_get::<_, &str>(0)
+                    .is_ok_and(|id| id == session.as_str())
+            });
+            let same =
+                row.is_some_and(|row| row.try_get::<_, i64>(1).is_ok_and(|found| found == epoch));
+            let still = self
+                .owned
+                .borrow()
+                .get(&session)
+                .is_some_and(|leased| leased.epoch == Some(epoch));
             let cancel = still && same && row.is_some_and(|row| row.try_get(3).unwrap_or(false));
             if cancel {
                 self.cancel(&session);
@@ -138,23 +183,45 @@ impl Worker {
     async fn uncancel(&self, session: &SessionId) {
         let id = session.as_str();
         let sql = "UPDATE lease SET cancel = false WHERE session = $1 AND instance = $2";
-        if let Err(fault) = self.rows(sql, &[(&id, Type::TEXT), (&self.instance, Type::TEXT)]).await {
-            tracing::debug!("session {session} may be cancelled once more: {}", Error::from(fault));
+        if let Err(fault) = self
+            .rows(sql, &[(&id, Type::TEXT), (&self.instance, Type::TEXT)])
+            .await
+        {
+            tracing::debug!(
+                "session {session} may be cancelled once more: {}",
+                Error::from(fault)
+            );
         }
     }
 
     /// Requests the holder of a session to release it.
-    pub(super) async fn request(&self, holder: &LockHolder, session: &SessionId) -> Result<bool, DatabaseFault> {
-        let Some(instance) = &holder.request_address else { return Ok(false) };
+    pub(super) async fn request(
+        &self,
+        holder: &LockHolder,
+        session: &SessionId,
+    ) -> Result<bool, DatabaseFault> {
+        let Some(instance) = &holder.request_address else {
+            return Ok(false);
+        };
         let id = session.as_str();
         let channel_name = channel(instance);
         let open = self.connection.open().await?;
         // A holder without notifications sees the mark when it renews its lease.
         let mark = "UPDATE lease SET wanted = true WHERE session = $1 AND instance = $2";
-        self.connection.run(open.client.query_typed(mark, &[(&id, Type::TEXT), (instance, Type::TEXT)])).await?;
+        self.connection
+            .run(
+                open.client
+                    .query_typed(mark, &[(&id, Type::TEXT), (instance, Type::TEXT)]),
+            )
+            .await?;
         let call = "SELECT pg_notify($1, $2)";
-        if let Err(fault) =
-            self.connection.run(open.client.query_typed(call, &[(&channel_name, Type::TEXT), (&id, Type::TEXT)])).await
+        if let Err(fault) = self
+            .connection
+            .run(
+                open.client
+                    .query_typed(call, &[(&channel_name, Type::TEXT), (&id, Type::TEXT)]),
+            )
+            .await
         {
             tracing::debug!("{} cannot be called: {}", holder, Error::from(fault));
         }
@@ -177,12 +244,25 @@ impl Worker {
         let given = async {
             let open = self.connection.open().await?;
             let sql = "UPDATE lease SET instance = NULL, wanted = false WHERE instance = $1";
-            self.connection.run(open.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await?;
+            self.connection
+                .run(
+                    open.client
+                        .query_typed(sql, &[(&self.instance, Type::TEXT)]),
+                )
+                .await?;
             let sql = "DELETE FROM owner WHERE instance = $1";
-            self.connection.run(open.client.query_typed(sql, &[(&self.instance, Type::TEXT)])).await
+            self.connection
+                .run(
+                    open.client
+                        .query_typed(sql, &[(&self.instance, Type::TEXT)]),
+                )
+                .await
         };
         if let Err(fault) = given.await {
-            tracing::warn!("the sessions could not be given back: {}", Error::from(fault));
+            tracing::warn!(
+                "the sessions could not be given back: {}",
+                Error::from(fault)
+            );
         }
     }
 }

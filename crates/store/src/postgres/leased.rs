@@ -35,7 +35,9 @@ pub(super) enum RowChange {
 impl RowChange {
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Message { data, .. } | Self::Part { data, .. } | Self::Content { data, .. } => data.len(),
+            Self::Message { data, .. } | Self::Part { data, .. } | Self::Content { data, .. } => {
+                data.len()
+            }
             Self::Cut { .. } => 0,
         }
     }
@@ -92,7 +94,11 @@ impl LeasedSession {
         match entry {
             SessionWrite::Record(record) => {
                 let record = record.after(self.record.as_ref());
-                if self.record.as_ref().is_none_or(|before| before.title != record.title) {
+                if self
+                    .record
+                    .as_ref()
+                    .is_none_or(|before| before.title != record.title)
+                {
                     self.index.wrote_title();
                 }
                 self.record = Some(record);
@@ -113,20 +119,32 @@ impl LeasedSession {
                 self.has_row = true;
                 self.has_messages = true;
                 self.last += 1;
-                self.rows.push(RowChange::Message { seq: self.last, id, data: encoded(&json) });
+                self.rows.push(RowChange::Message {
+                    seq: self.last,
+                    id,
+                    data: encoded(&json),
+                });
             }
             SessionWrite::Part { id, message, json } => {
                 self.index.wrote_message(&message);
                 self.is_record_pending |= !self.has_row;
                 self.has_row = true;
                 self.last += 1;
-                self.rows.push(RowChange::Part { seq: self.last, id, message, data: encoded(&json) });
+                self.rows.push(RowChange::Part {
+                    seq: self.last,
+                    id,
+                    message,
+                    data: encoded(&json),
+                });
             }
             SessionWrite::Cut { from } => self.rows.push(RowChange::Cut { from }),
             SessionWrite::Content { name, bytes } => {
                 let more = self.contents.saturating_add(bytes.len());
                 if more > MAX_CONTENT_BYTES {
-                    return tracing::warn!("{name} stays on this machine: the session has {} bytes", self.contents);
+                    return tracing::warn!(
+                        "{name} stays on this machine: the session has {} bytes",
+                        self.contents
+                    );
                 }
                 self.contents = more;
                 self.rows.push(RowChange::Content { name, data: bytes });
@@ -136,14 +154,21 @@ impl LeasedSession {
 
     /// Whether everything is written, and some of it is not in the search index.
     pub(super) fn is_to_be_indexed(&self) -> bool {
-        self.has_row && !self.is_lost && !self.has_unwritten() && self.epoch.is_some() && !self.index.is_current
+        self.has_row
+            && !self.is_lost
+            && !self.has_unwritten()
+            && self.epoch.is_some()
+            && !self.index.is_current
     }
 
     /// Whether it has no message, no pending prompt and no title of its user.
     pub(super) fn is_empty(&self) -> bool {
         !self.has_messages
             && !self.has_queued_prompt
-            && self.record.as_ref().is_some_and(|record| record.titled != TitleSource::User)
+            && self
+                .record
+                .as_ref()
+                .is_some_and(|record| record.titled != TitleSource::User)
     }
 }
 

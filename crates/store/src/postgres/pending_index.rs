@@ -30,11 +30,19 @@ pub(super) struct PendingIndex {
 
 impl PendingIndex {
     pub(super) fn of_new() -> Self {
-        Self { is_based: true, changed: BTreeSet::from([TITLE.to_owned()]), ..Self::default() }
+        Self {
+            is_based: true,
+            changed: BTreeSet::from([TITLE.to_owned()]),
+            ..Self::default()
+        }
     }
 
     pub(super) fn at_taking(is_indexed: bool) -> Self {
-        Self { is_based: is_indexed, is_current: is_indexed, ..Self::default() }
+        Self {
+            is_based: is_indexed,
+            is_current: is_indexed,
+            ..Self::default()
+        }
     }
 
     /// Records a write that does not change searchable text.
@@ -54,7 +62,8 @@ impl PendingIndex {
     }
 
     pub(super) fn is_quiet(&self) -> bool {
-        self.written.is_none_or(|written| written.elapsed() >= QUIET_PERIOD)
+        self.written
+            .is_none_or(|written| written.elapsed() >= QUIET_PERIOD)
     }
 
     /// Whether the rest is so small that closing the session can wait for its indexing.

@@ -11,7 +11,9 @@ use super::leased::decoded;
 use super::worker::Worker;
 use crate::assembly::Assembly;
 use crate::list::LAST_ID;
-use crate::{BackendState, Error, Grant, ListQuery, Record, SessionPage, StoredGrants, StoredSession};
+use crate::{
+    BackendState, Error, Grant, ListQuery, Record, SessionPage, StoredGrants, StoredSession,
+};
 use base::environment::Timestamp;
 use base::id::{PartId, SessionId};
 use transcript::{ModelRef, Part};
@@ -27,7 +29,8 @@ const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, da
     ORDER BY kind, seq";
 
 /// Yields the listed sessions whose ids are at least `$1` and less than `$2`.
-pub(super) const BEGINNING: &str = "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
+pub(super) const BEGINNING: &str =
+    "SELECT id FROM session WHERE shown AND id >= $1 AND id < $2 ORDER BY id LIMIT $3";
 
 pub(super) const CHILDREN: &str = "SELECT id FROM session WHERE parent = $1 ORDER BY id";
 
@@ -56,17 +59,30 @@ pub(super) struct Known {
 }
 
 impl Worker {
-    pub(super) async fn rows(&self, sql: &str, values: SqlParams<'_>) -> Result<Vec<Row>, DatabaseFault> {
+    pub(super) async fn rows(
+        &self,
+        sql: &str,
+        values: SqlParams<'_>,
+    ) -> Result<Vec<Row>, DatabaseFault> {
         let open = self.connection.open().await?;
-        self.connection.run(open.client.query_typed(sql, values)).await
+        self.connection
+            .run(open.client.query_typed(sql, values))
+            .await
     }
 
     /// Reads a whole session; if `lean`, without the results of calls that no model will see.
     /// Returns `None` if there is no such session.
-    pub(super) async fn history(&self, session: &SessionId, lean: bool) -> Result<Option<Found>, DatabaseFault> {
+    pub(super) async fn history(
+        &self,
+        session: &SessionId,
+        lean: bool,
+    ) -> Result<Option<Found>, DatabaseFault> {
         let id = session.as_str();
         let open = self.connection.open().await?;
-        let rows = self.connection.run(open.client.query_typed_raw(HISTORY, [(id, Type::TEXT)])).await?;
+        let rows = self
+            .connection
+            .run(open.client.query_typed_raw(HISTORY, [(id, Type::TEXT)]))
+            .await?;
         pin_mut!(rows);
         let mut record = None;
         let mut messages = Vec::new();
@@ -94,7 +110,9 @@ impl Worker {
             return Ok(None);
         }
         let fallback = Record::new(session.clone(), PathBuf::from("/"), Timestamp(0));
-        let Some(mut assembly) = Assembly::begin(record, messages, Some(fallback)) else { return Ok(None) };
+        let Some(mut assembly) = Assembly::begin(record, messages, Some(fallback)) else {
+            return Ok(None);
+        };
         let mut cold = 0;
         if lean && let Some(parent) = assembly.summarised().cloned() {
             let own: Vec<String> = parts
@@ -109,7 +127,12 @@ impl Worker {
         }
         let mut stored = assembly.end();
         stored.damage.extend(altered);
-        Ok(Some(Found { stored, cold, last, contents }))
+        Ok(Some(Found {
+            stored,
+            cold,
+            last,
+            contents,
+        }))
     }
 
     pub(super) async fn known(&self, session: &SessionId) -> Result<Option<Known>, DatabaseFault> {
@@ -120,40 +143,81 @@ impl Worker {
             FROM session WHERE id = $1";
         let id = session.as_str();
         let rows = self.rows(sql, &[(&id, Type::TEXT)]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
         let contents = usize::try_from(row.try_get::<_, i64>(3)?).unwrap_or(usize::MAX);
-        Ok(Some(Known { record: record(row)?, has_messages: row.try_get(1)?, last: row.try_get(2)?, contents }))
+        Ok(Some(Known {
+            record: record(row)?,
+            has_messages: row.try_get(1)?,
+            last: row.try_get(2)?,
+            contents,
+        }))
     }
 
-    pub(super) async fn parts(&self, session: &SessionId, ids: &[PartId]) -> Result<Vec<Part>, DatabaseFault> {
+    pub(super) async fn parts(
+        &self,
+        session: &SessionId,
+        ids: &[PartId],
+    ) -> Result<Vec<Part>, DatabaseFault> {
         let sql = "SELECT id, data FROM part WHERE session = $1 AND id = ANY($2)";
         let wanted: Vec<&str> = ids.iter().map(PartId::as_str).collect();
         let id = session.as_str();
-        let rows = self.rows(sql, &[(&id, Type::TEXT), (&wanted, Type::TEXT_ARRAY)]).await?;
+        let rows = self
+            .rows(sql, &[(&id, Type::TEXT), (&wanted, Type::TEXT_ARRAY)])
+            .await?;
         let read = |wanted: &PartId| {
-            let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == wanted.as_str()))?;
+            let row = rows.iter().find(|row| {
+                row.try_get::<_, &str>(0)
+                    .is_ok_and(|id| id == wanted.as_str())
+            })?;
             serde_json::from_str(&decoded(row.try_get(1).ok()?)?).ok()
         };
         Ok(ids.iter().filter_map(read).collect())
     }
 
     pub(super) async fn list(&self, query: &ListQuery) -> Result<SessionPage, DatabaseFault> {
-        let rows = self.rows(&page(query), &ListValues::of(query).all()).await?;
-        let sessions = rows.iter().map(record).collect::<Result<Vec<Record>, DatabaseFault>>()?;
+        let rows = self
+            .rows(&page(query), &ListValues::of(query).all())
+            .await?;
+        let sessions = rows
+            .iter()
+            .map(record)
+            .collect::<Result<Vec<Record>, DatabaseFault>>()?;
         Ok(query.page(sessions))
     }
 
-    pub(super) async fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, DatabaseFault> {
+    pub(super) async fn beginning_with(
+        &self,
+        beginning: &str,
+        limit: usize,
+    ) -> Result<Vec<SessionId>, DatabaseFault> {
         let end = format!("{beginning}{LAST_ID}");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = self.rows(BEGINNING, &[(&beginning, Type::TEXT), (&end, Type::TEXT), (&limit, Type::INT8)]).await?;
-        rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
+        let rows = self
+            .rows(
+                BEGINNING,
+                &[
+                    (&beginning, Type::TEXT),
+                    (&end, Type::TEXT),
+                    (&limit, Type::INT8),
+                ],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?)))
+            .collect()
     }
 
-    pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, DatabaseFault> {
+    pub(super) async fn children(
+        &self,
+        session: &SessionId,
+    ) -> Result<Vec<SessionId>, DatabaseFault> {
         let id = session.as_str();
         let rows = self.rows(CHILDREN, &[(&id, Type::TEXT)]).await?;
-        rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
+        rows.iter()
+            .map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?)))
+            .collect()
     }
 
     /// Returns the sessions without a message, and deletes the remains of processes that ended a
@@ -167,7 +231,10 @@ impl Worker {
         rows.iter().map(record).collect()
     }
 
-    pub(super) async fn grants(&self, project: Option<String>) -> Result<StoredGrants, DatabaseFault> {
+    pub(super) async fn grants(
+        &self,
+        project: Option<String>,
+    ) -> Result<StoredGrants, DatabaseFault> {
         let sql = "SELECT project, agent, permission, pattern, given FROM allowed
             WHERE $1::text IS NULL OR project = $1
             ORDER BY project, agent, given, permission, pattern";
@@ -181,8 +248,14 @@ impl Worker {
                 given: Timestamp(u64::try_from(row.try_get::<_, i64>(4)?).unwrap_or_default()),
             })
         };
-        let grants = rows.iter().map(grant).collect::<Result<_, DatabaseFault>>()?;
-        Ok(StoredGrants { grants, lost_with: None })
+        let grants = rows
+            .iter()
+            .map(grant)
+            .collect::<Result<_, DatabaseFault>>()?;
+        Ok(StoredGrants {
+            grants,
+            lost_with: None,
+        })
     }
 
     pub(super) async fn grant(&self, grant: &Grant) -> Result<(), DatabaseFault> {
@@ -211,16 +284,29 @@ impl Worker {
     }
 
     pub(super) async fn recent(&self, project: &str) -> Result<Vec<ModelRef>, DatabaseFault> {
-        let rows = self.rows("SELECT models FROM chosen WHERE project = $1", &[(&project, Type::TEXT)]).await?;
-        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        let rows = self
+            .rows(
+                "SELECT models FROM chosen WHERE project = $1",
+                &[(&project, Type::TEXT)],
+            )
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(Vec::new());
+        };
         Ok(serde_json::from_str(row.try_get(0)?).unwrap_or_default())
     }
 
-    pub(super) async fn chosen(&self, project: &str, models: &[ModelRef]) -> Result<(), DatabaseFault> {
+    pub(super) async fn chosen(
+        &self,
+        project: &str,
+        models: &[ModelRef],
+    ) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO chosen (project, models) VALUES ($1, $2)
             ON CONFLICT (project) DO UPDATE SET models = excluded.models";
         let models = serde_json::to_string(models).unwrap_or_default();
-        self.rows(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)]).await.map(drop)
+        self.rows(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)])
+            .await
+            .map(drop)
     }
 
     /// Returns those of the named contents that are stored, preferably those of the session.
@@ -232,28 +318,48 @@ impl Worker {
         let sql = "SELECT DISTINCT ON (name) name, data FROM content WHERE name = ANY($2)
             ORDER BY name, session <> $1";
         let id = session.as_str();
-        let rows = self.rows(sql, &[(&id, Type::TEXT), (&names, Type::TEXT_ARRAY)]).await?;
-        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        let rows = self
+            .rows(sql, &[(&id, Type::TEXT), (&names, Type::TEXT_ARRAY)])
+            .await?;
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect()
     }
 
     /// Copies the contents of a session to its copy.
-    pub(super) async fn copy_contents(&self, of: &SessionId, session: &SessionId) -> Result<(), DatabaseFault> {
+    pub(super) async fn copy_contents(
+        &self,
+        of: &SessionId,
+        session: &SessionId,
+    ) -> Result<(), DatabaseFault> {
         let sql = "INSERT INTO content (session, name, data) SELECT $2, name, data FROM content WHERE session = $1
             ON CONFLICT (session, name) DO NOTHING";
         let of = of.as_str();
         let id = session.as_str();
-        self.rows(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)]).await.map(drop)
+        self.rows(sql, &[(&of, Type::TEXT), (&id, Type::TEXT)])
+            .await
+            .map(drop)
     }
 
     /// Returns the decision about a project, after storing `entry` if there is one.
-    pub(super) async fn trust(&self, project: &str, entry: Option<&str>) -> Result<Option<String>, DatabaseFault> {
+    pub(super) async fn trust(
+        &self,
+        project: &str,
+        entry: Option<&str>,
+    ) -> Result<Option<String>, DatabaseFault> {
         if let Some(entry) = entry {
             let sql = "INSERT INTO trust (project, entry) VALUES ($1, $2)
                 ON CONFLICT (project) DO UPDATE SET entry = excluded.entry";
-            self.rows(sql, &[(&project, Type::TEXT), (&entry, Type::TEXT)]).await?;
+            self.rows(sql, &[(&project, Type::TEXT), (&entry, Type::TEXT)])
+                .await?;
             return Ok(Some(entry.to_owned()));
         }
-        let rows = self.rows("SELECT entry FROM trust WHERE project = $1", &[(&project, Type::TEXT)]).await?;
+        let rows = self
+            .rows(
+                "SELECT entry FROM trust WHERE project = $1",
+                &[(&project, Type::TEXT)],
+            )
+            .await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
@@ -266,14 +372,33 @@ impl Worker {
         };
         let address = match self.connection.address() {
             Ok(address) => address,
-            Err(e) => return BackendState { problem: Some(e.to_string()), ..state },
+            Err(e) => {
+                return BackendState {
+                    problem: Some(e.to_string()),
+                    ..state
+                };
+            }
         };
-        state.details.push(format!("namespace {}", address.namespace));
-        state.details.push(if address.privacy == super::address::Privacy::Plain { "no TLS" } else { "TLS" }.into());
-        state.details.push("keys, logins and plans stay on this machine".into());
+        state
+            .details
+            .push(format!("namespace {}", address.namespace));
+        state.details.push(
+            if address.privacy == super::address::Privacy::Plain {
+                "no TLS"
+            } else {
+                "TLS"
+            }
+            .into(),
+        );
+        state
+            .details
+            .push("keys, logins and plans stay on this machine".into());
         match self.rows("SHOW server_version", &[]).await {
             Ok(rows) => {
-                let version = rows.first().and_then(|row| row.try_get::<_, String>(0).ok()).unwrap_or_default();
+                let version = rows
+                    .first()
+                    .and_then(|row| row.try_get::<_, String>(0).ok())
+                    .unwrap_or_default();
                 state.details.push(format!("server {version}"));
             }
             Err(fault) => state.problem = Some(Error::from(fault).to_string()),
@@ -297,10 +422,23 @@ impl ListValues {
     pub(super) fn of(query: &ListQuery) -> Self {
         let (updated, id) = query.start();
         let rows = query.rows();
-        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
-        let below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+        let cwd = query
+            .cwd
+            .as_ref()
+            .map(|cwd| cwd.to_string_lossy().into_owned());
+        let below = cwd
+            .as_ref()
+            .map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
         let place_below = query.place.as_ref().map(|place| format!("{place}//"));
-        Self { updated, id, rows, cwd, place: query.place.clone(), below, place_below }
+        Self {
+            updated,
+            id,
+            rows,
+            cwd,
+            place: query.place.clone(),
+            below,
+            place_below,
+        }
     }
 
     /// Returns `$1` to `$7`.
@@ -342,29 +480,42 @@ pub(super) fn page(query: &ListQuery) -> String {
         return part("");
     }
     let newest = |parts: &str| {
-        format!("SELECT DISTINCT ON (updated, id) data FROM ({parts}) page ORDER BY updated DESC, id DESC LIMIT $3")
+        format!(
+            "SELECT DISTINCT ON (updated, id) data FROM ({parts}) page ORDER BY updated DESC, id DESC LIMIT $3"
+        )
     };
     if !query.is_project {
-        return newest(&format!("({}) UNION ALL ({})", part(" AND cwd = $4"), part(" AND project = $5")));
+        return newest(&format!(
+            "({}) UNION ALL ({})",
+            part(" AND cwd = $4"),
+            part(" AND project = $5")
+        ));
     }
     let here = part(" AND cwd = one.name");
     let elsewhere = part(" AND project = one.name");
-    let of_each = |names: &str, part: &str| format!("SELECT found.* FROM ({names}) one (name), LATERAL ({part}) found");
+    let of_each = |names: &str, part: &str| {
+        format!("SELECT found.* FROM ({names}) one (name), LATERAL ({part}) found")
+    };
     let directories = "SELECT $4 UNION SELECT name FROM directory WHERE starts_with(name, $6)";
     let places = "SELECT $5 UNION SELECT name FROM place WHERE starts_with(name, $7)";
     format!(
         "WITH RECURSIVE {}, {} {}",
         names("directory", "cwd", "$6"),
         names("place", "project", "$7"),
-        newest(&format!("{} UNION ALL {}", of_each(directories, &here), of_each(places, &elsewhere)))
+        newest(&format!(
+            "{} UNION ALL {}",
+            of_each(directories, &here),
+            of_each(places, &elsewhere)
+        ))
     )
 }
 
 /// Builds a query of the values of a column with the prefix `beginning`, and one value after them;
 /// each is found by one step in the column's index, independent of the number of its rows.
 fn names(table: &str, column: &str, beginning: &str) -> String {
-    let first =
-        |wanted: &str| format!("SELECT {column} FROM session WHERE shown AND {wanted} ORDER BY {column} LIMIT 1");
+    let first = |wanted: &str| {
+        format!("SELECT {column} FROM session WHERE shown AND {wanted} ORDER BY {column} LIMIT 1")
+    };
     let least = first(&format!("{column} >= {beginning}"));
     let next = first(&format!("{column} > one.name"));
     format!(

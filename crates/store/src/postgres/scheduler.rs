@@ -59,10 +59,17 @@ struct Scheduler<'a> {
 }
 
 /// Executes jobs until all senders are dropped, or a stop job arrives.
-pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>, meters: Arc<StoreMeters>) {
+pub(super) async fn run(
+    place: DatabasePlace,
+    mut jobs: Receiver<StoreJob>,
+    meters: Arc<StoreMeters>,
+) {
     let (events, mut connection_events) = mpsc::unbounded_channel();
     let worker = Worker::new(&place, events, meters);
-    let lease = worker.connection.address().map_or(place.lease, |address| address.lease);
+    let lease = worker
+        .connection
+        .address()
+        .map_or(place.lease, |address| address.lease);
     let mut renewals = tokio::time::interval((lease / 3).min(MAX_RENEWAL_INTERVAL));
     let mut retries = tokio::time::interval(RETRY_INTERVAL);
     for ticks in [&mut renewals, &mut retries] {
@@ -120,14 +127,19 @@ pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>, mete
 
 impl Scheduler<'_> {
     fn accepts_jobs(&self) -> bool {
-        self.is_open && self.exclusive.is_none() && !self.is_exclusive_running && self.queues.len() < MAX_SORTED_JOBS
+        self.is_open
+            && self.exclusive.is_none()
+            && !self.is_exclusive_running
+            && self.queues.len() < MAX_SORTED_JOBS
     }
 
     /// Queues a job, or starts it if it concerns no session.
     fn sort(&mut self, job: StoreJob) {
         match job.scope() {
             JobScope::Session(session) => self.queues.push(session, job),
-            JobScope::None => self.in_progress.push(self.worker.job(job).map(|()| Done::Other).boxed_local()),
+            JobScope::None => self
+                .in_progress
+                .push(self.worker.job(job).map(|()| Done::Other).boxed_local()),
             JobScope::All => self.exclusive = Some(job),
         }
     }
@@ -140,13 +152,21 @@ impl Scheduler<'_> {
         }
         while let Some((session, job)) = self.queues.next(&self.busy) {
             self.busy.insert(session.clone());
-            self.in_progress.push(self.worker.job(job).map(|()| Done::Job(session)).boxed_local());
+            self.in_progress.push(
+                self.worker
+                    .job(job)
+                    .map(|()| Done::Job(session))
+                    .boxed_local(),
+            );
         }
         if self.is_idle()
-            && let Some(job) = self.exclusive.take_if(|job| !matches!(job, StoreJob::Stop { .. }))
+            && let Some(job) = self
+                .exclusive
+                .take_if(|job| !matches!(job, StoreJob::Stop { .. }))
         {
             self.is_exclusive_running = true;
-            self.in_progress.push(self.worker.job(job).map(|()| Done::Exclusive).boxed_local());
+            self.in_progress
+                .push(self.worker.job(job).map(|()| Done::Exclusive).boxed_local());
         }
     }
 
@@ -156,9 +176,16 @@ impl Scheduler<'_> {
 
     /// Whether all work is done, with the reply channel of the stop job if there is one.
     fn finished(&mut self) -> Option<Option<oneshot::Sender<()>>> {
-        match self.exclusive.take_if(|job| matches!(job, StoreJob::Stop { .. })) {
+        match self
+            .exclusive
+            .take_if(|job| matches!(job, StoreJob::Stop { .. }))
+        {
             Some(StoreJob::Stop { reply }) if self.is_idle() => Some(Some(reply)),
-            None if !self.is_open && self.exclusive.is_none() && self.is_idle() && self.in_progress.is_empty() => {
+            None if !self.is_open
+                && self.exclusive.is_none()
+                && self.is_idle()
+                && self.in_progress.is_empty() =>
+            {
                 Some(None)
             }
             job => {
@@ -171,8 +198,10 @@ impl Scheduler<'_> {
     fn write(&mut self, batches: Vec<SessionBatch>) {
         if !batches.is_empty() {
             self.is_writing = true;
-            self.busy.extend(batches.iter().map(|batch| batch.session.clone()));
-            self.in_progress.push(self.worker.write(batches).map(Done::Written).boxed_local());
+            self.busy
+                .extend(batches.iter().map(|batch| batch.session.clone()));
+            self.in_progress
+                .push(self.worker.write(batches).map(Done::Written).boxed_local());
         }
     }
 
@@ -180,7 +209,13 @@ impl Scheduler<'_> {
     /// while other jobs continue.
     fn retry(&mut self) {
         if self.worker.connection.is_away() {
-            self.in_progress.push(self.worker.connection.open().map(|_| Done::Other).boxed_local());
+            self.in_progress.push(
+                self.worker
+                    .connection
+                    .open()
+                    .map(|_| Done::Other)
+                    .boxed_local(),
+            );
         } else if !self.is_writing {
             let left = self.worker.unwritten(&self.busy);
             self.write(left.into_iter().map(SessionBatch::of).collect());
@@ -202,7 +237,8 @@ impl Scheduler<'_> {
         };
         self.is_indexing = true;
         self.busy.extend(own);
-        self.in_progress.push(piece.map(Done::Indexed).boxed_local());
+        self.in_progress
+            .push(piece.map(Done::Indexed).boxed_local());
     }
 
     fn settle(&mut self, done: Done) {
@@ -216,7 +252,8 @@ impl Scheduler<'_> {
             Done::Indexed(piece) => {
                 self.is_indexing = false;
                 self.index_at = piece.next;
-                self.busy.retain(|session| Some(session) != piece.own.as_ref());
+                self.busy
+                    .retain(|session| Some(session) != piece.own.as_ref());
             }
             Done::Other => {}
         }

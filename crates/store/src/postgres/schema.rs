@@ -74,13 +74,16 @@ const STEPS: [&str; 3] = [
 
 /// Converts a database of the third format into one of the second.
 #[cfg(test)]
-pub(super) const UNDO_THIRD: &str = "DROP TABLE word; ALTER TABLE lease DROP COLUMN unsearched, DROP COLUMN searched;
+pub(super) const UNDO_THIRD: &str =
+    "DROP TABLE word; ALTER TABLE lease DROP COLUMN unsearched, DROP COLUMN searched;
     DROP INDEX session_unsaid; ALTER TABLE session ALTER COLUMN cwd TYPE text COLLATE \"default\",
     ALTER COLUMN project TYPE text COLLATE \"default\"; UPDATE format SET number = 2;";
 
 /// Ensures that the tables exist and have the present format, and sets the search path.
 pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
-    client.batch_execute(&format!("SET search_path TO \"{namespace}\"")).await?;
+    client
+        .batch_execute(&format!("SET search_path TO \"{namespace}\""))
+        .await?;
     if format(client, namespace).await? == Some(FORMAT) {
         return Ok(());
     }
@@ -95,16 +98,32 @@ pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), Data
 
 async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
     let turn = i64::from(crc32fast::hash(format!("adjutant {namespace}").as_bytes()));
-    client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&turn, Type::INT8)]).await?;
+    client
+        .query_typed("SELECT pg_advisory_xact_lock($1)", &[(&turn, Type::INT8)])
+        .await?;
     let exists = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
     // A user of an existing schema may have no permission to create one.
-    if client.query_typed(exists, &[(&namespace, Type::TEXT)]).await?.is_empty() {
-        client.batch_execute(&format!("CREATE SCHEMA \"{namespace}\"")).await?;
+    if client
+        .query_typed(exists, &[(&namespace, Type::TEXT)])
+        .await?
+        .is_empty()
+    {
+        client
+            .batch_execute(&format!("CREATE SCHEMA \"{namespace}\""))
+            .await?;
     }
-    client.batch_execute("CREATE TABLE IF NOT EXISTS format (one boolean PRIMARY KEY, number bigint NOT NULL)").await?;
+    client
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS format (one boolean PRIMARY KEY, number bigint NOT NULL)",
+        )
+        .await?;
     let found = format(client, namespace).await?.unwrap_or(0);
     if found > FORMAT {
-        return Err(Error::NewerDatabase { found, known: FORMAT }.into());
+        return Err(Error::NewerDatabase {
+            found,
+            known: FORMAT,
+        }
+        .into());
     }
     for step in STEPS.iter().skip(usize::try_from(found).unwrap_or(0)) {
         client.batch_execute(step).await?;
@@ -117,7 +136,11 @@ async fn steps(client: &Client, namespace: &str) -> Result<(), DatabaseFault> {
 /// Returns the format of an existing database; `None` if there is none.
 async fn format(client: &Client, namespace: &str) -> Result<Option<i64>, DatabaseFault> {
     let there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format'";
-    if client.query_typed(there, &[(&namespace, Type::TEXT)]).await?.is_empty() {
+    if client
+        .query_typed(there, &[(&namespace, Type::TEXT)])
+        .await?
+        .is_empty()
+    {
         return Ok(None);
     }
     let rows = client.query_typed("SELECT number FROM format", &[]).await?;

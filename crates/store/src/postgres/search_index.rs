@@ -58,8 +58,14 @@ impl Worker {
     /// Indexes a part of the changes of an owned session, which must have no other job in progress.
     /// Returns whether that was all.
     pub(super) async fn index_own(&self, session: &SessionId) -> Result<bool, DatabaseFault> {
-        let Some((epoch, record)) = self.to_be_indexed(session) else { return Ok(true) };
-        let is_based = self.owned.borrow().get(session).is_some_and(|leased| leased.index.is_based);
+        let Some((epoch, record)) = self.to_be_indexed(session) else {
+            return Ok(true);
+        };
+        let is_based = self
+            .owned
+            .borrow()
+            .get(session)
+            .is_some_and(|leased| leased.index.is_based);
         if record.parent.is_some() {
             // Searches ignore the sessions of subagents.
             self.own_index(session, |index| index.changed.clear());
@@ -72,10 +78,19 @@ impl Worker {
                 index.is_based = true;
             });
         }
-        let batch =
-            |index: &mut PendingIndex| index.changed.iter().take(MESSAGES_PER_READ).cloned().collect::<Vec<String>>();
+        let batch = |index: &mut PendingIndex| {
+            index
+                .changed
+                .iter()
+                .take(MESSAGES_PER_READ)
+                .cloned()
+                .collect::<Vec<String>>()
+        };
         let batch = self.own_index(session, batch).unwrap_or_default();
-        if !self.index_messages(session, epoch, record.title.as_deref(), &batch).await? {
+        if !self
+            .index_messages(session, epoch, record.title.as_deref(), &batch)
+            .await?
+        {
             return Ok(true);
         }
         let is_all = self.own_index(session, |index| {
@@ -92,12 +107,21 @@ impl Worker {
     /// to write.
     fn to_be_indexed(&self, session: &SessionId) -> Option<(i64, Record)> {
         let owned = self.owned.borrow();
-        let leased = owned.get(session).filter(|leased| leased.is_to_be_indexed())?;
+        let leased = owned
+            .get(session)
+            .filter(|leased| leased.is_to_be_indexed())?;
         Some((leased.epoch?, leased.record.clone()?))
     }
 
-    fn own_index<T>(&self, session: &SessionId, change: impl FnOnce(&mut PendingIndex) -> T) -> Option<T> {
-        self.owned.borrow_mut().get_mut(session).map(|leased| change(&mut leased.index))
+    fn own_index<T>(
+        &self,
+        session: &SessionId,
+        change: impl FnOnce(&mut PendingIndex) -> T,
+    ) -> Option<T> {
+        self.owned
+            .borrow_mut()
+            .get_mut(session)
+            .map(|leased| change(&mut leased.index))
     }
 
     /// Indexes a whole session without an owner. Stops if another process takes it, or when
@@ -115,7 +139,11 @@ impl Worker {
             self.sweep(session, epoch).await?;
             messages.push(TITLE.to_owned());
             for batch in messages.chunks(MESSAGES_PER_READ) {
-                if is_over() || !self.index_messages(session, epoch, record.title.as_deref(), batch).await? {
+                if is_over()
+                    || !self
+                        .index_messages(session, epoch, record.title.as_deref(), batch)
+                        .await?
+                {
                     return Ok(());
                 }
             }
@@ -125,24 +153,43 @@ impl Worker {
 
     async fn record_of(&self, session: &SessionId) -> Result<Option<Record>, DatabaseFault> {
         let id = session.as_str();
-        let rows = self.rows("SELECT data FROM session WHERE id = $1", &[(&id, Type::TEXT)]).await?;
+        let rows = self
+            .rows(
+                "SELECT data FROM session WHERE id = $1",
+                &[(&id, Type::TEXT)],
+            )
+            .await?;
         rows.first().map(record).transpose()
     }
 
     async fn messages(&self, session: &SessionId) -> Result<Vec<String>, DatabaseFault> {
         let id = session.as_str();
-        let rows = self.rows("SELECT id FROM message WHERE session = $1", &[(&id, Type::TEXT)]).await?;
+        let rows = self
+            .rows(
+                "SELECT id FROM message WHERE session = $1",
+                &[(&id, Type::TEXT)],
+            )
+            .await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     async fn sweep(&self, session: &SessionId, epoch: i64) -> Result<(), DatabaseFault> {
-        self.rows(SWEEP, &[(&session.as_str(), Type::TEXT), (&epoch, Type::INT8)]).await.map(drop)
+        self.rows(
+            SWEEP,
+            &[(&session.as_str(), Type::TEXT), (&epoch, Type::INT8)],
+        )
+        .await
+        .map(drop)
     }
 
     /// Marks a session as indexed. Returns whether its owner has not changed.
     async fn mark_indexed(&self, session: &SessionId, epoch: i64) -> Result<bool, DatabaseFault> {
         let id = session.as_str();
-        let values: SqlParams<'_> = &[(&id, Type::TEXT), (&epoch, Type::INT8), (&self.instance, Type::TEXT)];
+        let values: SqlParams<'_> = &[
+            (&id, Type::TEXT),
+            (&epoch, Type::INT8),
+            (&self.instance, Type::TEXT),
+        ];
         Ok(!self.rows(MARK, values).await?.is_empty())
     }
 
@@ -160,20 +207,29 @@ impl Worker {
         }
         let sql = "SELECT message, data FROM part WHERE session = $1 AND message = ANY($2)";
         let id = session.as_str();
-        let rows = self.rows(sql, &[(&id, Type::TEXT), (&messages, Type::TEXT_ARRAY)]).await?;
-        let parts = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let rows = self
+            .rows(sql, &[(&id, Type::TEXT), (&messages, Type::TEXT_ARRAY)])
+            .await?;
+        let parts = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
         let parts = parts.collect::<Result<Vec<(String, Vec<u8>)>, DatabaseFault>>()?;
         let messages = messages.to_vec();
         let title = title.unwrap_or_default().to_owned();
         // On another thread, so that streaming is not delayed.
         let computed = task::spawn_blocking(move || grams_of(messages, &title, parts)).await;
-        let grams = computed.map_err(|e| DatabaseFault::Refused(format!("what was said cannot be indexed: {e}")))?;
-        let (gone, grams): (Vec<_>, Vec<_>) = grams.into_iter().partition(|(_, grams)| grams.is_empty());
+        let grams = computed
+            .map_err(|e| DatabaseFault::Refused(format!("what was said cannot be indexed: {e}")))?;
+        let (gone, grams): (Vec<_>, Vec<_>) =
+            grams.into_iter().partition(|(_, grams)| grams.is_empty());
         let mut gone: Vec<String> = gone.into_iter().map(|(message, _)| message).collect();
         let mut rest = grams.as_slice();
         loop {
             let (batch, others) = rest.split_at(next_statement_rows(rest));
-            if !self.put_words(session, epoch, batch, &std::mem::take(&mut gone)).await? {
+            if !self
+                .put_words(session, epoch, batch, &std::mem::take(&mut gone))
+                .await?
+            {
                 return Ok(false);
             }
             rest = others;
@@ -216,16 +272,24 @@ fn next_statement_rows(rows: &[(String, Trigrams)]) -> usize {
 }
 
 /// Returns the trigrams of each message; none for one without text.
-fn grams_of(messages: Vec<String>, title: &str, parts: Vec<(String, Vec<u8>)>) -> Vec<(String, Trigrams)> {
-    let mut all: HashMap<String, Trigrams> =
-        messages.into_iter().map(|message| (message, Trigrams::default())).collect();
+fn grams_of(
+    messages: Vec<String>,
+    title: &str,
+    parts: Vec<(String, Vec<u8>)>,
+) -> Vec<(String, Trigrams)> {
+    let mut all: HashMap<String, Trigrams> = messages
+        .into_iter()
+        .map(|message| (message, Trigrams::default()))
+        .collect();
     if let Some(grams) = all.get_mut(TITLE) {
         grams.add(title);
     }
     for (message, data) in parts {
         // Damaged parts are not found by any search.
         let part = decoded(&data).and_then(|json| serde_json::from_str::<Part>(&json).ok());
-        if let (Some(grams), Some(text)) = (all.get_mut(&message), part.as_ref().and_then(part_text)) {
+        if let (Some(grams), Some(text)) =
+            (all.get_mut(&message), part.as_ref().and_then(part_text))
+        {
             grams.add(text);
         }
     }

@@ -25,7 +25,9 @@ fn id() -> SessionId {
 /// A request arrives at once, and a session can be loaded after its owner has closed it.
 #[tokio::test]
 async fn requested_session_is_handed_over() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let place = DatabasePlace::new(&database.fresh(30));
     let one = store(&place);
     let other = store(&place);
@@ -34,10 +36,15 @@ async fn requested_session_is_handed_over() {
     write(&one, &record, &[message("a", &["one"])]).await;
     one.flush(&id()).await.unwrap();
     let mut requests = one.requests().await.unwrap();
-    let Err(Error::Locked { holder, .. }) = other.load(&id()).await else { panic!("it was given twice") };
+    let Err(Error::Locked { holder, .. }) = other.load(&id()).await else {
+        panic!("it was given twice")
+    };
     assert_eq!(holder.pid, Some(std::process::id()));
     let patience = other.request(&holder, &id()).await.unwrap();
-    assert!(patience > Duration::from_secs(30), "whoever is gone has it for that long");
+    assert!(
+        patience > Duration::from_secs(30),
+        "whoever is gone has it for that long"
+    );
     assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
     one.close(&id()).await;
     assert_eq!(other.load(&id()).await.unwrap().messages.len(), 1);
@@ -48,7 +55,9 @@ async fn requested_session_is_handed_over() {
 /// A process that does not renew its lease loses its session, and learns that when it writes.
 #[tokio::test]
 async fn write_of_former_owner_is_refused() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let place = DatabasePlace::new(&database.fresh(60));
     let one = store(&place);
     let other = store(&place);
@@ -59,7 +68,12 @@ async fn write_of_former_owner_is_refused() {
     let mut requests = one.requests().await.unwrap();
     // As if it had been suspended for longer than its lease.
     let (client, namespace) = direct_client(&place).await;
-    client.batch_execute(&format!("UPDATE {namespace}.owner SET until = now() - interval '1 s'")).await.unwrap();
+    client
+        .batch_execute(&format!(
+            "UPDATE {namespace}.owner SET until = now() - interval '1 s'"
+        ))
+        .await
+        .unwrap();
     let taken = other.load(&id()).await.unwrap();
     assert_eq!(taken.messages.len(), 1);
     write(&one, &record, &[message("late", &["nobody has this"])]).await;
@@ -67,7 +81,14 @@ async fn write_of_former_owner_is_refused() {
     assert_eq!(requests.next().await, Some(OwnerRequest::TakeOver(id())));
     write(&other, &record, &[message("b", &["two"])]).await;
     other.flush(&id()).await.unwrap();
-    let names: Vec<String> = one.peek(&id()).await.unwrap().messages.iter().map(|one| one.id.to_string()).collect();
+    let names: Vec<String> = one
+        .peek(&id())
+        .await
+        .unwrap()
+        .messages
+        .iter()
+        .map(|one| one.id.to_string())
+        .collect();
     assert_eq!(names, ["a", "b"]);
     // It can still write its other sessions.
     let next = crate::Record::new(SessionId::new("ses_00000002"), "/w".into(), Timestamp(1));
@@ -79,11 +100,20 @@ async fn write_of_former_owner_is_refused() {
 /// Errors of a list do not mention saving, and state the cause once.
 #[tokio::test]
 async fn list_error_states_cause_once() {
-    let store = store(&DatabasePlace::new("postgres://nobody@127.0.0.1:1/none?sslmode=disable"));
+    let store = store(&DatabasePlace::new(
+        "postgres://nobody@127.0.0.1:1/none?sslmode=disable",
+    ));
     for _ in 0..2 {
         let result = store.list(None, None, 10).await.unwrap_err().to_string();
-        assert_eq!(result.matches("the database is away").count(), 1, "{result}");
-        assert!(result.starts_with("the sessions could not be listed: ") && !result.contains("saved"), "{result}");
+        assert_eq!(
+            result.matches("the database is away").count(),
+            1,
+            "{result}"
+        );
+        assert!(
+            result.starts_with("the sessions could not be listed: ") && !result.contains("saved"),
+            "{result}"
+        );
     }
     store.stop().await;
 }
@@ -92,7 +122,9 @@ async fn list_error_states_cause_once() {
 /// there afterwards.
 #[tokio::test]
 async fn unreachable_database_is_written_after_restart() {
-    let Ok(database) = Database::start() else { return };
+    let Ok(database) = Database::start() else {
+        return;
+    };
     let mut place = DatabasePlace::new(&database.fresh(60));
     place.away.bytes = 10_000;
     let one = store(&place);
@@ -126,7 +158,9 @@ async fn unreachable_database_is_written_after_restart() {
 
 #[tokio::test]
 async fn newer_format_is_refused_and_concurrent_start_works() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let place = DatabasePlace::new(&database.fresh(60));
     let stores: Vec<Store> = (0..8).map(|_| store(&place)).collect();
     let lists = stores.iter().map(|store| store.list(None, None, 9));
@@ -134,9 +168,18 @@ async fn newer_format_is_refused_and_concurrent_start_works() {
         assert_eq!(listed.unwrap().sessions, []);
     }
     let (client, namespace) = direct_client(&place).await;
-    client.batch_execute(&format!("UPDATE {namespace}.format SET number = 99")).await.unwrap();
+    client
+        .batch_execute(&format!("UPDATE {namespace}.format SET number = 99"))
+        .await
+        .unwrap();
     let refused = store(&place).list(None, None, 9).await;
-    assert_eq!(refused, Err(Error::NewerDatabase { found: 99, known: schema::FORMAT }));
+    assert_eq!(
+        refused,
+        Err(Error::NewerDatabase {
+            found: 99,
+            known: schema::FORMAT
+        })
+    );
 }
 
 async fn direct_client(place: &DatabasePlace) -> (tokio_postgres::Client, String) {
@@ -149,19 +192,29 @@ async fn direct_client(place: &DatabasePlace) -> (tokio_postgres::Client, String
 async fn flushed(store: &Store, id: &SessionId) {
     let start = std::time::Instant::now();
     while store.flush(id).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(60), "it is never kept");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "it is never kept"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await; // asked again
     }
 }
 
 fn number(store: &Store, name: &str) -> f64 {
-    store.numbers().iter().find(|number| number.name == name).unwrap().value
+    store
+        .numbers()
+        .iter()
+        .find(|number| number.name == name)
+        .unwrap()
+        .value
 }
 
 /// Changes while the database is full wait, up to the limit, and are written once there is space.
 #[tokio::test]
 async fn full_database_is_written_once_it_has_space() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let mut place = DatabasePlace::new(&database.fresh(60));
     place.away.bytes = 10_000;
     let one = store(&place);
@@ -179,7 +232,10 @@ async fn full_database_is_written_once_it_has_space() {
     client.batch_execute(&full).await.unwrap();
     write(&one, &record, &[message("b", &["two"])]).await;
     let result = one.flush(&id()).await;
-    assert!(matches!(&result, Err(Error::Away(reason)) if reason.contains("No space left")), "{result:?}");
+    assert!(
+        matches!(&result, Err(Error::Away(reason)) if reason.contains("No space left")),
+        "{result:?}"
+    );
     // Operations that need no space continue, and the connection is still open.
     assert_eq!(one.list(None, None, 9).await.unwrap().sessions.len(), 1);
     assert_eq!(number(&one, "adjutant_store_connections_total"), 1.0);
@@ -188,7 +244,10 @@ async fn full_database_is_written_once_it_has_space() {
     write(&one, &record, &[message("c", &[&noise])]).await;
     let result = one.flush(&id()).await;
     assert!(matches!(result, Err(Error::AwayTooLong(_))), "{result:?}");
-    client.batch_execute(&format!("DROP TRIGGER no_room ON {namespace}.part")).await.unwrap();
+    client
+        .batch_execute(&format!("DROP TRIGGER no_room ON {namespace}.part"))
+        .await
+        .unwrap();
     flushed(&one, &id()).await;
     assert_eq!(number(&one, "adjutant_store_entries_waiting"), 0.0);
     assert!(number(&one, "adjutant_store_flushes_failed_total") >= 2.0);
@@ -201,25 +260,57 @@ async fn full_database_is_written_once_it_has_space() {
 /// The primary is lost, and its standby replaces it: everything acknowledged is there.
 #[tokio::test]
 async fn promoted_standby_continues() {
-    let Ok(database) = Database::start() else { return };
+    let Ok(database) = Database::start() else {
+        return;
+    };
     let Some(dir) = &database.dir else { return };
     let data = dir.join("standby");
     let data = data.to_str().unwrap();
     let log = dir.join("standby.log");
     let log = log.to_str().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).unwrap().port();
-    let primary_port = database.url.split_once("127.0.0.1:").unwrap().1.split_once('/').unwrap().0;
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|socket| socket.local_addr())
+        .unwrap()
+        .port();
+    let primary_port = database
+        .url
+        .split_once("127.0.0.1:")
+        .unwrap()
+        .1
+        .split_once('/')
+        .unwrap()
+        .0;
     database.program(
         "pg_basebackup",
-        &["-h", "127.0.0.1", "-p", primary_port, "-U", "adjutant", "-D", data, "-R", "-c", "fast"],
+        &[
+            "-h",
+            "127.0.0.1",
+            "-p",
+            primary_port,
+            "-U",
+            "adjutant",
+            "-D",
+            data,
+            "-R",
+            "-c",
+            "fast",
+        ],
     );
     let own = format!("-p {port}");
-    database.program("pg_ctl", &["-D", data, "-l", log, "-o", &own, "-w", "start"]);
-    let both = database.url.replace(primary_port, &format!("{primary_port},127.0.0.1:{port}"));
+    database.program(
+        "pg_ctl",
+        &["-D", data, "-l", log, "-o", &own, "-w", "start"],
+    );
+    let both = database
+        .url
+        .replace(primary_port, &format!("{primary_port},127.0.0.1:{port}"));
     let place = DatabasePlace::new(&format!("{both}?namespace=standby&lease=60"));
     let (client, _) = direct_client(&place).await;
     // Acknowledged data is on both.
-    for line in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
+    for line in [
+        "ALTER SYSTEM SET synchronous_standby_names = '*'",
+        "SELECT pg_reload_conf()",
+    ] {
         client.batch_execute(line).await.unwrap();
     }
     let one = store(&place);
@@ -245,15 +336,24 @@ async fn promoted_standby_continues() {
 /// A filled database of the first format, opened by several processes at once.
 #[tokio::test]
 async fn filled_database_of_first_format_is_upgraded() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let place = DatabasePlace::new(&database.fresh(60));
     let one = store(&place);
-    let ids: Vec<SessionId> = (0..20).map(|n| SessionId::new(format!("ses_{n:08}"))).collect();
+    let ids: Vec<SessionId> = (0..20)
+        .map(|n| SessionId::new(format!("ses_{n:08}")))
+        .collect();
     for id in &ids {
         let record = record(id.as_str(), "/w", 1);
         one.create(&record).await.unwrap();
         for n in 0..10 {
-            write(&one, &record, &[message(&format!("m{n}"), &["said", "and more"])]).await;
+            write(
+                &one,
+                &record,
+                &[message(&format!("m{n}"), &["said", "and more"])],
+            )
+            .await;
         }
         one.flush(id).await.unwrap();
     }
@@ -271,9 +371,15 @@ async fn filled_database_of_first_format_is_upgraded() {
     for listed in futures_util::future::join_all(lists).await {
         assert_eq!(listed.unwrap().sessions.len(), 20);
     }
-    let found = client.query_one("SELECT number FROM format", &[]).await.unwrap();
+    let found = client
+        .query_one("SELECT number FROM format", &[])
+        .await
+        .unwrap();
     assert_eq!(found.get::<_, i64>(0), schema::FORMAT);
-    assert_eq!(stores[0].load(&ids[7]).await.unwrap().messages, before.messages);
+    assert_eq!(
+        stores[0].load(&ids[7]).await.unwrap().messages,
+        before.messages
+    );
     write(&stores[0], &before.record, &[message("new", &["later"])]).await;
     stores[0].flush(&ids[7]).await.unwrap();
     for store in &stores {
@@ -294,7 +400,10 @@ async fn invalid_address_is_reported() {
     for (url, words) in table {
         let store = store(&DatabasePlace::new(url));
         let said = store.list(None, None, 9).await.unwrap_err().to_string();
-        assert!(said.contains(words) && !said.contains("secret"), "{url}: {said}");
+        assert!(
+            said.contains(words) && !said.contains("secret"),
+            "{url}: {said}"
+        );
         assert!(store.about().await.unwrap().problem.is_some());
     }
 }

@@ -43,7 +43,13 @@ impl Trigrams {
     /// Returns the numbers in PostgreSQL's syntax; `None` for a text that counts as having any
     /// word.
     pub(super) fn literal(&self) -> Option<String> {
-        let numbers = || self.0.iter().map(i16::to_string).collect::<Vec<_>>().join(",");
+        let numbers = || {
+            self.0
+                .iter()
+                .map(i16::to_string)
+                .collect::<Vec<_>>()
+                .join(",")
+        };
         (self.0.len() <= MAX_TRIGRAMS).then(|| format!("{{{}}}", numbers()))
     }
 }
@@ -78,20 +84,32 @@ mod tests {
         for (text, word, expected) in table {
             let wanted = Trigrams::wanted(&[word.to_lowercase()]).unwrap();
             let text = grams(text);
-            assert_eq!(wanted.iter().all(|gram| text.0.contains(gram)), expected, "{word}");
+            assert_eq!(
+                wanted.iter().all(|gram| text.0.contains(gram)),
+                expected,
+                "{word}"
+            );
         }
         assert_eq!(Trigrams::wanted(&["is".into(), "a".into()]), None);
     }
 
     #[test]
     fn number_is_machine_independent() {
-        assert_eq!(["zeb", "ebr", "übe"].map(|letters| number(letters.as_bytes())), [-21758, -13844, 1394]);
+        assert_eq!(
+            ["zeb", "ebr", "übe"].map(|letters| number(letters.as_bytes())),
+            [-21758, -13844, 1394]
+        );
     }
 
     #[test]
     fn grams_of_a_text_with_too_many_are_none() {
         let noise: String = (0..40_000).map(|_| fastrand::alphanumeric()).collect();
         assert_eq!(grams(&noise).literal(), None);
-        assert_eq!(grams("zebra zebra").literal().map(|literal| literal.matches(',').count()), Some(2));
+        assert_eq!(
+            grams("zebra zebra")
+                .literal()
+                .map(|literal| literal.matches(',').count()),
+            Some(2)
+        );
     }
 }

@@ -47,8 +47,13 @@ impl Worker {
         meters: Arc<StoreMeters>,
     ) -> Self {
         let instance: String =
-            std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase()).take(16).collect();
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            std::iter::repeat_with(|| fastrand::alphanumeric().to_ascii_lowercase())
+                .take(16)
+                .collect();
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
         let (request_sender, request_receiver) = mpsc::unbounded_channel();
         Self {
             connection: DatabaseConnection::new(place, &instance, events, meters.clone()),
@@ -69,20 +74,33 @@ impl Worker {
     }
 
     pub(super) fn has_unwritten(&self) -> bool {
-        self.owned.borrow().values().any(|leased| !leased.is_lost && leased.has_unwritten())
+        self.owned
+            .borrow()
+            .values()
+            .any(|leased| !leased.is_lost && leased.has_unwritten())
     }
 
     /// Returns the sessions with unwritten changes that no other job is working on.
     pub(super) fn unwritten(&self, busy: &HashSet<SessionId>) -> Vec<SessionId> {
         let owned = self.owned.borrow();
-        let left = owned.iter().filter(|(id, leased)| !leased.is_lost && leased.has_unwritten() && !busy.contains(*id));
+        let left = owned.iter().filter(|(id, leased)| {
+            !leased.is_lost && leased.has_unwritten() && !busy.contains(*id)
+        });
         left.map(|(id, _)| id.clone()).collect()
     }
 
     /// Converts a fault, with regard to the limits of unwritten changes.
     pub(super) fn failure(&self, fault: DatabaseFault) -> Error {
-        let (DatabaseFault::Away(reason) | DatabaseFault::Full(reason)) = fault else { return fault.into() };
-        let waiting: usize = self.owned.borrow().values().flat_map(|leased| &leased.rows).map(RowChange::bytes).sum();
+        let (DatabaseFault::Away(reason) | DatabaseFault::Full(reason)) = fault else {
+            return fault.into();
+        };
+        let waiting: usize = self
+            .owned
+            .borrow()
+            .values()
+            .flat_map(|leased| &leased.rows)
+            .map(RowChange::bytes)
+            .sum();
         let time = self.connection.away().unwrap_or_default();
         if waiting > self.limits.bytes || time > self.limits.time {
             return Error::AwayTooLong(reason);
@@ -92,9 +110,16 @@ impl Worker {
 
     /// Reports that another process requests a session.
     pub(super) fn report_request(&self, session: &SessionId) {
-        if self.owned.borrow().get(session).is_some_and(|leased| !leased.is_lost) {
+        if self
+            .owned
+            .borrow()
+            .get(session)
+            .is_some_and(|leased| !leased.is_lost)
+        {
             // The receiver may have ended.
-            self.request_sender.send(OwnerRequest::TakeOver(session.clone())).ok();
+            self.request_sender
+                .send(OwnerRequest::TakeOver(session.clone()))
+                .ok();
         }
     }
 
@@ -102,25 +127,37 @@ impl Worker {
     pub(super) fn cancel(&self, session: &SessionId) {
         if self.owns(session) {
             // The receiver may have ended.
-            self.request_sender.send(OwnerRequest::Cancel(session.clone())).ok();
+            self.request_sender
+                .send(OwnerRequest::Cancel(session.clone()))
+                .ok();
         }
     }
 
     /// Marks a session as lost to another process, and reports that.
     pub(super) fn mark_lost(&self, session: &SessionId) {
-        if let Some(leased) = self.owned.borrow_mut().get_mut(session).filter(|leased| !leased.is_lost) {
+        if let Some(leased) = self
+            .owned
+            .borrow_mut()
+            .get_mut(session)
+            .filter(|leased| !leased.is_lost)
+        {
             tracing::warn!("session {session} was taken over by another process");
             self.meters.lost();
             leased.is_lost = true;
             leased.is_record_pending = false;
             leased.rows.clear();
             leased.failed = Some(Error::TakenOver(session.clone()));
-            self.request_sender.send(OwnerRequest::TakeOver(session.clone())).ok();
+            self.request_sender
+                .send(OwnerRequest::TakeOver(session.clone()))
+                .ok();
         }
     }
 
     pub(super) fn owns(&self, session: &SessionId) -> bool {
-        self.owned.borrow().get(session).is_some_and(|leased| !leased.is_lost)
+        self.owned
+            .borrow()
+            .get(session)
+            .is_some_and(|leased| !leased.is_lost)
     }
 
     /// Takes the ownership of a session, without reading its history.
@@ -146,7 +183,9 @@ impl Worker {
             }
             found => {
                 self.release_lease(session, epoch, found.is_err()).await;
-                Err(found.err().unwrap_or_else(|| Error::NotFound(session.clone()).into()))
+                Err(found
+                    .err()
+                    .unwrap_or_else(|| Error::NotFound(session.clone()).into()))
             }
         }
     }
@@ -164,14 +203,23 @@ impl Worker {
                 _ => owned.remove(session),
             }
         };
-        if let Some(LeasedSession { epoch: Some(epoch), has_row, is_lost: false, .. }) = leased {
+        if let Some(LeasedSession {
+            epoch: Some(epoch),
+            has_row,
+            is_lost: false,
+            ..
+        }) = leased
+        {
             self.release_lease(session, epoch, has_row).await;
         }
     }
 
     pub(super) async fn release_if_closing(&self, session: &SessionId) {
-        let is_closing =
-            self.owned.borrow().get(session).is_some_and(|leased| leased.is_closing && !leased.has_unwritten());
+        let is_closing = self
+            .owned
+            .borrow()
+            .get(session)
+            .is_some_and(|leased| leased.is_closing && !leased.has_unwritten());
         if is_closing {
             self.release(session).await;
         }
@@ -183,7 +231,9 @@ impl Worker {
         let work = async {
             if !left.is_empty() {
                 let failed = self.put(&left).await;
-                failed.iter().for_each(|(session, e)| tracing::error!("session {session} is not saved whole: {e}"));
+                failed.iter().for_each(|(session, e)| {
+                    tracing::error!("session {session} is not saved whole: {e}")
+                });
             }
             if self.holds_any() {
                 self.index_all_before_leaving().await;
@@ -211,7 +261,11 @@ impl Worker {
         taken.map(drop)
     }
 
-    async fn load(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), DatabaseFault> {
+    async fn load(
+        &self,
+        session: &SessionId,
+        lean: bool,
+    ) -> Result<(StoredSession, usize), DatabaseFault> {
         if self.owns(session) {
             return self.reload(session, lean).await;
         }
@@ -234,14 +288,23 @@ impl Worker {
             }
             found => {
                 self.release_lease(session, epoch, found.is_err()).await;
-                Err(found.err().unwrap_or_else(|| Error::NotFound(session.clone()).into()))
+                Err(found
+                    .err()
+                    .unwrap_or_else(|| Error::NotFound(session.clone()).into()))
             }
         }
     }
 
     /// Reads a session that this process already owns.
-    async fn reload(&self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), DatabaseFault> {
-        let waits = self.put(std::slice::from_ref(session)).await.remove(session);
+    async fn reload(
+        &self,
+        session: &SessionId,
+        lean: bool,
+    ) -> Result<(StoredSession, usize), DatabaseFault> {
+        let waits = self
+            .put(std::slice::from_ref(session))
+            .await
+            .remove(session);
         if let Some(e) = waits {
             return Err(e.into());
         }
@@ -256,10 +319,18 @@ impl Worker {
 
     /// Returns an owned session that is not in the database yet.
     fn unsaved_session(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
-        let record =
-            self.owned.borrow().get(session).filter(|leased| !leased.is_lost).and_then(|leased| leased.record.clone());
+        let record = self
+            .owned
+            .borrow()
+            .get(session)
+            .filter(|leased| !leased.is_lost)
+            .and_then(|leased| leased.record.clone());
         let record = record.ok_or_else(|| Error::NotFound(session.clone()))?;
-        Ok(StoredSession { record, messages: Vec::new(), damage: Vec::new() })
+        Ok(StoredSession {
+            record,
+            messages: Vec::new(),
+            damage: Vec::new(),
+        })
     }
 
     async fn peek(&self, session: &SessionId) -> Result<StoredSession, DatabaseFault> {
@@ -293,7 +364,9 @@ impl Worker {
         let known = self.known(id).await;
         if !matches!(known, Ok(None)) {
             self.release_lease(id, epoch, true).await;
-            return Err(known.err().unwrap_or_else(|| Error::Taken(id.clone()).into()));
+            return Err(known
+                .err()
+                .unwrap_or_else(|| Error::Taken(id.clone()).into()));
         }
         leased.epoch = Some(epoch);
         self.owned.borrow_mut().insert(id.clone(), leased);
@@ -307,20 +380,34 @@ impl Worker {
             && let Some(of) = of
             && let Err(fault) = self.copy_contents(of, id).await
         {
-            tracing::warn!("what {of} had changed cannot be undone in {id} elsewhere: {}", Error::from(fault));
+            tracing::warn!(
+                "what {of} had changed cannot be undone in {id} elsewhere: {}",
+                Error::from(fault)
+            );
         }
         self.release(id).await;
         failed.map_or(Ok(()), |e| Err(e.into()))
     }
 
-    async fn change(&self, session: &SessionId, change: RecordChange) -> Result<Record, DatabaseFault> {
+    async fn change(
+        &self,
+        session: &SessionId,
+        change: RecordChange,
+    ) -> Result<Record, DatabaseFault> {
         let was_owned = self.owns(session);
         self.claim(session).await?;
         if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
             leased.absorb(SessionWrite::Amend(change));
         }
-        let failed = self.put(std::slice::from_ref(session)).await.remove(session);
-        let record = self.owned.borrow().get(session).and_then(|leased| leased.record.clone());
+        let failed = self
+            .put(std::slice::from_ref(session))
+            .await
+            .remove(session);
+        let record = self
+            .owned
+            .borrow()
+            .get(session)
+            .and_then(|leased| leased.record.clone());
         if !was_owned {
             self.release(session).await;
         }
@@ -355,7 +442,11 @@ impl Worker {
             .borrow()
             .get(session)
             .is_some_and(|leased| leased.has_row && !leased.is_lost && leased.is_empty());
-        let left = if unsaid { self.remove(session).await.map(|()| true) } else { Ok(false) };
+        let left = if unsaid {
+            self.remove(session).await.map(|()| true)
+        } else {
+            Ok(false)
+        };
         self.release(session).await;
         left
     }
@@ -371,27 +462,58 @@ impl Worker {
         self.leave(session).await
     }
 
-    async fn request_of(&self, holder: &LockHolder, session: &SessionId) -> Result<Option<Duration>, DatabaseFault> {
+    async fn request_of(
+        &self,
+        holder: &LockHolder,
+        session: &SessionId,
+    ) -> Result<Option<Duration>, DatabaseFault> {
         let lease = self.connection.address()?.lease;
         // A process that has ended does not answer, and owns the session until its lease expires.
-        Ok(self.request(holder, session).await?.then_some(lease + Duration::from_secs(2)))
+        Ok(self
+            .request(holder, session)
+            .await?
+            .then_some(lease + Duration::from_secs(2)))
     }
 
     pub(super) async fn job(&self, job: StoreJob) {
         match job {
             StoreJob::Create { record, reply } => answer(reply, self.create(*record).await),
-            StoreJob::Load { session, options, reply } => answer(reply, self.load(&session, options.lean).await),
-            StoreJob::Parts { session, ids, reply } => answer(reply, self.parts(&session, &ids).await),
+            StoreJob::Load {
+                session,
+                options,
+                reply,
+            } => answer(reply, self.load(&session, options.lean).await),
+            StoreJob::Parts {
+                session,
+                ids,
+                reply,
+            } => answer(reply, self.parts(&session, &ids).await),
             StoreJob::Peek { session, reply } => answer(reply, self.peek(&session).await),
             // The whole session is in memory in any case once the database has sent it.
-            StoreJob::ReadOut { session, reply } => answer(reply, self.peek(&session).await.map(SessionFeed::from)),
+            StoreJob::ReadOut { session, reply } => {
+                answer(reply, self.peek(&session).await.map(SessionFeed::from))
+            }
             StoreJob::Has { session, reply } => answer(reply, self.has(&session).await),
-            StoreJob::Import { feed, of, reply } => answer(reply, self.import(*feed, of.as_ref()).await),
-            StoreJob::Contents { session, names, reply } => answer(reply, self.contents(&session, &names).await),
-            StoreJob::Change { session, change, reply } => answer(reply, self.change(&session, change).await),
+            StoreJob::Import { feed, of, reply } => {
+                answer(reply, self.import(*feed, of.as_ref()).await)
+            }
+            StoreJob::Contents {
+                session,
+                names,
+                reply,
+            } => answer(reply, self.contents(&session, &names).await),
+            StoreJob::Change {
+                session,
+                change,
+                reply,
+            } => answer(reply, self.change(&session, change).await),
             StoreJob::Children { session, reply } => answer(reply, self.children(&session).await),
             StoreJob::List { query, reply } => answer(reply, self.list(&query).await),
-            StoreJob::Beginning { beginning, limit, reply } => {
+            StoreJob::Beginning {
+                beginning,
+                limit,
+                reply,
+            } => {
                 answer(reply, self.beginning_with(&beginning, limit).await);
             }
             // The children of a session are always known in the database.
@@ -402,7 +524,11 @@ impl Worker {
                 answer(reply, Ok::<_, DatabaseFault>(()));
             }
             StoreJob::Leave { session, reply } => answer(reply, self.leave(&session).await),
-            StoreJob::Discard { session, unsaid, reply } => answer(reply, self.discard(&session, unsaid).await),
+            StoreJob::Discard {
+                session,
+                unsaid,
+                reply,
+            } => answer(reply, self.discard(&session, unsaid).await),
             StoreJob::Unsaid { reply } => {
                 answer(reply, self.unsaid().await);
                 // A process that requests them runs for a while.
@@ -419,21 +545,41 @@ impl Worker {
             StoreJob::Grant { grant, reply } => answer(reply, self.grant(&grant).await),
             StoreJob::Revoke { grant, reply } => answer(reply, self.revoke(&grant).await),
             StoreJob::Recent { project, reply } => answer(reply, self.recent(&project).await),
-            StoreJob::Chosen { project, models, reply } => answer(reply, self.chosen(&project, &models).await),
-            StoreJob::Search { query, words, limit, reply } => {
+            StoreJob::Chosen {
+                project,
+                models,
+                reply,
+            } => answer(reply, self.chosen(&project, &models).await),
+            StoreJob::Search {
+                query,
+                words,
+                limit,
+                reply,
+            } => {
                 self.filling.soon();
                 answer(reply, self.search(*query, &words, limit).await);
             }
-            StoreJob::Ask { holder, session, reply } => answer(reply, self.request_of(&holder, &session).await),
+            StoreJob::Ask {
+                holder,
+                session,
+                reply,
+            } => answer(reply, self.request_of(&holder, &session).await),
             StoreJob::Requests { reply } => {
                 let source = self.request_receiver.take().map(RequestSource::Heard);
-                answer(reply, source.ok_or_else(|| Error::Unwritable("somebody hears them already".into())));
+                answer(
+                    reply,
+                    source.ok_or_else(|| Error::Unwritable("somebody hears them already".into())),
+                );
             }
             StoreJob::About { reply } => answer(reply, Ok::<_, DatabaseFault>(self.about().await)),
             StoreJob::Shared { reply } => answer(reply, Ok::<_, DatabaseFault>(true)),
             // A database always has all sessions.
             StoreJob::Filled { reply } => answer(reply, Ok::<_, DatabaseFault>(())),
-            StoreJob::Trust { project, entry, reply } => answer(reply, self.trust(&project, entry.as_deref()).await),
+            StoreJob::Trust {
+                project,
+                entry,
+                reply,
+            } => answer(reply, self.trust(&project, entry.as_deref()).await),
             StoreJob::Fleet(ask) => self.fleet(ask).await,
             // The remaining jobs concern sessions, or were handled before.
             _ => {}

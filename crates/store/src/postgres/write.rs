@@ -28,7 +28,8 @@ const CUT: &str = "WITH fence AS (SELECT session FROM lease WHERE session = $1 A
         AND (m.seq < (SELECT seq FROM start) OR NOT EXISTS (SELECT 1 FROM start)))";
 
 /// Deletes a session if the lease is ours; otherwise it returns no row.
-const REMOVE: &str = "WITH fence AS (DELETE FROM lease WHERE session = $1 AND epoch = $2 RETURNING session),
+const REMOVE: &str =
+    "WITH fence AS (DELETE FROM lease WHERE session = $1 AND epoch = $2 RETURNING session),
     messages AS (DELETE FROM message m USING fence f WHERE m.session = f.session),
     parts AS (DELETE FROM part p USING fence f WHERE p.session = f.session),
     contents AS (DELETE FROM content c USING fence f WHERE c.session = f.session),
@@ -63,7 +64,10 @@ impl Worker {
             if let Err(fault) = self.claim(&batch.session).await {
                 failed.insert(batch.session.clone(), fault.into());
             } else if let Some(leased) = self.owned.borrow_mut().get_mut(&batch.session) {
-                batch.entries.drain(..).for_each(|entry| leased.absorb(entry));
+                batch
+                    .entries
+                    .drain(..)
+                    .for_each(|entry| leased.absorb(entry));
             }
         }
         let sessions: Vec<SessionId> = batches.iter().map(|batch| batch.session.clone()).collect();
@@ -76,12 +80,26 @@ impl Worker {
         }
         // Before the answers, because a caller that learns of the completion may read the metrics
         // at once.
-        self.meters
-            .waits(self.owned.borrow().values().filter(|leased| !leased.is_lost).map(|leased| leased.rows.len()).sum());
+        self.meters.waits(
+            self.owned
+                .borrow()
+                .values()
+                .filter(|leased| !leased.is_lost)
+                .map(|leased| leased.rows.len())
+                .sum(),
+        );
         for batch in batches {
             let now = failed.remove(&batch.session);
-            let before = self.owned.borrow_mut().get_mut(&batch.session).and_then(|leased| leased.failed.take());
-            let is_lost = self.owned.borrow().get(&batch.session).is_some_and(|leased| leased.is_lost);
+            let before = self
+                .owned
+                .borrow_mut()
+                .get_mut(&batch.session)
+                .and_then(|leased| leased.failed.take());
+            let is_lost = self
+                .owned
+                .borrow()
+                .get(&batch.session)
+                .is_some_and(|leased| leased.is_lost);
             let outcome = match (before, now) {
                 _ if is_lost => Err(Error::TakenOver(batch.session.clone())),
                 (Some(e @ Error::TakenOver(_)), _) | (_, Some(e)) => Err(e),
@@ -94,8 +112,14 @@ impl Worker {
                 leased.failed = Some(e.clone());
             }
             // The receiver may have been cancelled.
-            batch.flushes.into_iter().for_each(|reply| drop(reply.send(outcome.clone())));
-            batch.hand_overs.into_iter().for_each(|reply| drop(reply.send(Ok(()))));
+            batch
+                .flushes
+                .into_iter()
+                .for_each(|reply| drop(reply.send(outcome.clone())));
+            batch
+                .hand_overs
+                .into_iter()
+                .for_each(|reply| drop(reply.send(Ok(()))));
             self.release_if_closing(&batch.session).await;
         }
         sessions
@@ -106,9 +130,16 @@ impl Worker {
     fn all_unwritten(&self, sessions: &[SessionId]) -> HashMap<SessionId, Error> {
         let error = self.failure(DatabaseFault::Away(self.connection.reason()));
         let owned = self.owned.borrow();
-        let waits =
-            |session: &&SessionId| owned.get(*session).is_some_and(|leased| !leased.is_lost && leased.has_unwritten());
-        sessions.iter().filter(waits).map(|session| (session.clone(), error.clone())).collect()
+        let waits = |session: &&SessionId| {
+            owned
+                .get(*session)
+                .is_some_and(|leased| !leased.is_lost && leased.has_unwritten())
+        };
+        sessions
+            .iter()
+            .filter(waits)
+            .map(|session| (session.clone(), error.clone()))
+            .collect()
     }
 
     /// Writes all pending changes of the sessions. Returns the errors of those with changes that
@@ -118,17 +149,18 @@ impl Worker {
         let mut left: Vec<SessionId> = sessions.to_vec();
         loop {
             left.retain(|session| {
-                self.owned.borrow().get(session).is_some_and(|leased| !leased.is_lost && leased.has_unwritten())
+                self.owned
+                    .borrow()
+                    .get(session)
+                    .is_some_and(|leased| !leased.is_lost && leased.has_unwritten())
             });
             if left.is_empty() {
                 return failed;
             }
             for session in left.clone() {
-                let cut = self
-                    .owned
-                    .borrow()
-                    .get(&session)
-                    .is_some_and(|leased| matches!(leased.rows.first(), Some(RowChange::Cut { .. })));
+                let cut = self.owned.borrow().get(&session).is_some_and(|leased| {
+                    matches!(leased.rows.first(), Some(RowChange::Cut { .. }))
+                });
                 let mut ready = Ok(());
                 if self.lacks_lease(&session) {
                     ready = self.retake(&session).await;
@@ -148,17 +180,23 @@ impl Worker {
             match self.send(&statement).await {
                 Ok(still_owned) => {
                     self.connection.took();
-                    self.meters.wrote(statement.rows.len() + statement.records.len());
-                    for (session, ..) in
-                        statement.sessions.iter().filter(|(session, ..)| !still_owned.contains(session))
+                    self.meters
+                        .wrote(statement.rows.len() + statement.records.len());
+                    for (session, ..) in statement
+                        .sessions
+                        .iter()
+                        .filter(|(session, ..)| !still_owned.contains(session))
                     {
                         self.mark_lost(session);
                         failed.insert(session.clone(), Error::TakenOver(session.clone()));
                     }
                 }
                 Err(fault) => {
-                    let tried: Vec<SessionId> =
-                        statement.sessions.iter().map(|(session, ..)| session.clone()).collect();
+                    let tried: Vec<SessionId> = statement
+                        .sessions
+                        .iter()
+                        .map(|(session, ..)| session.clone())
+                        .collect();
                     self.put_back(statement);
                     // After returning the rows, so that they count as pending.
                     let error = self.failure(fault);
@@ -170,7 +208,10 @@ impl Worker {
     }
 
     fn lacks_lease(&self, session: &SessionId) -> bool {
-        self.owned.borrow().get(session).is_some_and(|leased| leased.epoch.is_none())
+        self.owned
+            .borrow()
+            .get(session)
+            .is_some_and(|leased| leased.epoch.is_none())
     }
 
     /// Takes the lease of a session that was created while the database was unreachable.
@@ -187,9 +228,12 @@ impl Worker {
         let mut statement = WriteStatement::default();
         let mut owned = self.owned.borrow_mut();
         for session in sessions {
-            let Some(leased) = owned.get_mut(session) else { continue };
+            let Some(leased) = owned.get_mut(session) else {
+                continue;
+            };
             let Some(epoch) = leased.epoch else { continue };
-            if statement.bytes >= MAX_STATEMENT_BYTES || statement.rows.len() >= MAX_STATEMENT_ROWS {
+            if statement.bytes >= MAX_STATEMENT_BYTES || statement.rows.len() >= MAX_STATEMENT_ROWS
+            {
                 continue;
             }
             let mut count = 0;
@@ -207,13 +251,19 @@ impl Worker {
                 && leased.has_row
                 && let Some(record) = &leased.record
             {
-                statement.records.push(SessionRow::of(record, leased.has_messages));
+                statement
+                    .records
+                    .push(SessionRow::of(record, leased.has_messages));
             }
             if count > 0 || leased.is_record_pending {
-                statement.sessions.push((session.clone(), epoch, leased.is_record_pending));
+                statement
+                    .sessions
+                    .push((session.clone(), epoch, leased.is_record_pending));
             }
             leased.is_record_pending = false;
-            statement.rows.extend(leased.rows.drain(..count).map(|row| (session.clone(), row)));
+            statement
+                .rows
+                .extend(leased.rows.drain(..count).map(|row| (session.clone(), row)));
         }
         statement
     }
@@ -242,17 +292,24 @@ impl Worker {
         let mut places: HashMap<(Kind, &str, &str), usize> = HashMap::new();
         for (session, row) in &statement.rows {
             match row {
-                RowChange::Message { seq, id, data } => match places.get(&(Kind::Message, session.as_str(), id)) {
-                    Some(place) => {
-                        let (session, seq, id, _) = messages[*place];
-                        messages[*place] = (session, seq, id, data);
+                RowChange::Message { seq, id, data } => {
+                    match places.get(&(Kind::Message, session.as_str(), id)) {
+                        Some(place) => {
+                            let (session, seq, id, _) = messages[*place];
+                            messages[*place] = (session, seq, id, data);
+                        }
+                        None => {
+                            places.insert((Kind::Message, session.as_str(), id), messages.len());
+                            messages.push((session.as_str(), *seq, id, data));
+                        }
                     }
-                    None => {
-                        places.insert((Kind::Message, session.as_str(), id), messages.len());
-                        messages.push((session.as_str(), *seq, id, data));
-                    }
-                },
-                RowChange::Part { seq, id, message, data } => match places.get(&(Kind::Part, session.as_str(), id)) {
+                }
+                RowChange::Part {
+                    seq,
+                    id,
+                    message,
+                    data,
+                } => match places.get(&(Kind::Part, session.as_str(), id)) {
                     Some(place) => {
                         let (session, seq, id, ..) = parts[*place];
                         parts[*place] = (session, seq, id, message, data);
@@ -262,50 +319,118 @@ impl Worker {
                         parts.push((session.as_str(), *seq, id, message, data));
                     }
                 },
-                RowChange::Content { name, data } => match places.get(&(Kind::Content, session.as_str(), name)) {
-                    Some(place) => contents[*place] = (session.as_str(), name, data),
-                    None => {
-                        places.insert((Kind::Content, session.as_str(), name), contents.len());
-                        contents.push((session.as_str(), name, data));
+                RowChange::Content { name, data } => {
+                    match places.get(&(Kind::Content, session.as_str(), name)) {
+                        Some(place) => contents[*place] = (session.as_str(), name, data),
+                        None => {
+                            places.insert((Kind::Content, session.as_str(), name), contents.len());
+                            contents.push((session.as_str(), name, data));
+                        }
                     }
-                },
+                }
                 RowChange::Cut { .. } => {}
             }
         }
         let records = &statement.records;
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 24] = [
-            &statement.sessions.iter().map(|(session, ..)| session.as_str()).collect::<Vec<_>>(),
-            &statement.sessions.iter().map(|(_, epoch, _)| *epoch).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.cwd.as_str()).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.parent.as_deref()).collect::<Vec<_>>(),
+            &statement
+                .sessions
+                .iter()
+                .map(|(session, ..)| session.as_str())
+                .collect::<Vec<_>>(),
+            &statement
+                .sessions
+                .iter()
+                .map(|(_, epoch, _)| *epoch)
+                .collect::<Vec<_>>(),
+            &records
+                .iter()
+                .map(|row| row.id.as_str())
+                .collect::<Vec<_>>(),
+            &records
+                .iter()
+                .map(|row| row.cwd.as_str())
+                .collect::<Vec<_>>(),
+            &records
+                .iter()
+                .map(|row| row.parent.as_deref())
+                .collect::<Vec<_>>(),
             &records.iter().map(|row| row.updated).collect::<Vec<_>>(),
             &records.iter().map(|row| row.archived).collect::<Vec<_>>(),
             &records.iter().map(|row| row.is_listed).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.has_messages).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.has_user_title).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.data.as_slice()).collect::<Vec<_>>(),
-            &messages.iter().map(|(session, ..)| *session).collect::<Vec<_>>(),
+            &records
+                .iter()
+                .map(|row| row.has_messages)
+                .collect::<Vec<_>>(),
+            &records
+                .iter()
+                .map(|row| row.has_user_title)
+                .collect::<Vec<_>>(),
+            &records
+                .iter()
+                .map(|row| row.data.as_slice())
+                .collect::<Vec<_>>(),
+            &messages
+                .iter()
+                .map(|(session, ..)| *session)
+                .collect::<Vec<_>>(),
             &messages.iter().map(|(_, seq, ..)| *seq).collect::<Vec<_>>(),
-            &messages.iter().map(|(_, _, id, _)| id.as_str()).collect::<Vec<_>>(),
-            &messages.iter().map(|(.., data)| data.as_slice()).collect::<Vec<_>>(),
-            &parts.iter().map(|(session, ..)| *session).collect::<Vec<_>>(),
+            &messages
+                .iter()
+                .map(|(_, _, id, _)| id.as_str())
+                .collect::<Vec<_>>(),
+            &messages
+                .iter()
+                .map(|(.., data)| data.as_slice())
+                .collect::<Vec<_>>(),
+            &parts
+                .iter()
+                .map(|(session, ..)| *session)
+                .collect::<Vec<_>>(),
             &parts.iter().map(|(_, seq, ..)| *seq).collect::<Vec<_>>(),
-            &parts.iter().map(|(_, _, id, ..)| id.as_str()).collect::<Vec<_>>(),
-            &parts.iter().map(|(_, _, _, message, _)| message.as_str()).collect::<Vec<_>>(),
-            &parts.iter().map(|(.., data)| data.as_slice()).collect::<Vec<_>>(),
-            &contents.iter().map(|(session, ..)| *session).collect::<Vec<_>>(),
-            &contents.iter().map(|(_, name, _)| name.as_str()).collect::<Vec<_>>(),
-            &contents.iter().map(|(.., data)| data.as_slice()).collect::<Vec<_>>(),
-            &records.iter().map(|row| row.project.as_deref()).collect::<Vec<_>>(),
+            &parts
+                .iter()
+                .map(|(_, _, id, ..)| id.as_str())
+                .collect::<Vec<_>>(),
+            &parts
+                .iter()
+                .map(|(_, _, _, message, _)| message.as_str())
+                .collect::<Vec<_>>(),
+            &parts
+                .iter()
+                .map(|(.., data)| data.as_slice())
+                .collect::<Vec<_>>(),
+            &contents
+                .iter()
+                .map(|(session, ..)| *session)
+                .collect::<Vec<_>>(),
+            &contents
+                .iter()
+                .map(|(_, name, _)| name.as_str())
+                .collect::<Vec<_>>(),
+            &contents
+                .iter()
+                .map(|(.., data)| data.as_slice())
+                .collect::<Vec<_>>(),
+            &records
+                .iter()
+                .map(|row| row.project.as_deref())
+                .collect::<Vec<_>>(),
         ];
         for _ in 0..MAX_ATTEMPTS {
             let open = self.connection.open().await?;
-            match self.connection.run(open.client.query(&open.write, &values)).await {
+            match self
+                .connection
+                .run(open.client.query(&open.write, &values))
+                .await
+            {
                 Err(DatabaseFault::Again) => {}
                 Err(fault) => return Err(fault),
                 Ok(rows) => {
-                    return rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect();
+                    return rows
+                        .iter()
+                        .map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?)))
+                        .collect();
                 }
             }
         }
@@ -322,12 +447,17 @@ impl Worker {
                 _ => None,
             })
         };
-        let Some((epoch, from)) = next else { return Ok(()) };
+        let Some((epoch, from)) = next else {
+            return Ok(());
+        };
         let id = session.as_str();
         let open = self.connection.open().await?;
         let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
             &[(&id, Type::TEXT), (&epoch, Type::INT8), (&from, Type::TEXT)];
-        let rows = self.connection.run(open.client.query_typed(CUT, values)).await?;
+        let rows = self
+            .connection
+            .run(open.client.query_typed(CUT, values))
+            .await?;
         let (still_owned, has_messages): (bool, bool) = match rows.first() {
             Some(row) => (row.try_get(0)?, row.try_get(1)?),
             None => (false, false),
@@ -338,8 +468,11 @@ impl Worker {
         }
         if let Some(leased) = self.owned.borrow_mut().get_mut(session) {
             leased.rows.remove(0);
-            leased.has_messages =
-                has_messages || leased.rows.iter().any(|row| matches!(row, RowChange::Message { .. }));
+            leased.has_messages = has_messages
+                || leased
+                    .rows
+                    .iter()
+                    .any(|row| matches!(row, RowChange::Message { .. }));
             leased.has_row = true;
             leased.is_record_pending = true;
         }
@@ -349,13 +482,25 @@ impl Worker {
     /// Deletes a session that this process owns.
     pub(super) async fn remove(&self, session: &SessionId) -> Result<(), DatabaseFault> {
         self.claim(session).await?;
-        let epoch = self.owned.borrow().get(session).and_then(|leased| leased.epoch);
+        let epoch = self
+            .owned
+            .borrow()
+            .get(session)
+            .and_then(|leased| leased.epoch);
         let Some(epoch) = epoch else { return Ok(()) };
         let id = session.as_str();
         let open = self.connection.open().await?;
-        let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[(&id, Type::TEXT), (&epoch, Type::INT8)];
-        let gone = self.connection.run(open.client.query_typed(REMOVE, values)).await?;
+        let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
+            &[(&id, Type::TEXT), (&epoch, Type::INT8)];
+        let gone = self
+            .connection
+            .run(open.client.query_typed(REMOVE, values))
+            .await?;
         self.owned.borrow_mut().remove(session);
-        if gone.is_empty() { Err(Error::TakenOver(session.clone()).into()) } else { Ok(()) }
+        if gone.is_empty() {
+            Err(Error::TakenOver(session.clone()).into())
+        } else {
+            Ok(())
+        }
     }
 }

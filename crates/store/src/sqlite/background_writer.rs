@@ -43,19 +43,34 @@ pub(super) struct WriteResult {
 
 impl WriteJob {
     pub(super) fn run(self) -> WriteResult {
-        let Self { dir, file, known, batch } = self;
+        let Self {
+            dir,
+            file,
+            known,
+            batch,
+        } = self;
         let write = || {
             let mut file = match file {
                 Some(file) => file,
                 None => SessionFile::open(&dir, &batch.session, true)?,
             };
             let update = file.remember(known)?;
-            let update = file.write(&batch.entries, !batch.flushes.is_empty())?.or(update);
+            let update = file
+                .write(&batch.entries, !batch.flushes.is_empty())?
+                .or(update);
             Ok((file, update))
         };
         match write() {
-            Ok((file, update)) => WriteResult { file: Ok(file), update, batch },
-            Err(e) => WriteResult { file: Err(e), update: None, batch },
+            Ok((file, update)) => WriteResult {
+                file: Ok(file),
+                update,
+                batch,
+            },
+            Err(e) => WriteResult {
+                file: Err(e),
+                update: None,
+                batch,
+            },
         }
     }
 }
@@ -74,7 +89,11 @@ pub(crate) type WakeAndMetrics = (WeakSender<StoreJob>, Arc<StoreMeters>);
 
 impl BackgroundWriter {
     pub(super) fn new(written: done::Sender<WriteResult>, (wake, meters): WakeAndMetrics) -> Self {
-        Self { written, wake, meters }
+        Self {
+            written,
+            wake,
+            meters,
+        }
     }
 
     /// Returns the sender of jobs to the store's thread, which does not keep it alive.
@@ -93,12 +112,25 @@ impl BackgroundWriter {
             let session = job.batch.session.clone();
             let written = catch_unwind(AssertUnwindSafe(|| job.run()));
             writer.report(written.unwrap_or_else(|_| {
-                let file = Err(Error::Unwritable("writing to its file ended unexpectedly".into()));
-                let batch = WriteBatch { session, entries: Vec::new(), flushes: Vec::new(), then: None };
-                WriteResult { file, update: None, batch }
+                let file = Err(Error::Unwritable(
+                    "writing to its file ended unexpectedly".into(),
+                ));
+                let batch = WriteBatch {
+                    session,
+                    entries: Vec::new(),
+                    flushes: Vec::new(),
+                    then: None,
+                };
+                WriteResult {
+                    file,
+                    update: None,
+                    batch,
+                }
             }));
         };
-        let started = std::thread::Builder::new().name("store-beside".into()).spawn(work);
+        let started = std::thread::Builder::new()
+            .name("store-beside".into())
+            .spawn(work);
         match started.map_err(|e| (e, take(&lent))) {
             Err((e, Some(job))) => {
                 tracing::warn!("no further thread for the store: {e}");

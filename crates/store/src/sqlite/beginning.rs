@@ -16,7 +16,9 @@ const MAX_BYTES: usize = 256 * 1024;
 /// same order. Returns `None` if any of it is unreadable or altered.
 pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     let record = session::read_record(db).ok()??;
-    let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq").ok()?;
+    let mut query = db
+        .prepare("SELECT seq, id, data, crc FROM message ORDER BY seq")
+        .ok()?;
     let mut found = query.query([]).ok()?;
     let mut rows = Vec::with_capacity(MAX_MESSAGES);
     let mut order = RowOrder::default();
@@ -28,7 +30,9 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     }
     let known: Vec<String> = rows.iter().map(|(id, _)| id.clone()).collect();
     let mut assembly = Assembly::begin(None, rows, Some(record))?;
-    let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq").ok()?;
+    let mut query = db
+        .prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")
+        .ok()?;
     let mut found = query.query([]).ok()?;
     let mut parts = 0;
     let mut bytes = 0;
@@ -38,7 +42,9 @@ pub(super) fn read(db: &Connection) -> Option<StoredSession> {
     while let Some(row) = found.next().ok()? {
         order.follows(row)?;
         let (id, message, json) = session::part(row)?;
-        let Some(place) = known.iter().position(|known| *known == message) else { break };
+        let Some(place) = known.iter().position(|known| *known == message) else {
+            break;
+        };
         parts += 1;
         bytes += json.len();
         if parts > MAX_PARTS || bytes > MAX_BYTES {
@@ -92,14 +98,23 @@ mod tests {
     fn beginning_within_limits_is_read_whole() {
         let short = |n: usize| message(&format!("m{n:02}"), &["one", "two"]);
         let many: Vec<Message> = (0..40).map(short).collect();
-        let long = |n: usize| message(&format!("l{n:02}"), &["one", &"x".repeat(MAX_BYTES * 3 / 4)]);
+        let long = |n: usize| {
+            message(
+                &format!("l{n:02}"),
+                &["one", &"x".repeat(MAX_BYTES * 3 / 4)],
+            )
+        };
         let in_parts = message("p00", &["one"; MAX_PARTS + 1]);
         let table = [
             ("nothing", vec![], 0),
             ("all", many[..3].to_vec(), 3),
             ("as many as are read", many.clone(), MAX_MESSAGES),
             ("a long one", vec![short(0), long(1), short(2)], 3),
-            ("two long ones", vec![short(0), long(1), long(2), short(3)], 2),
+            (
+                "two long ones",
+                vec![short(0), long(1), long(2), short(3)],
+                2,
+            ),
             ("many parts", vec![short(0), in_parts, short(2)], 1),
         ];
         for (name, messages, whole) in table {
@@ -111,12 +126,17 @@ mod tests {
 
     #[test]
     fn altered_beginning_is_not_read() {
-        let messages: Vec<Message> = (0..40).map(|n| message(&format!("m{n:02}"), &["one"])).collect();
+        let messages: Vec<Message> = (0..40)
+            .map(|n| message(&format!("m{n:02}"), &["one"]))
+            .collect();
         let table = [
             ("UPDATE part SET data = 'x' WHERE id = 'm01-0'", false),
             ("UPDATE message SET data = 'x' WHERE id = 'm01'", false),
             ("UPDATE session SET data = 'x'", false),
-            ("UPDATE part SET data = '{}', crc = -1 WHERE id = 'm01-0'", false),
+            (
+                "UPDATE part SET data = '{}', crc = -1 WHERE id = 'm01-0'",
+                false,
+            ),
             ("UPDATE part SET data = 'x' WHERE id = 'm39-0'", true),
         ];
         for (sql, is_read) in table {
@@ -133,12 +153,18 @@ mod tests {
     fn beginning_of_long_session_costs_the_same() {
         let bytes = || {
             let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
-            text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse::<u64>().unwrap()
+            text.lines()
+                .find_map(|line| line.strip_prefix("rchar: "))
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
         };
         let counted = [100, 1_000].map(|n| {
             let mut random = fastrand::Rng::with_seed(1);
             // Random text cannot be compressed.
-            let words = std::iter::repeat_with(|| format!("{:016x}", random.u64(..))).take(n * 60).collect::<Vec<_>>();
+            let words = std::iter::repeat_with(|| format!("{:016x}", random.u64(..)))
+                .take(n * 60)
+                .collect::<Vec<_>>();
             let messages: Vec<Message> = words
                 .chunks(60)
                 .enumerate()
@@ -153,7 +179,13 @@ mod tests {
             (beginning, bytes() - before)
         });
         let [(few, of_few), (many, of_many)] = counted;
-        assert!(of_many > 5 * of_few, "all of it: {of_few} and {of_many} bytes");
-        assert!(many < 2 * few && 5 * many < of_many, "the beginning: {few} and {many} bytes of {of_many}");
+        assert!(
+            of_many > 5 * of_few,
+            "all of it: {of_few} and {of_many} bytes"
+        );
+        assert!(
+            many < 2 * few && 5 * many < of_many,
+            "the beginning: {few} and {many} bytes of {of_many}"
+        );
     }
 }

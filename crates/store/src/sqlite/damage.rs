@@ -74,7 +74,10 @@ async fn damaged_index_hides_no_session() {
             Err(Error::NewerIndex { .. }) => continue,
             listed => assert_eq!(listed.unwrap().sessions, expected, "{what}"),
         }
-        assert!(!pattern.path().join("index.db-new").exists() || what.starts_with("flipped"), "{what}");
+        assert!(
+            !pattern.path().join("index.db-new").exists() || what.starts_with("flipped"),
+            "{what}"
+        );
     }
 }
 
@@ -85,7 +88,10 @@ async fn many_unknown(dir: &Path) -> usize {
     let store = Store::start(dir);
     for n in 0..MANY {
         let parent = (n == 1).then(|| SessionId::new("ses_00000000"));
-        let record = Record { parent, ..record(&format!("ses_{n:08}"), "/w", 10 + n as u64) };
+        let record = Record {
+            parent,
+            ..record(&format!("ses_{n:08}"), "/w", 10 + n as u64)
+        };
         store.create(&record).await.unwrap();
         write(&store, &record, &[message("m", &["x"])]).await;
         store.record(&record).await;
@@ -106,7 +112,10 @@ async fn lost_index_is_filled_in_background_and_list_reports_it() {
     writer.execute_batch("BEGIN IMMEDIATE").unwrap();
     let store = Store::start(dir.path());
     let first = store.list(None, None, 100).await.unwrap();
-    assert!(first.sessions.is_empty() && first.filling.is_some(), "{first:?}");
+    assert!(
+        first.sessions.is_empty() && first.filling.is_some(),
+        "{first:?}"
+    );
     assert_eq!(store.grants("/w").await.unwrap(), StoredGrants::default());
     let id = SessionId::new("ses_00000007");
     assert_eq!(store.load(&id).await.unwrap().messages.len(), 1);
@@ -134,7 +143,10 @@ async fn session_deleted_during_fill_stays_deleted_with_children() {
     for id in [&parent, &child] {
         assert!(!store.has(id).await.unwrap(), "{id}");
     }
-    assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), many - 2);
+    assert_eq!(
+        store.list(None, None, 100).await.unwrap().sessions.len(),
+        many - 2
+    );
 }
 
 /// An index that is too large for the initial scan is scanned in the background, which finds hidden
@@ -148,7 +160,8 @@ async fn large_index_hides_no_session_for_long() {
     // ordered.
     let sql = |lines: &str| {
         let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-        db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).unwrap();
+        db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)
+            .unwrap();
         db.execute_batch(lines).unwrap();
     };
     sql("PRAGMA journal_mode = DELETE; PRAGMA writable_schema = ON;
@@ -163,7 +176,11 @@ async fn large_index_hides_no_session_for_long() {
     let begun = Instant::now();
     let found = || dir.path().join("index.damaged-1.db").exists();
     while store.list(None, None, 100).await.unwrap().sessions != expected || !found() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "found: {}", found());
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "found: {}",
+            found()
+        );
     }
     store.stop().await;
 }
@@ -184,17 +201,26 @@ async fn grants_survive_damaged_index() {
     let dir = tempfile::tempdir().unwrap();
     create_three_sessions(dir.path()).await;
     let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    db.execute("UPDATE session SET data = replace(data, 'title', 'titel') WHERE id = 'ses_00000001'", []).unwrap();
+    db.execute(
+        "UPDATE session SET data = replace(data, 'title', 'titel') WHERE id = 'ses_00000001'",
+        [],
+    )
+    .unwrap();
     drop(db);
     let store = Store::start(dir.path());
     let titles = store.list(None, None, 100).await.unwrap().sessions;
-    assert!(titles.iter().all(|record| record.title.is_some()), "{titles:?}");
+    assert!(
+        titles.iter().all(|record| record.title.is_some()),
+        "{titles:?}"
+    );
     assert_eq!(store.grants("/w").await.unwrap().grants.len(), 1);
 }
 
 /// Returns the position of a text in the index's file.
 fn position(file: &[u8], text: &str) -> usize {
-    file.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
+    file.windows(text.len())
+        .position(|window| window == text.as_bytes())
+        .unwrap()
 }
 
 #[tokio::test]
@@ -204,7 +230,11 @@ async fn list_with_flipped_byte_of_a_row_has_every_session() {
     let whole = fs::read(pattern.path().join("index.db")).unwrap();
     let expected = listed(pattern.path()).await;
     let row = position(&whole, "{\"id\":\"ses_00000001\"");
-    let length = whole[row..].iter().position(|byte| *byte == b'\n' || *byte == 0).unwrap_or(200).min(200);
+    let length = whole[row..]
+        .iter()
+        .position(|byte| *byte == b'\n' || *byte == 0)
+        .unwrap_or(200)
+        .min(200);
     for at in row..row + length {
         for bit in [0, 7] {
             for suffix in ["-wal", "-shm"] {
@@ -215,7 +245,11 @@ async fn list_with_flipped_byte_of_a_row_has_every_session() {
             fs::write(pattern.path().join("index.db"), flipped).unwrap();
             let store = Store::start(pattern.path());
             // The query that an editor sends.
-            let query = ListQuery { archived: Some(false), limit: 100, ..ListQuery::default() };
+            let query = ListQuery {
+                archived: Some(false),
+                limit: 100,
+                ..ListQuery::default()
+            };
             let listed = store.list_where(query).await.unwrap().sessions;
             store.stop().await;
             assert_eq!(listed, expected, "bit {bit} of byte {}", at - row);
@@ -236,9 +270,15 @@ async fn altered_grant_is_dropped_and_reported_once() {
     let store = Store::start(dir.path());
     let all = store.all_grants().await.unwrap();
     assert_eq!(all.grants, Vec::new());
-    assert!(all.lost_with.is_some(), "a list says it and does not settle it");
+    assert!(
+        all.lost_with.is_some(),
+        "a list says it and does not settle it"
+    );
     let first = store.grants("/w").await.unwrap();
-    assert_eq!(first.lost_with, Some(dir.path().join("index.damaged-1.db").display().to_string()));
+    assert_eq!(
+        first.lost_with,
+        Some(dir.path().join("index.damaged-1.db").display().to_string())
+    );
     assert_eq!(store.grants("/w").await.unwrap(), StoredGrants::default());
     store.stop().await;
 }
@@ -248,7 +288,9 @@ async fn altered_grant_is_dropped_and_reported_once() {
 async fn sessions_are_saved_without_index() {
     let dir = tempfile::tempdir().unwrap();
     let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
+    newer
+        .execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);")
+        .unwrap();
     drop(newer);
     let record = record("ses_00000001", "/w", 5);
     let messages = [message("a", &["one"])];
@@ -258,7 +300,14 @@ async fn sessions_are_saved_without_index() {
     store.flush(&record.id).await.unwrap();
     store.stop().await;
     let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
-    assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
+    assert_eq!(
+        stored,
+        StoredSession {
+            record,
+            messages: messages.to_vec(),
+            damage: vec![]
+        }
+    );
 }
 
 #[tokio::test]
@@ -268,7 +317,11 @@ async fn missing_or_truncated_file_is_reported_once() {
     let table: [(&str, Spoil, usize); 3] = [
         ("empty", |path| fs::write(path, "").unwrap(), 0),
         ("gone", |path| fs::remove_file(path).unwrap(), 0),
-        ("without its log", |path| fs::remove_file(wal::path(path)).unwrap(), 1),
+        (
+            "without its log",
+            |path| fs::remove_file(wal::path(path)).unwrap(),
+            1,
+        ),
     ];
     for (what, spoil, left) in table {
         let dir = tempfile::tempdir().unwrap();
@@ -283,11 +336,19 @@ async fn missing_or_truncated_file_is_reported_once() {
             store.handed_over(&id).await;
             let killed = tempfile::tempdir().unwrap();
             for suffix in ["", "-wal"] {
-                fs::copy(with_suffix(&path, suffix), killed.path().join(format!("db{suffix}"))).unwrap();
+                fs::copy(
+                    with_suffix(&path, suffix),
+                    killed.path().join(format!("db{suffix}")),
+                )
+                .unwrap();
             }
             store.stop().await;
             for suffix in ["", "-wal"] {
-                fs::copy(killed.path().join(format!("db{suffix}")), with_suffix(&path, suffix)).unwrap();
+                fs::copy(
+                    killed.path().join(format!("db{suffix}")),
+                    with_suffix(&path, suffix),
+                )
+                .unwrap();
             }
         }
         spoil(&path);
@@ -296,7 +357,12 @@ async fn missing_or_truncated_file_is_reported_once() {
         }
         let store = Store::start(dir.path());
         let stored = store.load(&id).await.unwrap();
-        assert_eq!((stored.messages.len(), stored.damage.len()), (left, 1), "{what}: {:?}", stored.damage);
+        assert_eq!(
+            (stored.messages.len(), stored.damage.len()),
+            (left, 1),
+            "{what}: {:?}",
+            stored.damage
+        );
         store.stop().await;
         let again = Store::start(dir.path()).load(&id).await.unwrap();
         assert_eq!(again.damage, Vec::<String>::new(), "{what}");
@@ -306,9 +372,14 @@ async fn missing_or_truncated_file_is_reported_once() {
 #[tokio::test]
 async fn file_removed_while_open_is_detected() {
     // The flush comes with the write, after it, or without any write since the last flush.
-    for (before, apart, after) in [(false, false, true), (false, true, true), (true, false, true), (true, false, false)]
-    {
-        let case = format!("written before: {before}, flushed apart: {apart}, written after: {after}");
+    for (before, apart, after) in [
+        (false, false, true),
+        (false, true, true),
+        (true, false, true),
+        (true, false, false),
+    ] {
+        let case =
+            format!("written before: {before}, flushed apart: {apart}, written after: {after}");
         let dir = tempfile::tempdir().unwrap();
         create_three_sessions(dir.path()).await;
         let id = SessionId::new("ses_00000001");
@@ -326,7 +397,10 @@ async fn file_removed_while_open_is_detected() {
             store.handed_over(&id).await;
         }
         let flushed = store.flush(&id).await;
-        assert!(matches!(&flushed, Err(Error::Removed(_))), "{case}: {flushed:?}");
+        assert!(
+            matches!(&flushed, Err(Error::Removed(_))),
+            "{case}: {flushed:?}"
+        );
         // The loss is reported once, and later messages are saved.
         store.flush(&id).await.unwrap();
         write(&store, &record, &[message("later", &["z"])]).await;
@@ -342,12 +416,20 @@ async fn interrupted_removal_leaves_all_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
     create_three_sessions(dir.path()).await;
     let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    db.execute("DELETE FROM session WHERE id IN ('ses_00000000', 'ses_00000001')", []).unwrap();
+    db.execute(
+        "DELETE FROM session WHERE id IN ('ses_00000000', 'ses_00000001')",
+        [],
+    )
+    .unwrap();
     drop(db);
     // Killed before and after the file was renamed.
     let gone = session::path(dir.path(), &SessionId::new("ses_00000001"));
     fs::rename(&gone, with_suffix(&gone, session::REMOVED_SUFFIX)).unwrap();
-    let left: Vec<String> = listed(dir.path()).await.into_iter().map(|record| record.id.to_string()).collect();
+    let left: Vec<String> = listed(dir.path())
+        .await
+        .into_iter()
+        .map(|record| record.id.to_string())
+        .collect();
     assert_eq!(left, ["ses_00000002", "ses_00000000"]);
     assert!(!with_suffix(&gone, session::REMOVED_SUFFIX).exists());
 }
@@ -362,14 +444,22 @@ async fn session_with_empty_file_continues() {
     drop(session::SessionFile::open(dir.path(), &record.id, true).unwrap());
     let other = Store::start(dir.path());
     assert_eq!(other.list(None, None, 10).await.unwrap().sessions, []);
-    assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
+    assert!(matches!(
+        other.peek(&record.id).await,
+        Err(Error::NotFound(_))
+    ));
     other.stop().await;
-    store.amend(&record.id, RecordChange::Title("Mine".into())).await;
+    store
+        .amend(&record.id, RecordChange::Title("Mine".into()))
+        .await;
     write(&store, &record, &[message("a", &["one"])]).await;
     store.flush(&record.id).await.unwrap();
     store.stop().await;
     let again = Store::start(dir.path()).load(&record.id).await.unwrap();
-    assert_eq!((again.record.title.as_deref(), again.messages.len()), (Some("Mine"), 1));
+    assert_eq!(
+        (again.record.title.as_deref(), again.messages.len()),
+        (Some("Mine"), 1)
+    );
 }
 
 #[tokio::test]
@@ -379,11 +469,18 @@ async fn title_and_choice_of_user_survive_record_of_turn() {
     let mut record = record("ses_00000001", "/w", 5);
     store.create(&record).await.unwrap();
     write(&store, &record, &[message("a", &["one"])]).await;
-    store.amend(&record.id, RecordChange::Title("Mine".into())).await;
+    store
+        .amend(&record.id, RecordChange::Title("Mine".into()))
+        .await;
     store
         .amend(
             &record.id,
-            RecordChange::Choice { agent: "plan".into(), model: None, steer: Some(false), approvals: None },
+            RecordChange::Choice {
+                agent: "plan".into(),
+                model: None,
+                steer: Some(false),
+                approvals: None,
+            },
         )
         .await;
     record.agent = Some("plan".into());
@@ -391,7 +488,10 @@ async fn title_and_choice_of_user_survive_record_of_turn() {
     store.record(&record).await;
     store.handed_over(&record.id).await;
     let listed = store.list(None, None, 10).await.unwrap().sessions.remove(0);
-    assert_eq!((listed.title.as_deref(), listed.agent.as_deref()), (Some("Mine"), Some("plan")));
+    assert_eq!(
+        (listed.title.as_deref(), listed.agent.as_deref()),
+        (Some("Mine"), Some("plan"))
+    );
     assert_eq!(listed.titled, TitleSource::User);
     store.close(&record.id).await;
     // The lock is free when `close` has returned.

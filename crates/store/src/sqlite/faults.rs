@@ -23,7 +23,9 @@ pub(super) fn seeds() -> [u64; 2] {
 
 /// Creates a directory in memory if possible, because these tests write thousands of files.
 pub(super) fn memory_dir() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 pub(super) fn in_two_threads(jobs: impl Fn(usize) + Sync) {
@@ -37,7 +39,9 @@ pub(super) fn in_two_threads(jobs: impl Fn(usize) + Sync) {
 
 pub(super) fn entries(messages: &[Message]) -> Vec<SessionWrite> {
     let record = SessionWrite::Record(Box::new(record("ses_00000001", "/w", 1)));
-    std::iter::once(record).chain(messages.iter().flat_map(SessionWrite::of)).collect()
+    std::iter::once(record)
+        .chain(messages.iter().flat_map(SessionWrite::of))
+        .collect()
 }
 
 pub(super) fn id() -> SessionId {
@@ -47,8 +51,9 @@ pub(super) fn id() -> SessionId {
 /// Creates an open file with `n` messages in transactions of `per`, all of them still in its log.
 fn filled(dir: &Path, n: usize, per: usize, words: usize) -> (SessionFile, Vec<Message>) {
     let mut file = SessionFile::open(dir, &id(), true).unwrap();
-    let messages: Vec<Message> =
-        (0..n).map(|n| message(&format!("m{n:04}"), &[&format!("word{n} ").repeat(words)])).collect();
+    let messages: Vec<Message> = (0..n)
+        .map(|n| message(&format!("m{n:04}"), &[&format!("word{n} ").repeat(words)]))
+        .collect();
     for some in messages.chunks(per) {
         file.write(&entries(some), false).unwrap();
     }
@@ -71,7 +76,11 @@ fn fd02_prefix_of_log_yields_longest_valid_beginning() {
     in_two_threads(|half| {
         for length in (half..=log.len()).step_by(2) {
             let whole = length >= 32 && (length - 32).is_multiple_of(FRAME);
-            assert_eq!(wal::torn(&log[..length]).is_none(), whole || length == 0, "cut to {length}");
+            assert_eq!(
+                wal::torn(&log[..length]).is_none(),
+                whole || length == 0,
+                "cut to {length}"
+            );
         }
     });
     // Every position that matters to SQLite, and some that do not.
@@ -81,10 +90,14 @@ fn fd02_prefix_of_log_yields_longest_valid_beginning() {
     for length in (0..=log.len()).filter(|n| n % 509 == 0 || (n + FRAME - 32 + 2) % FRAME < 4) {
         fs::write(&copy, &main).unwrap();
         fs::write(wal::path(&copy), &log[..length]).unwrap();
-        let count =
-            SessionFile::open_at(copy.clone(), &id(), false).unwrap().load(Some(record("ses_00000001", "/w", 1)));
+        let count = SessionFile::open_at(copy.clone(), &id(), false)
+            .unwrap()
+            .load(Some(record("ses_00000001", "/w", 1)));
         let count = count.unwrap().messages.len();
-        assert!(count >= last && count.is_multiple_of(10), "{count} after {last} at {length}");
+        assert!(
+            count >= last && count.is_multiple_of(10),
+            "{count} after {last} at {length}"
+        );
         last = count;
         fs::remove_file(&copy).unwrap();
     }
@@ -121,18 +134,29 @@ fn fd08_damage_is_reported_and_contained() {
                 fs::write(&path, &bytes).unwrap();
                 let known = record("ses_00000001", "/w", 1);
                 let read = SessionFile::open(dir.path(), &id(), false).and_then(|file| {
-                    let first = beginning::read(file.db()).map(|stored| stored.messages).unwrap_or_default();
+                    let first = beginning::read(file.db())
+                        .map(|stored| stored.messages)
+                        .unwrap_or_default();
                     let mut first = first.iter().filter(|message| !message.parts.is_empty());
-                    assert!(first.all(|message| messages.contains(message)), "seed {seed}, {n}: invented at first");
+                    assert!(
+                        first.all(|message| messages.contains(message)),
+                        "seed {seed}, {n}: invented at first"
+                    );
                     file.load(Some(known.clone()))
                 });
                 let (read, is_reported) = match read {
                     Ok(stored) => (stored.messages, false),
                     Err(damaged @ Error::Damaged { .. }) => {
                         match salvage::salvage(dir.path(), &id(), Some(known), damaged) {
-                            Ok(stored) => (stored.messages, stored.damage[0].contains("is kept as")),
+                            Ok(stored) => {
+                                (stored.messages, stored.damage[0].contains("is kept as"))
+                            }
                             Err(Error::Damaged { .. }) => {
-                                assert_eq!(fs::read(&path).unwrap(), bytes, "what cannot be read stays as it is");
+                                assert_eq!(
+                                    fs::read(&path).unwrap(),
+                                    bytes,
+                                    "what cannot be read stays as it is"
+                                );
                                 (Vec::new(), true)
                             }
                             Err(e) => panic!("seed {seed}, {n}: {e}"),
@@ -144,7 +168,10 @@ fn fd08_damage_is_reported_and_contained() {
                 };
                 let good = read.iter().filter(|m| !m.parts.is_empty());
                 let good: Vec<String> = good.map(Message::visible_text).collect();
-                assert!(good.iter().all(|text| texts.contains(text)), "seed {seed}, {n}: something was invented");
+                assert!(
+                    good.iter().all(|text| texts.contains(text)),
+                    "seed {seed}, {n}: something was invented"
+                );
                 assert!(
                     is_reported || good.len() == messages.len(),
                     "seed {seed}, {n}: {} of 60, and nothing said",
@@ -172,7 +199,12 @@ async fn fd09_foreign_files_are_unchanged() {
     }
     let sessions = dir.path().join("sessions");
     let at = |n: usize| sessions.join(format!("ses_strange{n:02}.db"));
-    let sql = |path: &Path, sql: &str| rusqlite::Connection::open(path).unwrap().execute_batch(sql).unwrap();
+    let sql = |path: &Path, sql: &str| {
+        rusqlite::Connection::open(path)
+            .unwrap()
+            .execute_batch(sql)
+            .unwrap()
+    };
     fs::write(at(0), "").unwrap();
     fs::create_dir(at(1)).unwrap();
     std::os::unix::fs::symlink(sessions.join("ses_good0000.db"), at(2)).unwrap();
@@ -180,17 +212,42 @@ async fn fd09_foreign_files_are_unchanged() {
     nix::unistd::mkfifo(&at(4), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::write(at(5), "null").unwrap();
     fs::write(at(6), "{\"adjutant\":1}".repeat(1000)).unwrap();
-    sql(&at(7), "CREATE TABLE other (x); INSERT INTO other VALUES (1);");
+    sql(
+        &at(7),
+        "CREATE TABLE other (x); INSERT INTO other VALUES (1);",
+    );
     sql(&at(8), "CREATE TABLE session (x); PRAGMA user_version = 4;");
-    sql(&at(9), "CREATE TABLE session (x); CREATE TABLE strange (x); PRAGMA user_version = 1;");
-    sql(&at(10), "CREATE TABLE session (x); PRAGMA user_version = -1;");
-    fs::write(at(11), fs::read(sessions.join("ses_good0000.db")).unwrap().split_at(100).0).unwrap();
-    let bytes = |path: &PathBuf| fs::symlink_metadata(path).unwrap().is_file().then(|| fs::read(path).unwrap());
+    sql(
+        &at(9),
+        "CREATE TABLE session (x); CREATE TABLE strange (x); PRAGMA user_version = 1;",
+    );
+    sql(
+        &at(10),
+        "CREATE TABLE session (x); PRAGMA user_version = -1;",
+    );
+    fs::write(
+        at(11),
+        fs::read(sessions.join("ses_good0000.db"))
+            .unwrap()
+            .split_at(100)
+            .0,
+    )
+    .unwrap();
+    let bytes = |path: &PathBuf| {
+        fs::symlink_metadata(path)
+            .unwrap()
+            .is_file()
+            .then(|| fs::read(path).unwrap())
+    };
     let before: Vec<_> = (0..12).map(|n| bytes(&at(n))).collect();
     fs::remove_file(dir.path().join("index.db")).unwrap();
     let store = Store::start(dir.path());
     let listed = store.list(None, None, 100).await.unwrap();
-    assert_eq!(listed.sessions, std::slice::from_ref(&good), "the index is made again, without them");
+    assert_eq!(
+        listed.sessions,
+        std::slice::from_ref(&good),
+        "the index is made again, without them"
+    );
     for (n, before) in before.iter().enumerate() {
         let id = SessionId::new(format!("ses_strange{n:02}"));
         let loaded = store.load(&id).await;
@@ -222,7 +279,13 @@ fn fd11_network_file_has_no_log() {
 async fn fd12_order_is_independent_of_the_clock() {
     const DAY: u64 = 86_400_000;
     let now = 1_795_252_200_000;
-    for clock in [[now, now - DAY], [now, now + 3650 * DAY], [now, 1], [(1 << 36) - 1, 1 << 36], [now, now - 1]] {
+    for clock in [
+        [now, now - DAY],
+        [now, now + 3650 * DAY],
+        [now, 1],
+        [(1 << 36) - 1, 1 << 36],
+        [now, now - 1],
+    ] {
         let dir = memory_dir();
         let vars = [("HOME".to_owned(), dir.path().display().to_string())].into();
         let environment = Environment::from_vars(vars);
@@ -232,13 +295,23 @@ async fn fd12_order_is_independent_of_the_clock() {
         let mut written = Vec::new();
         for n in 0..200 {
             environment.set_now(Timestamp(clock[n % 2]));
-            let message = Message { created: environment.now(), ..message(&environment.fresh("msg"), &["x"]) };
+            let message = Message {
+                created: environment.now(),
+                ..message(&environment.fresh("msg"), &["x"])
+            };
             write(&store, &record, std::slice::from_ref(&message)).await;
             written.push(message);
         }
         store.flush(&record.id).await.unwrap();
         assert_eq!(store.load(&record.id).await.unwrap().messages, written);
-        assert_eq!(written.iter().map(|m| m.id.clone()).collect::<BTreeSet<_>>().len(), 200);
+        assert_eq!(
+            written
+                .iter()
+                .map(|m| m.id.clone())
+                .collect::<BTreeSet<_>>()
+                .len(),
+            200
+        );
     }
 }
 
@@ -279,7 +352,12 @@ async fn fd16_files_are_private_to_the_owner() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let store = Store::start(dir.path());
     store.load(&id()).await.unwrap();
-    write(&store, &record("ses_00000001", "/w", 1), &[message("z", &["x"])]).await;
+    write(
+        &store,
+        &record("ses_00000001", "/w", 1),
+        &[message("z", &["x"])],
+    )
+    .await;
     store.flush(&id()).await.unwrap();
     let mut folders = vec![dir.path().to_path_buf()];
     while let Some(folder) = folders.pop() {

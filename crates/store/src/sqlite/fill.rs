@@ -81,7 +81,10 @@ impl IndexFill {
         }
         let own = fill.clone();
         let place = dir.to_owned();
-        if let Err(e) = std::thread::Builder::new().name("index fill".into()).spawn(move || own.run(&place)) {
+        if let Err(e) = std::thread::Builder::new()
+            .name("index fill".into())
+            .spawn(move || own.run(&place))
+        {
             tracing::warn!("the session index may not know all sessions: {e}");
             fill.end();
         }
@@ -98,7 +101,10 @@ impl IndexFill {
         if locked(&self.waiting).is_none() || !self.is_partial.load(Ordering::Relaxed) {
             return None;
         }
-        Some(ListFilling { taken: self.taken.load(Ordering::Relaxed), unknown: self.unknown.load(Ordering::Relaxed) })
+        Some(ListFilling {
+            taken: self.taken.load(Ordering::Relaxed),
+            unknown: self.unknown.load(Ordering::Relaxed),
+        })
     }
 
     /// Returns the session files that cannot be identified.
@@ -145,7 +151,8 @@ impl IndexFill {
         let mut db = db.map_err(index::unwritable)?;
         db.busy_timeout(BUSY_TIMEOUT).map_err(index::unwritable)?;
         // Otherwise, other writers would wait for the disk with each chunk.
-        db.execute_batch("PRAGMA synchronous = NORMAL").map_err(index::unwritable)?;
+        db.execute_batch("PRAGMA synchronous = NORMAL")
+            .map_err(index::unwritable)?;
         if let Some(damage) = index::damage(&db).map_err(index::unwritable)? {
             return Err(Error::DamagedIndex(damage));
         }
@@ -155,17 +162,30 @@ impl IndexFill {
 
     /// Adds every session that has a file and is not in the index, newest first, and removes those
     /// that have neither a file nor a message.
-    fn add_sessions(&self, db: &mut Connection, dir: &Path, survey: &DirectorySurvey) -> Result<(), Error> {
+    fn add_sessions(
+        &self,
+        db: &mut Connection,
+        dir: &Path,
+        survey: &DirectorySurvey,
+    ) -> Result<(), Error> {
         self.unknown.store(survey.unknown.len(), Ordering::Relaxed);
-        self.is_partial.fetch_or(survey.unknown.len() > MAX_FEW_UNKNOWN, Ordering::Relaxed);
+        self.is_partial
+            .fetch_or(survey.unknown.len() > MAX_FEW_UNKNOWN, Ordering::Relaxed);
         for paths in survey.unknown.chunks(CHUNK) {
-            let found: Vec<_> = paths.iter().filter_map(|path| Some((path, peek::record(dir, path)?))).collect();
-            let chunk = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(index::unwritable)?;
+            let found: Vec<_> = paths
+                .iter()
+                .filter_map(|path| Some((path, peek::record(dir, path)?)))
+                .collect();
+            let chunk = db
+                .transaction_with_behavior(TransactionBehavior::Immediate)
+                .map_err(index::unwritable)?;
             for (path, read) in found {
                 match read {
                     // It may have been deleted since, or written to the index by its owner, whose
                     // data is newer.
-                    Ok((record, messages)) if path.exists() => index::put_unless_known(&chunk, &record, messages)?,
+                    Ok((record, messages)) if path.exists() => {
+                        index::put_unless_known(&chunk, &record, messages)?
+                    }
                     Err(Error::Damaged { .. }) => locked(&self.unreadable).push(path.clone()),
                     // It is no session file, or it is still empty.
                     Ok(_) | Err(_) => {}
@@ -179,7 +199,8 @@ impl IndexFill {
             db.execute(&sql, [id]).map_err(index::unwritable)?;
         }
         if is_partial(db).map_err(index::unwritable)? {
-            db.pragma_update(None, PARTIAL, 0).map_err(index::unwritable)?;
+            db.pragma_update(None, PARTIAL, 0)
+                .map_err(index::unwritable)?;
         }
         Ok(())
     }
@@ -195,7 +216,8 @@ pub(super) fn mark_partial(db: &Connection) -> rusqlite::Result<()> {
 }
 
 fn is_partial(db: &Connection) -> rusqlite::Result<bool> {
-    db.pragma_query_value(None, PARTIAL, |row| row.get::<_, i64>(0)).map(|partial| partial != 0)
+    db.pragma_query_value(None, PARTIAL, |row| row.get::<_, i64>(0))
+        .map(|partial| partial != 0)
 }
 
 /// The differences between an index and the directory of sessions.
@@ -210,16 +232,26 @@ impl DirectorySurvey {
     /// Compares the two, and removes the remains of an interrupted deletion.
     fn of(db: &Connection, dir: &Path) -> Result<Self, Error> {
         let mut unknown = Vec::new();
-        let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return Ok(Self { unknown, empty: Vec::new() }) };
+        let Ok(files) = std::fs::read_dir(dir.join("sessions")) else {
+            return Ok(Self {
+                unknown,
+                empty: Vec::new(),
+            });
+        };
         let sql = format!("SELECT id, messages > 0, NOT {IS_EMPTY} FROM session");
         let mut query = db.prepare(&sql).map_err(index::unwritable)?;
-        let flags = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)));
+        let flags =
+            |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)));
         let ids = query.query_map([], flags).map_err(index::unwritable)?;
         // The values are whether the session has a message, and whether it is listed.
-        let mut known = ids.collect::<rusqlite::Result<HashMap<String, (bool, bool)>>>().map_err(index::unwritable)?;
+        let mut known = ids
+            .collect::<rusqlite::Result<HashMap<String, (bool, bool)>>>()
+            .map_err(index::unwritable)?;
         for file in files.flatten() {
             let name = file.file_name();
-            let Some((id, rest)) = name.to_str().and_then(|name| name.split_once(".db")) else { continue };
+            let Some((id, rest)) = name.to_str().and_then(|name| name.split_once(".db")) else {
+                continue;
+            };
             if rest == session::REMOVED_SUFFIX {
                 std::fs::remove_file(file.path()).ok();
             } else if rest.is_empty() && !known.remove(id).unwrap_or_default().1 {
@@ -230,7 +262,11 @@ impl DirectorySurvey {
         }
         // Ids begin with the time.
         unknown.sort_unstable_by(|one, other| other.cmp(one));
-        let empty = known.into_iter().filter(|(_, (has_messages, _))| !has_messages).map(|(id, _)| id).collect();
+        let empty = known
+            .into_iter()
+            .filter(|(_, (has_messages, _))| !has_messages)
+            .map(|(id, _)| id)
+            .collect();
         Ok(Self { unknown, empty })
     }
 }
@@ -238,6 +274,7 @@ impl DirectorySurvey {
 /// Whether the index and the directory of sessions can be scanned within a few milliseconds.
 fn is_small(dir: &Path) -> bool {
     let index = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());
-    let files = std::fs::read_dir(dir.join("sessions")).map_or(0, |files| files.take(MAX_SMALL_FILES + 1).count());
+    let files = std::fs::read_dir(dir.join("sessions"))
+        .map_or(0, |files| files.take(MAX_SMALL_FILES + 1).count());
     index <= SMALL_INDEX_BYTES && files <= MAX_SMALL_FILES
 }

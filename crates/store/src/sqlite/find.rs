@@ -37,10 +37,19 @@ const IDLE_SHARE: u32 = 3;
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts a search on a new thread.
-pub(super) fn start(dir: PathBuf, query: ListQuery, words: String, limit: usize, reply: ReplySender<SearchPage>) {
+pub(super) fn start(
+    dir: PathBuf,
+    query: ListQuery,
+    words: String,
+    limit: usize,
+    reply: ReplySender<SearchPage>,
+) {
     // The receiver may have been dropped.
     let work = move || drop(reply.send(find(&dir, &query, &words, limit)));
-    if let Err(e) = std::thread::Builder::new().name("search".into()).spawn(work) {
+    if let Err(e) = std::thread::Builder::new()
+        .name("search".into())
+        .spawn(work)
+    {
         tracing::error!("no thread to search on: {e}");
     }
 }
@@ -61,7 +70,9 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
     let mut oldest = None;
     if search::are_short(&words) && listed.len() > search::MAX_UNINDEXED_READS {
         listed.truncate(search::MAX_UNINDEXED_READS);
-        oldest = listed.last().map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
+        oldest = listed
+            .last()
+            .map(|(_, updated)| Timestamp(u64::try_from(*updated).unwrap_or_default()));
     }
     (wanted, page.unindexed) = known.sessions_to_read(dir, listed);
     let read = |record: &Record| peek::peek(dir, &record.id, Some(record.clone()));
@@ -70,12 +81,22 @@ fn find(dir: &Path, query: &ListQuery, words: &str, limit: usize) -> Result<Sear
         if left == 0 {
             break;
         }
-        let records =
-            ids.iter().filter_map(|id| index.record(id).transpose()).collect::<Result<Vec<Record>, Error>>()?;
-        page.hits.extend(search::search(&read, &records, &words, left));
+        let records = ids
+            .iter()
+            .filter_map(|id| index.record(id).transpose())
+            .collect::<Result<Vec<Record>, Error>>()?;
+        page.hits
+            .extend(search::search(&read, &records, &words, left));
     }
-    let cut = |oldest| SearchCut { sessions: search::MAX_UNINDEXED_READS, oldest };
-    page.cut = if page.hits.len() < limit { oldest.map(cut) } else { None };
+    let cut = |oldest| SearchCut {
+        sessions: search::MAX_UNINDEXED_READS,
+        oldest,
+    };
+    page.cut = if page.hits.len() < limit {
+        oldest.map(cut)
+    } else {
+        None
+    };
     Ok(page)
 }
 
@@ -89,11 +110,16 @@ struct KnownWords {
 
 impl KnownWords {
     fn read(dir: &Path, words: &[String]) -> Result<Self, Error> {
-        let Some(index) = SearchIndex::open(dir)? else { return Ok(Self::default()) };
+        let Some(index) = SearchIndex::open(dir)? else {
+            return Ok(Self::default());
+        };
         // The order matters, and both must precede the check for open sessions: a session that
         // changes in between is not current, or is open.
         let with = index.with(words)?;
-        Ok(Self { current: index.current()?, with })
+        Ok(Self {
+            current: index.current()?,
+            with,
+        })
     }
 
     /// Returns the sessions that have to be read, and the number of them that are merely not in the
@@ -116,9 +142,18 @@ impl KnownWords {
 
 /// Returns the sessions that a process has open, or has ended without closing.
 fn open_sessions(dir: &Path) -> HashSet<String> {
-    let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return HashSet::new() };
-    let id = |name: &str| name.strip_suffix(".lock").or_else(|| name.strip_suffix(".held")).map(str::to_owned);
-    files.flatten().filter_map(|file| id(file.file_name().to_str()?)).collect()
+    let Ok(files) = std::fs::read_dir(dir.join("sessions")) else {
+        return HashSet::new();
+    };
+    let id = |name: &str| {
+        name.strip_suffix(".lock")
+            .or_else(|| name.strip_suffix(".held"))
+            .map(str::to_owned)
+    };
+    files
+        .flatten()
+        .filter_map(|file| id(file.file_name().to_str()?))
+        .collect()
 }
 
 /// A handle to the indexing thread.
@@ -138,7 +173,12 @@ enum IndexJob {
 
 impl Indexer {
     pub(super) fn new(dir: PathBuf) -> Self {
-        Self { dir, jobs: None, thread: None, is_over: Arc::default() }
+        Self {
+            dir,
+            jobs: None,
+            thread: None,
+            is_over: Arc::default(),
+        }
     }
 
     /// Ends the thread after the session that it is reading. All files are closed when this
@@ -169,8 +209,14 @@ impl Indexer {
         }
         if self.jobs.is_none() {
             let (jobs, received) = mpsc::channel();
-            let thread = IndexerThread { dir: self.dir.clone(), is_over: self.is_over.clone() };
-            match std::thread::Builder::new().name("search index".into()).spawn(move || thread.run(&received)) {
+            let thread = IndexerThread {
+                dir: self.dir.clone(),
+                is_over: self.is_over.clone(),
+            };
+            match std::thread::Builder::new()
+                .name("search index".into())
+                .spawn(move || thread.run(&received))
+            {
                 Ok(thread) => (self.jobs, self.thread) = (Some(jobs), Some(thread)),
                 Err(e) => tracing::warn!("the search index is not kept up: {e}"),
             }
@@ -205,7 +251,12 @@ impl IndexerThread {
         if !session::path(&self.dir, &id).exists() {
             return Ok(());
         }
-        self.index_sessions(&IndexReader::open(&self.dir)?, &SearchIndex::open_or_make(&self.dir)?, &[id], false)
+        self.index_sessions(
+            &IndexReader::open(&self.dir)?,
+            &SearchIndex::open_or_make(&self.dir)?,
+            &[id],
+            false,
+        )
     }
 
     /// Indexes all sessions that are not current, newest first. Only one process at a time does
@@ -213,7 +264,11 @@ impl IndexerThread {
     fn index_all(&self, at_leisure: bool) -> Result<(), Error> {
         let path = self.dir.join("search.lock");
         let unwritable = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
-        let alone = base::environment::private_file().create(true).append(true).open(&path).map_err(unwritable)?;
+        let alone = base::environment::private_file()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(unwritable)?;
         if alone.try_lock().is_err() {
             return Ok(());
         }
@@ -250,8 +305,16 @@ impl IndexerThread {
         let began = Instant::now();
         let pause = |took: Duration| {
             // Other writers get a turn even if a search waits for the index.
-            let pause = if at_leisure { (took * IDLE_SHARE).min(MAX_PAUSE) } else { took / 10 };
-            std::thread::sleep(if self.is_over.load(Ordering::Relaxed) { Duration::ZERO } else { pause });
+            let pause = if at_leisure {
+                (took * IDLE_SHARE).min(MAX_PAUSE)
+            } else {
+                took / 10
+            };
+            std::thread::sleep(if self.is_over.load(Ordering::Relaxed) {
+                Duration::ZERO
+            } else {
+                pause
+            });
         };
         let read = |id: &SessionId| {
             let changes = words.changes(id).ok()?;
@@ -265,7 +328,12 @@ impl IndexerThread {
             let record = index.record(id.as_str()).ok().flatten()?;
             let stored = peek::peek(&self.dir, id, Some(record.clone())).ok()?;
             let updated = updated(&record);
-            Some(SearchedSession { id: id.clone(), updated, changes, texts: search::texts(&stored) })
+            Some(SearchedSession {
+                id: id.clone(),
+                updated,
+                changes,
+                texts: search::texts(&stored),
+            })
         };
         let sessions: Vec<SearchedSession> = ids.iter().filter_map(read).collect();
         if self.is_over.load(Ordering::Relaxed) {
@@ -285,20 +353,31 @@ mod tests {
     use crate::tests::{message, record, write};
 
     fn index_all_sessions(dir: &Path) {
-        let thread = IndexerThread { dir: dir.to_owned(), is_over: Arc::default() };
+        let thread = IndexerThread {
+            dir: dir.to_owned(),
+            is_over: Arc::default(),
+        };
         thread.index_remaining(false).unwrap();
     }
 
     /// Returns the sessions that a search for a word reads, and the number of them that are not in
     /// the index.
     fn reads(dir: &Path, word: &str) -> (Vec<String>, usize) {
-        let listed = IndexReader::open(dir).unwrap().listed(&ListQuery::default()).unwrap();
-        KnownWords::read(dir, &[word.to_owned()]).unwrap().sessions_to_read(dir, listed)
+        let listed = IndexReader::open(dir)
+            .unwrap()
+            .listed(&ListQuery::default())
+            .unwrap();
+        KnownWords::read(dir, &[word.to_owned()])
+            .unwrap()
+            .sessions_to_read(dir, listed)
     }
 
     async fn hits(store: &Store, words: &str) -> Vec<String> {
         let page = store.search(ListQuery::default(), words, 10).await.unwrap();
-        page.hits.into_iter().map(|hit| hit.record.id.to_string()).collect()
+        page.hits
+            .into_iter()
+            .map(|hit| hit.record.id.to_string())
+            .collect()
     }
 
     async fn session_with_text(store: &Store, n: u64, words: &str) {
@@ -313,19 +392,36 @@ mod tests {
     async fn search_reads_matching_and_open_sessions() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::start(dir.path());
-        for (n, words) in [(0, "a zebra"), (1, "a horse"), (2, "another Zebra"), (3, "a zebra as well")] {
+        for (n, words) in [
+            (0, "a zebra"),
+            (1, "a horse"),
+            (2, "another Zebra"),
+            (3, "a zebra as well"),
+        ] {
             session_with_text(&store, n, words).await;
         }
         for n in 0..3 {
-            store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
+            store
+                .close(&SessionId::new(format!("ses_0000000{n}")))
+                .await;
         }
         store.list(None, None, 1).await.unwrap();
         index_all_sessions(dir.path());
         let zebras = ["ses_00000003", "ses_00000002", "ses_00000000"];
         let open = ["ses_00000003"];
-        assert_eq!(reads(dir.path(), "zebra"), (zebras.map(str::to_owned).to_vec(), 0));
-        assert_eq!(reads(dir.path(), "giraffe"), (open.map(str::to_owned).to_vec(), 0));
-        assert_eq!(reads(dir.path(), "is").0.len(), 4, "too short to be looked for");
+        assert_eq!(
+            reads(dir.path(), "zebra"),
+            (zebras.map(str::to_owned).to_vec(), 0)
+        );
+        assert_eq!(
+            reads(dir.path(), "giraffe"),
+            (open.map(str::to_owned).to_vec(), 0)
+        );
+        assert_eq!(
+            reads(dir.path(), "is").0.len(),
+            4,
+            "too short to be looked for"
+        );
         assert_eq!(hits(&store, "ZEBRA").await, zebras);
         // Its title contains its id.
         assert_eq!(hits(&store, "title ses_00000001").await, ["ses_00000001"]);
@@ -337,7 +433,9 @@ mod tests {
         let store = Store::start(dir.path());
         for n in 0..2 {
             session_with_text(&store, n, "a horse").await;
-            store.close(&SessionId::new(format!("ses_0000000{n}"))).await;
+            store
+                .close(&SessionId::new(format!("ses_0000000{n}")))
+                .await;
         }
         store.list(None, None, 1).await.unwrap();
         index_all_sessions(dir.path());
@@ -363,8 +461,14 @@ mod tests {
         store.delete(&id).await.unwrap();
         assert_eq!(hits(&store, "giraffe").await, Vec::<String>::new());
         let words = SearchIndex::open(dir.path()).unwrap().unwrap();
-        assert_eq!(words.with(&["giraffe".to_owned()]).unwrap(), Some(HashSet::new()));
-        assert_eq!(words.current().unwrap().into_keys().collect::<Vec<_>>(), ["ses_00000001"]);
+        assert_eq!(
+            words.with(&["giraffe".to_owned()]).unwrap(),
+            Some(HashSet::new())
+        );
+        assert_eq!(
+            words.current().unwrap().into_keys().collect::<Vec<_>>(),
+            ["ses_00000001"]
+        );
     }
 
     #[test]
@@ -372,13 +476,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let index = SessionIndex::open(dir.path()).unwrap();
         let put = |n: u64, title: &str| {
-            let record = Record { title: Some(title.into()), ..record(&format!("ses_{n:08}"), "/w", n) };
+            let record = Record {
+                title: Some(title.into()),
+                ..record(&format!("ses_{n:08}"), "/w", n)
+            };
             index.put(&record, 1).unwrap();
         };
         (1..=search::MAX_UNINDEXED_READS as u64 + 1).for_each(|n| put(n, "some of it"));
         put(0, "only xy");
         let found = |words: &str| find(dir.path(), &ListQuery::default(), words, 9).unwrap();
-        let cut = Some(SearchCut { sessions: search::MAX_UNINDEXED_READS, oldest: Timestamp(2) });
+        let cut = Some(SearchCut {
+            sessions: search::MAX_UNINDEXED_READS,
+            oldest: Timestamp(2),
+        });
         let page = found("xy");
         assert_eq!((page.hits.len(), page.cut), (0, cut));
         // If enough is found before the cut, or a word is long enough, no cut is reported.

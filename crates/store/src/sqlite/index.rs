@@ -10,7 +10,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::fill::{self, IndexFill};
-use super::index_rows::{ALTERED_ROW, IS_EMPTY, IndexError, IndexRow, UNCHECKED, put_with, unwritable};
+use super::index_rows::{
+    ALTERED_ROW, IS_EMPTY, IndexError, IndexRow, UNCHECKED, put_with, unwritable,
+};
 use super::{migrate, session};
 use crate::list::LAST_ID;
 use crate::{Error, Grant, ListQuery, Record, SessionPage};
@@ -33,7 +35,10 @@ fn lock_index(dir: &Path) -> Result<std::fs::File, Error> {
         std::fs::rename(&path, free_name(dir)).map_err(io(dir))?;
     }
     session::private_file(&path).map_err(io(dir))?;
-    let turn = std::fs::OpenOptions::new().append(true).open(path).map_err(io(dir))?;
+    let turn = std::fs::OpenOptions::new()
+        .append(true)
+        .open(path)
+        .map_err(io(dir))?;
     if let Err(e) = turn.lock() {
         // The file system has no locks, so other processes cannot be detected anyway.
         tracing::warn!("the session index cannot be locked: {e}");
@@ -48,19 +53,28 @@ fn io(dir: &Path) -> impl Fn(std::io::Error) -> Error {
 /// Returns a free name for a damaged index.
 fn free_name(dir: &Path) -> PathBuf {
     let name = |n: u32| dir.join(format!("index.damaged-{n}.db"));
-    (1..).map(name).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| name(0))
+    (1..)
+        .map(name)
+        .find(|path| path.symlink_metadata().is_err())
+        .unwrap_or_else(|| name(0))
 }
 
 /// Reads the grants of a damaged index, and whether these are all of them.
 fn salvage_grants(path: &Path) -> (Vec<Grant>, bool) {
     const NONE: (Vec<Grant>, bool) = (Vec::new(), false);
-    let Ok(db) = Connection::open(path) else { return NONE };
+    let Ok(db) = Connection::open(path) else {
+        return NONE;
+    };
     // The index may have the format without checksums of grants.
     let query = db
         .prepare(&format!("SELECT {GRANT_COLUMNS} FROM grant_"))
-        .or_else(|_| db.prepare("SELECT project, agent, permission, pattern, given, -1 FROM grant_"));
+        .or_else(|_| {
+            db.prepare("SELECT project, agent, permission, pattern, given, -1 FROM grant_")
+        });
     let Ok(mut query) = query else { return NONE };
-    let Ok(mut rows) = query.query([]) else { return NONE };
+    let Ok(mut rows) = query.query([]) else {
+        return NONE;
+    };
     let mut grants = Vec::new();
     let mut is_whole = true;
     loop {
@@ -94,7 +108,13 @@ fn read_grant(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Grant>> {
 }
 
 fn grant_crc(grant: &Grant, given: i64) -> i64 {
-    session::crc(&[&grant.project, &grant.agent, &grant.permission, &grant.pattern, &given.to_string()])
+    session::crc(&[
+        &grant.project,
+        &grant.agent,
+        &grant.permission,
+        &grant.pattern,
+        &given.to_string(),
+    ])
 }
 
 /// Returns the path of the file that records a loss of grants until a session has reported it. It
@@ -118,7 +138,11 @@ pub(super) fn lost_grants(dir: &Path, is_reported: bool) -> Option<String> {
 /// archived or not.
 fn page(in_directory: bool, archived: Option<bool>) -> String {
     let columns = IndexRow::COLUMNS;
-    let place = if in_directory { "cwd = ?4" } else { "?4 IS NULL" };
+    let place = if in_directory {
+        "cwd = ?4"
+    } else {
+        "?4 IS NULL"
+    };
     let aside = match archived {
         None => "",
         Some(true) => " AND coalesce(json_extract(data, '$.archived'), 0) <> 0",
@@ -175,7 +199,9 @@ impl SessionIndex {
             Some(fill) => fill,
             None => IndexFill::begin(&mut self.db, dir)?,
         };
-        let damage = fill.damage().map(|damage| Error::DamagedIndex(damage.to_owned()));
+        let damage = fill
+            .damage()
+            .map(|damage| Error::DamagedIndex(damage.to_owned()));
         self.fill = Some(fill);
         damage.map_or(Ok(()), Err)
     }
@@ -188,10 +214,17 @@ impl SessionIndex {
     fn replace_damaged(dir: &Path, reason: &str) -> Result<Self, Error> {
         let path = dir.join("index.db");
         let aside = free_name(dir);
-        tracing::warn!("the session index is damaged ({reason}); kept as {} and made again", aside.display());
+        tracing::warn!(
+            "the session index is damaged ({reason}); kept as {} and made again",
+            aside.display()
+        );
         // The companion files go first: they would damage a new index.
         for suffix in ["-wal", "-shm", "-journal"] {
-            std::fs::rename(super::with_suffix(&path, suffix), super::with_suffix(&aside, suffix)).ok();
+            std::fs::rename(
+                super::with_suffix(&path, suffix),
+                super::with_suffix(&aside, suffix),
+            )
+            .ok();
         }
         if std::fs::hard_link(&path, &aside).is_err() {
             std::fs::rename(&path, &aside).map_err(io(dir))?;
@@ -211,7 +244,9 @@ impl SessionIndex {
             super::with_suffix(&path, "-wal"),
             super::with_suffix(&path, "-shm"),
         ] {
-            std::fs::remove_file(left).or_else(session::unless_missing).map_err(io(dir))?;
+            std::fs::remove_file(left)
+                .or_else(session::unless_missing)
+                .map_err(io(dir))?;
         }
         session::private_file(&new).map_err(io(dir))?;
         let index = Self::connect(&new, true, false).map_err(Error::from)?;
@@ -222,12 +257,15 @@ impl SessionIndex {
             }
             if !is_whole {
                 let note = old.display().to_string();
-                base::environment::private_note(&lost_grants_file(dir), note.as_bytes()).map_err(io(dir))?;
+                base::environment::private_note(&lost_grants_file(dir), note.as_bytes())
+                    .map_err(io(dir))?;
             }
         }
         fill::mark_partial(&index.db).map_err(unwritable)?;
         drop(index);
-        std::fs::File::open(&new).and_then(|file| file.sync_all()).map_err(io(dir))?;
+        std::fs::File::open(&new)
+            .and_then(|file| file.sync_all())
+            .map_err(io(dir))?;
         std::fs::rename(&new, &path).map_err(io(dir))?;
         Ok(Self::connect(&path, session::is_network(dir), true)?)
     }
@@ -238,8 +276,11 @@ impl SessionIndex {
         drop(self);
         let turn = lock_index(dir)?;
         let path = dir.join("index.db");
-        let is_another = identity.is_some() && session::identity(&path).is_some_and(|now| Some(now) != identity);
-        let another = is_another.then(|| Self::connect(&path, session::is_network(dir), false)).transpose();
+        let is_another =
+            identity.is_some() && session::identity(&path).is_some_and(|now| Some(now) != identity);
+        let another = is_another
+            .then(|| Self::connect(&path, session::is_network(dir), false))
+            .transpose();
         let again = match another {
             Ok(Some(another)) => Ok(another),
             Ok(None) => Self::replace_damaged(dir, reason),
@@ -261,7 +302,11 @@ impl SessionIndex {
         }
         // The write-ahead log needs memory that is shared between processes, which a network file
         // system does not offer.
-        let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
+        let mode = if network {
+            "PRAGMA journal_mode = DELETE"
+        } else {
+            "PRAGMA journal_mode = WAL"
+        };
         let _mode: String = db.query_row(mode, [], |row| row.get(0))?;
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512;")?;
         if !known {
@@ -270,37 +315,59 @@ impl SessionIndex {
                 e => IndexError::Other(e.to_string()),
             })?;
         }
-        Ok(Self { db, fill: None, identity: session::identity(path) })
+        Ok(Self {
+            db,
+            fill: None,
+            identity: session::identity(path),
+        })
     }
 
     /// Stores a session, and the number of the last message in its file.
     pub(super) fn put(&self, record: &Record, messages: i64) -> Result<(), Error> {
-        let sql = format!("INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", IndexRow::COLUMNS);
+        let sql = format!(
+            "INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            IndexRow::COLUMNS
+        );
         put_with(&self.db, &sql, record, messages)
     }
 
     /// Returns a session, and the number of the last message in its file.
     pub(super) fn get(&self, id: &SessionId) -> Result<Option<(Record, i64)>, Error> {
         let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
-        let found = self.db.query_row(&sql, params![id.as_str()], IndexRow::read).optional().transpose();
+        let found = self
+            .db
+            .query_row(&sql, params![id.as_str()], IndexRow::read)
+            .optional()
+            .transpose();
         let line = found.map(IndexRow::genuine).transpose()?;
         Ok(line.map(|line| (line.record, line.messages)))
     }
 
     pub(super) fn children(&self, id: &SessionId) -> Result<Vec<SessionId>, Error> {
-        let sql = format!("SELECT {} FROM session WHERE parent = ?1", IndexRow::COLUMNS);
+        let sql = format!(
+            "SELECT {} FROM session WHERE parent = ?1",
+            IndexRow::COLUMNS
+        );
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
-        let rows = query.query_map(params![id.as_str()], IndexRow::read).map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id)).collect()
+        let rows = query
+            .query_map(params![id.as_str()], IndexRow::read)
+            .map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id))
+            .collect()
     }
 
     pub(super) fn remove(&self, id: &SessionId) -> Result<(), Error> {
-        self.db.execute("DELETE FROM session WHERE id = ?1", params![id.as_str()]).map_err(unwritable)?;
+        self.db
+            .execute("DELETE FROM session WHERE id = ?1", params![id.as_str()])
+            .map_err(unwritable)?;
         Ok(())
     }
 
     pub(super) fn list(&self, query: &ListQuery) -> Result<SessionPage, Error> {
-        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let cwd = query
+            .cwd
+            .as_ref()
+            .map(|cwd| cwd.to_string_lossy().into_owned());
         let records = match cwd {
             Some(root) if query.is_project => {
                 // Each directory has its own order, so the newest sessions of each are read and
@@ -309,7 +376,8 @@ impl SessionIndex {
                 for directory in self.directories(&root)? {
                     records.extend(self.rows(query, Some(directory))?);
                 }
-                records.sort_by(|one, other| (other.updated, &other.id).cmp(&(one.updated, &one.id)));
+                records
+                    .sort_by(|one, other| (other.updated, &other.id).cmp(&(one.updated, &one.id)));
                 records
             }
             cwd => self.rows(query, cwd)?,
@@ -319,28 +387,47 @@ impl SessionIndex {
         if query.after.is_none() {
             unreadable = fill.map(|fill| fill.unreadable()).unwrap_or_default();
         }
-        Ok(SessionPage { filling: fill.and_then(|fill| fill.filling()), unreadable, ..query.page(records) })
+        Ok(SessionPage {
+            filling: fill.and_then(|fill| fill.filling()),
+            unreadable,
+            ..query.page(records)
+        })
     }
 
     fn rows(&self, query: &ListQuery, cwd: Option<String>) -> Result<Vec<Record>, Error> {
         let sql = page(cwd.is_some(), query.archived);
         let mut page = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let (updated, id) = query.start();
-        let rows = page.query_map(params![updated, id, query.rows(), cwd], IndexRow::read).map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
+        let rows = page
+            .query_map(params![updated, id, query.rows(), cwd], IndexRow::read)
+            .map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record))
+            .collect()
     }
 
     /// Returns `root` and the directories below it that have sessions.
     fn directories(&self, root: &str) -> Result<Vec<String>, Error> {
         let below = format!("{}/", root.trim_end_matches('/'));
         let mut query = self.db.prepare_cached(DIRECTORIES).map_err(unwritable)?;
-        let found = query.query_map(params![below], |row| row.get::<_, String>(0)).map_err(unwritable)?;
-        let found = found.collect::<rusqlite::Result<Vec<String>>>().map_err(unwritable)?;
-        Ok(found.into_iter().filter(|directory| directory != root).chain([root.to_owned()]).collect())
+        let found = query
+            .query_map(params![below], |row| row.get::<_, String>(0))
+            .map_err(unwritable)?;
+        let found = found
+            .collect::<rusqlite::Result<Vec<String>>>()
+            .map_err(unwritable)?;
+        Ok(found
+            .into_iter()
+            .filter(|directory| directory != root)
+            .chain([root.to_owned()])
+            .collect())
     }
 
     /// Returns the listed sessions whose ids begin with `beginning`.
-    pub(super) fn beginning_with(&self, beginning: &str, limit: usize) -> Result<Vec<SessionId>, Error> {
+    pub(super) fn beginning_with(
+        &self,
+        beginning: &str,
+        limit: usize,
+    ) -> Result<Vec<SessionId>, Error> {
         let sql = format!(
             "SELECT {} FROM session WHERE id >= ?1 AND id < ?2 AND +parent IS NULL AND NOT {IS_EMPTY} ORDER BY id LIMIT ?3",
             IndexRow::COLUMNS
@@ -348,8 +435,11 @@ impl SessionIndex {
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let end = format!("{beginning}{LAST_ID}");
-        let rows = query.query_map(params![beginning, end, limit], IndexRow::read).map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id)).collect()
+        let rows = query
+            .query_map(params![beginning, end, limit], IndexRow::read)
+            .map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id))
+            .collect()
     }
 
     /// Returns the sessions that have no message according to the index, and no title of their
@@ -358,7 +448,8 @@ impl SessionIndex {
         let sql = format!("SELECT {} FROM session WHERE {IS_EMPTY}", IndexRow::COLUMNS);
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let rows = query.query_map([], IndexRow::read).map_err(unwritable)?;
-        rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record))
+            .collect()
     }
 
     pub(super) fn grants(&self, project: Option<&str>) -> Result<Vec<Grant>, Error> {
@@ -367,9 +458,12 @@ impl SessionIndex {
              ORDER BY project, agent, given, permission, pattern"
         );
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
-        let rows = query.query_map(params![project], read_grant).map_err(unwritable)?;
+        let rows = query
+            .query_map(params![project], read_grant)
+            .map_err(unwritable)?;
         let genuine = |row: rusqlite::Result<Option<Grant>>| {
-            row.map_err(unwritable)?.ok_or_else(|| Error::DamagedIndex(ALTERED_ROW.into()))
+            row.map_err(unwritable)?
+                .ok_or_else(|| Error::DamagedIndex(ALTERED_ROW.into()))
         };
         rows.map(genuine).collect()
     }
@@ -403,24 +497,32 @@ impl IndexReader {
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(dir.join("index.db"), flags).map_err(unwritable)?;
-        db.busy_timeout(Duration::from_secs(5)).map_err(unwritable)?;
+        db.busy_timeout(Duration::from_secs(5))
+            .map_err(unwritable)?;
         Ok(Self(db))
     }
 
     /// Returns the ids of all sessions that match a query, ignoring its limit, and the times of
     /// their last use.
     pub(super) fn listed(&self, query: &ListQuery) -> Result<Vec<(String, i64)>, Error> {
-        let cwd = query.cwd.as_ref().map(|cwd| cwd.to_string_lossy().into_owned());
+        let cwd = query
+            .cwd
+            .as_ref()
+            .map(|cwd| cwd.to_string_lossy().into_owned());
         let mut below = None;
         if query.is_project {
-            below = cwd.as_ref().map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
+            below = cwd
+                .as_ref()
+                .map(|cwd| format!("{}/", cwd.trim_end_matches('/')));
         }
         let sql = format!(
             "SELECT id, updated FROM session WHERE +parent IS NULL AND NOT {IS_EMPTY}
              AND (?1 IS NULL OR cwd = ?1 OR substr(cwd, 1, length(?2)) = ?2) ORDER BY updated DESC, id DESC"
         );
         let mut page = self.0.prepare(&sql).map_err(unwritable)?;
-        let rows = page.query_map(params![cwd, below], |row| Ok((row.get(0)?, row.get(1)?))).map_err(unwritable)?;
+        let rows = page
+            .query_map(params![cwd, below], |row| Ok((row.get(0)?, row.get(1)?)))
+            .map_err(unwritable)?;
         rows.collect::<rusqlite::Result<_>>().map_err(unwritable)
     }
 
@@ -428,8 +530,14 @@ impl IndexReader {
     pub(super) fn record(&self, id: &str) -> Result<Option<Record>, Error> {
         let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
         let mut query = self.0.prepare_cached(&sql).map_err(unwritable)?;
-        let found = query.query_row(params![id], IndexRow::read).optional().transpose();
-        Ok(found.map(IndexRow::genuine).transpose()?.map(|line| line.record))
+        let found = query
+            .query_row(params![id], IndexRow::read)
+            .optional()
+            .transpose();
+        Ok(found
+            .map(IndexRow::genuine)
+            .transpose()?
+            .map(|line| line.record))
     }
 }
 
@@ -443,9 +551,15 @@ mod tests {
         let index = SessionIndex::open(dir).unwrap();
         let all = index.db.unchecked_transaction().unwrap();
         for n in 0..sessions {
-            let cwd = if n % 100 == 0 { "/w/below" } else { "/elsewhere" };
+            let cwd = if n % 100 == 0 {
+                "/w/below"
+            } else {
+                "/elsewhere"
+            };
             let id = SessionId::new(format!("ses_{n:08}"));
-            index.put(&Record::new(id, cwd.into(), Timestamp(n)), 1).unwrap();
+            index
+                .put(&Record::new(id, cwd.into(), Timestamp(n)), 1)
+                .unwrap();
         }
         all.commit().unwrap();
         index
@@ -456,11 +570,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let index = SessionIndex::open(dir.path()).unwrap();
         for (in_directory, by) in [(false, "session_by_time"), (true, "session_by_cwd")] {
-            let mut query =
-                index.db.prepare(&format!("EXPLAIN QUERY PLAN {}", page(in_directory, Some(false)))).unwrap();
-            let steps = query.query_map(params![1, "id", 100, "/w"], |row| row.get::<_, String>(3)).unwrap();
+            let mut query = index
+                .db
+                .prepare(&format!(
+                    "EXPLAIN QUERY PLAN {}",
+                    page(in_directory, Some(false))
+                ))
+                .unwrap();
+            let steps = query
+                .query_map(params![1, "id", 100, "/w"], |row| row.get::<_, String>(3))
+                .unwrap();
             let steps: Vec<String> = steps.collect::<rusqlite::Result<_>>().unwrap();
-            assert!(steps.len() == 1 && steps[0].contains("SEARCH") && steps[0].contains(by), "{steps:?}");
+            assert!(
+                steps.len() == 1 && steps[0].contains("SEARCH") && steps[0].contains(by),
+                "{steps:?}"
+            );
         }
     }
 
@@ -470,10 +594,16 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let index = filled(dir.path(), sessions);
             assert_eq!(index.directories("/w").unwrap(), ["/w/below", "/w"]);
-            assert_eq!(index.directories("/").unwrap(), ["/elsewhere", "/w/below", "/"]);
+            assert_eq!(
+                index.directories("/").unwrap(),
+                ["/elsewhere", "/w/below", "/"]
+            );
             assert_eq!(index.directories("/zzz").unwrap(), ["/zzz"]);
             let mut query = index.db.prepare(DIRECTORIES).unwrap();
-            assert_eq!(query.query_map(params!["/w/"], |_| Ok(())).unwrap().count(), 1);
+            assert_eq!(
+                query.query_map(params!["/w/"], |_| Ok(())).unwrap().count(),
+                1
+            );
             query.get_status(StatementStatus::VmStep)
         };
         assert_eq!(steps(100), steps(1000));
@@ -482,16 +612,26 @@ mod tests {
     #[test]
     fn damaged_index_is_rebuilt_once_by_two_processes() {
         let dir = tempfile::tempdir().unwrap();
-        let [first, second] = [filled(dir.path(), 3), SessionIndex::open(dir.path()).unwrap()];
+        let [first, second] = [
+            filled(dir.path(), 3),
+            SessionIndex::open(dir.path()).unwrap(),
+        ];
         let asides = || {
-            let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
-            names.filter(|name| name.to_string_lossy().ends_with(".db") && name != "index.db").count()
+            let names = std::fs::read_dir(dir.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name());
+            names
+                .filter(|name| name.to_string_lossy().ends_with(".db") && name != "index.db")
+                .count()
         };
         let first = first.rebuild(dir.path(), "as if").unwrap();
         let record = Record::new(SessionId::new("ses_after"), "/w".into(), Timestamp(1));
         first.put(&record, 1).unwrap();
         let second = second.rebuild(dir.path(), "as if").unwrap();
         assert_eq!(asides(), 1);
-        assert_eq!(second.get(&record.id).unwrap().map(|(found, _)| found.id), Some(record.id));
+        assert_eq!(
+            second.get(&record.id).unwrap().map(|(found, _)| found.id),
+            Some(record.id)
+        );
     }
 }

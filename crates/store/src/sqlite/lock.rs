@@ -44,7 +44,8 @@ impl Lock {
     /// Whether the lock's file names a process that is alive. Takes no lock, which would interfere
     /// with others.
     pub(super) fn is_held(path: &Path) -> bool {
-        let is_alive = |path: &Path| File::open(path).is_ok_and(|mut file| alive(&holder(&mut file)));
+        let is_alive =
+            |path: &Path| File::open(path).is_ok_and(|mut file| alive(&holder(&mut file)));
         is_alive(path) || is_alive(&path.with_extension("held"))
     }
 
@@ -58,7 +59,10 @@ impl Lock {
                         continue;
                     }
                     write_holder(&mut file, pipe);
-                    return Ok(Self { path: path.to_path_buf(), _file: file });
+                    return Ok(Self {
+                        path: path.to_path_buf(),
+                        _file: file,
+                    });
                 }
                 Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&mut file))),
                 Err(TryLockError::Error(e)) => {
@@ -73,17 +77,27 @@ impl Lock {
     /// killed process, so it is valid only while its process is alive on this machine.
     fn without_locks(path: &Path, pipe: &str, why: &std::io::Error) -> Result<Self, LockError> {
         static WARNED: std::sync::Once = std::sync::Once::new();
-        WARNED.call_once(|| tracing::warn!("{} has no file locks ({why}); using marker files", path.display()));
+        WARNED.call_once(|| {
+            tracing::warn!(
+                "{} has no file locks ({why}); using marker files",
+                path.display()
+            )
+        });
         let mark = path.with_extension("held");
         for _ in 0..2 {
             match private_file().write(true).create_new(true).open(&mark) {
                 Ok(mut file) => {
                     std::fs::remove_file(path).ok(); // made by `open`, of no use here
                     write_holder(&mut file, pipe);
-                    return Ok(Self { path: mark, _file: file });
+                    return Ok(Self {
+                        path: mark,
+                        _file: file,
+                    });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-                    let holder = File::open(&mark).map(|mut file| holder(&mut file)).unwrap_or_default();
+                    let holder = File::open(&mark)
+                        .map(|mut file| holder(&mut file))
+                        .unwrap_or_default();
                     if alive(&holder) {
                         return Err(LockError::Held(holder));
                     }
@@ -97,12 +111,19 @@ impl Lock {
 }
 
 fn open(path: &Path) -> std::io::Result<File> {
-    private_file().read(true).write(true).create(true).truncate(false).open(path)
+    private_file()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
 }
 
 /// Whether a file is still the one at its path.
 fn is_at(file: &File, path: &Path) -> bool {
-    let (Ok(one), Ok(other)) = (file.metadata(), std::fs::metadata(path)) else { return false };
+    let (Ok(one), Ok(other)) = (file.metadata(), std::fs::metadata(path)) else {
+        return false;
+    };
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
@@ -110,7 +131,9 @@ fn is_at(file: &File, path: &Path) -> bool {
 /// any case.
 fn write_holder(file: &mut File, pipe: &str) {
     let text = format!("{} {pipe}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).ok();
+    file.set_len(0)
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .ok();
 }
 
 fn holder(file: &mut File) -> LockHolder {
@@ -122,11 +145,18 @@ fn holder(file: &mut File) -> LockHolder {
 fn read(text: &str) -> LockHolder {
     let mut words = text.split_whitespace();
     let pid = words.next().and_then(|pid| pid.parse().ok());
-    LockHolder { pid, host: None, request_address: words.next().map(str::to_owned) }
+    LockHolder {
+        pid,
+        host: None,
+        request_address: words.next().map(str::to_owned),
+    }
 }
 
 fn alive(holder: &LockHolder) -> bool {
-    let pid = holder.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    let pid = holder
+        .pid
+        .and_then(|pid| i32::try_from(pid).ok())
+        .and_then(rustix::process::Pid::from_raw);
     // An unknown process counts as alive: two writers are worse than one refusal.
     pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
@@ -140,8 +170,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.lock");
         let first = Lock::take(&path, "pipe").unwrap();
-        let Err(LockError::Held(holder)) = Lock::take(&path, "other") else { panic!("taken twice") };
-        assert_eq!((holder.pid, holder.request_address.as_deref()), (Some(std::process::id()), Some("pipe")));
+        let Err(LockError::Held(holder)) = Lock::take(&path, "other") else {
+            panic!("taken twice")
+        };
+        assert_eq!(
+            (holder.pid, holder.request_address.as_deref()),
+            (Some(std::process::id()), Some("pipe"))
+        );
         drop(first);
         assert!(!path.exists());
         std::fs::write(&path, "4000000000 left behind by a killed process\n").unwrap();
@@ -155,7 +190,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.lock");
         let first = Lock::take_with(&path, "pipe", no).unwrap();
-        assert!(matches!(Lock::take_with(&path, "other", no), Err(LockError::Held(_))));
+        assert!(matches!(
+            Lock::take_with(&path, "other", no),
+            Err(LockError::Held(_))
+        ));
         drop(first);
         drop(Lock::take_with(&path, "again", no).unwrap());
         // The marker of a killed process is not valid.

@@ -33,10 +33,15 @@ pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
 pub(super) fn empty_session() -> Option<&'static [u8]> {
     static EMPTY: LazyLock<rusqlite::Result<Vec<u8>>> = LazyLock::new(|| {
         let mut db = Connection::open_in_memory()?;
-        SESSION.to_latest(&mut db).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+        SESSION
+            .to_latest(&mut db)
+            .map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
         Ok(db.serialize("main")?.to_vec())
     });
-    EMPTY.as_deref().inspect_err(|e| tracing::warn!("no empty session in memory: {e}")).ok()
+    EMPTY
+        .as_deref()
+        .inspect_err(|e| tracing::warn!("no empty session in memory: {e}"))
+        .ok()
 }
 
 pub(super) const SESSION_FORMAT: i64 = 3;

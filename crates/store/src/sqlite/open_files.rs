@@ -49,7 +49,14 @@ impl OpenFiles {
         self.remove(&session);
         self.uses += 1;
         self.order.insert(self.uses, session.clone());
-        self.files.insert(session, OpenFile { file, use_number: self.uses, used: now });
+        self.files.insert(
+            session,
+            OpenFile {
+                file,
+                use_number: self.uses,
+                used: now,
+            },
+        );
     }
 
     pub(super) fn remove(&mut self, session: &SessionId) -> Option<SessionFile> {
@@ -62,9 +69,15 @@ impl OpenFiles {
     /// not in use.
     pub(super) fn close_surplus(&mut self, max_open: usize, now: Instant) {
         while let Some((_, oldest)) = self.order.first_key_value() {
-            let is_idle =
-                self.files.get(oldest).is_none_or(|open| now.saturating_duration_since(open.used) >= IN_USE_TIME);
-            let allowed = if is_idle { max_open.min(MAX_IDLE_FILES) } else { max_open };
+            let is_idle = self
+                .files
+                .get(oldest)
+                .is_none_or(|open| now.saturating_duration_since(open.used) >= IN_USE_TIME);
+            let allowed = if is_idle {
+                max_open.min(MAX_IDLE_FILES)
+            } else {
+                max_open
+            };
             if self.files.len() <= allowed {
                 return;
             }
@@ -86,7 +99,11 @@ mod tests {
         let begun = Instant::now();
         let fill = |open: &mut OpenFiles, numbers: std::ops::Range<usize>, at: Instant| {
             for n in numbers {
-                open.insert(id(n), SessionFile::open(dir.path(), &id(n), true).unwrap(), at);
+                open.insert(
+                    id(n),
+                    SessionFile::open(dir.path(), &id(n), true).unwrap(),
+                    at,
+                );
             }
         };
         fill(&mut open, 0..100, begun);
@@ -97,10 +114,16 @@ mod tests {
         let later = begun + IN_USE_TIME;
         open.insert(id(0), first, later);
         open.close_surplus(1000, later);
-        assert_eq!((open.files.len(), open.order.len()), (MAX_IDLE_FILES, MAX_IDLE_FILES));
+        assert_eq!(
+            (open.files.len(), open.order.len()),
+            (MAX_IDLE_FILES, MAX_IDLE_FILES)
+        );
         assert!(open.contains(&id(0)) && !open.contains(&id(36)) && open.contains(&id(37)));
         fill(&mut open, 100..103, later);
         open.close_surplus(3, later);
-        assert_eq!(open.order.values().cloned().collect::<Vec<_>>(), [id(100), id(101), id(102)]);
+        assert_eq!(
+            open.order.values().cloned().collect::<Vec<_>>(),
+            [id(100), id(101), id(102)]
+        );
     }
 }

@@ -14,7 +14,11 @@ use base::id::SessionId;
 const MAX_COPIES: usize = 5;
 
 /// Reads the present state of a session.
-pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<StoredSession, Error> {
+pub(super) fn peek(
+    dir: &Path,
+    id: &SessionId,
+    known: Option<Record>,
+) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
     let parent = path.parent().unwrap_or(dir);
     let unreadable = |e: std::io::Error| match e.kind() {
@@ -32,8 +36,8 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
     if let Some(stored) = in_place(&path, known.clone()) {
         return Ok(stored);
     }
-    let temp_dir =
-        tempfile::TempDir::with_prefix_in("peek-", parent).or_else(|_| tempfile::TempDir::with_prefix("peek-"));
+    let temp_dir = tempfile::TempDir::with_prefix_in("peek-", parent)
+        .or_else(|_| tempfile::TempDir::with_prefix("peek-"));
     let temp_dir = temp_dir.map_err(unreadable)?;
     let copy = temp_dir.path().join("copy.db");
     for _ in 0..MAX_COPIES {
@@ -50,14 +54,24 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
     }
     // While a process is writing, a log may end anywhere.
     let is_held = Lock::is_held(&path.with_extension("lock"));
-    let log = if is_held { None } else { std::fs::read(wal::path(&copy)).ok() };
+    let log = if is_held {
+        None
+    } else {
+        std::fs::read(wal::path(&copy)).ok()
+    };
     let torn = log.and_then(|log| wal::torn(&log));
     match SessionFile::open_at(copy, id, false).and_then(|file| file.load(known.clone())) {
         // The error must not name the copy.
-        Err(Error::Damaged { reason, .. }) => salvage::read_damaged(&path, parent, known, damaged(&reason)),
-        Err(Error::NotFound(_)) if torn.is_some() => salvage::read_damaged(&path, parent, known, damaged(TORN)),
+        Err(Error::Damaged { reason, .. }) => {
+            salvage::read_damaged(&path, parent, known, damaged(&reason))
+        }
+        Err(Error::NotFound(_)) if torn.is_some() => {
+            salvage::read_damaged(&path, parent, known, damaged(TORN))
+        }
         Ok(mut stored) => {
-            let report = |torn| format!("The newest {torn} bytes of this session are damaged, and missing here.");
+            let report = |torn| {
+                format!("The newest {torn} bytes of this session are damaged, and missing here.")
+            };
             stored.damage.extend(torn.map(report));
             Ok(stored)
         }
@@ -92,7 +106,8 @@ pub(super) fn record(dir: &Path, path: &Path) -> Option<Result<(Record, i64), Er
     if !id.is_well_formed() {
         return None;
     }
-    let messages = |stored: &StoredSession| i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
+    let messages =
+        |stored: &StoredSession| i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
     let read = peek(dir, &id, None);
     Some(read.and_then(|stored| match stored.damage.first() {
         // Without a message it would be in no list, and its damage would not be reported.

@@ -5,7 +5,10 @@
 //!
 //! `ADJUTANT_POWER=n` tries n states of each workload.
 
-#![expect(unsafe_code, reason = "SQLite's file system is a table of C functions; only this test puts one in its place")]
+#![expect(
+    unsafe_code,
+    reason = "SQLite's file system is a table of C functions; only this test puts one in its place"
+)]
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -36,14 +39,26 @@ enum Operation {
 static TRACES: Mutex<BTreeMap<PathBuf, Vec<(bool, Operation)>>> = Mutex::new(BTreeMap::new());
 
 fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Operation)>) -> T) -> T {
-    look(TRACES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default())
+    look(
+        TRACES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(path.to_owned())
+            .or_default(),
+    )
 }
 
 /// Each of 20 workloads is cut off at 50 moments by default.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long it looks is said from outside")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long it looks is said from outside"
+)]
 fn fd04_completed_turns_survive_a_power_cut() {
-    let states: usize = std::env::var("ADJUTANT_POWER").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
+    let states: usize = std::env::var("ADJUTANT_POWER")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(50);
     let [fixed, _] = faults::seeds();
     faults::in_two_threads(|half| {
         for workload in (half..WORKLOADS).step_by(2) {
@@ -72,7 +87,9 @@ fn run_workload(seed: u64, states: usize) {
         let number = written.last().copied().unwrap();
         let some: Vec<Message> = (0..random.usize(1..6))
             .map(|at| {
-                let text: String = (0..random.usize(1..200)).map(|_| word(&mut random)).collect();
+                let text: String = (0..random.usize(1..200))
+                    .map(|_| word(&mut random))
+                    .collect();
                 message(&format!("m{:04}", number + at), &[&text])
             })
             .collect();
@@ -81,15 +98,26 @@ fn run_workload(seed: u64, states: usize) {
         file.write(&entries, flush).unwrap();
         written.push(number + some.len());
         if flush {
-            flushed.push((traced(&path, |operations| operations.len()), number + some.len()));
+            flushed.push((
+                traced(&path, |operations| operations.len()),
+                number + some.len(),
+            ));
         }
     }
     let operations = traced(&path, std::mem::take);
     drop(file);
     traced(&path, Vec::clear);
-    let checkpoints = operations.iter().filter(|(log, operation)| !log && matches!(operation, Operation::Sync)).count();
-    assert!(checkpoints > 0, "the log was never brought into the database");
-    let mut moments: Vec<usize> = (0..states).map(|_| random.usize(0..=operations.len())).collect();
+    let checkpoints = operations
+        .iter()
+        .filter(|(log, operation)| !log && matches!(operation, Operation::Sync))
+        .count();
+    assert!(
+        checkpoints > 0,
+        "the log was never brought into the database"
+    );
+    let mut moments: Vec<usize> = (0..states)
+        .map(|_| random.usize(0..=operations.len()))
+        .collect();
     moments.sort_unstable();
     // The durable state and the pending operations of the database and of its log.
     let mut safe = [first, Vec::new()];
@@ -101,19 +129,27 @@ fn run_workload(seed: u64, states: usize) {
         for (log, operation) in &operations[at..moment] {
             let index = usize::from(*log);
             match operation {
-                Operation::Sync => pending[index].drain(..).for_each(|operation| apply(&mut safe[index], operation)),
+                Operation::Sync => pending[index]
+                    .drain(..)
+                    .for_each(|operation| apply(&mut safe[index], operation)),
                 operation => pending[index].push(operation),
             }
         }
         at = moment;
-        let flushed_count =
-            flushed.iter().rev().find(|(then, _)| *then <= moment).map_or(0, |(_, flushed_count)| *flushed_count);
-        let images: Vec<Vec<u8>> =
-            (0..2).map(|index| after_power_cut(safe[index].clone(), &pending[index], &mut random)).collect();
+        let flushed_count = flushed
+            .iter()
+            .rev()
+            .find(|(then, _)| *then <= moment)
+            .map_or(0, |(_, flushed_count)| *flushed_count);
+        let images: Vec<Vec<u8>> = (0..2)
+            .map(|index| after_power_cut(safe[index].clone(), &pending[index], &mut random))
+            .collect();
         fs::write(&copy, &images[0]).unwrap();
         fs::write(wal::path(&copy), &images[1]).unwrap();
-        let stored = SessionFile::open_at(copy.clone(), &id, false).and_then(|file| file.load(None));
-        let stored = stored.unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", operations.len()));
+        let stored =
+            SessionFile::open_at(copy.clone(), &id, false).and_then(|file| file.load(None));
+        let stored = stored
+            .unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", operations.len()));
         let count = stored.messages.len();
         assert!(
             count >= flushed_count,
@@ -124,7 +160,11 @@ fn run_workload(seed: u64, states: usize) {
             "seed {seed}, after {moment}: {count} messages, a part of what was written at once"
         );
         for (number, message) in stored.messages.iter().enumerate() {
-            assert_eq!(message.id.as_str(), format!("m{number:04}"), "seed {seed}, after {moment}");
+            assert_eq!(
+                message.id.as_str(),
+                format!("m{number:04}"),
+                "seed {seed}, after {moment}"
+            );
         }
         for left in [copy.clone(), wal::path(&copy)] {
             fs::remove_file(left).ok();
@@ -145,7 +185,11 @@ fn apply(image: &mut Vec<u8>, operation: &Operation) {
 
 /// Returns a file's contents after a power cut: each sector as it was written at some time since
 /// the last flush, independent of the others.
-fn after_power_cut(mut image: Vec<u8>, pending: &[&Operation], random: &mut fastrand::Rng) -> Vec<u8> {
+fn after_power_cut(
+    mut image: Vec<u8>,
+    pending: &[&Operation],
+    random: &mut fastrand::Rng,
+) -> Vec<u8> {
     // Sometimes nearly all of it survives, sometimes nearly nothing.
     let share = [10, 50, 90, 100][random.usize(..4)];
     let mut fixed = BTreeMap::new();
@@ -159,7 +203,10 @@ fn after_power_cut(mut image: Vec<u8>, pending: &[&Operation], random: &mut fast
                     let from = (sector * SECTOR).max(*at);
                     let to = ((sector + 1) * SECTOR).min(at + bytes.len());
                     if !*lost {
-                        apply(&mut image, &Operation::Write(from, bytes[from - at..to - at].to_vec()));
+                        apply(
+                            &mut image,
+                            &Operation::Write(from, bytes[from - at..to - at].to_vec()),
+                        );
                     }
                 }
             }
@@ -186,7 +233,10 @@ fn vfs() -> &'static str {
             own.pNext = std::ptr::null_mut();
             own.pAppData = (*default_vfs).pAppData;
             own.xOpen = Some(open);
-            assert_eq!(ffi::sqlite3_vfs_register(Box::into_raw(Box::new(own)), 0), ffi::SQLITE_OK);
+            assert_eq!(
+                ffi::sqlite3_vfs_register(Box::into_raw(Box::new(own)), 0),
+                ffi::SQLITE_OK
+            );
         }
     });
     "traced"
@@ -206,7 +256,9 @@ struct TracedFile {
 
 /// # Safety
 /// `file` is one that [`open`] opened.
-unsafe fn real(file: *mut ffi::sqlite3_file) -> (*mut ffi::sqlite3_file, &'static ffi::sqlite3_io_methods) {
+unsafe fn real(
+    file: *mut ffi::sqlite3_file,
+) -> (*mut ffi::sqlite3_file, &'static ffi::sqlite3_io_methods) {
     // SAFETY: `szOsFile` has room for both, one after the other.
     unsafe {
         let real = file.cast::<Traced>().add(1).cast::<ffi::sqlite3_file>();
@@ -219,7 +271,9 @@ unsafe fn real(file: *mut ffi::sqlite3_file) -> (*mut ffi::sqlite3_file, &'stati
 unsafe fn note(file: *mut ffi::sqlite3_file, operation: Operation) {
     // SAFETY: it was allocated when the file was opened, and is freed when it is closed.
     let traced_file = unsafe { &*(*file.cast::<Traced>()).traced_file };
-    traced(&traced_file.path, |all| all.push((traced_file.log, operation)));
+    traced(&traced_file.path, |all| {
+        all.push((traced_file.log, operation))
+    });
 }
 
 unsafe extern "C" fn open(
@@ -235,13 +289,19 @@ unsafe extern "C" fn open(
         let default_vfs = ffi::sqlite3_vfs_find(std::ptr::null());
         let traced = file.cast::<Traced>();
         (*traced).file.pMethods = std::ptr::null();
-        let Some(open) = (*default_vfs).xOpen else { return ffi::SQLITE_CANTOPEN };
+        let Some(open) = (*default_vfs).xOpen else {
+            return ffi::SQLITE_CANTOPEN;
+        };
         let _ = vfs;
         let opened = open(default_vfs, name, traced.add(1).cast(), flags, out);
         if opened != ffi::SQLITE_OK {
             return opened;
         }
-        let path = if name.is_null() { String::new() } else { CStr::from_ptr(name).to_string_lossy().into_owned() };
+        let path = if name.is_null() {
+            String::new()
+        } else {
+            CStr::from_ptr(name).to_string_lossy().into_owned()
+        };
         let log = path.ends_with("-wal");
         let path = PathBuf::from(path.trim_end_matches("-wal"));
         (*traced).traced_file = Box::into_raw(Box::new(TracedFile { path, log }));
@@ -271,16 +331,25 @@ fn methods() -> ffi::sqlite3_io_methods {
         unsafe {
             drop(Box::from_raw((*file.cast::<Traced>()).traced_file));
             let (real, methods) = real(file);
-            methods.xClose.map_or(ffi::SQLITE_IOERR, |close| close(real))
+            methods
+                .xClose
+                .map_or(ffi::SQLITE_IOERR, |close| close(real))
         }
     }
-    unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, length: c_int, at: i64) -> c_int {
+    unsafe extern "C" fn write(
+        file: *mut ffi::sqlite3_file,
+        bytes: *const c_void,
+        length: c_int,
+        at: i64,
+    ) -> c_int {
         // SAFETY: see above; `bytes` has `length` bytes.
         unsafe {
             let all = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
             note(file, Operation::Write(at as usize, all.to_vec()));
             let (real, methods) = real(file);
-            methods.xWrite.map_or(ffi::SQLITE_IOERR, |write| write(real, bytes, length, at))
+            methods
+                .xWrite
+                .map_or(ffi::SQLITE_IOERR, |write| write(real, bytes, length, at))
         }
     }
     unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
@@ -288,7 +357,9 @@ fn methods() -> ffi::sqlite3_io_methods {
         unsafe {
             note(file, Operation::Truncate(size as usize));
             let (real, methods) = real(file);
-            methods.xTruncate.map_or(ffi::SQLITE_IOERR, |truncate| truncate(real, size))
+            methods
+                .xTruncate
+                .map_or(ffi::SQLITE_IOERR, |truncate| truncate(real, size))
         }
     }
     unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
@@ -296,7 +367,9 @@ fn methods() -> ffi::sqlite3_io_methods {
         unsafe {
             note(file, Operation::Sync);
             let (real, methods) = real(file);
-            methods.xSync.map_or(ffi::SQLITE_IOERR, |sync| sync(real, flags))
+            methods
+                .xSync
+                .map_or(ffi::SQLITE_IOERR, |sync| sync(real, flags))
         }
     }
     ffi::sqlite3_io_methods {

@@ -102,7 +102,11 @@ impl Queue {
 
     /// Takes the next batch, if one can be executed now. A long batch can be executed only if a
     /// background writer is free.
-    pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> FileStatus, is_writer_free: bool) -> Option<Batch> {
+    pub(super) fn next(
+        &mut self,
+        state: impl Fn(&SessionId) -> FileStatus,
+        is_writer_free: bool,
+    ) -> Option<Batch> {
         let (number, is_long) = self.first(state, is_writer_free)?;
         let mut queue = self.queues.remove(&number)?;
         self.numbers.remove(&queue.session);
@@ -113,9 +117,18 @@ impl Queue {
         }
         let before = queue.jobs.len();
         let session = queue.session.clone();
-        let mut batch = Batch { session, entries: Vec::new(), flushes: Vec::new(), then: None, is_long };
+        let mut batch = Batch {
+            session,
+            entries: Vec::new(),
+            flushes: Vec::new(),
+            then: None,
+            is_long,
+        };
         let mut taken = 0;
-        while batch.entries.len() < MAX_BATCH_ENTRIES && taken < MAX_BATCH_BYTES && batch.then.is_none() {
+        while batch.entries.len() < MAX_BATCH_ENTRIES
+            && taken < MAX_BATCH_BYTES
+            && batch.then.is_none()
+        {
             match queue.jobs.pop_front() {
                 None => break,
                 Some(StoreJob::Write { entry, .. }) => {
@@ -127,7 +140,8 @@ impl Queue {
             }
         }
         queue.bytes -= taken;
-        let served = batch.flushes.len() + usize::from(batch.then.as_ref().is_some_and(has_waiting_caller));
+        let served =
+            batch.flushes.len() + usize::from(batch.then.as_ref().is_some_and(has_waiting_caller));
         queue.waiting -= served;
         self.waiting -= served;
         self.jobs -= before - queue.jobs.len();
@@ -142,12 +156,18 @@ impl Queue {
     }
 
     /// Returns the number of the next queue, and whether its batch takes a while.
-    fn first(&self, state: impl Fn(&SessionId) -> FileStatus, is_writer_free: bool) -> Option<(u64, bool)> {
+    fn first(
+        &self,
+        state: impl Fn(&SessionId) -> FileStatus,
+        is_writer_free: bool,
+    ) -> Option<(u64, bool)> {
         let mut ranked = self.queues.iter().filter_map(|(number, queue)| {
             let state = state(&queue.session);
             let is_long = state == FileStatus::Closed || queue.bytes > LONG_BATCH_BYTES;
             let rank = match (queue.times_passed >= MAX_PASSED_OVER, queue.waiting > 0) {
-                _ if state == FileStatus::InBackground || (is_long && !is_writer_free) => return None,
+                _ if state == FileStatus::InBackground || (is_long && !is_writer_free) => {
+                    return None;
+                }
                 (true, _) => 0,
                 (false, true) if !is_long => 1,
                 (false, true) => 2,
@@ -155,7 +175,11 @@ impl Queue {
             };
             Some((rank, *number, is_long))
         });
-        let first = if self.waiting == 0 && self.overdue == 0 { ranked.next() } else { ranked.min() };
+        let first = if self.waiting == 0 && self.overdue == 0 {
+            ranked.next()
+        } else {
+            ranked.min()
+        };
         first.map(|(_, number, is_long)| (number, is_long))
     }
 }
@@ -188,15 +212,31 @@ mod tests {
         let (session, what) = job.split_once(' ').unwrap();
         let session = id(session);
         let own = session.clone();
-        let write = |entry| StoreJob::Write { session: own.clone(), entry };
+        let write = |entry| StoreJob::Write {
+            session: own.clone(),
+            entry,
+        };
         let job = match what {
-            "flush" => StoreJob::Flush { session: own, reply: oneshot::channel().0 },
-            "close" => StoreJob::Close { session: own, reply: oneshot::channel().0 },
-            "peek" => StoreJob::Peek { session: own, reply: oneshot::channel().0 },
+            "flush" => StoreJob::Flush {
+                session: own,
+                reply: oneshot::channel().0,
+            },
+            "close" => StoreJob::Close {
+                session: own,
+                reply: oneshot::channel().0,
+            },
+            "peek" => StoreJob::Peek {
+                session: own,
+                reply: oneshot::channel().0,
+            },
             "cut" => write(SessionWrite::Cut { from: "m".into() }),
             what => {
                 let (part, json) = what.split_once('=').unwrap();
-                write(SessionWrite::Part { id: part.into(), message: "m".into(), json: json.into() })
+                write(SessionWrite::Part {
+                    id: part.into(),
+                    message: "m".into(),
+                    json: json.into(),
+                })
             }
         };
         queue.push(session, job);
@@ -230,9 +270,12 @@ mod tests {
     fn order(jobs: &[&str], is_writer_free: bool) -> Vec<String> {
         let mut queue = Queue::default();
         jobs.iter().for_each(|job| push(&mut queue, job));
-        let batches: Vec<Batch> = std::iter::from_fn(|| queue.next(state, is_writer_free)).collect();
-        let left =
-            jobs.iter().filter(|job| job.starts_with("away") || (!is_writer_free && job.starts_with("new"))).count();
+        let batches: Vec<Batch> =
+            std::iter::from_fn(|| queue.next(state, is_writer_free)).collect();
+        let left = jobs
+            .iter()
+            .filter(|job| job.starts_with("away") || (!is_writer_free && job.starts_with("new")))
+            .count();
         assert_eq!(queue.len(), left, "{jobs:?}");
         batches.iter().map(show).collect()
     }
@@ -243,8 +286,14 @@ mod tests {
             (&[], &[]),
             (&["a p=1", "a q=1", "a flush"], &["a p=1 q=1 flush"]),
             // A flush is not delayed by writes of other sessions.
-            (&["a p=1", "b p=1", "c p=1", "c flush"], &["c p=1 flush", "a p=1", "b p=1"]),
-            (&["a p=1", "b flush", "c flush", "a flush"], &["a p=1 flush", "b flush", "c flush"]),
+            (
+                &["a p=1", "b p=1", "c p=1", "c flush"],
+                &["c p=1 flush", "a p=1", "b p=1"],
+            ),
+            (
+                &["a p=1", "b flush", "c flush", "a flush"],
+                &["a p=1 flush", "b flush", "c flush"],
+            ),
             // Nor by files that have to be created.
             (
                 &["new1 p=1", "new1 flush", "new2 peek", "a p=1", "a flush"],
@@ -253,10 +302,19 @@ mod tests {
             // A session in the background is not touched.
             (&["away p=1", "away flush", "a p=1"], &["a p=1"]),
             // The jobs of a session stay in order.
-            (&["a p=1", "a peek", "a p=2", "a close"], &["a p=1 peek", "a p=2 close"]),
-            (&["a close", "b p=1", "a p=1", "a flush"], &["a close", "a p=1 flush", "b p=1"]),
+            (
+                &["a p=1", "a peek", "a p=2", "a close"],
+                &["a p=1 peek", "a p=2 close"],
+            ),
+            (
+                &["a close", "b p=1", "a p=1", "a flush"],
+                &["a close", "a p=1 flush", "b p=1"],
+            ),
             // An entry that is written again is written once, at its first position.
-            (&["a p=1", "a q=1", "a p=2", "a flush", "a p=3"], &["a p=3 q=1 flush"]),
+            (
+                &["a p=1", "a q=1", "a p=2", "a flush", "a p=3"],
+                &["a p=3 q=1 flush"],
+            ),
             (&["a p=1", "a cut", "a p=2", "a p=3"], &["a p=1 cut p=3"]),
         ];
         for (jobs, expected) in table {
@@ -273,7 +331,9 @@ mod tests {
             push(&mut queue, job);
         }
         let next = |queue: &mut Queue, is_writer_free| {
-            queue.next(state, is_writer_free).map(|batch| (batch.session.to_string(), batch.is_long))
+            queue
+                .next(state, is_writer_free)
+                .map(|batch| (batch.session.to_string(), batch.is_long))
         };
         assert_eq!(next(&mut queue, false), Some(("b".into(), false)));
         assert_eq!(next(&mut queue, false), None);
@@ -320,7 +380,10 @@ mod tests {
         }
         push(&mut queue, "a flush");
         let batches: Vec<Batch> = std::iter::from_fn(|| queue.next(state, true)).collect();
-        let shape: Vec<_> = batches.iter().map(|batch| (batch.entries.len(), batch.flushes.len())).collect();
+        let shape: Vec<_> = batches
+            .iter()
+            .map(|batch| (batch.entries.len(), batch.flushes.len()))
+            .collect();
         assert_eq!(shape, [(MAX_BATCH_ENTRIES, 0), (1, 1)]);
         let large = "x".repeat(MAX_BATCH_BYTES);
         push(&mut queue, &format!("a p={large}"));

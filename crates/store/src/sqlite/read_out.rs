@@ -44,34 +44,55 @@ pub(super) fn open(dir: &Path, id: &SessionId) -> Option<(SessionFeed, i64)> {
     let (record, parts) = check(&db).ok().flatten()?;
     let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
     let damage = Arc::<Mutex<Vec<String>>>::default();
-    let messages = MessageRows { db, path, state, last: i64::MIN, parts, damage: damage.clone(), is_over: false };
-    Some((SessionFeed::new(record, messages).with_damage(damage), count))
+    let messages = MessageRows {
+        db,
+        path,
+        state,
+        last: i64::MIN,
+        parts,
+        damage: damage.clone(),
+        is_over: false,
+    };
+    Some((
+        SessionFeed::new(record, messages).with_damage(damage),
+        count,
+    ))
 }
 
 /// Returns the state of a file; `None` if it has a log, which is part of its contents.
 fn state(path: &Path) -> Option<IdleFileState> {
-    let meta = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let meta = std::fs::symlink_metadata(path)
+        .ok()
+        .filter(std::fs::Metadata::is_file)?;
     (!wal::path(path).exists()).then_some((meta.modified().ok()?, meta.len()))
 }
 
 /// Opens a file that does not change: no lock is taken.
 pub(super) fn connect(path: &Path) -> Option<Connection> {
-    let plain = path.to_str().filter(|path| !path.contains(['%', '?', '#']))?;
+    let plain = path
+        .to_str()
+        .filter(|path| !path.contains(['%', '?', '#']))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let db = Connection::open_with_flags(format!("file:{plain}?immutable=1"), flags).ok()?;
-    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).ok()?;
+    let format: i64 = db
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .ok()?;
     (format == migrate::SESSION_FORMAT).then_some(db)
 }
 
 /// Reads the record, and the numbers of each message's parts. Returns `None` if an entry does not
 /// match its checksum, or a part has no message.
 fn check(db: &Connection) -> rusqlite::Result<Option<(Record, PartNumbers)>> {
-    let Some(record) = session::read_record(db)? else { return Ok(None) };
+    let Some(record) = session::read_record(db)? else {
+        return Ok(None);
+    };
     let mut parts = PartNumbers::new();
     let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq")?;
     let mut found = query.query([])?;
     while let Some(row) = found.next()? {
-        let Some((id, _)) = session::message(row) else { return Ok(None) };
+        let Some((id, _)) = session::message(row) else {
+            return Ok(None);
+        };
         parts.insert(id, Vec::new());
     }
     let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
@@ -89,10 +110,18 @@ impl MessageRows {
         loop {
             let sql = "SELECT seq, id, data, crc FROM message WHERE seq > ?1 ORDER BY seq LIMIT 1";
             let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, session::message(row)));
-            let found = self.db.prepare_cached(sql)?.query_row([self.last], read).optional()?;
-            let Some((seq, row)) = found else { return Ok(None) };
+            let found = self
+                .db
+                .prepare_cached(sql)?
+                .query_row([self.last], read)
+                .optional()?;
+            let Some((seq, row)) = found else {
+                return Ok(None);
+            };
             self.last = seq;
-            let Some((id, json)) = row else { return Err(rusqlite::Error::InvalidQuery) };
+            let Some((id, json)) = row else {
+                return Err(rusqlite::Error::InvalidQuery);
+            };
             let numbers = self.parts.remove(&id).unwrap_or_default();
             let mut message: Message = match serde_json::from_str(&json) {
                 Ok(message) => message,
@@ -101,10 +130,14 @@ impl MessageRows {
                     continue;
                 }
             };
-            let mut query = self.db.prepare_cached("SELECT seq, id, message, data, crc FROM part WHERE seq = ?1")?;
+            let mut query = self
+                .db
+                .prepare_cached("SELECT seq, id, message, data, crc FROM part WHERE seq = ?1")?;
             for number in numbers {
                 let row = query.query_row([number], |row| Ok(session::part(row)))?;
-                let Some((id, _, json)) = row else { return Err(rusqlite::Error::InvalidQuery) };
+                let Some((id, _, json)) = row else {
+                    return Err(rusqlite::Error::InvalidQuery);
+                };
                 match serde_json::from_str::<Part>(&json) {
                     Ok(part) => message.parts.push(part),
                     Err(e) => locked(&self.damage).push(format!("part {id} cannot be read: {e}")),

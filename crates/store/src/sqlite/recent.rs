@@ -18,15 +18,26 @@ struct RecentFile {
 
 fn path(dir: &Path, project: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, project.as_bytes());
-    let name: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let name: String = digest
+        .as_ref()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     dir.join("projects").join(name + ".json")
 }
 
 /// Returns the chosen models, newest first; none if the file is unreadable.
 pub(super) fn read(dir: &Path, project: &str) -> Vec<ModelRef> {
     let text = std::fs::read(path(dir, project)).ok();
-    let content: RecentFile = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    if content.project == project { content.models } else { Vec::new() }
+    let content: RecentFile = text
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    if content.project == project {
+        content.models
+    } else {
+        Vec::new()
+    }
 }
 
 /// Writes the chosen models.

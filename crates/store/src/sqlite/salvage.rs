@@ -30,18 +30,27 @@ pub(super) fn salvage(
     damaged: Error,
 ) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
-    let (mut stored, entries, lost) = readable_session(&path, path.parent().unwrap_or(dir), known, &damaged)?;
+    let (mut stored, entries, lost) =
+        readable_session(&path, path.parent().unwrap_or(dir), known, &damaged)?;
     let aside = free_name(&path);
     let replaced = replace(dir, id, &path, &aside, &stored);
-    replaced.map_err(|e| Error::Unwritable(format!("{damaged}; putting it aside failed as well: {e}")))?;
-    tracing::warn!("{damaged}; kept as {}, {entries} entries read", aside.display());
+    replaced.map_err(|e| {
+        Error::Unwritable(format!("{damaged}; putting it aside failed as well: {e}"))
+    })?;
+    tracing::warn!(
+        "{damaged}; kept as {}, {entries} entries read",
+        aside.display()
+    );
     let read = match entries {
         0 => "None of its messages could be read, and it goes on without them".to_owned(),
         _ => format!("{entries} of its entries could be read{lost}"),
     };
     let reason = reason(&damaged);
     let location = describe_location(&path, &aside);
-    stored.damage.insert(0, format!("This session's file was damaged{reason}. {read}; {location}."));
+    stored.damage.insert(
+        0,
+        format!("This session's file was damaged{reason}. {read}; {location}."),
+    );
     Ok(stored)
 }
 
@@ -62,7 +71,10 @@ pub(super) fn read_damaged(
     };
     let reason = reason(&damaged);
     let path = path.display();
-    stored.damage.insert(0, format!("This session's file is damaged{reason}. {read}; it was left as it is: {path}."));
+    stored.damage.insert(
+        0,
+        format!("This session's file is damaged{reason}. {read}; it was left as it is: {path}."),
+    );
     Ok(stored)
 }
 
@@ -78,14 +90,23 @@ fn readable_session(
         return Err(damaged.clone());
     }
     let found = readable(path, parent);
-    let found = found.map_err(|e| Error::Unwritable(format!("{damaged}; looking at it failed as well: {e}")))?;
+    let found = found
+        .map_err(|e| Error::Unwritable(format!("{damaged}; looking at it failed as well: {e}")))?;
     let (rows, whole) = found.unwrap_or_default();
-    let entries = if rows.messages.is_empty() { 0 } else { rows.messages.len() + rows.parts.len() };
+    let entries = if rows.messages.is_empty() {
+        0
+    } else {
+        rows.messages.len() + rows.parts.len()
+    };
     let mut stored = rows.assemble(known).ok_or_else(|| damaged.clone())?;
     if stored.messages.is_empty() {
         protect_title(&mut stored.record);
     }
-    Ok((stored, entries, if whole { "" } else { ", some are missing" }))
+    Ok((
+        stored,
+        entries,
+        if whole { "" } else { ", some are missing" },
+    ))
 }
 
 /// Marks a title as the user's: it is all that is left of the messages, and lists show the session
@@ -121,7 +142,9 @@ pub(super) fn torn_log(path: &Path) -> Option<String> {
         Ok(_) => format!("a copy is kept as {}", aside.display()),
         Err(e) => format!("no copy could be kept: {e}"),
     };
-    Some(format!("The newest {torn} bytes of this session were not whole and are cut off; {location}."))
+    Some(format!(
+        "The newest {torn} bytes of this session were not whole and are cut off; {location}."
+    ))
 }
 
 /// Returns a free name for a damaged file.
@@ -132,10 +155,20 @@ fn free_name(path: &Path) -> PathBuf {
 }
 
 /// Writes the new file completely before the old one is moved.
-fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &StoredSession) -> Result<(), Error> {
+fn replace(
+    dir: &Path,
+    id: &SessionId,
+    path: &Path,
+    aside: &Path,
+    stored: &StoredSession,
+) -> Result<(), Error> {
     let io = |e: std::io::Error| Error::Unwritable(e.to_string());
     let fresh = with_suffix(path, ".new");
-    for left in [fresh.clone(), with_suffix(&fresh, "-wal"), with_suffix(&fresh, "-journal")] {
+    for left in [
+        fresh.clone(),
+        with_suffix(&fresh, "-wal"),
+        with_suffix(&fresh, "-journal"),
+    ] {
         match std::fs::remove_file(left) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(e)),
             _ => {}
@@ -146,7 +179,9 @@ fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &Store
     file.fill(stored.clone().into())?;
     drop(file); // closing it brings its log into it
     match std::fs::hard_link(path, aside) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => drop(std::fs::copy(path, aside).map_err(io)?),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            drop(std::fs::copy(path, aside).map_err(io)?)
+        }
         _ => {}
     }
     let log = wal::path(path);
@@ -213,7 +248,9 @@ fn readable(path: &Path, parent: &Path) -> std::io::Result<Option<(RawRows, bool
     session::private_file(&probe)?;
     match SessionFile::open_at(probe, &SessionId::new("probe"), true) {
         Ok(_) => Ok(None),
-        Err(e) => Err(std::io::Error::other(format!("no database can be opened here: {e}"))),
+        Err(e) => Err(std::io::Error::other(format!(
+            "no database can be opened here: {e}"
+        ))),
     }
 }
 
@@ -242,10 +279,20 @@ fn read(path: &Path) -> Option<(RawRows, bool)> {
         Ok(())
     });
     let mut whole = record.is_ok();
-    whole &= table(&db, "message", &format!("seq, id, data, {crc}"), &mut |row| rows.take_message(row));
+    whole &= table(
+        &db,
+        "message",
+        &format!("seq, id, data, {crc}"),
+        &mut |row| rows.take_message(row),
+    );
     let record = rows.record.take();
     let mut parts = RawRows { record, ..rows };
-    whole &= table(&db, "part", &format!("seq, id, message, data, {crc}"), &mut |row| parts.take_part(row));
+    whole &= table(
+        &db,
+        "part",
+        &format!("seq, id, message, data, {crc}"),
+        &mut |row| parts.take_part(row),
+    );
     whole &= parts.altered == 0;
     // A page in the place of another one yields its rows twice.
     let mut seen = HashSet::new();
@@ -271,7 +318,11 @@ fn table(db: &Connection, name: &str, columns: &str, take: &mut dyn FnMut(&Row<'
     let backwards = format!("SELECT seq FROM {name} WHERE seq > ?1 ORDER BY seq DESC");
     each(db, &backwards, last, &mut |seq, _| first = seq);
     let most = last.saturating_add(MAX_SINGLE_LOOKUPS);
-    let end = if first == i64::MAX { most } else { first.min(most) };
+    let end = if first == i64::MAX {
+        most
+    } else {
+        first.min(most)
+    };
     let mut missed = 0;
     for seq in last + 1..end {
         let found = db.query_row(&select("WHERE seq = ?1"), [seq], |row| {
@@ -284,15 +335,26 @@ fn table(db: &Connection, name: &str, columns: &str, take: &mut dyn FnMut(&Row<'
         }
     }
     if first < i64::MAX {
-        each(db, &select("WHERE seq >= ?1 ORDER BY seq"), end, &mut |_, row| take(row));
+        each(
+            db,
+            &select("WHERE seq >= ?1 ORDER BY seq"),
+            end,
+            &mut |_, row| take(row),
+        );
     }
     false
 }
 
 /// Passes every row to `take`, with its number. Returns false if the iteration failed.
 fn each(db: &Connection, sql: &str, from: i64, take: &mut dyn FnMut(i64, &Row<'_>)) -> bool {
-    let Ok(mut query) = db.prepare(sql) else { return false };
-    let found = if query.parameter_count() == 0 { query.query([]) } else { query.query([from]) };
+    let Ok(mut query) = db.prepare(sql) else {
+        return false;
+    };
+    let found = if query.parameter_count() == 0 {
+        query.query([])
+    } else {
+        query.query([from])
+    };
     let Ok(mut rows) = found else { return false };
     loop {
         match rows.next() {

@@ -63,7 +63,11 @@ impl SearchIndex {
     /// # Errors
     /// See [`Self::open_or_make`].
     pub(super) fn open(dir: &Path) -> Result<Option<Self>, Error> {
-        if dir.join("search.db").is_file() { Self::open_or_make(dir).map(Some) } else { Ok(None) }
+        if dir.join("search.db").is_file() {
+            Self::open_or_make(dir).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Opens the index, or creates it.
@@ -87,10 +91,18 @@ impl SearchIndex {
         session::private_file(path).map_err(|_| rusqlite::Error::InvalidPath(path.to_owned()))?;
         let mut db = Connection::open(path)?;
         db.busy_timeout(BUSY_TIMEOUT)?;
-        let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
+        let mode = if network {
+            "PRAGMA journal_mode = DELETE"
+        } else {
+            "PRAGMA journal_mode = WAL"
+        };
         let _mode: String = db.query_row(mode, [], |row| row.get(0))?;
-        db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2048; PRAGMA secure_delete = ON;")?;
-        let format = |db: &Connection| db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+        db.execute_batch(
+            "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2048; PRAGMA secure_delete = ON;",
+        )?;
+        let format = |db: &Connection| {
+            db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
+        };
         if format(&db)? != FORMAT {
             let making = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
             if format(&making)? != FORMAT {
@@ -103,7 +115,12 @@ impl SearchIndex {
             }
             making.commit()?;
         }
-        Ok(Self { db, dir: dir.to_owned(), path: path.to_owned(), identity: session::identity(path) })
+        Ok(Self {
+            db,
+            dir: dir.to_owned(),
+            path: path.to_owned(),
+            identity: session::identity(path),
+        })
     }
 
     /// Whether other processes see the same index file.
@@ -115,7 +132,10 @@ impl SearchIndex {
     pub(super) fn mark_changed(&self, id: &SessionId) -> Result<(), Error> {
         let sql = "INSERT INTO session (id, changes) VALUES (?1, 1)
             ON CONFLICT (id) DO UPDATE SET is_current = 0, changes = changes + 1";
-        let marked = self.db.prepare_cached(sql).and_then(|mut mark| mark.execute([id.as_str()]));
+        let marked = self
+            .db
+            .prepare_cached(sql)
+            .and_then(|mut mark| mark.execute([id.as_str()]));
         marked.map(drop).map_err(|e| self.failed(e))
     }
 
@@ -126,7 +146,9 @@ impl SearchIndex {
             .db
             .prepare_cached(sql)
             .and_then(|mut known| known.query_row([id.as_str()], |row| row.get(0)).optional());
-        found.map(Option::unwrap_or_default).map_err(|e| self.failed(e))
+        found
+            .map(Option::unwrap_or_default)
+            .map_err(|e| self.failed(e))
     }
 
     /// Removes the texts of a session.
@@ -139,7 +161,9 @@ impl SearchIndex {
         remove().map_err(|e| self.failed(e))?;
         // Deleted texts must disappear from the log too; if other processes are reading, a later
         // checkpoint does that.
-        self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).ok();
+        self.db
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .ok();
         Ok(())
     }
 
@@ -162,7 +186,9 @@ impl SearchIndex {
     /// Returns the current sessions and the times of their last use.
     pub(super) fn current(&self) -> Result<HashMap<String, i64>, Error> {
         let read = || {
-            let mut query = self.db.prepare("SELECT id, updated, crc FROM session WHERE is_current = 1")?;
+            let mut query = self
+                .db
+                .prepare("SELECT id, updated, crc FROM session WHERE is_current = 1")?;
             let mut current = HashMap::new();
             let mut rows = query.query([])?;
             while let Some(row) = rows.next()? {
@@ -198,17 +224,23 @@ impl SearchIndex {
     /// Adds sessions. A session that is open by now, or has been opened since it was read, does not
     /// become current, because later messages would be missing. Calls `pause` between transactions,
     /// with the duration of the last one.
-    pub(super) fn put(&self, sessions: &[SearchedSession], pause: &dyn Fn(Duration)) -> Result<(), Error> {
+    pub(super) fn put(
+        &self,
+        sessions: &[SearchedSession],
+        pause: &dyn Fn(Duration),
+    ) -> Result<(), Error> {
         let put = || {
             let mut batch = WriteBatch::begin(&self.db)?;
-            for session in sessions.iter().filter(|session| !is_open(&self.dir, &session.id)) {
+            for session in sessions
+                .iter()
+                .filter(|session| !is_open(&self.dir, &session.id))
+            {
                 put_texts(&mut batch, session, pause)?;
                 if !session::path(&self.dir, &session.id).exists() {
                     remove_session(&self.db, &session.id)?;
                 } else if !is_open(&self.dir, &session.id) {
                     let crc = session::crc(&[session.id.as_str(), &session.updated.to_string()]);
-                    let sql =
-                        "UPDATE session SET is_current = 1, updated = ?2, crc = ?3 WHERE id = ?1 AND changes = ?4";
+                    let sql = "UPDATE session SET is_current = 1, updated = ?2, crc = ?3 WHERE id = ?1 AND changes = ?4";
                     self.db.prepare_cached(sql)?.execute(params![
                         session.id.as_str(),
                         session.updated,
@@ -245,7 +277,11 @@ struct WriteBatch<'a> {
 impl<'a> WriteBatch<'a> {
     fn begin(db: &'a Connection) -> rusqlite::Result<Self> {
         db.execute_batch("BEGIN IMMEDIATE")?;
-        Ok(Self { db, bytes: 0, began: Instant::now() })
+        Ok(Self {
+            db,
+            bytes: 0,
+            began: Instant::now(),
+        })
     }
 
     /// Counts written bytes, and starts a new transaction if there are enough. Returns whether it
@@ -279,15 +315,25 @@ impl Drop for WriteBatch<'_> {
 
 /// Writes the texts of a session, which becomes current only after all of them. Unchanged texts are
 /// left in place, because a long session is indexed again for its last few.
-fn put_texts(batch: &mut WriteBatch<'_>, session: &SearchedSession, pause: &dyn Fn(Duration)) -> rusqlite::Result<()> {
+fn put_texts(
+    batch: &mut WriteBatch<'_>,
+    session: &SearchedSession,
+    pause: &dyn Fn(Duration),
+) -> rusqlite::Result<()> {
     let db = batch.db;
     let id = session.id.as_str();
-    db.prepare_cached("INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0")?
-        .execute([id])?;
+    db.prepare_cached(
+        "INSERT INTO session (id) VALUES (?1) ON CONFLICT (id) DO UPDATE SET is_current = 0",
+    )?
+    .execute([id])?;
     let mut numbered = db.prepare_cached("SELECT number FROM session WHERE id = ?1")?;
     let number: i64 = numbered.query_row([id], |row| row.get(0))?;
-    let mut texts = db.prepare_cached("SELECT position, number, crc FROM text WHERE session = ?1 ORDER BY position")?;
-    let old = texts.query_map([number], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+    let mut texts = db.prepare_cached(
+        "SELECT position, number, crc FROM text WHERE session = ?1 ORDER BY position",
+    )?;
+    let old = texts.query_map([number], |row| {
+        Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))
+    })?;
     let mut old = old.collect::<rusqlite::Result<HashMap<i64, (i64, i64)>>>()?;
     for (position, text) in (0i64..).zip(&session.texts) {
         let crc = session::crc(&[text]);
@@ -302,24 +348,37 @@ fn put_texts(batch: &mut WriteBatch<'_>, session: &SearchedSession, pause: &dyn 
         let words = text.replace('\0', " ");
         db.prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
             .execute(params![db.last_insert_rowid(), words])?;
-        if batch.wrote(text.len(), pause)? && numbered.query_row([id], |row| row.get(0)).optional()? != Some(number) {
+        if batch.wrote(text.len(), pause)?
+            && numbered.query_row([id], |row| row.get(0)).optional()? != Some(number)
+        {
             // The session was deleted in the meantime, with all its texts so far.
             return Ok(());
         }
     }
-    old.into_values().try_for_each(|(text, _)| remove_text(db, text))
+    old.into_values()
+        .try_for_each(|(text, _)| remove_text(db, text))
 }
 
 fn remove_session(db: &Connection, id: &SessionId) -> rusqlite::Result<()> {
-    const TEXTS: &str = "SELECT number FROM text WHERE session = (SELECT number FROM session WHERE id = ?1)";
-    db.execute(&format!("DELETE FROM words WHERE rowid IN ({TEXTS})"), [id.as_str()])?;
-    db.execute(&format!("DELETE FROM text WHERE number IN ({TEXTS})"), [id.as_str()])?;
-    db.execute("DELETE FROM session WHERE id = ?1", [id.as_str()]).map(drop)
+    const TEXTS: &str =
+        "SELECT number FROM text WHERE session = (SELECT number FROM session WHERE id = ?1)";
+    db.execute(
+        &format!("DELETE FROM words WHERE rowid IN ({TEXTS})"),
+        [id.as_str()],
+    )?;
+    db.execute(
+        &format!("DELETE FROM text WHERE number IN ({TEXTS})"),
+        [id.as_str()],
+    )?;
+    db.execute("DELETE FROM session WHERE id = ?1", [id.as_str()])
+        .map(drop)
 }
 
 fn remove_text(db: &Connection, number: i64) -> rusqlite::Result<()> {
-    db.prepare_cached("DELETE FROM words WHERE rowid = ?1")?.execute([number])?;
-    db.prepare_cached("DELETE FROM text WHERE number = ?1")?.execute([number])?;
+    db.prepare_cached("DELETE FROM words WHERE rowid = ?1")?
+        .execute([number])?;
+    db.prepare_cached("DELETE FROM text WHERE number = ?1")?
+        .execute([number])?;
     Ok(())
 }
 
@@ -336,7 +395,8 @@ pub(super) fn discard(dir: &Path) -> Result<(), Error> {
 
 fn remove(path: &Path) -> Result<(), Error> {
     for suffix in ["", "-wal", "-shm", "-journal"] {
-        let removed = std::fs::remove_file(super::with_suffix(path, suffix)).or_else(session::unless_missing);
+        let removed =
+            std::fs::remove_file(super::with_suffix(path, suffix)).or_else(session::unless_missing);
         removed.map_err(|e| Error::Unwritable(format!("{}: {e}", path.display())))?;
     }
     Ok(())
@@ -347,9 +407,12 @@ fn trigrams(words: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for word in words {
         let letters: Vec<char> = word.chars().collect();
-        all.extend(
-            letters.windows(3).map(|three| format!("\"{}\"", three.iter().collect::<String>().replace('"', "\"\""))),
-        );
+        all.extend(letters.windows(3).map(|three| {
+            format!(
+                "\"{}\"",
+                three.iter().collect::<String>().replace('"', "\"\"")
+            )
+        }));
     }
     all.sort_unstable();
     all.dedup();
@@ -367,7 +430,17 @@ mod tests {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "").unwrap();
         let changes = index.changes(&id).unwrap();
-        index.put(&[SearchedSession { id, updated: 1, changes, texts }], &|_| {}).unwrap();
+        index
+            .put(
+                &[SearchedSession {
+                    id,
+                    updated: 1,
+                    changes,
+                    texts,
+                }],
+                &|_| {},
+            )
+            .unwrap();
     }
 
     fn with(index: &SearchIndex, words: &[&str]) -> Option<Vec<String>> {
@@ -384,11 +457,22 @@ mod tests {
     fn with_finds_parts_of_words_in_one_text() {
         let dir = tempfile::tempdir().unwrap();
         let index = SearchIndex::open_or_make(dir.path()).unwrap();
-        put(&index, "ses_00000001", &["the übersicht is empty", "say \"hello\" to a\0nul"]);
-        put(&index, "ses_00000002", &["nothing", "empty\nrooms and übersichten"]);
+        put(
+            &index,
+            "ses_00000001",
+            &["the übersicht is empty", "say \"hello\" to a\0nul"],
+        );
+        put(
+            &index,
+            "ses_00000002",
+            &["nothing", "empty\nrooms and übersichten"],
+        );
         let table: [(&[&str], Option<&[&str]>); 9] = [
             (&["bersich"], Some(&["ses_00000001", "ses_00000002"])),
-            (&["übersicht", "is", "mpty"], Some(&["ses_00000001", "ses_00000002"])),
+            (
+                &["übersicht", "is", "mpty"],
+                Some(&["ses_00000001", "ses_00000002"]),
+            ),
             (&["übersicht", "nothing"], Some(&[])),
             (&["rooms"], Some(&["ses_00000002"])),
             (&["\"hello\""], Some(&["ses_00000001"])),
@@ -399,7 +483,9 @@ mod tests {
         ];
         for (words, expected) in table {
             let found = with(&index, words);
-            let found: Option<Vec<&str>> = found.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
+            let found: Option<Vec<&str>> = found
+                .as_ref()
+                .map(|ids| ids.iter().map(String::as_str).collect());
             assert_eq!(found.as_deref(), expected, "{words:?}");
         }
     }
@@ -411,7 +497,10 @@ mod tests {
         let id = SessionId::new("ses_00000001");
         put(&index, id.as_str(), &["first", "second", "zebra"]);
         put(&index, id.as_str(), &["first", "other"]);
-        let texts: i64 = index.db.query_row("SELECT count(*) FROM words", [], |row| row.get(0)).unwrap();
+        let texts: i64 = index
+            .db
+            .query_row("SELECT count(*) FROM words", [], |row| row.get(0))
+            .unwrap();
         assert_eq!(texts, 2);
         assert_eq!(with(&index, &["second"]), Some(vec![]));
         assert_eq!(with(&index, &["other"]), Some(vec![id.to_string()]));
@@ -423,7 +512,10 @@ mod tests {
         drop(index);
         let file = std::fs::read(dir.path().join("search.db")).unwrap();
         for word in ["first", "second", "zebra", "zeb", "bra"] {
-            assert!(!file.windows(word.len()).any(|part| part == word.as_bytes()), "{word}");
+            assert!(
+                !file.windows(word.len()).any(|part| part == word.as_bytes()),
+                "{word}"
+            );
         }
     }
 
@@ -433,8 +525,15 @@ mod tests {
         let index = SearchIndex::open_or_make(dir.path()).unwrap();
         put(&index, "ses_00000001", &["horse"]);
         let id = SessionId::new("ses_00000001");
-        let texts = (0..5).map(|n| format!("{n} zebra").repeat(TRANSACTION_BYTES / 8)).collect();
-        let mut large = SearchedSession { id: id.clone(), updated: 1, changes: 0, texts };
+        let texts = (0..5)
+            .map(|n| format!("{n} zebra").repeat(TRANSACTION_BYTES / 8))
+            .collect();
+        let mut large = SearchedSession {
+            id: id.clone(),
+            updated: 1,
+            changes: 0,
+            texts,
+        };
         let pauses = std::cell::Cell::new(0);
         let other = SearchIndex::open_or_make(dir.path()).unwrap();
         let pause = |_: Duration| {
@@ -470,7 +569,10 @@ mod tests {
         std::fs::write(&path, vec![0x55; 9000]).unwrap();
         let index = SearchIndex::open_or_make(dir.path()).unwrap();
         put(&index, "ses_00000001", &["first"]);
-        index.db.pragma_update(None, "user_version", FORMAT + 1).unwrap();
+        index
+            .db
+            .pragma_update(None, "user_version", FORMAT + 1)
+            .unwrap();
         drop(index);
         let index = SearchIndex::open(dir.path()).unwrap().unwrap();
         assert_eq!(index.current().unwrap().len(), 0);

@@ -45,7 +45,8 @@ impl SessionFile {
     pub(super) fn open(dir: &Path, id: &SessionId, create: bool) -> Result<Self, Error> {
         let path = path(dir, id);
         if create {
-            base::environment::private_dir(&dir.join("sessions")).map_err(|e| Error::Unwritable(e.to_string()))?;
+            base::environment::private_dir(&dir.join("sessions"))
+                .map_err(|e| Error::Unwritable(e.to_string()))?;
             create_file(&path, is_network(dir)).map_err(|e| Error::Unwritable(e.to_string()))?;
         }
         Self::open_at(path, id, is_network(dir))
@@ -58,7 +59,12 @@ impl SessionFile {
 
     /// Like [`Self::open_at`], through a file system that a test supplies instead of SQLite's
     /// default. The log is then checkpointed early.
-    pub(super) fn open_through(path: PathBuf, id: &SessionId, network: bool, vfs: Option<&str>) -> Result<Self, Error> {
+    pub(super) fn open_through(
+        path: PathBuf,
+        id: &SessionId,
+        network: bool,
+        vfs: Option<&str>,
+    ) -> Result<Self, Error> {
         match std::fs::symlink_metadata(&path) {
             // SQLite treats a file of one byte as empty.
             Ok(meta) if meta.is_file() && meta.len() == 1 => {
@@ -80,42 +86,78 @@ impl SessionFile {
         let mut db = opened.map_err(explain)?;
         // The order matters: first the timeout, then the lock, then the journal (which needs the
         // lock).
-        db.busy_timeout(Duration::from_millis(200)).map_err(explain)?;
-        db.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(explain)?;
-        let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
+        db.busy_timeout(Duration::from_millis(200))
+            .map_err(explain)?;
+        db.pragma_update(None, "locking_mode", "EXCLUSIVE")
+            .map_err(explain)?;
+        let found: i64 = db
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(explain)?;
         if found > LAST_FORMAT {
-            return Err(damaged(id, &path, format!("no adjutant writes format {found}")));
+            return Err(damaged(
+                id,
+                &path,
+                format!("no adjutant writes format {found}"),
+            ));
         }
         if found > migrate::SESSION_FORMAT {
-            return Err(Error::Newer { id: id.clone(), found, known: migrate::SESSION_FORMAT });
+            return Err(Error::Newer {
+                id: id.clone(),
+                found,
+                known: migrate::SESSION_FORMAT,
+            });
         }
         let foreign = "SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('session', 'message', 'part')";
-        let foreign: i64 = db.query_row(foreign, [], |row| row.get(0)).map_err(explain)?;
+        let foreign: i64 = db
+            .query_row(foreign, [], |row| row.get(0))
+            .map_err(explain)?;
         if foreign > 0 || found < 0 {
-            return Err(damaged(id, &path, "it is a database of something else".into()));
+            return Err(damaged(
+                id,
+                &path,
+                "it is a database of something else".into(),
+            ));
         }
         // If a file system does not support WAL, SQLite selects another mode, which is as safe and
         // slower.
-        let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
+        let mode = if network {
+            "PRAGMA journal_mode = DELETE"
+        } else {
+            "PRAGMA journal_mode = WAL"
+        };
         let _mode: String = db.query_row(mode, [], |row| row.get(0)).map_err(explain)?;
-        db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")
-            .map_err(explain)?;
+        db.execute_batch(
+            "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;",
+        )
+        .map_err(explain)?;
         if vfs.is_some() {
-            db.pragma_update(None, "wal_autocheckpoint", 60).map_err(explain)?;
+            db.pragma_update(None, "wal_autocheckpoint", 60)
+                .map_err(explain)?;
         }
         migrate::SESSION.to_latest(&mut db).map_err(|e| match e {
             rusqlite_migration::Error::RusqliteError { err, .. } => explain(err),
             e => damaged(id, &path, e.to_string()),
         })?;
         // Take the lock now, not at the first write.
-        db.execute_batch("BEGIN IMMEDIATE; COMMIT;").map_err(explain)?;
+        db.execute_batch("BEGIN IMMEDIATE; COMMIT;")
+            .map_err(explain)?;
         let identity = identity(&path);
-        Ok(Self { id: id.clone(), path, db, unflushed: false, identity })
+        Ok(Self {
+            id: id.clone(),
+            path,
+            db,
+            unflushed: false,
+            identity,
+        })
     }
 
     /// Writes entries in order, all or none; with `flush`, they and all earlier ones are synced to
     /// the disk. Returns the index update, if there is one.
-    pub(super) fn write(&mut self, entries: &[SessionWrite], flush: bool) -> Result<Option<IndexUpdate>, Error> {
+    pub(super) fn write(
+        &mut self,
+        entries: &[SessionWrite],
+        flush: bool,
+    ) -> Result<Option<IndexUpdate>, Error> {
         if entries.is_empty() && !(flush && self.unflushed) {
             return Ok(None);
         }
@@ -124,14 +166,23 @@ impl SessionFile {
             return Err(Error::Removed(self.path.display().to_string()));
         }
         let written = self.transaction(entries, flush);
-        let reset = if flush { self.db.execute_batch("PRAGMA synchronous = NORMAL") } else { Ok(()) };
-        let update =
-            written.and_then(|update| reset.map(|()| update)).map_err(|e| explain(&self.id, &self.path, &e))?;
+        let reset = if flush {
+            self.db.execute_batch("PRAGMA synchronous = NORMAL")
+        } else {
+            Ok(())
+        };
+        let update = written
+            .and_then(|update| reset.map(|()| update))
+            .map_err(|e| explain(&self.id, &self.path, &e))?;
         self.unflushed = !flush;
         Ok(update)
     }
 
-    fn transaction(&mut self, entries: &[SessionWrite], flush: bool) -> rusqlite::Result<Option<IndexUpdate>> {
+    fn transaction(
+        &mut self,
+        entries: &[SessionWrite],
+        flush: bool,
+    ) -> rusqlite::Result<Option<IndexUpdate>> {
         if flush {
             self.db.execute_batch("PRAGMA synchronous = FULL")?;
         }
@@ -146,7 +197,10 @@ impl SessionFile {
         }
         let record = if changed { read_record(&tx)? } else { None };
         let update = match record {
-            Some(record) => Some(IndexUpdate { record, messages: last(&tx)? }),
+            Some(record) => Some(IndexUpdate {
+                record,
+                messages: last(&tx)?,
+            }),
             None => None,
         };
         tx.commit()?;
@@ -158,7 +212,9 @@ impl SessionFile {
         let id = self.id.clone();
         let path = self.path.clone();
         let explain = |e: rusqlite::Error| explain(&id, &path, &e);
-        self.db.execute_batch("PRAGMA synchronous = FULL").map_err(explain)?;
+        self.db
+            .execute_batch("PRAGMA synchronous = FULL")
+            .map_err(explain)?;
         let tx = self.db.transaction().map_err(explain)?;
         put_record(&tx, &feed.record).map_err(explain)?;
         for message in feed.by_ref() {
@@ -168,15 +224,23 @@ impl SessionFile {
         }
         let messages = last(&tx).map_err(explain)?;
         tx.commit().map_err(explain)?;
-        self.db.execute_batch("PRAGMA synchronous = NORMAL").map_err(explain)?;
-        Ok(IndexUpdate { record: feed.record, messages })
+        self.db
+            .execute_batch("PRAGMA synchronous = NORMAL")
+            .map_err(explain)?;
+        Ok(IndexUpdate {
+            record: feed.record,
+            messages,
+        })
     }
 
     /// Writes the record if the file has none: the process that created the file may have been
     /// killed right afterwards, and a change would have no record to apply to.
     pub(super) fn remember(&mut self, known: Option<Record>) -> Result<Option<IndexUpdate>, Error> {
-        let lacks =
-            |db: &Connection| Ok(db.query_row("SELECT count(*) FROM session", [], |row| row.get::<_, i64>(0))? == 0);
+        let lacks = |db: &Connection| {
+            Ok(db.query_row("SELECT count(*) FROM session", [], |row| {
+                row.get::<_, i64>(0)
+            })? == 0)
+        };
         match known {
             Some(known) if lacks(&self.db).map_err(|e| explain(&self.id, &self.path, &e))? => {
                 self.write(&[SessionWrite::Record(Box::new(known))], false)
@@ -209,18 +273,30 @@ impl SessionFile {
     ///
     /// # Errors
     /// Returns [`Error::Damaged`] if anything differs from what was written.
-    pub(super) fn read(&self, fallback: Option<Record>, lean: bool) -> Result<(StoredSession, usize), Error> {
+    pub(super) fn read(
+        &self,
+        fallback: Option<Record>,
+        lean: bool,
+    ) -> Result<(StoredSession, usize), Error> {
         let damaged = |reason: String| damaged(&self.id, &self.path, reason);
         let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
-        let check: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
+        let check: String = self
+            .db
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(explain)?;
         if check != "ok" {
             return Err(damaged(check));
         }
         let (stored, cold, altered) = RawRows::stored(&self.db, fallback, lean).map_err(explain)?;
         if altered > 0 {
-            return Err(damaged(format!("{altered} of its entries do not match their checksums")));
+            return Err(damaged(format!(
+                "{altered} of its entries do not match their checksums"
+            )));
         }
-        Ok((stored.ok_or_else(|| Error::NotFound(self.id.clone()))?, cold))
+        Ok((
+            stored.ok_or_else(|| Error::NotFound(self.id.clone()))?,
+            cold,
+        ))
     }
 
     /// Reads the given parts completely. Missing and damaged parts are left out.
@@ -230,8 +306,14 @@ impl SessionFile {
         let mut query = self.db.prepare_cached(sql).map_err(explain)?;
         let mut parts = Vec::with_capacity(ids.len());
         for id in ids {
-            let row = query.query_row([id.as_str()], |row| Ok(part(row))).optional().map_err(explain)?;
-            parts.extend(row.flatten().and_then(|(_, _, json)| serde_json::from_str(&json).ok()));
+            let row = query
+                .query_row([id.as_str()], |row| Ok(part(row)))
+                .optional()
+                .map_err(explain)?;
+            parts.extend(
+                row.flatten()
+                    .and_then(|(_, _, json)| serde_json::from_str(&json).ok()),
+            );
         }
         Ok(parts)
     }
@@ -246,7 +328,9 @@ fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Resu
             Ok(true)
         }
         SessionWrite::Amend(amend) => {
-            let Some(mut record) = read_record(tx)? else { return Ok(false) };
+            let Some(mut record) = read_record(tx)? else {
+                return Ok(false);
+            };
             amend.apply(&mut record);
             put_record(tx, &record)?;
             Ok(true)
@@ -266,14 +350,20 @@ fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Resu
                 "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
             )?
-            .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
+            .execute(params![
+                id,
+                message,
+                stored(json),
+                crc(&[id, message, json])
+            ])?;
             Ok(false)
         }
         // Contents are stored in files of their own.
         SessionWrite::Content { .. } => Ok(false),
         SessionWrite::Cut { from } => {
             const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
-            let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
+            let parts =
+                format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
             tx.execute(&parts, params![from])?;
             tx.execute(&format!("DELETE FROM message WHERE {AFTER}"), params![from])?;
             Ok(true)
@@ -282,7 +372,8 @@ fn apply(tx: &Connection, entry: &SessionWrite, changed: bool) -> rusqlite::Resu
 }
 
 fn last(db: &Connection) -> rusqlite::Result<i64> {
-    db.prepare_cached("SELECT coalesce(max(seq), 0) FROM message")?.query_row([], |row| row.get(0))
+    db.prepare_cached("SELECT coalesce(max(seq), 0) FROM message")?
+        .query_row([], |row| row.get(0))
 }
 
 /// Returns the record in a session's file. `None` if it is unreadable.
@@ -293,20 +384,26 @@ pub(super) fn read_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
     while let Some(row) = found.next()? {
         rows.take_record(row);
     }
-    Ok(rows.record.and_then(|json| serde_json::from_str(&json).ok()))
+    Ok(rows
+        .record
+        .and_then(|json| serde_json::from_str(&json).ok()))
 }
 
 fn put_record(db: &Connection, record: &Record) -> rusqlite::Result<()> {
     let json = serde_json::to_string(record).unwrap_or_default();
     let sql = "INSERT INTO session (one, data, crc) VALUES (1, ?1, ?2)
          ON CONFLICT (one) DO UPDATE SET data = ?1, crc = ?2";
-    db.prepare_cached(sql)?.execute(params![json, crc(&[&json])]).map(drop)
+    db.prepare_cached(sql)?
+        .execute(params![json, crc(&[&json])])
+        .map(drop)
 }
 
 /// Returns the device and inode that a path leads to.
 pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
-    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+    std::fs::symlink_metadata(path)
+        .ok()
+        .map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// The rows of a file.
@@ -343,7 +440,9 @@ impl RawRows {
         }
         let mut altered = rows.altered;
         let begun = Assembly::begin(rows.record, rows.messages, fallback);
-        let Some(mut assembly) = begun else { return Ok((None, 0, altered)) };
+        let Some(mut assembly) = begun else {
+            return Ok((None, 0, altered));
+        };
         let cold = if lean { cold(db, &assembly)? } else { 0 };
         let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
         let mut found = query.query([])?;
@@ -395,8 +494,11 @@ impl RawRows {
 
 /// Determines the number of cold messages: see [`Assembly::cold`].
 fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
-    let Some(parent) = assembly.summarised() else { return Ok(0) };
-    let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part WHERE message = ?1")?;
+    let Some(parent) = assembly.summarised() else {
+        return Ok(0);
+    };
+    let mut query =
+        db.prepare("SELECT seq, id, message, data, crc FROM part WHERE message = ?1")?;
     let mut found = query.query([parent.as_str()])?;
     let mut parts = Vec::new();
     while let Some(row) = found.next()? {
@@ -452,7 +554,8 @@ const UNCHECKED: i64 = -1;
 
 /// Whether an entry matches its checksum.
 fn matches_crc(stored_crc: Option<i64>, fields: &[&str]) -> bool {
-    stored_crc.is_some_and(|crc_at_writing| crc_at_writing == UNCHECKED || crc_at_writing == crc(fields))
+    stored_crc
+        .is_some_and(|crc_at_writing| crc_at_writing == UNCHECKED || crc_at_writing == crc(fields))
 }
 
 /// Creates a session's file with its tables if there is none, atomically. Creation by SQLite would
@@ -465,7 +568,9 @@ fn create_file(path: &Path, network: bool) -> std::io::Result<()> {
     if !is_missing_or_empty {
         return private_file(path);
     }
-    let Some(empty) = migrate::empty_session() else { return private_file(path) };
+    let Some(empty) = migrate::empty_session() else {
+        return private_file(path);
+    };
     // The remains of an older file would be taken for the log of this one.
     for suffix in ["-wal", "-journal", "-shm", NEW_SUFFIX] {
         std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing)?;
@@ -477,12 +582,17 @@ fn create_file(path: &Path, network: bool) -> std::io::Result<()> {
     }
     let new = super::with_suffix(path, NEW_SUFFIX);
     private_file(&new)?;
-    let written = std::fs::OpenOptions::new().append(true).open(&new).and_then(|mut file| {
-        file.write_all(&image)?;
-        file.sync_all()
-    });
+    let written = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&new)
+        .and_then(|mut file| {
+            file.write_all(&image)?;
+            file.sync_all()
+        });
     // The new name reaches the disk with the first flush, because the log is in the same directory.
-    written.and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| drop(std::fs::remove_file(&new)))
+    written
+        .and_then(|()| std::fs::rename(&new, path))
+        .inspect_err(|_| drop(std::fs::remove_file(&new)))
 }
 
 /// Removes a session's file and its companion files.
@@ -490,9 +600,13 @@ pub(super) fn remove_files(path: &Path) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
     // Renaming removes the database at once, and makes the other files meaningless.
     let gone = super::with_suffix(path, REMOVED_SUFFIX);
-    std::fs::rename(path, &gone).or_else(unless_missing).map_err(failed)?;
+    std::fs::rename(path, &gone)
+        .or_else(unless_missing)
+        .map_err(failed)?;
     for suffix in [NEW_SUFFIX, "-wal", "-journal", "-shm", REMOVED_SUFFIX] {
-        std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing).map_err(failed)?;
+        std::fs::remove_file(super::with_suffix(path, suffix))
+            .or_else(unless_missing)
+            .map_err(failed)?;
     }
     Ok(())
 }
@@ -504,12 +618,19 @@ pub(super) const NEW_SUFFIX: &str = "-new";
 pub(super) const REMOVED_SUFFIX: &str = "-gone";
 
 pub(super) fn unless_missing(e: std::io::Error) -> std::io::Result<()> {
-    if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
+    if e.kind() == std::io::ErrorKind::NotFound {
+        Ok(())
+    } else {
+        Err(e)
+    }
 }
 
 /// Creates a file that only its owner can read, from its first byte.
 pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
-    let file = base::environment::private_file().create(true).append(true).open(path)?;
+    let file = base::environment::private_file()
+        .create(true)
+        .append(true)
+        .open(path)?;
     #[cfg(unix)]
     tighten(path, &file)?;
     drop(file);
@@ -522,7 +643,10 @@ fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let mode = file.metadata()?.permissions().mode();
     if mode & 0o077 != 0 {
-        tracing::warn!("{} could be read by others; now only by you", path.display());
+        tracing::warn!(
+            "{} could be read by others; now only by you",
+            path.display()
+        );
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     }
     Ok(())
@@ -534,10 +658,19 @@ pub(super) fn is_network(dir: &Path) -> bool {
     #[cfg(target_os = "linux")]
     {
         /// NFS, SMB, CIFS, SMB2, 9P, AFS, Ceph.
-        const NETWORKS: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x5346_414f, 0x00c3_6400];
+        const NETWORKS: [u32; 7] = [
+            0x6969,
+            0x517b,
+            0xff53_4d42,
+            0xfe53_4d42,
+            0x0102_1997,
+            0x5346_414f,
+            0x00c3_6400,
+        ];
         // Compare the lower half: the type is signed on some machines.
-        rustix::fs::statfs(dir)
-            .is_ok_and(|stat| u32::try_from(stat.f_type & 0xffff_ffff).is_ok_and(|t| NETWORKS.contains(&t)))
+        rustix::fs::statfs(dir).is_ok_and(|stat| {
+            u32::try_from(stat.f_type & 0xffff_ffff).is_ok_and(|t| NETWORKS.contains(&t))
+        })
     }
     #[cfg(not(target_os = "linux"))]
     {
@@ -547,7 +680,11 @@ pub(super) fn is_network(dir: &Path) -> bool {
 }
 
 pub(super) fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
-    Error::Damaged { id: id.clone(), reason, path: path.display().to_string() }
+    Error::Damaged {
+        id: id.clone(),
+        reason,
+        path: path.display().to_string(),
+    }
 }
 
 /// Whether a directory, a pipe or another special file has the name of a log of this database.
@@ -562,9 +699,10 @@ fn has_special_companion(path: &Path) -> bool {
 fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
     let reason = e.to_string();
     match e.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::Locked { id: id.clone(), holder: LockHolder::default() }
-        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked {
+            id: id.clone(),
+            holder: LockHolder::default(),
+        },
         // Descriptors may have run out, or permissions may be missing: that is no sign of damage.
         Some(ErrorCode::CannotOpen) if has_special_companion(path) => damaged(id, path, reason),
         _ if super::is_damage(e) => damaged(id, path, reason),
@@ -582,11 +720,22 @@ mod tests {
         let id = SessionId::new("ses_1");
         let path = dir.path().join("ses_1.db");
         std::fs::write(&path, "").unwrap();
-        let failure = rusqlite::ffi::Error { code: ErrorCode::CannotOpen, extended_code: 14 };
+        let failure = rusqlite::ffi::Error {
+            code: ErrorCode::CannotOpen,
+            extended_code: 14,
+        };
         let explained = || explain(&id, &path, &rusqlite::Error::SqliteFailure(failure, None));
         // The error that occurs when no descriptor is left.
-        assert!(matches!(explained(), Error::Unwritable(_)), "{:?}", explained());
+        assert!(
+            matches!(explained(), Error::Unwritable(_)),
+            "{:?}",
+            explained()
+        );
         std::fs::create_dir(super::super::with_suffix(&path, "-wal")).unwrap();
-        assert!(matches!(explained(), Error::Damaged { .. }), "{:?}", explained());
+        assert!(
+            matches!(explained(), Error::Damaged { .. }),
+            "{:?}",
+            explained()
+        );
     }
 }

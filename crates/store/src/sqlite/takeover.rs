@@ -20,7 +20,9 @@ use base::id::SessionId;
 pub(super) fn own() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
-        let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
+        let tail: String = std::iter::repeat_with(fastrand::alphanumeric)
+            .take(8)
+            .collect();
         format!("{}-{tail}", std::process::id())
     })
 }
@@ -54,7 +56,11 @@ impl PipeRequests {
         // Opened for reading and writing, so that the stream does not end when a sender closes the
         // pipe.
         let pipe = nonblocking().read(true).write(true).open(&path)?;
-        Ok(Self { path, pipe: pipe::Receiver::from_file(pipe)?, text: Vec::new() })
+        Ok(Self {
+            path,
+            pipe: pipe::Receiver::from_file(pipe)?,
+            text: Vec::new(),
+        })
     }
 
     /// Waits for the next request for a session. Returns `None` if the pipe is broken and no more
@@ -89,9 +95,16 @@ impl Drop for PipeRequests {
 /// Requests the holder of a session to release it. Returns false if it cannot be notified: it runs
 /// on another machine, or has ended.
 pub(super) fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
-    let plain = |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let Some(pipe) = holder.request_address.as_ref().filter(plain) else { return false };
-    let Ok(mut pipe) = open(&pipes_dir(dir).join(pipe)) else { return false };
+    let plain = |name: &&String| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let Some(pipe) = holder.request_address.as_ref().filter(plain) else {
+        return false;
+    };
+    let Ok(mut pipe) = open(&pipes_dir(dir).join(pipe)) else {
+        return false;
+    };
     pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
 }
 
@@ -124,7 +137,11 @@ mod tests {
     async fn request_reaches_living_process_and_no_ended_one() {
         let dir = tempfile::tempdir().unwrap();
         let mut requests = PipeRequests::listen(dir.path()).unwrap();
-        let holder = LockHolder { pid: None, host: None, request_address: Some(own().into()) };
+        let holder = LockHolder {
+            pid: None,
+            host: None,
+            request_address: Some(own().into()),
+        };
         let wanted = SessionId::new("ses_00000001");
         assert!(ask(dir.path(), &holder, &wanted));
         assert_eq!(requests.next().await, Some(wanted.clone()));
@@ -132,7 +149,11 @@ mod tests {
         assert!(!ask(dir.path(), &holder, &wanted));
         assert!(!ask(
             dir.path(),
-            &LockHolder { pid: None, host: None, request_address: Some("../../etc/x".into()) },
+            &LockHolder {
+                pid: None,
+                host: None,
+                request_address: Some("../../etc/x".into())
+            },
             &wanted
         ));
     }

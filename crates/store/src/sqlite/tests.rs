@@ -12,7 +12,8 @@ async fn list_error_does_not_mention_saving() {
     let store = Store::start(&dir.path().join("file/store"));
     let message_text = store.list(None, None, 10).await.unwrap_err().to_string();
     assert!(
-        message_text.starts_with("the sessions could not be listed: ") && !message_text.contains("saved"),
+        message_text.starts_with("the sessions could not be listed: ")
+            && !message_text.contains("saved"),
         "{message_text}"
     );
 }
@@ -41,7 +42,14 @@ async fn file_that_cannot_be_created_is_created_later() {
     store.stop().await;
     for record in [record, other] {
         let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
-        assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
+        assert_eq!(
+            stored,
+            StoredSession {
+                record,
+                messages: messages.to_vec(),
+                damage: vec![]
+            }
+        );
     }
 }
 
@@ -58,16 +66,31 @@ async fn lists_are_paged_and_rebuilt() {
         store.flush(&record.id).await.unwrap();
         store.close(&record.id).await;
     }
-    let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+    let ids = |page: &SessionPage| {
+        page.sessions
+            .iter()
+            .map(|r| r.id.to_string())
+            .collect::<Vec<_>>()
+    };
     let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
     assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
-    let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
+    let second = store
+        .list(Some(Path::new("/w")), first.next, 2)
+        .await
+        .unwrap();
     assert_eq!(ids(&second), ["ses_00000001", "ses_00000000"]);
     assert_eq!(second.next, None);
     let all = store.list(None, None, 100).await.unwrap();
     drop(store);
-    std::fs::write(dir.path().join("index.db"), "not a database, but long enough to be looked at").unwrap();
-    let rebuilt = Store::start(dir.path()).list(None, None, 100).await.unwrap();
+    std::fs::write(
+        dir.path().join("index.db"),
+        "not a database, but long enough to be looked at",
+    )
+    .unwrap();
+    let rebuilt = Store::start(dir.path())
+        .list(None, None, 100)
+        .await
+        .unwrap();
     assert_eq!(ids(&rebuilt), ids(&all));
 }
 
@@ -78,23 +101,36 @@ async fn unreadable_file_is_reported_and_unchanged() {
     let file = |id: &str| dir.path().join("sessions").join(format!("{id}.db"));
     let store = Store::start(dir.path());
     let unknown = store.load(&SessionId::new("ses_nothing1")).await;
-    assert_eq!(unknown, Err(Error::NotFound(SessionId::new("ses_nothing1"))));
+    assert_eq!(
+        unknown,
+        Err(Error::NotFound(SessionId::new("ses_nothing1")))
+    );
     std::fs::write(file("ses_garbage1"), vec![b'x'; 9000]).unwrap();
     let damaged = store.load(&SessionId::new("ses_garbage1")).await;
     assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
-    assert_eq!(std::fs::read(file("ses_garbage1")).unwrap(), vec![b'x'; 9000]);
+    assert_eq!(
+        std::fs::read(file("ses_garbage1")).unwrap(),
+        vec![b'x'; 9000]
+    );
     let newer = rusqlite::Connection::open(file("ses_newer001")).unwrap();
-    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE t(x);").unwrap();
+    newer
+        .execute_batch("PRAGMA user_version = 99; CREATE TABLE t(x);")
+        .unwrap();
     drop(newer);
     let newer = store.load(&SessionId::new("ses_newer001")).await;
-    assert!(matches!(newer, Err(Error::Newer { found: 99, .. })), "{newer:?}");
+    assert!(
+        matches!(newer, Err(Error::Newer { found: 99, .. })),
+        "{newer:?}"
+    );
 }
 
 #[tokio::test]
 async fn concurrent_stores_create_one_index() {
     let dir = tempfile::tempdir().unwrap();
     let stores: Vec<Store> = (0..8).map(|_| Store::start(dir.path())).collect();
-    let records: Vec<Record> = (0..8u64).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
+    let records: Vec<Record> = (0..8u64)
+        .map(|n| record(&format!("ses_0000000{n}"), "/w", n))
+        .collect();
     let made = stores.iter().zip(&records).map(async |(store, record)| {
         store.create(record).await.unwrap();
         write(store, record, &[message("a", &["one"])]).await;
@@ -103,21 +139,38 @@ async fn concurrent_stores_create_one_index() {
     futures_util::future::join_all(made).await;
     let page = stores[0].list(None, None, 100).await.unwrap();
     assert_eq!(page.sessions.len(), 8);
-    let names = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
-    assert!(!names.into_iter().any(|name| name.to_string_lossy().contains("damaged")));
+    let names = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|file| file.unwrap().file_name());
+    assert!(
+        !names
+            .into_iter()
+            .any(|name| name.to_string_lossy().contains("damaged"))
+    );
 }
 
 #[tokio::test]
 async fn newer_index_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
+    newer
+        .execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);")
+        .unwrap();
     drop(newer);
     let store = Store::start(dir.path());
     let listed = store.list(None, None, 10).await;
-    assert_eq!(listed, Err(Error::NewerIndex { found: 99, known: 3 }));
+    assert_eq!(
+        listed,
+        Err(Error::NewerIndex {
+            found: 99,
+            known: 3
+        })
+    );
     let kept = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    assert_eq!(kept.query_row("SELECT count(*) FROM kept", [], |row| row.get::<_, i64>(0)), Ok(0));
+    assert_eq!(
+        kept.query_row("SELECT count(*) FROM kept", [], |row| row.get::<_, i64>(0)),
+        Ok(0)
+    );
 }
 
 fn file(dir: &Path, id: &str) -> PathBuf {
@@ -132,7 +185,10 @@ async fn store_of_first_format_is_upgraded() {
     let id = SessionId::new("ses_019e2b8fd2c80001abcdefghij");
     std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
     let old = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
-    old.execute_batch(include_str!("../../../../editor-tests/fixtures/store/format-1.sql")).unwrap();
+    old.execute_batch(include_str!(
+        "../../../../editor-tests/fixtures/store/format-1.sql"
+    ))
+    .unwrap();
     drop(old);
     let first = {
         let store = Store::start(dir.path());
@@ -143,11 +199,23 @@ async fn store_of_first_format_is_upgraded() {
         stored
     };
     assert_eq!(first.damage, Vec::<String>::new());
-    assert_eq!(first.messages.iter().map(|m| m.parts.len()).collect::<Vec<_>>(), [6, 7, 0]);
-    assert_eq!(first.record.model.as_ref().unwrap().effort.as_deref(), Some("high"));
+    assert_eq!(
+        first
+            .messages
+            .iter()
+            .map(|m| m.parts.len())
+            .collect::<Vec<_>>(),
+        [6, 7, 0]
+    );
+    assert_eq!(
+        first.record.model.as_ref().unwrap().effort.as_deref(),
+        Some("high")
+    );
     assert_eq!(first.record.todos.len(), 1);
     let db = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
-    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let format: i64 = db
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
     assert_eq!(format, migrate::SESSION_FORMAT);
     // The read data equals the written data, except for members that are omitted when empty.
     let mut rows = db.prepare("SELECT data FROM part ORDER BY seq").unwrap();
@@ -169,8 +237,9 @@ async fn store_of_first_format_is_upgraded() {
 async fn damage_is_salvaged_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let record = record("ses_00000001", "/w", 1);
-    let messages: Vec<Message> =
-        (0..200).map(|n| message(&format!("m{n:03}"), &[&format!("word{n} ").repeat(100)])).collect();
+    let messages: Vec<Message> = (0..200)
+        .map(|n| message(&format!("m{n:03}"), &[&format!("word{n} ").repeat(100)]))
+        .collect();
     {
         let store = Store::start(dir.path());
         store.create(&record).await.unwrap();
@@ -182,22 +251,53 @@ async fn damage_is_salvaged_and_reported() {
     let whole = std::fs::read(&path).unwrap();
     // The first page, one in the middle, one flipped letter.
     let flipped = whole.windows(6).position(|w| w == b"\"m150\"").unwrap() + 1;
-    for (at, length, least) in [(0, 4096, 150), (whole.len() / 2 / 4096 * 4096, 4096, 150), (flipped, 1, 199)] {
+    for (at, length, least) in [
+        (0, 4096, 150),
+        (whole.len() / 2 / 4096 * 4096, 4096, 150),
+        (flipped, 1, 199),
+    ] {
         let mut bytes = whole.clone();
-        bytes[at..at + length].iter_mut().for_each(|byte| *byte ^= 0x55);
+        bytes[at..at + length]
+            .iter_mut()
+            .for_each(|byte| *byte ^= 0x55);
         std::fs::write(&path, &bytes).unwrap();
         let store = Store::start(dir.path());
         let stored = store.load(&record.id).await.unwrap();
-        assert!(stored.damage[0].contains("damaged file is kept as"), "{:?}", stored.damage);
-        let good = stored.messages.iter().filter(|m| messages.contains(m)).count();
+        assert!(
+            stored.damage[0].contains("damaged file is kept as"),
+            "{:?}",
+            stored.damage
+        );
+        let good = stored
+            .messages
+            .iter()
+            .filter(|m| messages.contains(m))
+            .count();
         assert!(good >= least, "{good} of 200 at {at}");
-        let strange = stored.messages.iter().filter(|m| !m.parts.is_empty() && !messages.contains(m)).count();
+        let strange = stored
+            .messages
+            .iter()
+            .filter(|m| !m.parts.is_empty() && !messages.contains(m))
+            .count();
         assert_eq!(strange, 0, "nothing is invented");
-        let n = stored.damage[0].rsplit('-').next().unwrap().trim_end_matches('.').to_owned();
-        assert_eq!(std::fs::read(format!("{}.damaged-{n}", path.display())).unwrap(), bytes, "kept as it was");
+        let n = stored.damage[0]
+            .rsplit('-')
+            .next()
+            .unwrap()
+            .trim_end_matches('.')
+            .to_owned();
+        assert_eq!(
+            std::fs::read(format!("{}.damaged-{n}", path.display())).unwrap(),
+            bytes,
+            "kept as it was"
+        );
         store.stop().await;
         let again = Store::start(dir.path());
-        assert_eq!(again.load(&record.id).await.unwrap().damage, Vec::<String>::new(), "and it is whole from now on");
+        assert_eq!(
+            again.load(&record.id).await.unwrap().damage,
+            Vec::<String>::new(),
+            "and it is whole from now on"
+        );
         again.stop().await;
     }
 }
@@ -213,7 +313,10 @@ async fn row_without_file_and_message_is_removed() {
     drop(index);
     let store = Store::start(dir.path());
     assert_eq!(store.list(None, None, 10).await.unwrap().sessions, []);
-    assert!(matches!(store.load(&empty.id).await, Err(Error::NotFound(_))));
+    assert!(matches!(
+        store.load(&empty.id).await,
+        Err(Error::NotFound(_))
+    ));
 }
 
 /// A title is saved even if the session's file is missing.
@@ -225,10 +328,21 @@ async fn session_without_file_is_renamed() {
     index.put(&known, 0).unwrap();
     drop(index);
     let store = Store::start(dir.path());
-    assert_eq!(store.rename(&known.id, "Mine").await.unwrap().title.as_deref(), Some("Mine"));
+    assert_eq!(
+        store
+            .rename(&known.id, "Mine")
+            .await
+            .unwrap()
+            .title
+            .as_deref(),
+        Some("Mine")
+    );
     store.stop().await;
     let again = Store::start(dir.path());
-    assert_eq!(again.load(&known.id).await.unwrap().record.title.as_deref(), Some("Mine"));
+    assert_eq!(
+        again.load(&known.id).await.unwrap().record.title.as_deref(),
+        Some("Mine")
+    );
 }
 
 /// A listed session is not read again by every process that starts.
@@ -241,9 +355,26 @@ async fn named_session_without_messages_is_not_read_again() {
     let named = store.rename(&known.id, "Mine").await.unwrap();
     store.stop().await;
     let index = index::SessionIndex::open(dir.path()).unwrap();
-    index.put(&Record { title: Some("As it was read".into()), ..named }, 0).unwrap();
+    index
+        .put(
+            &Record {
+                title: Some("As it was read".into()),
+                ..named
+            },
+            0,
+        )
+        .unwrap();
     drop(index);
     let again = Store::start(dir.path());
-    let titles = again.list(None, None, 10).await.unwrap().sessions.into_iter().map(|session| session.title);
-    assert_eq!(titles.collect::<Vec<_>>(), [Some("As it was read".to_owned())]);
+    let titles = again
+        .list(None, None, 10)
+        .await
+        .unwrap()
+        .sessions
+        .into_iter()
+        .map(|session| session.title);
+    assert_eq!(
+        titles.collect::<Vec<_>>(),
+        [Some("As it was read".to_owned())]
+    );
 }

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::background_writer::{BackgroundWriter, WakeAndMetrics, WriteBatch, WriteJob, WriteResult};
+use super::background_writer::{
+    BackgroundWriter, WakeAndMetrics, WriteBatch, WriteJob, WriteResult,
+};
 use super::find::{self, Indexer};
 use super::index::SessionIndex;
 use super::lock::{Lock, LockError};
@@ -61,8 +63,11 @@ const MAX_UNWRITTEN_ENTRIES: usize = 4096;
 /// Returns the maximum number of open session files for a process that may open `files` descriptors
 /// and owns `sessions`: they take at most half of the descriptors, because programs need some too.
 fn max_open_files(files: u64, sessions: u64) -> usize {
-    let left = files.saturating_sub(RESERVED_FILES + FILES_PER_OWNED_SESSION * sessions).min(files / 2);
-    usize::try_from((left / FILES_PER_OPEN_SESSION).clamp(MIN_OPEN_FILES, MAX_OPEN_FILES)).unwrap_or(usize::MAX)
+    let left = files
+        .saturating_sub(RESERVED_FILES + FILES_PER_OWNED_SESSION * sessions)
+        .min(files / 2);
+    usize::try_from((left / FILES_PER_OPEN_SESSION).clamp(MIN_OPEN_FILES, MAX_OPEN_FILES))
+        .unwrap_or(usize::MAX)
 }
 
 /// Executes jobs about the sessions below `dir` until the last [`crate::Store`] is dropped.
@@ -156,7 +161,11 @@ impl Thread {
                         }
                     }
                 }
-                next = if queue.len() < MAX_SORTED_JOBS { jobs.try_recv().ok() } else { None };
+                next = if queue.len() < MAX_SORTED_JOBS {
+                    jobs.try_recv().ok()
+                } else {
+                    None
+                };
             }
             ready = self.execute_next(&mut queue);
         }
@@ -190,12 +199,29 @@ impl Thread {
                 FileStatus::Closed
             }
         };
-        let Some(batch) = queue.next(state, self.in_background.len() < MAX_BACKGROUND_WRITERS) else { return false };
-        let Batch { session, entries, flushes, then, is_long } = batch;
+        let Some(batch) = queue.next(state, self.in_background.len() < MAX_BACKGROUND_WRITERS)
+        else {
+            return false;
+        };
+        let Batch {
+            session,
+            entries,
+            flushes,
+            then,
+            is_long,
+        } = batch;
         if entries.is_empty() && flushes.is_empty() {
             then.into_iter().for_each(|job| self.execute(job));
         } else {
-            self.write(WriteBatch { session, entries, flushes, then }, is_long);
+            self.write(
+                WriteBatch {
+                    session,
+                    entries,
+                    flushes,
+                    then,
+                },
+                is_long,
+            );
         }
         true
     }
@@ -213,10 +239,21 @@ impl Thread {
         }
         let known = match self.lock_for_write(&batch.session) {
             Ok(known) => known,
-            Err(e) => return self.take_back(WriteResult { file: Err(e), update: None, batch }),
+            Err(e) => {
+                return self.take_back(WriteResult {
+                    file: Err(e),
+                    update: None,
+                    batch,
+                });
+            }
         };
         let file = self.open.remove(&batch.session);
-        let job = WriteJob { dir: self.dir.clone(), file, known, batch };
+        let job = WriteJob {
+            dir: self.dir.clone(),
+            file,
+            known,
+            batch,
+        };
         if !is_long {
             return self.take_back(job.run());
         }
@@ -230,11 +267,16 @@ impl Thread {
     /// Changes only the record in memory if the session has no file and no input of its user yet.
     /// The file is created by the first message, title, mode or option, which must survive a kill.
     fn remember_created(&mut self, batch: &mut WriteBatch) {
-        let has_records_only = batch.entries.iter().all(|entry| matches!(entry, SessionWrite::Record(_)));
+        let has_records_only = batch
+            .entries
+            .iter()
+            .all(|entry| matches!(entry, SessionWrite::Record(_)));
         if !has_records_only {
             return;
         }
-        let Some(record) = self.created.get_mut(&batch.session) else { return };
+        let Some(record) = self.created.get_mut(&batch.session) else {
+            return;
+        };
         for entry in batch.entries.drain(..) {
             if let SessionWrite::Record(new) = entry {
                 *record = new.after(Some(record));
@@ -243,7 +285,14 @@ impl Thread {
     }
 
     /// Takes back a session's file after a write.
-    fn take_back(&mut self, WriteResult { file, update, mut batch }: WriteResult) {
+    fn take_back(
+        &mut self,
+        WriteResult {
+            file,
+            update,
+            mut batch,
+        }: WriteResult,
+    ) {
         self.in_background.remove(&batch.session);
         let written = file.map(|file| self.add_open_file(&batch.session, file));
         let entries = std::mem::take(&mut batch.entries);
@@ -260,11 +309,18 @@ impl Thread {
                 // After a failure, the file's actual contents are determined by opening it again.
                 // The session stays owned.
                 let surplus = entries.len().saturating_sub(MAX_UNWRITTEN_ENTRIES);
-                self.unwritten.insert(batch.session.clone(), entries.into_iter().skip(surplus).collect());
-                self.failed.entry(batch.session.clone()).or_insert_with(|| e.clone());
+                self.unwritten.insert(
+                    batch.session.clone(),
+                    entries.into_iter().skip(surplus).collect(),
+                );
+                self.failed
+                    .entry(batch.session.clone())
+                    .or_insert_with(|| e.clone());
             }
         }
-        self.background_writer.meters.waits(self.unwritten.values().map(Vec::len).sum());
+        self.background_writer
+            .meters
+            .waits(self.unwritten.values().map(Vec::len).sum());
         self.finish_batch(batch, written);
     }
 
@@ -277,14 +333,20 @@ impl Thread {
     /// Closes the least recently used files if there are too many. Their sessions stay owned, and
     /// the files are opened again on demand.
     fn close_idle(&mut self) {
-        self.open.close_surplus(max_open_files(base::open_files::limit(), self.locks.len() as u64), Instant::now());
+        self.open.close_surplus(
+            max_open_files(base::open_files::limit(), self.locks.len() as u64),
+            Instant::now(),
+        );
     }
 
     /// Updates the index entry of a session. If that fails, the index is updated by the next
     /// change; the file has the data in any case.
     fn update_index(&mut self, update: &IndexUpdate) {
         if let Err(e) = self.with_index(|index| index.put(&update.record, update.messages)) {
-            tracing::warn!("the index does not know the latest of {}: {e}", update.record.id);
+            tracing::warn!(
+                "the index does not know the latest of {}: {e}",
+                update.record.id
+            );
         }
     }
 
@@ -333,7 +395,10 @@ impl Thread {
         base::environment::private_dir(&sessions).map_err(|e| Error::Unwritable(e.to_string()))?;
         let lock = Lock::take(&sessions.join(format!("{session}.lock")), takeover::own());
         let lock = lock.map_err(|refused| match refused {
-            LockError::Held(holder) => Error::Locked { id: session.clone(), holder },
+            LockError::Held(holder) => Error::Locked {
+                id: session.clone(),
+                holder,
+            },
             LockError::Io(e) => Error::Unwritable(e.to_string()),
         })?;
         self.locks.insert(session.clone(), lock);
@@ -355,18 +420,25 @@ impl Thread {
     /// Marks a session as changed in the search index, if there is one, before another process can
     /// open it.
     fn mark_changed(&mut self, session: &SessionId) {
-        let marked = self.search_index().and_then(|index| index.map_or(Ok(()), |index| index.mark_changed(session)));
+        let marked = self
+            .search_index()
+            .and_then(|index| index.map_or(Ok(()), |index| index.mark_changed(session)));
         if let Err(e) = marked {
             // A search would miss the session's changes. The index is a cache, and is rebuilt.
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
             self.search_index = None;
-            search_index::discard(&self.dir).unwrap_or_else(|e| tracing::error!("the search index stays: {e}"));
+            search_index::discard(&self.dir)
+                .unwrap_or_else(|e| tracing::error!("the search index stays: {e}"));
         }
     }
 
     /// Returns the search index that is in place now, if there is one.
     fn search_index(&mut self) -> Result<Option<&SearchIndex>, Error> {
-        if !self.search_index.as_ref().is_some_and(SearchIndex::is_in_place) {
+        if !self
+            .search_index
+            .as_ref()
+            .is_some_and(SearchIndex::is_in_place)
+        {
             self.search_index = SearchIndex::open(&self.dir)?;
         }
         Ok(self.search_index.as_ref())
@@ -378,17 +450,24 @@ impl Thread {
             let file = SessionFile::open(&self.dir, session, create)?;
             self.add_open_file(session, file);
         }
-        self.open.get_mut(session).ok_or_else(|| Error::NotFound(session.clone()))
+        self.open
+            .get_mut(session)
+            .ok_or_else(|| Error::NotFound(session.clone()))
     }
 
     /// Queries the index. A damaged index is rebuilt, and queried again.
-    fn with_index<T>(&mut self, ask: impl Fn(&mut SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
+    fn with_index<T>(
+        &mut self,
+        ask: impl Fn(&mut SessionIndex) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut index = match self.index.take() {
             Some(index) => index,
             None => SessionIndex::open(&self.dir)?,
         };
         match ask(&mut index) {
-            Err(Error::DamagedIndex(reason)) => ask(self.index.insert(index.rebuild(&self.dir, &reason)?)),
+            Err(Error::DamagedIndex(reason)) => {
+                ask(self.index.insert(index.rebuild(&self.dir, &reason)?))
+            }
             answer => {
                 self.index = Some(index);
                 answer
@@ -397,7 +476,10 @@ impl Thread {
     }
 
     /// Like [`Self::with_index`], with an index that has every session, or is being filled.
-    fn with_complete_index<T>(&mut self, ask: impl Fn(&SessionIndex) -> Result<T, Error>) -> Result<T, Error> {
+    fn with_complete_index<T>(
+        &mut self,
+        ask: impl Fn(&SessionIndex) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let dir = self.dir.clone();
         self.with_index(|index| index.complete(&dir).and_then(|()| ask(index)))
     }
@@ -406,27 +488,52 @@ impl Thread {
         // A reply whose receiver has been dropped is discarded.
         match job {
             StoreJob::Create { record, reply } => drop(reply.send(self.create(&record))),
-            StoreJob::Load { session, options, reply } => {
+            StoreJob::Load {
+                session,
+                options,
+                reply,
+            } => {
                 let loaded = self.load(&session, options);
                 if loaded.is_err() && !self.unwritten.contains_key(&session) {
                     self.release(&session);
                 }
                 drop(reply.send(loaded));
             }
-            StoreJob::Parts { session, ids, reply } => {
-                drop(reply.send(self.open_file(&session, false).and_then(|file| file.parts(&ids))));
+            StoreJob::Parts {
+                session,
+                ids,
+                reply,
+            } => {
+                drop(
+                    reply.send(
+                        self.open_file(&session, false)
+                            .and_then(|file| file.parts(&ids)),
+                    ),
+                );
             }
             StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
             StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
             StoreJob::ReadOut { session, reply } => drop(reply.send(self.read_out(&session))),
             StoreJob::Import { feed, reply, .. } => drop(reply.send(self.import(*feed))),
-            StoreJob::Change { session, change, reply } => drop(reply.send(self.change(&session, change))),
+            StoreJob::Change {
+                session,
+                change,
+                reply,
+            } => drop(reply.send(self.change(&session, change))),
             StoreJob::Children { session, reply } => {
                 drop(reply.send(self.with_complete_index(|index| index.children(&session))));
             }
-            StoreJob::List { query, reply } => drop(reply.send(self.with_complete_index(|index| index.list(&query)))),
-            StoreJob::Beginning { beginning, limit, reply } => {
-                drop(reply.send(self.with_complete_index(|index| index.beginning_with(&beginning, limit))));
+            StoreJob::List { query, reply } => {
+                drop(reply.send(self.with_complete_index(|index| index.list(&query))))
+            }
+            StoreJob::Beginning {
+                beginning,
+                limit,
+                reply,
+            } => {
+                drop(reply.send(
+                    self.with_complete_index(|index| index.beginning_with(&beginning, limit)),
+                ));
             }
             StoreJob::Filled { reply } => self.answer_when_filled(reply),
             StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
@@ -444,7 +551,11 @@ impl Thread {
                 self.release(&session);
                 drop(reply.send(left));
             }
-            StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
+            StoreJob::Discard {
+                session,
+                unsaid,
+                reply,
+            } => drop(reply.send(self.discard(&session, unsaid))),
             StoreJob::Unsaid { reply } => {
                 drop(reply.send(self.with_complete_index(|index| index.unsaid())));
                 // A process that requests them runs for a while.
@@ -453,25 +564,51 @@ impl Thread {
             StoreJob::Grants { project, reply } => {
                 let grants = self.with_index(|index| index.grants(project.as_deref()));
                 let is_reported = project.is_some();
-                let stored = |grants| StoredGrants { grants, lost_with: index::lost_grants(&self.dir, is_reported) };
+                let stored = |grants| StoredGrants {
+                    grants,
+                    lost_with: index::lost_grants(&self.dir, is_reported),
+                };
                 drop(reply.send(grants.map(stored)));
             }
-            StoreJob::Grant { grant, reply } => drop(reply.send(self.with_index(|index| index.grant(&grant)))),
-            StoreJob::Revoke { grant, reply } => drop(reply.send(self.with_index(|index| index.revoke(&grant)))),
-            StoreJob::Search { query, words, limit, reply } => match self.with_complete_index(|_| Ok(())) {
+            StoreJob::Grant { grant, reply } => {
+                drop(reply.send(self.with_index(|index| index.grant(&grant))))
+            }
+            StoreJob::Revoke { grant, reply } => {
+                drop(reply.send(self.with_index(|index| index.revoke(&grant))))
+            }
+            StoreJob::Search {
+                query,
+                words,
+                limit,
+                reply,
+            } => match self.with_complete_index(|_| Ok(())) {
                 Ok(()) => {
                     find::start(self.dir.clone(), *query, words, limit, reply);
                     self.indexer.all(false);
                 }
                 Err(e) => drop(reply.send(Err(e))),
             },
-            StoreJob::Ask { holder, session, reply } => {
-                drop(reply.send(Ok(takeover::ask(&self.dir, &holder, &session).then_some(RELEASE_TIMEOUT))));
+            StoreJob::Ask {
+                holder,
+                session,
+                reply,
+            } => {
+                drop(reply.send(Ok(
+                    takeover::ask(&self.dir, &holder, &session).then_some(RELEASE_TIMEOUT),
+                )));
             }
-            StoreJob::Requests { reply } => drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone())))),
+            StoreJob::Requests { reply } => {
+                drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone()))))
+            }
             StoreJob::About { reply } => drop(reply.send(Ok(self.about()))),
-            StoreJob::Recent { project, reply } => drop(reply.send(Ok(recent::read(&self.dir, &project)))),
-            StoreJob::Chosen { project, models, reply } => {
+            StoreJob::Recent { project, reply } => {
+                drop(reply.send(Ok(recent::read(&self.dir, &project))))
+            }
+            StoreJob::Chosen {
+                project,
+                models,
+                reply,
+            } => {
                 let written = recent::write(&self.dir, project, models);
                 drop(reply.send(written.map_err(|e| Error::Unwritable(e.to_string()))));
             }
@@ -492,6 +629,11 @@ impl Thread {
     }
 
     fn about(&self) -> BackendState {
-        BackendState { kind: "SQLite", place: self.dir.display().to_string(), details: Vec::new(), problem: None }
+        BackendState {
+            kind: "SQLite",
+            place: self.dir.display().to_string(),
+            details: Vec::new(),
+            problem: None,
+        }
     }
 }

@@ -17,7 +17,11 @@ pub(super) fn torn(log: &[u8]) -> Option<usize> {
     if log.is_empty() {
         return None;
     }
-    let word = |at: usize| log.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
+    let word = |at: usize| {
+        log.get(at..at + 4)
+            .and_then(|b| b.try_into().ok())
+            .map(u32::from_be_bytes)
+    };
     let big = match word(0) {
         Some(0x377f_0683) => true,
         Some(0x377f_0682) => false,
@@ -31,7 +35,11 @@ pub(super) fn torn(log: &[u8]) -> Option<usize> {
     let mut running = (word(24)?, word(28)?);
     let mut at = HEADER_BYTES;
     while let Some(frame) = log.get(at..at + size) {
-        running = checksum(&frame[FRAME_HEADER_BYTES..], checksum(&frame[..8], running, big), big);
+        running = checksum(
+            &frame[FRAME_HEADER_BYTES..],
+            checksum(&frame[..8], running, big),
+            big,
+        );
         let stored = (word(at + 16)?, word(at + 20)?);
         if frame[8..12] != log[16..20] && frame[12..16] != log[20..24] {
             // The frame belongs to an earlier round of the log, which is overwritten from its
@@ -46,7 +54,8 @@ pub(super) fn torn(log: &[u8]) -> Option<usize> {
     }
     let rest = &log[at..];
     // A partial frame of this round is torn; one of an earlier round may follow a truncated log.
-    (rest.len() >= 16 && rest[8..16] == log[16..24] || (1..16).contains(&rest.len())).then_some(rest.len())
+    (rest.len() >= 16 && rest[8..16] == log[16..24] || (1..16).contains(&rest.len()))
+        .then_some(rest.len())
 }
 
 fn checksum(bytes: &[u8], start: (u32, u32), big: bool) -> (u32, u32) {
@@ -54,7 +63,11 @@ fn checksum(bytes: &[u8], start: (u32, u32), big: bool) -> (u32, u32) {
     for pair in bytes.chunks_exact(8) {
         let read = |part: &[u8]| {
             let word = [part[0], part[1], part[2], part[3]];
-            if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+            if big {
+                u32::from_be_bytes(word)
+            } else {
+                u32::from_le_bytes(word)
+            }
         };
         a = a.wrapping_add(read(&pair[..4])).wrapping_add(b);
         b = b.wrapping_add(read(&pair[4..])).wrapping_add(a);
@@ -72,16 +85,21 @@ mod tests {
         let db = dir.path().join("x.db");
         let connection = rusqlite::Connection::open(&db).unwrap();
         connection
-            .execute_batch("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; CREATE TABLE t (x);")
+            .execute_batch(
+                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; CREATE TABLE t (x);",
+            )
             .unwrap();
         for n in 0..2 {
-            connection.execute("INSERT INTO t VALUES (?1)", [n]).unwrap();
+            connection
+                .execute("INSERT INTO t VALUES (?1)", [n])
+                .unwrap();
         }
         let log = std::fs::read(path(&db)).unwrap();
         assert_eq!(torn(&log), None);
         for length in 1..log.len() {
-            let whole =
-                (length - HEADER_BYTES.min(length)).is_multiple_of(4096 + FRAME_HEADER_BYTES) && length >= HEADER_BYTES;
+            let whole = (length - HEADER_BYTES.min(length))
+                .is_multiple_of(4096 + FRAME_HEADER_BYTES)
+                && length >= HEADER_BYTES;
             assert_eq!(torn(&log[..length]).is_none(), whole, "cut to {length}");
         }
         for at in (0..log.len()).step_by(97) {

@@ -74,7 +74,11 @@ impl OutputKeeping {
 
     /// Returns the time at which to store next. `None` if there is no new output.
     fn next(&self) -> Option<Instant> {
-        let interval = if self.news >= self.size { Self::INTERVAL } else { Self::LONG_INTERVAL };
+        let interval = if self.news >= self.size {
+            Self::INTERVAL
+        } else {
+            Self::LONG_INTERVAL
+        };
         if self.news == 0 {
             return None;
         }
@@ -102,7 +106,10 @@ impl RunningCommand {
         let begun = Instant::now();
         let far = begun + Duration::from_secs(60 * 60 * 24 * 365);
         // A limit that the clock cannot represent is no limit.
-        let deadline = plan.limit.and_then(|limit| begun.checked_add(limit)).map_or(far, |at| at.min(far));
+        let deadline = plan
+            .limit
+            .and_then(|limit| begun.checked_add(limit))
+            .map_or(far, |at| at.min(far));
         // The end of the observation, after which the call waits for nothing else.
         let mut watched = plan.background.then_some(begun + OBSERVATION_TIME);
         let mut left = None;
@@ -188,7 +195,11 @@ impl RunningCommand {
         }
         self.printed.end();
         let text = self.printed.shown_output().text;
-        if text.trim().is_empty() { Failure::Cancelled } else { Failure::CutOff(text) }
+        if text.trim().is_empty() {
+            Failure::Cancelled
+        } else {
+            Failure::CutOff(text)
+        }
     }
 
     /// Reads the rest of the pipe after the end of the shell.
@@ -197,7 +208,13 @@ impl RunningCommand {
             return Ok(());
         }
         let mut buffer = vec![0; 64 << 10];
-        let Self { pipe, open, printed, live, .. } = self;
+        let Self {
+            pipe,
+            open,
+            printed,
+            live,
+            ..
+        } = self;
         let take = |bytes: &[u8]| {
             printed.take(bytes);
             live.take(bytes);
@@ -237,8 +254,14 @@ impl CommandEnd {
     pub(super) fn exit(&self) -> Option<ProgramExit> {
         match self {
             Self::Status(status) => Some(ending(*status).1),
-            Self::Done(code, _) | Self::Left(code) => Some(ProgramExit { code: Some(*code), signal: None }),
-            Self::Timeout(_) => Some(ProgramExit { code: None, signal: Some("SIGTERM".into()) }),
+            Self::Done(code, _) | Self::Left(code) => Some(ProgramExit {
+                code: Some(*code),
+                signal: None,
+            }),
+            Self::Timeout(_) => Some(ProgramExit {
+                code: None,
+                signal: Some("SIGTERM".into()),
+            }),
             Self::Kept(_) => None,
         }
     }
@@ -247,7 +270,10 @@ impl CommandEnd {
     pub(super) fn stays(&self, id: &str) -> String {
         match self {
             Self::Kept(BackgroundedAt::Limit(limit)) => {
-                format!("After {} ms it goes on in the background as {id}.", limit.as_millis())
+                format!(
+                    "After {} ms it goes on in the background as {id}.",
+                    limit.as_millis()
+                )
             }
             Self::Kept(BackgroundedAt::Start) => format!("Running in the background as {id}."),
             _ => format!("What it started is still running, in the background as {id}."),
@@ -266,7 +292,8 @@ mod tests {
         let stage = TestProject::new();
         let context = stage.context();
         for piece in [20, 2_000, 60_000] {
-            let mut printed = CapturedOutput::new(context.limits, context.project.environment.clone());
+            let mut printed =
+                CapturedOutput::new(context.limits, context.project.environment.clone());
             let mut keeping = OutputKeeping::default();
             let line = "x".repeat(piece - 1) + "\n";
             let mut all = 0;
@@ -287,8 +314,14 @@ mod tests {
                 }
             }
             let bound = all + context.limits.bytes * 300 / 30;
-            assert!((1..=300).contains(&times) && stored <= bound, "{times} times {stored} of {all}");
-            assert!(longest <= OutputKeeping::LONG_INTERVAL + Duration::from_millis(50), "{longest:?}");
+            assert!(
+                (1..=300).contains(&times) && stored <= bound,
+                "{times} times {stored} of {all}"
+            );
+            assert!(
+                longest <= OutputKeeping::LONG_INTERVAL + Duration::from_millis(50),
+                "{longest:?}"
+            );
         }
     }
 }

@@ -15,7 +15,8 @@ pub(super) fn starts_others(command: &str) -> bool {
     memchr::memchr_iter(b'&', bytes).any(|at| {
         let before = at.checked_sub(1).and_then(|at| bytes.get(at));
         let after = bytes.get(at + 1);
-        !matches!(before, Some(b'&' | b'>' | b'<' | b'|' | b'\\')) && !matches!(after, Some(b'&' | b'>'))
+        !matches!(before, Some(b'&' | b'>' | b'<' | b'|' | b'\\'))
+            && !matches!(after, Some(b'&' | b'>'))
     })
 }
 
@@ -39,14 +40,20 @@ pub(super) fn staying(command: &str, note: &Path) -> Option<String> {
     let note = note.to_str()?;
     let last = r#"{ c=$?; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c; "#;
     let wait = "wait $!; c=$?; wait; exit $c";
-    let line = format!("trap '{last}{{ echo $c >|\"{note}\"; }} 2>/dev/null || exit $c; {wait}' EXIT; {command}");
+    let line = format!(
+        "trap '{last}{{ echo $c >|\"{note}\"; }} 2>/dev/null || exit $c; {wait}' EXIT; {command}"
+    );
     // It must still fit into one argument.
     (line.len() < MAX_ARGUMENT_BYTES).then_some(line)
 }
 
 /// Reads the exit code that a shell has written.
 pub(super) fn noted(note: &Path) -> Option<i32> {
-    std::fs::read_to_string(note).ok()?.strip_suffix('\n')?.parse().ok()
+    std::fs::read_to_string(note)
+        .ok()?
+        .strip_suffix('\n')?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

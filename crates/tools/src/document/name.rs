@@ -25,7 +25,12 @@ pub async fn itself(context: &ToolContext, path: &str) -> Result<Document, Failu
         && place.real.found == PathKind::File
         && let Ok(identity) = disk::identify(&place.real.path)
     {
-        return Ok(Document { exists: true, is_known: false, raw: Some(identity), ..Document::absent(place) });
+        return Ok(Document {
+            exists: true,
+            is_known: false,
+            raw: Some(identity),
+            ..Document::absent(place)
+        });
     }
     opened
 }
@@ -85,7 +90,11 @@ impl Document {
     /// Returns this unused path as the destination of a moved file.
     #[must_use]
     pub fn for_moved(self, file: &Self) -> Self {
-        Self { mark: file.mark, is_known: file.is_known, ..self }
+        Self {
+            mark: file.mark,
+            is_known: file.is_known,
+            ..self
+        }
     }
 
     /// Moves the file to an unused path, with its bytes and its mode. Creates missing directories.
@@ -94,11 +103,18 @@ impl Document {
     /// A message for the model, with the system's reason; the file keeps its path then.
     pub fn rename(&self, to: &Self, context: &ToolContext) -> Result<(), Failure> {
         to.make_directory()?;
-        disk::rename(&self.place.real.path, &to.place.real.path)
-            .map_err(|e| Failure::Tell(format!("Cannot move {} to {}: {e}.", self.place.shown, to.place.shown)))?;
+        disk::rename(&self.place.real.path, &to.place.real.path).map_err(|e| {
+            Failure::Tell(format!(
+                "Cannot move {} to {}: {e}.",
+                self.place.shown, to.place.shown
+            ))
+        })?;
         context.session.seen.forget(&self.place.real.path);
         if self.is_known {
-            context.session.seen.note(&to.place.real.path, KnownFile::of(&self.text, self.disk));
+            context
+                .session
+                .seen
+                .note(&to.place.real.path, KnownFile::of(&self.text, self.disk));
         }
         Ok(())
     }
@@ -129,7 +145,9 @@ impl Document {
     /// # Errors
     /// The name that the file has instead, and the reason.
     pub fn put_back(&self, aside: SetAside, context: &ToolContext) -> Result<(), String> {
-        aside.back().map_err(|(name, e)| format!("it is called {name} now, because {e}"))?;
+        aside
+            .back()
+            .map_err(|(name, e)| format!("it is called {name} now, because {e}"))?;
         self.note_if_known(context);
         Ok(())
     }

@@ -89,8 +89,9 @@ impl FileMatches {
         });
         if let Some(more) = more {
             // The context before a removed match is removed too.
-            let before =
-                self.lines[..more].iter().rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Further(..)));
+            let before = self.lines[..more]
+                .iter()
+                .rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Further(..)));
             self.lines.truncate(before.map_or(0, |last| last + 1));
             self.collected = most;
         }
@@ -106,7 +107,11 @@ impl BestFiles {
     /// Returns the number of matches of a file that could be shown.
     pub(super) fn remaining_capacity(&self, rank: &Rank) -> usize {
         let last = self.files.iter().rev().find(|(_, hits)| hits.collected > 0);
-        if self.full() && last.is_some_and(|(last, _)| last < rank) { 0 } else { LIMIT }
+        if self.full() && last.is_some_and(|(last, _)| last < rank) {
+            0
+        } else {
+            LIMIT
+        }
     }
 
     pub(super) fn add(&mut self, rank: Rank, hits: FileMatches) {
@@ -115,7 +120,14 @@ impl BestFiles {
         self.collected += hits.collected;
         self.files.insert(rank, hits);
         while self.collected > LIMIT {
-            let Some(last) = self.files.values_mut().rev().find(|hits| hits.collected > 0) else { break };
+            let Some(last) = self
+                .files
+                .values_mut()
+                .rev()
+                .find(|hits| hits.collected > 0)
+            else {
+                break;
+            };
             let most = last.collected.saturating_sub(self.collected - LIMIT);
             self.collected -= last.collected - most;
             last.limit_to(most);
@@ -138,7 +150,12 @@ impl BestFiles {
     /// Describes files that were not searched, for the model.
     pub(super) fn gaps(&self) -> String {
         let one = |(why, files): (&SearchGap, &NamedFiles)| {
-            let mut names = files.names.iter().map(|name| text::escaped(name)).collect::<Vec<_>>().join(", ");
+            let mut names = files
+                .names
+                .iter()
+                .map(|name| text::escaped(name))
+                .collect::<Vec<_>>()
+                .join(", ");
             if files.count > files.names.len() {
                 names.push_str(&format!(" and {} more", files.count - files.names.len()));
             }
@@ -149,7 +166,9 @@ impl BestFiles {
             match why {
                 SearchGap::Unreadable => format!("\n\n({some} could not be read: {names})"),
                 SearchGap::Binary => {
-                    format!("\n\n({some} {are} binary and not searched; name {them} as path to search it: {names})")
+                    format!(
+                        "\n\n({some} {are} binary and not searched; name {them} as path to search it: {names})"
+                    )
                 }
                 SearchGap::BinaryEnd => format!(
                     "\n\n({some} {are} searched only up to a NUL byte; name {them} as path to search all of it: {names})"
@@ -164,7 +183,11 @@ impl BestFiles {
     }
 
     pub(super) fn is_cut(&self, files_only: bool) -> bool {
-        if files_only { self.found > LIMIT } else { self.collected < self.matches }
+        if files_only {
+            self.found > LIMIT
+        } else {
+            self.collected < self.matches
+        }
     }
 
     pub(super) fn shown(&self, wanted: &GrepOptions) -> String {
@@ -183,11 +206,20 @@ impl BestFiles {
 
     fn nothing(&self, wanted: &GrepOptions) -> String {
         match (self.searched, &wanted.include) {
-            (0, _) if !self.unsearched.is_empty() => "No matches: no file here could be searched.".into(),
-            (0, Some(include)) => format!("No matches: no file fits include `{}`.", text::title(include)),
+            (0, _) if !self.unsearched.is_empty() => {
+                "No matches: no file here could be searched.".into()
+            }
+            (0, Some(include)) => format!(
+                "No matches: no file fits include `{}`.",
+                text::title(include)
+            ),
             (0, None) => "No matches: there is no file to search here.".into(),
             (searched, _) => {
-                format!("No matches for `{}` in {}.", text::title(&wanted.pattern), text::count(searched, "file"))
+                format!(
+                    "No matches for `{}` in {}.",
+                    text::title(&wanted.pattern),
+                    text::count(searched, "file")
+                )
             }
         }
     }
@@ -208,7 +240,10 @@ impl BestFiles {
         let mut text = format!("Found {}", text::count(self.matches, "match"));
         if cut {
             let files = text::count(self.found, "file");
-            text.push_str(&format!(" in {files}; {} are shown, those of the newest files", self.collected));
+            text.push_str(&format!(
+                " in {files}; {} are shown, those of the newest files",
+                self.collected
+            ));
         }
         for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.collected > 0) {
             let part = if hits.collected < hits.count {
@@ -237,7 +272,11 @@ impl BestFiles {
             if !named.is_empty() {
                 text.push_str(&format!("\n\nMatches not shown:{}", named.concat()));
             }
-            let with_lines = self.files.values().filter(|hits| hits.collected > 0).count();
+            let with_lines = self
+                .files
+                .values()
+                .filter(|hits| hits.collected > 0)
+                .count();
             let more = self.found.saturating_sub(with_lines + named.len());
             if more > 0 {
                 text.push_str(&format!("\n  and in {} more", text::count(more, "file")));

@@ -38,7 +38,10 @@ pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<AppliedPatch, Vec
     let mut wrong = Vec::new();
     let mut done = 0;
     for hunk in hunks {
-        let taken: Vec<Range<usize>> = placed.iter().map(|placed| placed.at..placed.at + placed.length).collect();
+        let taken: Vec<Range<usize>> = placed
+            .iter()
+            .map(|placed| placed.at..placed.at + placed.length)
+            .collect();
         match file.place(hunk, done, &taken, name) {
             Ok(found) => {
                 done = found.at + found.length;
@@ -48,21 +51,39 @@ pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<AppliedPatch, Vec
         }
     }
     placed.sort_by_key(|placed| placed.at);
-    if wrong.is_empty() && placed.windows(2).any(|pair| pair[0].at + pair[0].length > pair[1].at) {
+    if wrong.is_empty()
+        && placed
+            .windows(2)
+            .any(|pair| pair[0].at + pair[0].length > pair[1].at)
+    {
         wrong.push(Error::Overlap(name.to_owned()));
     }
-    if wrong.is_empty() { Ok(written(text, &lines, placed)) } else { Err(wrong) }
+    if wrong.is_empty() {
+        Ok(written(text, &lines, placed))
+    } else {
+        Err(wrong)
+    }
 }
 
 /// Builds the new text from the lines and the placed hunks.
 fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPatch {
-    let dominant = if text.matches("\r\n").count() * 2 > text.matches('\n').count() { "\r\n" } else { "\n" };
+    let dominant = if text.matches("\r\n").count() * 2 > text.matches('\n').count() {
+        "\r\n"
+    } else {
+        "\n"
+    };
     let mut out = String::with_capacity(text.len());
     let mut done = 0;
     let mut come = 0;
     let mut fuzzy = Vec::new();
     let mut now = Vec::new();
-    for PlacedHunk { at, length, new, fuzzy: how } in placed {
+    for PlacedHunk {
+        at,
+        length,
+        new,
+        fuzzy: how,
+    } in placed
+    {
         out.extend(lines[done..at].iter().copied());
         come += at - done;
         if let Some(how) = how {
@@ -73,17 +94,25 @@ fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPa
         let replaced = &lines[at..at + length];
         let same = |(old, new): &(&&str, &String)| bare(old) == new.as_str();
         let shared = replaced.iter().zip(new.iter()).take_while(same).count();
-        let tail = replaced[shared..].iter().rev().zip(new[shared..].iter().rev()).take_while(same).count();
+        let tail = replaced[shared..]
+            .iter()
+            .rev()
+            .zip(new[shared..].iter().rev())
+            .take_while(same)
+            .count();
         out.extend(replaced[..shared].iter().copied());
-        let end = replaced.get(shared).or(lines.get(at.wrapping_sub(1))).map_or(dominant, |line| {
-            if line.ends_with("\r\n") {
-                "\r\n"
-            } else if line.ends_with('\n') {
-                "\n"
-            } else {
-                dominant
-            }
-        });
+        let end = replaced
+            .get(shared)
+            .or(lines.get(at.wrapping_sub(1)))
+            .map_or(dominant, |line| {
+                if line.ends_with("\r\n") {
+                    "\r\n"
+                } else if line.ends_with('\n') {
+                    "\n"
+                } else {
+                    dominant
+                }
+            });
         for line in &new[shared..new.len() - tail] {
             if is_unended(&out) {
                 out.push_str(end);
@@ -101,10 +130,18 @@ fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPa
     }
     out.extend(lines[done..].iter().copied());
     if !text.is_empty() && !text.ends_with('\n') {
-        let without = out.strip_suffix("\r\n").or_else(|| out.strip_suffix('\n')).unwrap_or(&out).len();
+        let without = out
+            .strip_suffix("\r\n")
+            .or_else(|| out.strip_suffix('\n'))
+            .unwrap_or(&out)
+            .len();
         out.truncate(without);
     }
-    AppliedPatch { text: out, fuzzy, now }
+    AppliedPatch {
+        text: out,
+        fuzzy,
+        now,
+    }
 }
 
 /// Returns whether a text ends within a line.
@@ -133,10 +170,20 @@ type LineKey = fn(&str) -> Cow<'_, str>;
 /// shown.
 const COMPARISONS: [(Option<&str>, LineKey); 5] = [
     (None, |line| line.into()),
-    (Some("ignoring spaces after lines"), |line| line.trim_end().into()),
-    (Some("ignoring spaces around lines"), |line| line.trim().into()),
-    (Some("in other characters"), |line| FoldedText::of(line.trim(), FoldLevel::Characters).text.into()),
-    (Some("ignoring how wide the spaces are"), |line| FoldedText::of(line, FoldLevel::Blanks).text.into()),
+    (Some("ignoring spaces after lines"), |line| {
+        line.trim_end().into()
+    }),
+    (Some("ignoring spaces around lines"), |line| {
+        line.trim().into()
+    }),
+    (Some("in other characters"), |line| {
+        FoldedText::of(line.trim(), FoldLevel::Characters)
+            .text
+            .into()
+    }),
+    (Some("ignoring how wide the spaces are"), |line| {
+        FoldedText::of(line, FoldLevel::Blanks).text.into()
+    }),
 ];
 
 /// The first comparison that ignores typographic variants.
@@ -153,7 +200,11 @@ struct FileLines<'a> {
 impl<'a> FileLines<'a> {
     fn of(lines: Vec<&'a str>) -> Self {
         let length = lines.iter().map(|line| line.len()).sum();
-        Self { lines, length, keys: Default::default() }
+        Self {
+            lines,
+            length,
+            keys: Default::default(),
+        }
     }
 
     /// Returns the positions of lines in one comparison.
@@ -165,20 +216,27 @@ impl<'a> FileLines<'a> {
         let keys = self.keys[way].get_or_init(|| self.lines.iter().map(|line| key(line)).collect());
         let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| key(line)).collect();
         let last = (keys.len() + 1).saturating_sub(wanted.len());
-        (from..last).filter(|at| keys[*at..at + wanted.len()] == wanted[..]).collect()
+        (from..last)
+            .filter(|at| keys[*at..at + wanted.len()] == wanted[..])
+            .collect()
     }
 
     /// Returns the line after the contexts, from which a hunk is to be searched.
     fn after(&self, contexts: &[String], from: usize) -> Option<usize> {
         contexts.iter().try_fold(from, |from, context| {
             let wanted = std::slice::from_ref(context);
-            let whole = (0..COMPARISONS.len()).find_map(|way| self.places(way, from, wanted).first().copied());
+            let whole = (0..COMPARISONS.len())
+                .find_map(|way| self.places(way, from, wanted).first().copied());
             // A head without its parameters matches if exactly one line begins with it.
             let begins = || {
-                let mut lines =
-                    (from..self.lines.len()).filter(|at| self.lines[*at].trim().starts_with(context.trim()));
+                let mut lines = (from..self.lines.len())
+                    .filter(|at| self.lines[*at].trim().starts_with(context.trim()));
                 let line = lines.next()?;
-                if lines.next().is_some() { None } else { Some(line) }
+                if lines.next().is_some() {
+                    None
+                } else {
+                    Some(line)
+                }
             };
             whole.or_else(begins).map(|at| at + 1)
         })
@@ -207,12 +265,28 @@ impl<'a> FileLines<'a> {
             } else {
                 below.or(above).unwrap_or_default()
             };
-            let empty = self.lines[at..].iter().take(hunk.loose.0).take_while(|line| line.trim().is_empty()).count();
-            return Ok(PlacedHunk { at: at + empty, length: 0, new: Cow::Borrowed(&hunk.new), fuzzy: None });
+            let empty = self.lines[at..]
+                .iter()
+                .take(hunk.loose.0)
+                .take_while(|line| line.trim().is_empty())
+                .count();
+            return Ok(PlacedHunk {
+                at: at + empty,
+                length: 0,
+                new: Cow::Borrowed(&hunk.new),
+                fuzzy: None,
+            });
         }
         let FoundLines { at, way, old, new } = self.found(hunk, [below, above], taken, name)?;
         let length = old.len();
-        let Some(way) = way else { return Ok(PlacedHunk { at, length, new: Cow::Borrowed(new), fuzzy: None }) };
+        let Some(way) = way else {
+            return Ok(PlacedHunk {
+                at,
+                length,
+                new: Cow::Borrowed(new),
+                fuzzy: None,
+            });
+        };
         let there = &self.lines[at..at + length];
         let missing = || Error::Lines(hunk.old.join("\n"), name.into());
         // No lines are not the same as an empty line.
@@ -221,8 +295,17 @@ impl<'a> FileLines<'a> {
             new => merged(&borrowed(old), &borrowed(new), there).ok_or_else(missing)?,
         };
         let differences = differences(&old.join("\n"), &there.join("\n"));
-        let fuzzy = Some(FuzzyMatch { way, differences, was: vec![(at + 1, there.join("\n"))] });
-        Ok(PlacedHunk { at, length, new: Cow::Owned(changed), fuzzy })
+        let fuzzy = Some(FuzzyMatch {
+            way,
+            differences,
+            was: vec![(at + 1, there.join("\n"))],
+        });
+        Ok(PlacedHunk {
+            at,
+            length,
+            new: Cow::Owned(changed),
+            fuzzy,
+        })
     }
 
     /// Finds a hunk's old lines. Empty lines at their end may be missing: they often only separate
@@ -243,7 +326,11 @@ impl<'a> FileLines<'a> {
             && !rest.is_empty()
         {
             old = rest;
-            new = if new.last().is_some_and(String::is_empty) { &new[..new.len() - 1] } else { new };
+            new = if new.last().is_some_and(String::is_empty) {
+                &new[..new.len() - 1]
+            } else {
+                new
+            };
             found = self.find(old, hunk, from, taken, name);
         }
         let (at, way) = found?;
@@ -257,7 +344,10 @@ impl<'a> FileLines<'a> {
             {
                 let mut lines = [other + 1, at + head + 1];
                 lines.sort_unstable();
-                return Err(Error::Ambiguous(super::super::replace::list(&lines), name.into()));
+                return Err(Error::Ambiguous(
+                    super::super::replace::list(&lines),
+                    name.into(),
+                ));
             }
         }
         Ok(FoundLines { at, way, old, new })
@@ -273,17 +363,32 @@ impl<'a> FileLines<'a> {
         taken: &[Range<usize>],
         name: &str,
     ) -> Result<(usize, Option<&'static str>), Error> {
-        let free = |at: &usize| !taken.iter().any(|taken| *at < taken.end && taken.start < at + old.len());
-        let places = |way, from| -> Vec<usize> { self.places(way, from, old).into_iter().filter(free).collect() };
+        let free = |at: &usize| {
+            !taken
+                .iter()
+                .any(|taken| *at < taken.end && taken.start < at + old.len())
+        };
+        let places = |way, from| -> Vec<usize> {
+            self.places(way, from, old)
+                .into_iter()
+                .filter(free)
+                .collect()
+        };
         for (way, (how, _)) in COMPARISONS.iter().enumerate() {
             for (from, in_order) in [(below, true), (above, false)] {
                 let Some(from) = from else { continue };
                 let mut found = places(way, from);
                 if found.is_empty() && in_order && !hunk.contexts.is_empty() {
                     // The context may be repeated as the first line.
-                    found = places(way, from - 1).into_iter().filter(|at| *at + 1 == from).collect();
+                    found = places(way, from - 1)
+                        .into_iter()
+                        .filter(|at| *at + 1 == from)
+                        .collect();
                 }
-                if let Some(at) = found.last().filter(|at| hunk.last && **at + old.len() == self.lines.len()) {
+                if let Some(at) = found
+                    .last()
+                    .filter(|at| hunk.last && **at + old.len() == self.lines.len())
+                {
                     return Ok((*at, *how));
                 }
                 match found[..] {
@@ -292,7 +397,10 @@ impl<'a> FileLines<'a> {
                     [at, ..] if in_order && !hunk.contexts.is_empty() => return Ok((at, *how)),
                     _ => {
                         let list: Vec<usize> = found.iter().map(|at| at + 1).collect();
-                        return Err(Error::Ambiguous(super::super::replace::list(&list), name.into()));
+                        return Err(Error::Ambiguous(
+                            super::super::replace::list(&list),
+                            name.into(),
+                        ));
                     }
                 }
             }

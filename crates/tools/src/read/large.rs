@@ -44,13 +44,23 @@ pub(super) fn window(
     let mut sample = Vec::new();
     file.by_ref().take(4096).read_to_end(&mut sample)?;
     if sample.contains(&0) || super::mostly_control(&sample) {
-        return Ok(Some(FileExcerpt { bytes: Vec::new(), first: 1, total: 0, sample, is_cut: false }));
+        return Ok(Some(FileExcerpt {
+            bytes: Vec::new(),
+            first: 1,
+            total: 0,
+            sample,
+            is_cut: false,
+        }));
     }
-    let Some(total) = count(&mut file, cancelled)? else { return Ok(None) };
+    let Some(total) = count(&mut file, cancelled)? else {
+        return Ok(None);
+    };
     let first = part.first(total);
     // The file may have grown since.
     let end = first.saturating_add(part.limit).min(total + 1);
-    let Some(mut bytes) = lines(&mut file, first..end, cancelled)? else { return Ok(None) };
+    let Some(mut bytes) = lines(&mut file, first..end, cancelled)? else {
+        return Ok(None);
+    };
     let mut is_cut = false;
     if bytes.len() >= MAX_STORED_BYTES && bytes.last() != Some(&b'\n') {
         // An incomplete last line is left for the next call, unless it is the only one.
@@ -59,7 +69,13 @@ pub(super) fn window(
             None => is_cut = true,
         }
     }
-    Ok(Some(FileExcerpt { bytes, first, total, sample, is_cut }))
+    Ok(Some(FileExcerpt {
+        bytes,
+        first,
+        total,
+        sample,
+        is_cut,
+    }))
 }
 
 /// Counts the lines; the last one may lack a line break.
@@ -83,7 +99,11 @@ fn count(file: &mut File, cancelled: &CancellationToken) -> io::Result<Option<us
 }
 
 /// Reads a range of lines.
-fn lines(file: &mut File, wanted: Range<usize>, cancelled: &CancellationToken) -> io::Result<Option<Vec<u8>>> {
+fn lines(
+    file: &mut File,
+    wanted: Range<usize>,
+    cancelled: &CancellationToken,
+) -> io::Result<Option<Vec<u8>>> {
     file.seek(SeekFrom::Start(0))?;
     let mut reader = BufReader::with_capacity(PIECE_BYTES, file);
     let mut line = 1;

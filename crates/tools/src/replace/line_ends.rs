@@ -65,9 +65,20 @@ impl NormalizedText {
 /// characters.
 pub(super) fn shared(old: &str, new: &str) -> (usize, usize) {
     let same = |(a, b): &(char, char)| a == b;
-    let start: usize = old.chars().zip(new.chars()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
+    let start: usize = old
+        .chars()
+        .zip(new.chars())
+        .take_while(same)
+        .map(|(c, _)| c.len_utf8())
+        .sum();
     let old = &old[start..];
     let new = &new[start..];
-    let end = old.chars().rev().zip(new.chars().rev()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
+    let end = old
+        .chars()
+        .rev()
+        .zip(new.chars().rev())
+        .take_while(same)
+        .map(|(c, _)| c.len_utf8())
+        .sum();
     (start, end)
 }

@@ -41,7 +41,11 @@ pub(super) type MatchStrategy = fn(&SoughtText<'_>) -> Option<Vec<Match>>;
 
 impl SoughtText<'_> {
     /// Makes the change in each candidate that it fits. Returns `None` if there are too many.
-    fn tried<T>(&self, places: impl Iterator<Item = T>, change: impl Fn(T) -> Option<Match>) -> Option<Vec<Match>> {
+    fn tried<T>(
+        &self,
+        places: impl Iterator<Item = T>,
+        change: impl Fn(T) -> Option<Match>,
+    ) -> Option<Vec<Match>> {
         let most = (MAX_TRIED_BYTES / self.old.len().max(1)).clamp(2, 2 * MAX_MATCHES);
         let mut found = Vec::new();
         for (n, place) in places.enumerate() {
@@ -58,20 +62,38 @@ impl SoughtText<'_> {
 pub(super) const STRATEGIES: &[(Option<&str>, MatchStrategy)] = &[
     (None, exact),
     (Some("ignoring spaces around lines"), trimmed_lines),
-    (Some("in other characters"), |wanted| respelled(wanted, FoldLevel::Characters)),
-    (Some("ignoring how wide the spaces are"), |wanted| respelled(wanted, FoldLevel::Blanks)),
+    (Some("in other characters"), |wanted| {
+        respelled(wanted, FoldLevel::Characters)
+    }),
+    (Some("ignoring how wide the spaces are"), |wanted| {
+        respelled(wanted, FoldLevel::Blanks)
+    }),
     (Some("by its first and last line"), anchored),
     (Some("after undoing escapes"), unescaped),
     (Some("ignoring spaces around it"), trimmed),
     (Some("by its context"), context),
 ];
 
-fn exact(&SoughtText { file, old, new, all }: &SoughtText<'_>) -> Option<Vec<Match>> {
-    let found = |start| Match { span: start..start + old.len(), new: new.to_owned() };
+fn exact(
+    &SoughtText {
+        file,
+        old,
+        new,
+        all,
+    }: &SoughtText<'_>,
+) -> Option<Vec<Match>> {
+    let found = |start| Match {
+        span: start..start + old.len(),
+        new: new.to_owned(),
+    };
     // Of overlapping occurrences the first is replaced if all are wanted; otherwise they count as
     // several.
     if all {
-        return Some(memchr::memmem::find_iter(file.as_bytes(), old).map(found).collect());
+        return Some(
+            memchr::memmem::find_iter(file.as_bytes(), old)
+                .map(found)
+                .collect(),
+        );
     }
     Some(starts(file, old).take(MAX_MATCHES + 1).map(found).collect())
 }
@@ -92,11 +114,18 @@ fn trimmed_lines(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let lines = trimmed_of(wanted.old);
     let left = Cell::new(MAX_COMPARISONS);
     let fits = |window: &LineWindow<'_, '_>| {
-        let same = window.texts().zip(&lines).take_while(|(line, wanted)| line.trim() == **wanted).count();
+        let same = window
+            .texts()
+            .zip(&lines)
+            .take_while(|(line, wanted)| line.trim() == **wanted)
+            .count();
         left.set(left.get().saturating_sub(same + 1));
         same == lines.len()
     };
-    let fitting = all.windows(lines.len()).take_while(|_| left.get() > 0).filter(fits);
+    let fitting = all
+        .windows(lines.len())
+        .take_while(|_| left.get() > 0)
+        .filter(fits);
     let found = wanted.tried(fitting, |window| window.found(wanted));
     if left.get() > 0 { found } else { None }
 }
@@ -120,11 +149,15 @@ fn respelled(wanted: &SoughtText<'_>, level: FoldLevel) -> Option<Vec<Match>> {
     let old_lines: Vec<&str> = old.split('\n').collect();
     let new_lines: Vec<&str> = new.split('\n').collect();
     let height = lines(old).len();
-    let spans = starts(&folded.text, &plain).filter_map(|start| folded.original(&(start..start + plain.len())));
+    let spans = starts(&folded.text, &plain)
+        .filter_map(|start| folded.original(&(start..start + plain.len())));
     wanted.tried(spans, |span| {
         let end = span.end - usize::from(file[span.clone()].ends_with('\n'));
         let first = all.line_at(span.start);
-        if all.begins(first, span.start) && all.ends(all.line_at(end), end) && !old.starts_with('\n') {
+        if all.begins(first, span.start)
+            && all.ends(all.line_at(end), end)
+            && !old.starts_with('\n')
+        {
             // Whole lines, which may need another indentation.
             return all.window(first, height)?.found(wanted);
         }
@@ -137,7 +170,9 @@ fn respelled(wanted: &SoughtText<'_>, level: FoldLevel) -> Option<Vec<Match>> {
 fn anchored(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let all = LineSpans::of(wanted.file);
     let lines = trimmed_of(wanted.old);
-    let [first, .., last] = lines.as_slice() else { return Some(Vec::new()) };
+    let [first, .., last] = lines.as_slice() else {
+        return Some(Vec::new());
+    };
     if lines.len() < 3 || first.is_empty() || last.is_empty() {
         return Some(Vec::new());
     }
@@ -151,8 +186,9 @@ fn anchored(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
         left.set(left.get().saturating_sub(1));
         is_end.contains(&(at + size - 1))
     });
-    let fitting =
-        ended.filter_map(|(at, size)| all.window(at, size)).filter(|window| alike(window, &lines, &left) >= 0.65);
+    let fitting = ended
+        .filter_map(|(at, size)| all.window(at, size))
+        .filter(|window| alike(window, &lines, &left) >= 0.65);
     let found = wanted.tried(fitting, |window| window.found(wanted));
     if left.get() > 0 { found } else { None }
 }
@@ -168,8 +204,15 @@ fn alike(window: &LineWindow<'_, '_>, wanted: &[&str], left: &Cell<usize>) -> f6
         let one = window.line(n).trim();
         let other = wanted[n];
         let compared = one != other && one.len().max(other.len()) <= 4 * MAX_COMPARED_LINE_CHARS;
-        left.set(left.get().saturating_sub(if compared { one.len() * other.len() } else { 0 } + 1));
-        if left.get() == 0 { 0.0 } else { similarity(one, other) }
+        left.set(
+            left.get()
+                .saturating_sub(if compared { one.len() * other.len() } else { 0 } + 1),
+        );
+        if left.get() == 0 {
+            0.0
+        } else {
+            similarity(one, other)
+        }
     });
     each.sum::<f64>() / f64::from(u32::try_from(middle).unwrap_or(u32::MAX))
 }
@@ -191,7 +234,9 @@ fn similarity(one: &str, other: &str) -> f64 {
         let mut corner = row[0];
         row[0] = n + 1;
         for (m, b) in other.iter().enumerate() {
-            let cost = (corner + usize::from(a != b)).min(row[m] + 1).min(row[m + 1] + 1);
+            let cost = (corner + usize::from(a != b))
+                .min(row[m] + 1)
+                .min(row[m + 1] + 1);
             corner = row[m + 1];
             row[m + 1] = cost;
         }
@@ -207,7 +252,15 @@ fn unescaped(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let old = unescape(wanted.old);
     let new = unescape(wanted.new);
     // If the old text was escaped, the new one is too.
-    if old == wanted.old { Some(Vec::new()) } else { exact(&SoughtText { old: &old, new: &new, ..*wanted }) }
+    if old == wanted.old {
+        Some(Vec::new())
+    } else {
+        exact(&SoughtText {
+            old: &old,
+            new: &new,
+            ..*wanted
+        })
+    }
 }
 
 fn unescape(text: &str) -> String {
@@ -241,7 +294,11 @@ fn trimmed(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
     let trail = &old[old.trim_end().len()..];
     let new = new.strip_prefix(lead).unwrap_or(new);
     let new = new.strip_suffix(trail).unwrap_or(new);
-    exact(&SoughtText { old: bare, new, ..*wanted })
+    exact(&SoughtText {
+        old: bare,
+        new,
+        ..*wanted
+    })
 }
 
 fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
@@ -257,12 +314,18 @@ fn context(wanted: &SoughtText<'_>) -> Option<Vec<Match>> {
             return false;
         }
         left.set(left.get().saturating_sub(lines.len()));
-        let middle = (1..last).map(|n| (window.line(n).trim(), lines[n])).filter(|pair| *pair != ("", ""));
-        let (all, same) =
-            middle.fold((0, 0), |(all, same), (line, wanted)| (all + 1, same + usize::from(line == wanted)));
+        let middle = (1..last)
+            .map(|n| (window.line(n).trim(), lines[n]))
+            .filter(|pair| *pair != ("", ""));
+        let (all, same) = middle.fold((0, 0), |(all, same), (line, wanted)| {
+            (all + 1, same + usize::from(line == wanted))
+        });
         same * 2 >= all
     };
-    let fitting = all.windows(lines.len()).take_while(|_| left.get() > 0).filter(fits);
+    let fitting = all
+        .windows(lines.len())
+        .take_while(|_| left.get() > 0)
+        .filter(fits);
     let found = wanted.tried(fitting, |window| window.found(wanted));
     if left.get() > 0 { found } else { None }
 }
@@ -276,12 +339,19 @@ pub(super) fn too_large(found: &str, old: &str) -> bool {
 
 /// Returns the lines of a text; nothing after a final line break counts as a line.
 pub(super) fn lines(text: &str) -> Vec<&str> {
-    text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
+    text.strip_suffix('\n')
+        .unwrap_or(text)
+        .split('\n')
+        .collect()
 }
 
 /// Splits a text at line breaks; ignores a final one if `unended`.
 fn split(text: &str, unended: bool) -> Vec<&str> {
-    let text = if unended { text.strip_suffix('\n').unwrap_or(text) } else { text };
+    let text = if unended {
+        text.strip_suffix('\n').unwrap_or(text)
+    } else {
+        text
+    };
     text.split('\n').collect()
 }
 
@@ -300,32 +370,46 @@ impl<'a> LineSpans<'a> {
     }
 
     fn windows(&self, size: usize) -> impl Iterator<Item = LineWindow<'a, '_>> {
-        self.0.windows(size.max(1)).map(|lines| LineWindow { lines })
+        self.0
+            .windows(size.max(1))
+            .map(|lines| LineWindow { lines })
     }
 
     /// Returns `size` lines from line `first` on, counted from 0; `None` if there are fewer.
     fn window(&self, first: usize, size: usize) -> Option<LineWindow<'a, '_>> {
-        self.0.get(first..first.checked_add(size)?).map(|lines| LineWindow { lines })
+        self.0
+            .get(first..first.checked_add(size)?)
+            .map(|lines| LineWindow { lines })
     }
 
     /// Returns the lines that equal this text except for whitespace at their ends.
     fn places_of<'s>(&'s self, text: &'s str) -> impl Iterator<Item = usize> + 's {
-        self.0.iter().enumerate().filter(move |(_, (_, line))| line.trim() == text).map(|(n, _)| n)
+        self.0
+            .iter()
+            .enumerate()
+            .filter(move |(_, (_, line))| line.trim() == text)
+            .map(|(n, _)| n)
     }
 
     /// Returns the line that contains an offset.
     fn line_at(&self, at: usize) -> usize {
-        self.0.partition_point(|(start, _)| *start <= at).saturating_sub(1)
+        self.0
+            .partition_point(|(start, _)| *start <= at)
+            .saturating_sub(1)
     }
 
     /// Returns whether only whitespace precedes an offset in its line.
     fn begins(&self, line: usize, at: usize) -> bool {
-        self.0.get(line).is_none_or(|(start, text)| at <= start + (text.len() - text.trim_start().len()))
+        self.0
+            .get(line)
+            .is_none_or(|(start, text)| at <= start + (text.len() - text.trim_start().len()))
     }
 
     /// Returns whether only whitespace follows an offset in its line.
     fn ends(&self, line: usize, at: usize) -> bool {
-        self.0.get(line).is_none_or(|(start, text)| at >= start + text.trim_end().len())
+        self.0
+            .get(line)
+            .is_none_or(|(start, text)| at >= start + text.trim_end().len())
     }
 }
 
@@ -346,7 +430,10 @@ impl<'a> LineWindow<'a, '_> {
     /// one. Returns `None` if the change replaces text that these lines do not have.
     fn found(&self, &SoughtText { file, old, new, .. }: &SoughtText<'_>) -> Option<Match> {
         let start = self.lines.first().map_or(0, |(start, _)| *start);
-        let end = self.lines.last().map_or(0, |(start, text)| start + text.len());
+        let end = self
+            .lines
+            .last()
+            .map_or(0, |(start, text)| start + text.len());
         let breaks = old.ends_with('\n') && file[end..].starts_with('\n');
         // If the file ends without a line break, it still does after the change.
         let unended = old.ends_with('\n') && !breaks;
@@ -354,6 +441,9 @@ impl<'a> LineWindow<'a, '_> {
         let new = split(new, unended);
         let there: Vec<&str> = self.texts().chain(breaks.then_some("")).collect();
         let new = merged(&old, &new, &there)?.join("\n");
-        Some(Match { span: start..end + usize::from(breaks), new })
+        Some(Match {
+            span: start..end + usize::from(breaks),
+            new,
+        })
     }
 }

@@ -6,18 +6,27 @@ use super::*;
 fn is_taken(schema: &Value) -> Result<(), String> {
     jsonschema::meta::validate(schema).map_err(|e| format!("no JSON Schema: {e}"))?;
     let top = schema.as_object().ok_or("no object")?;
-    if top.get("type") != Some(&json!("object")) || !top.get("properties").is_some_and(Value::is_object) {
+    if top.get("type") != Some(&json!("object"))
+        || !top.get("properties").is_some_and(Value::is_object)
+    {
         return Err("no object with properties".into());
     }
-    let at_top = ["anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref", "$schema"];
-    if let Some(keyword) = at_top.into_iter().find(|keyword| top.contains_key(*keyword)) {
+    let at_top = [
+        "anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref", "$schema",
+    ];
+    if let Some(keyword) = at_top
+        .into_iter()
+        .find(|keyword| top.contains_key(*keyword))
+    {
         return Err(format!("{keyword} at the top"));
     }
     each(schema, schema)
 }
 
 fn each(schema: &Value, root: &Value) -> Result<(), String> {
-    let Value::Object(map) = schema else { return Ok(()) };
+    let Value::Object(map) = schema else {
+        return Ok(());
+    };
     if admits(map, "array") && !map.get("items").is_some_and(Value::is_object) {
         return Err(format!("an array without items: {schema}"));
     }
@@ -26,10 +35,19 @@ fn each(schema: &Value, root: &Value) -> Result<(), String> {
     {
         return Err(format!("{path} leads nowhere"));
     }
-    let named = NAMED.into_iter().chain(["$defs"]).filter_map(|key| map.get(key)?.as_object());
+    let named = NAMED
+        .into_iter()
+        .chain(["$defs"])
+        .filter_map(|key| map.get(key)?.as_object());
     let listed = LISTS.into_iter().filter_map(|key| map.get(key)?.as_array());
-    let single = ONE.into_iter().chain(["items", "additionalProperties"]).filter_map(|key| map.get(key));
-    let mut all = named.flat_map(Map::values).chain(listed.flatten()).chain(single);
+    let single = ONE
+        .into_iter()
+        .chain(["items", "additionalProperties"])
+        .filter_map(|key| map.get(key));
+    let mut all = named
+        .flat_map(Map::values)
+        .chain(listed.flatten())
+        .chain(single);
     all.try_for_each(|one| each(one, root))
 }
 
@@ -38,7 +56,11 @@ fn published_schemas_are_normalised_for_providers() {
     let object = |properties: Value| json!({ "type": "object", "properties": properties });
     let table = [
         ("nothing", json!(null), object(json!({}))),
-        ("no properties", json!({ "type": "object" }), object(json!({}))),
+        (
+            "no properties",
+            json!({ "type": "object" }),
+            object(json!({})),
+        ),
         (
             "an array without items",
             object(json!({ "a": { "type": "array" } })),
@@ -46,8 +68,12 @@ fn published_schemas_are_normalised_for_providers() {
         ),
         (
             "values of the items beside the array",
-            object(json!({ "a": { "type": "array", "enum": ["x", "y"], "items": { "type": "string" } } })),
-            object(json!({ "a": { "type": "array", "items": { "type": "string", "enum": ["x", "y"] } } })),
+            object(
+                json!({ "a": { "type": "array", "enum": ["x", "y"], "items": { "type": "string" } } }),
+            ),
+            object(
+                json!({ "a": { "type": "array", "items": { "type": "string", "enum": ["x", "y"] } } }),
+            ),
         ),
         (
             "alternatives at the top",
@@ -78,14 +104,20 @@ fn published_schemas_are_normalised_for_providers() {
         ),
         (
             "references to nothing, and to another property",
-            object(json!({ "a": { "$ref": "#/$defs/Gone", "description": "A." }, "b": { "$ref": "#/properties/c" },
-                "c": { "type": "string" }, "d": { "$ref": "https://example.org/s.json" } })),
-            object(json!({ "a": { "description": "A." }, "b": { "type": "string" }, "c": { "type": "string" },
-                "d": {} })),
+            object(
+                json!({ "a": { "$ref": "#/$defs/Gone", "description": "A." }, "b": { "$ref": "#/properties/c" },
+                "c": { "type": "string" }, "d": { "$ref": "https://example.org/s.json" } }),
+            ),
+            object(
+                json!({ "a": { "description": "A." }, "b": { "type": "string" }, "c": { "type": "string" },
+                "d": {} }),
+            ),
         ),
         (
             "required as draft 3 has it",
-            object(json!({ "a": { "type": "string", "required": true }, "b": { "type": "int", "required": false } })),
+            object(
+                json!({ "a": { "type": "string", "required": true }, "b": { "type": "int", "required": false } }),
+            ),
             json!({ "type": "object", "properties": { "a": { "type": "string" }, "b": { "type": "integer" } },
                 "required": ["a"] }),
         ),
@@ -96,7 +128,9 @@ fn published_schemas_are_normalised_for_providers() {
         ),
         (
             "types that are none",
-            object(json!({ "a": { "type": "any" }, "b": { "type": ["String", "null", "date"] }, "c": { "type": [] } })),
+            object(
+                json!({ "a": { "type": "any" }, "b": { "type": ["String", "null", "date"] }, "c": { "type": [] } }),
+            ),
             object(json!({ "a": {}, "b": { "type": ["string", "null"] }, "c": {} })),
         ),
         (
@@ -106,15 +140,21 @@ fn published_schemas_are_normalised_for_providers() {
         ),
         (
             "values of another type",
-            object(json!({ "a": { "type": "string", "enum": [1, 2, 2] }, "b": { "type": "number", "enum": [1, 2.5] },
-                "c": { "type": "string", "enum": [] }, "d": { "enum": "x" } })),
-            object(json!({ "a": { "type": "integer", "enum": [1, 2] }, "b": { "type": "number", "enum": [1, 2.5] },
-                "c": { "type": "string" }, "d": {} })),
+            object(
+                json!({ "a": { "type": "string", "enum": [1, 2, 2] }, "b": { "type": "number", "enum": [1, 2.5] },
+                "c": { "type": "string", "enum": [] }, "d": { "enum": "x" } }),
+            ),
+            object(
+                json!({ "a": { "type": "integer", "enum": [1, 2] }, "b": { "type": "number", "enum": [1, 2.5] },
+                "c": { "type": "string" }, "d": {} }),
+            ),
         ),
         (
             "limits of draft 4",
-            object(json!({ "a": { "type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 9,
-                "exclusiveMaximum": false, "multipleOf": 0 }, "b": { "type": "string", "minLength": "1", "maxLength": -1 } })),
+            object(
+                json!({ "a": { "type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 9,
+                "exclusiveMaximum": false, "multipleOf": 0 }, "b": { "type": "string", "minLength": "1", "maxLength": -1 } }),
+            ),
             object(
                 json!({ "a": { "type": "number", "exclusiveMinimum": 0, "maximum": 9 }, "b": { "type": "string" } }),
             ),
@@ -156,8 +196,14 @@ fn published_schemas_are_normalised_for_providers() {
             json!({ "$ref": "#/$defs/A", "default": "x", "nullable": true }),
             json!({ "default": "x", "anyOf": [{ "$ref": "#/$defs/A" }, { "type": "null" }] }),
         ),
-        (json!({ "$ref": "#/$defs/A", "minLength": 2.0 }), json!({ "$ref": "#/$defs/A", "minLength": 2.0 })),
-        (json!({ "enum": ["a"], "nullable": true }), json!({ "enum": ["a", null] })),
+        (
+            json!({ "$ref": "#/$defs/A", "minLength": 2.0 }),
+            json!({ "$ref": "#/$defs/A", "minLength": 2.0 }),
+        ),
+        (
+            json!({ "enum": ["a"], "nullable": true }),
+            json!({ "enum": ["a", null] }),
+        ),
         (json!({ "anyOf": [true, { "type": "string" }] }), json!({})),
         (
             json!({ "prefixItems": [{ "type": "string" }], "items": { "type": "number" } }),
@@ -177,9 +223,16 @@ fn published_schemas_are_normalised_for_providers() {
     let conditional = json!({ "properties": { "kind": {} }, "allOf": [
         { "if": { "properties": { "kind": { "const": "x" } } }, "then": { "properties": { "x": {} }, "required": ["x"] } },
     ] });
-    assert_eq!(normalised(&conditional)["properties"], json!({ "kind": {}, "x": {} }));
+    assert_eq!(
+        normalised(&conditional)["properties"],
+        json!({ "kind": {}, "x": {} })
+    );
     let kept = json!({ "type": "object", "properties": { "b": {}, "a": {} }, "required": ["b"] });
-    assert_eq!(normalised(&kept).to_string(), kept.to_string(), "in the order in which it is written");
+    assert_eq!(
+        normalised(&kept).to_string(),
+        kept.to_string(),
+        "in the order in which it is written"
+    );
 }
 
 #[test]
@@ -233,16 +286,48 @@ fn schemas() -> impl Strategy<Value = Value> {
         (-2i64..5).prop_map(Value::from),
         proptest::sample::select(words.to_vec()).prop_map(Value::from),
     ];
-    let keys = TEXTS.into_iter().chain(NUMBERS).chain(COUNTS).chain(FLAGS).chain(ONE).chain(LISTS).chain(NAMED);
-    let keys = keys.chain(["type", "items", "required", "enum", "$ref", "$defs", "definitions", "nullable", "a", "b"]);
-    let keys: Vec<&str> =
-        keys.chain(["additionalProperties", "prefixItems", "const", "type", "properties", "$ref"]).collect();
+    let keys = TEXTS
+        .into_iter()
+        .chain(NUMBERS)
+        .chain(COUNTS)
+        .chain(FLAGS)
+        .chain(ONE)
+        .chain(LISTS)
+        .chain(NAMED);
+    let keys = keys.chain([
+        "type",
+        "items",
+        "required",
+        "enum",
+        "$ref",
+        "$defs",
+        "definitions",
+        "nullable",
+        "a",
+        "b",
+    ]);
+    let keys: Vec<&str> = keys
+        .chain([
+            "additionalProperties",
+            "prefixItems",
+            "const",
+            "type",
+            "properties",
+            "$ref",
+        ])
+        .collect();
     leaf.prop_recursive(5, 48, 6, move |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::vec((proptest::sample::select(keys.clone()), inner), 0..6).prop_map(|members| {
-                Value::Object(members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-            }),
+            proptest::collection::vec((proptest::sample::select(keys.clone()), inner), 0..6)
+                .prop_map(|members| {
+                    Value::Object(
+                        members
+                            .into_iter()
+                            .map(|(key, value)| (key.to_owned(), value))
+                            .collect(),
+                    )
+                }),
         ]
     })
 }

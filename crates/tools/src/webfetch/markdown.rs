@@ -48,7 +48,9 @@ pub(super) fn read(html: &str, base: &Url, plain: bool) -> ParsedPage {
             Err(never) => match never {},
         }
         if writer.out.len() > MAX_OUTPUT_BYTES {
-            writer.out.push_str("\n\n(The rest of the page is left out.)");
+            writer
+                .out
+                .push_str("\n\n(The rest of the page is left out.)");
             break;
         }
     }
@@ -60,7 +62,9 @@ fn name(bytes: &[u8]) -> String {
 }
 
 fn attribute(tag: &StartTag<()>, name: &[u8]) -> Option<String> {
-    tag.attributes.get(name).map(|value| String::from_utf8_lossy(value).trim().to_owned())
+    tag.attributes
+        .get(name)
+        .map(|value| String::from_utf8_lossy(value).trim().to_owned())
 }
 
 /// A block that contains the current line.
@@ -207,11 +211,17 @@ impl<'a> MarkdownWriter<'a> {
 
     /// Returns whether the output is in a cell of a table, which has no line breaks.
     fn in_cell(&self) -> bool {
-        self.tables.last().is_some_and(|table| !table.layout && table.cells > 0)
+        self.tables
+            .last()
+            .is_some_and(|table| !table.layout && table.cells > 0)
     }
 
     fn in_item(&self) -> bool {
-        self.containers.iter().rev().take(MAX_DEPTH).any(|container| matches!(container, OpenBlock::Item(..)))
+        self.containers
+            .iter()
+            .rev()
+            .take(MAX_DEPTH)
+            .any(|container| matches!(container, OpenBlock::Item(..)))
     }
 
     /// Writes the line breaks and marks that precede a word.
@@ -232,7 +242,8 @@ impl<'a> MarkdownWriter<'a> {
         }
         if let Some(table) = self.tables.last_mut().filter(|table| !table.layout) {
             while table.written < table.cells {
-                self.out.push_str(if table.written == 0 { "| " } else { " | " });
+                self.out
+                    .push_str(if table.written == 0 { "| " } else { " | " });
                 table.written += 1;
                 self.space = false;
             }
@@ -279,13 +290,21 @@ impl<'a> MarkdownWriter<'a> {
         self.end_code();
         let link = |mark: &OpenMark| matches!(mark.kind, ElementKind::Link(_)) && mark.inner == 0;
         if let Some(at) = self.marks.iter().position(link) {
-            if self.marks[at].written.is_none_or(|from| self.out.len() - from < MAX_LINK_BYTES) {
+            if self.marks[at]
+                .written
+                .is_none_or(|from| self.out.len() - from < MAX_LINK_BYTES)
+            {
                 self.space = true;
                 return;
             }
             self.unmark(&ElementKind::Link(String::new()));
         }
-        if self.in_cell() || self.marks.iter().any(|mark| matches!(mark.kind, ElementKind::Heading(_))) {
+        if self.in_cell()
+            || self
+                .marks
+                .iter()
+                .any(|mark| matches!(mark.kind, ElementKind::Heading(_)))
+        {
             self.space = true;
         } else {
             self.breaks = self.breaks.max(breaks);
@@ -299,12 +318,18 @@ impl<'a> MarkdownWriter<'a> {
         if let Some(mark) = self.marks.iter_mut().find(|mark| mark.kind.same(&kind)) {
             mark.inner += 1;
         } else if self.marks.len() < MAX_MARKS {
-            self.marks.push(OpenMark { kind, written: None, inner: 0 });
+            self.marks.push(OpenMark {
+                kind,
+                written: None,
+                inner: 0,
+            });
         }
     }
 
     fn unmark(&mut self, kind: &ElementKind) {
-        let Some(at) = self.marks.iter().rposition(|mark| mark.kind.same(kind)) else { return };
+        let Some(at) = self.marks.iter().rposition(|mark| mark.kind.same(kind)) else {
+            return;
+        };
         if self.marks[at].inner > 0 {
             self.marks[at].inner -= 1;
             return;
@@ -332,7 +357,8 @@ impl<'a> MarkdownWriter<'a> {
 
     /// Resolves an address of the page; `None` if it is of no use.
     fn address(&self, text: &str) -> Option<String> {
-        if text.is_empty() || text.starts_with('#') || text.len() > MAX_ADDRESS_BYTES || self.plain {
+        if text.is_empty() || text.starts_with('#') || text.len() > MAX_ADDRESS_BYTES || self.plain
+        {
             return None;
         }
         let url = self.base.join(text).ok()?;

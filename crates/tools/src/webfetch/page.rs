@@ -24,14 +24,19 @@ pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageForm
         return FetchedPage::Picture(mime);
     }
     let label = parameter(content_type, "charset");
-    let encoding = label.as_deref().and_then(|label| encoding_rs::Encoding::for_label(label.as_bytes()));
+    let encoding = label
+        .as_deref()
+        .and_then(|label| encoding_rs::Encoding::for_label(label.as_bytes()));
     let wide = encoding.is_some_and(|encoding| !encoding.is_ascii_compatible())
         || encoding_rs::Encoding::for_bom(bytes).is_some();
     if !wide && (is_binary(bytes) || is_media(&kind)) {
         return FetchedPage::Binary;
     }
     let html = is_html(&kind, bytes);
-    let words = decoded(bytes, encoding.or_else(|| html.then(|| declared(bytes)).flatten()));
+    let words = decoded(
+        bytes,
+        encoding.or_else(|| html.then(|| declared(bytes)).flatten()),
+    );
     let words = match format {
         PageFormat::Html => words,
         PageFormat::Markdown | PageFormat::Text if !html => words,
@@ -44,36 +49,52 @@ pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageForm
 
 /// Returns the media type: `text/html` of `Text/HTML; charset=utf-8`.
 pub(super) fn kind(content_type: &str) -> String {
-    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
 }
 
 fn parameter(content_type: &str, name: &str) -> Option<String> {
     content_type.split(';').skip(1).find_map(|pair| {
         let (key, value) = pair.split_once('=')?;
-        key.trim().eq_ignore_ascii_case(name).then(|| value.trim().trim_matches('"').to_owned())
+        key.trim()
+            .eq_ignore_ascii_case(name)
+            .then(|| value.trim().trim_matches('"').to_owned())
     })
 }
 
 fn is_html(kind: &str, bytes: &[u8]) -> bool {
     let start = || {
-        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(512)]).trim_start().to_ascii_lowercase();
+        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(512)])
+            .trim_start()
+            .to_ascii_lowercase();
         start.starts_with("<!doctype html") || start.starts_with("<html")
     };
     matches!(kind, "text/html" | "application/xhtml+xml")
-        || matches!(kind, "" | "application/octet-stream" | "text/xml" | "application/xml") && start()
+        || matches!(
+            kind,
+            "" | "application/octet-stream" | "text/xml" | "application/xml"
+        ) && start()
 }
 
 /// Returns whether a type is not text, whatever its bytes.
 fn is_media(kind: &str) -> bool {
     let text = kind == "image/svg+xml";
-    !text && ["image/", "audio/", "video/", "font/"].iter().any(|group| kind.starts_with(group))
+    !text
+        && ["image/", "audio/", "video/", "font/"]
+            .iter()
+            .any(|group| kind.starts_with(group))
 }
 
 /// Returns whether a body is unreadable: its beginning has a NUL, or more than a tenth of control
 /// characters.
 fn is_binary(bytes: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(8 << 10)];
-    let odd = |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\n' | b'\r' | b'\t' | 0x0c | 0x1b | 0x08);
+    let odd =
+        |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\n' | b'\r' | b'\t' | 0x0c | 0x1b | 0x08);
     start.contains(&0) || start.iter().filter(odd).count() * 10 > start.len()
 }
 
@@ -81,16 +102,30 @@ fn is_binary(bytes: &[u8]) -> bool {
 fn declared(bytes: &[u8]) -> Option<&'static encoding_rs::Encoding> {
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(1 << 10)]).to_ascii_lowercase();
     let rest = start.split("charset=").nth(1)?;
-    let label = rest.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', '>', ';', '/']).next()?;
+    let label = rest
+        .trim_start_matches(['"', '\''])
+        .split(['"', '\'', ' ', '>', ';', '/'])
+        .next()?;
     // A page that was readable up to here is not in UTF-16, whatever it declares.
-    encoding_rs::Encoding::for_label(label.as_bytes()).filter(|encoding| encoding.is_ascii_compatible())
+    encoding_rs::Encoding::for_label(label.as_bytes())
+        .filter(|encoding| encoding.is_ascii_compatible())
 }
 
 fn decoded(bytes: &[u8], encoding: Option<&'static encoding_rs::Encoding>) -> String {
-    let usual = || if std::str::from_utf8(bytes).is_ok() { encoding_rs::UTF_8 } else { encoding_rs::WINDOWS_1252 };
+    let usual = || {
+        if std::str::from_utf8(bytes).is_ok() {
+            encoding_rs::UTF_8
+        } else {
+            encoding_rs::WINDOWS_1252
+        }
+    };
     let bom = encoding_rs::Encoding::for_bom(bytes);
     let cut_off = |encoding: &'static encoding_rs::Encoding| encoding.decode(bytes).0.into_owned();
-    cut_off(bom.map(|(encoding, _)| encoding).or(encoding).unwrap_or_else(usual))
+    cut_off(
+        bom.map(|(encoding, _)| encoding)
+            .or(encoding)
+            .unwrap_or_else(usual),
+    )
 }
 
 /// Removes invisible characters from a text, and counts them. Marks that pages put between letters
@@ -121,7 +156,14 @@ mod tests {
     fn words(bytes: &[u8], content_type: &str) -> String {
         match read(bytes, content_type, &url(), PageFormat::Markdown) {
             FetchedPage::Words(words, hidden) => {
-                format!("{words}{}", if hidden > 0 { format!(" -{hidden}") } else { String::new() })
+                format!(
+                    "{words}{}",
+                    if hidden > 0 {
+                        format!(" -{hidden}")
+                    } else {
+                        String::new()
+                    }
+                )
             }
             FetchedPage::Picture(mime) => mime.into(),
             FetchedPage::Binary => "binary".into(),
@@ -165,7 +207,12 @@ mod tests {
             (b"a&#x1b;b&#x202e;c&shy;d", "text/html", "abcd -2"),
         ];
         for (bytes, content_type, expected) in table {
-            assert_eq!(words(bytes, content_type), *expected, "{content_type} {}", String::from_utf8_lossy(bytes));
+            assert_eq!(
+                words(bytes, content_type),
+                *expected,
+                "{content_type} {}",
+                String::from_utf8_lossy(bytes)
+            );
         }
     }
 
@@ -177,7 +224,10 @@ mod tests {
             (PageFormat::Text, "A\n\nb"),
             (PageFormat::Html, "<h1>A</h1><p><b>b</b>"),
         ] {
-            assert_eq!(read(page, "text/html", &url(), format), FetchedPage::Words(expected.into(), 0));
+            assert_eq!(
+                read(page, "text/html", &url(), format),
+                FetchedPage::Words(expected.into(), 0)
+            );
         }
     }
 }

@@ -21,7 +21,11 @@ use providers::http;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A function that resolves a name to addresses.
-type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>> + Send + Sync>;
+type Lookup = Arc<
+    dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>
+        + Send
+        + Sync,
+>;
 
 /// The clients, each created at its first use, because reading certificates takes milliseconds.
 #[derive(Default)]
@@ -61,13 +65,20 @@ impl Web {
         let environment = environment.clone();
         let client = base::task::spawn_blocking(move || web.client(way, &environment));
         let client = client.await.map_err(|e| e.to_string())??;
-        let request = client.get(address.url.clone()).header(ACCEPT, accept).header(ACCEPT_LANGUAGE, "en-US,en;q=0.9");
+        let request = client
+            .get(address.url.clone())
+            .header(ACCEPT, accept)
+            .header(ACCEPT_LANGUAGE, "en-US,en;q=0.9");
         request.send().await.map_err(|e| broken(&e))
     }
 
     async fn way(&self, address: &Address, named: bool) -> Result<Egress, String> {
         let matcher = self.proxies.get_or_init(Matcher::from_system);
-        let proxied = address.url.as_str().parse().is_ok_and(|uri| matcher.intercept(&uri).is_some());
+        let proxied = address
+            .url
+            .as_str()
+            .parse()
+            .is_ok_and(|uri| matcher.intercept(&uri).is_some());
         if !proxied {
             return Ok(if named { Egress::Named } else { Egress::Public });
         }
@@ -81,11 +92,18 @@ impl Web {
     fn client(&self, way: Egress, environment: &Environment) -> Made {
         let made = match way {
             Egress::Public => self.public.get_or_init(|| {
-                let guard = Guard { lookup: Arc::new(|host| Box::pin(lookup(host))), forbidden: forbidden_address };
+                let guard = Guard {
+                    lookup: Arc::new(|host| Box::pin(lookup(host))),
+                    forbidden: forbidden_address,
+                };
                 build(http::builder(environment)?.no_proxy().dns_resolver(guard))
             }),
-            Egress::Named => self.named.get_or_init(|| build(http::builder(environment)?.no_proxy())),
-            Egress::Proxied => self.proxied.get_or_init(|| build(http::builder(environment)?)),
+            Egress::Named => self
+                .named
+                .get_or_init(|| build(http::builder(environment)?.no_proxy())),
+            Egress::Proxied => self
+                .proxied
+                .get_or_init(|| build(http::builder(environment)?)),
         };
         made.clone()
     }
@@ -93,7 +111,11 @@ impl Web {
 
 fn build(builder: reqwest::ClientBuilder) -> Made {
     builder
-        .user_agent(concat!("Mozilla/5.0 (compatible; adjutant/", env!("CARGO_PKG_VERSION"), ")"))
+        .user_agent(concat!(
+            "Mozilla/5.0 (compatible; adjutant/",
+            env!("CARGO_PKG_VERSION"),
+            ")"
+        ))
         .connect_timeout(CONNECT_TIMEOUT)
         .referer(false)
         .redirect(reqwest::redirect::Policy::none())
@@ -136,9 +158,21 @@ struct Forbidden {
 }
 
 /// Fails if at least one of the addresses is forbidden.
-fn judged(host: &str, found: &[SocketAddr], forbidden: fn(IpAddr) -> Option<&'static str>) -> Result<(), Forbidden> {
-    let bad = found.iter().find_map(|address| Some((address.ip(), forbidden(address.ip())?)));
-    bad.map_or(Ok(()), |(address, why)| Err(Forbidden { host: host.to_owned(), address, why }))
+fn judged(
+    host: &str,
+    found: &[SocketAddr],
+    forbidden: fn(IpAddr) -> Option<&'static str>,
+) -> Result<(), Forbidden> {
+    let bad = found
+        .iter()
+        .find_map(|address| Some((address.ip(), forbidden(address.ip())?)));
+    bad.map_or(Ok(()), |(address, why)| {
+        Err(Forbidden {
+            host: host.to_owned(),
+            address,
+            why,
+        })
+    })
 }
 
 pub(super) fn broken(e: &reqwest::Error) -> String {
@@ -164,7 +198,10 @@ mod tests {
 
     // A home directory in which nothing can be created.
     fn environment() -> Environment {
-        Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/proc/nobody".to_owned())]))
+        Environment::from_vars(BTreeMap::from([(
+            "HOME".to_owned(),
+            "/proc/nobody".to_owned(),
+        )]))
     }
 
     /// A server that sends the same answer to every connection and closes it.
@@ -183,11 +220,18 @@ mod tests {
 
     fn guarded(lookup: Lookup) -> Arc<Web> {
         // 127.0.0.1 stands for a public address, 127.0.0.2 for a private one.
-        let forbidden = |ip: IpAddr| (ip == IpAddr::from([127, 0, 0, 2])).then_some("is on a private network");
-        let builder = http::builder(&environment()).unwrap().no_proxy().dns_resolver(Guard { lookup, forbidden });
+        let forbidden =
+            |ip: IpAddr| (ip == IpAddr::from([127, 0, 0, 2])).then_some("is on a private network");
+        let builder = http::builder(&environment())
+            .unwrap()
+            .no_proxy()
+            .dns_resolver(Guard { lookup, forbidden });
         let web = Web::default();
         web.public.set(build(builder)).unwrap();
-        web.proxies.set(Matcher::builder().build()).map_err(drop).unwrap();
+        web.proxies
+            .set(Matcher::builder().build())
+            .map_err(drop)
+            .unwrap();
         Arc::new(web)
     }
 
@@ -199,32 +243,57 @@ mod tests {
     /// lookup while the first connection is in use; a later one is judged like the first.
     #[tokio::test]
     async fn connection_goes_to_the_judged_address() {
-        let port = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi").await;
+        let port =
+            server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi").await;
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
         let web = guarded(Arc::new(move |_| {
-            let last = if counted.fetch_add(1, Ordering::Relaxed) == 0 { 1 } else { 2 };
+            let last = if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                1
+            } else {
+                2
+            };
             Box::pin(async move { Ok(vec![SocketAddr::from(([127, 0, 0, last], 0))]) })
         }));
         let page = address(format!("http://rebinding.example:{port}/"));
         let response = web.get(&environment(), &page, false, "*/*").await.unwrap();
         assert_eq!(response.text().await.unwrap(), "hi");
         assert_eq!(asked.load(Ordering::Relaxed), 1);
-        let again = web.get(&environment(), &page, false, "*/*").await.unwrap_err();
-        assert_eq!(again, "rebinding.example leads to 127.0.0.2, which is on a private network");
+        let again = web
+            .get(&environment(), &page, false, "*/*")
+            .await
+            .unwrap_err();
+        assert_eq!(
+            again,
+            "rebinding.example leads to 127.0.0.2, which is on a private network"
+        );
     }
 
     /// U25, and the mixed case: one bad address is enough.
     #[tokio::test]
     async fn name_with_private_address_is_refused() {
         for inside in [vec![2], vec![1, 2], vec![2, 1]] {
-            let found: Vec<SocketAddr> = inside.iter().map(|last| ([127, 0, 0, *last], 0).into()).collect();
+            let found: Vec<SocketAddr> = inside
+                .iter()
+                .map(|last| ([127, 0, 0, *last], 0).into())
+                .collect();
             let web = guarded(Arc::new(move |_| {
                 let found = found.clone();
                 Box::pin(async move { Ok(found) })
             }));
-            let refused = web.get(&environment(), &address("http://inside.example/".into()), false, "*/*").await;
-            assert!(refused.unwrap_err().contains("127.0.0.2, which is on a private network"));
+            let refused = web
+                .get(
+                    &environment(),
+                    &address("http://inside.example/".into()),
+                    false,
+                    "*/*",
+                )
+                .await;
+            assert!(
+                refused
+                    .unwrap_err()
+                    .contains("127.0.0.2, which is on a private network")
+            );
         }
         let name = |text: &str| forbidden_address(text.parse().unwrap()).is_some();
         assert!(name("127.0.0.1") && name("10.1.2.3") && name("::1") && name("::ffff:127.0.0.1"));
@@ -232,15 +301,27 @@ mod tests {
 
     #[tokio::test]
     async fn unknown_name_is_reported() {
-        let web = guarded(Arc::new(|_| Box::pin(async { Err(io::Error::other("no such host")) })));
-        let refused = web.get(&environment(), &address("http://nowhere.example/".into()), false, "*/*").await;
+        let web = guarded(Arc::new(|_| {
+            Box::pin(async { Err(io::Error::other("no such host")) })
+        }));
+        let refused = web
+            .get(
+                &environment(),
+                &address("http://nowhere.example/".into()),
+                false,
+                "*/*",
+            )
+            .await;
         assert_eq!(refused.unwrap_err(), "no such host");
     }
 
     #[tokio::test]
     async fn named_hosts_and_proxies_have_their_own_clients() {
         let web = Web::default();
-        let matcher = Matcher::builder().all("http://127.0.0.1:9").no("a.example").build();
+        let matcher = Matcher::builder()
+            .all("http://127.0.0.1:9")
+            .no("a.example")
+            .build();
         web.proxies.set(matcher).map_err(drop).unwrap();
         let way = async |url: &str, named| web.way(&address(url.to_owned()), named).await;
         assert_eq!(way("http://a.example/", false).await, Ok(Egress::Public));

@@ -23,8 +23,18 @@ const MAX_ENTERED: usize = 32;
 
 impl Analyzer<'_> {
     /// Applies the effects of a program that is no builtin.
-    pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
-        let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
+    pub(super) fn program(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
+        let view = CommandContext {
+            state,
+            input: self.frame.input.clone(),
+            picked: self.frame.picked.is_some(),
+        };
         if !programs::takes_any(name) {
             self.hidden_options(args, unit, state);
         }
@@ -39,7 +49,11 @@ impl Analyzer<'_> {
                 ProgramEffect::Effect(_) if named => {}
                 ProgramEffect::Enter(_) => {
                     entered += 1;
-                    let effect = if entered > MAX_ENTERED { ProgramEffect::UnknownDirectory } else { effect };
+                    let effect = if entered > MAX_ENTERED {
+                        ProgramEffect::UnknownDirectory
+                    } else {
+                        effect
+                    };
                     self.apply(effect, args, unit, &mut inner);
                     // A program that cannot enter a directory ends; the shell itself (`cd`)
                     // continues in the current directory.
@@ -59,11 +73,17 @@ impl Analyzer<'_> {
         for pattern in patterns.take(MAX_PATTERNS) {
             for cwd in &state.cwd {
                 match self.disk.glob(pattern, cwd) {
-                    Some(names) if names.iter().any(|name| name.starts_with('-') && name != pattern) => {
+                    Some(names)
+                        if names
+                            .iter()
+                            .any(|name| name.starts_with('-') && name != pattern) =>
+                    {
                         unit.set_opaque(&format!("{pattern} names a file whose name is an option"));
                     }
                     Some(_) => {}
-                    None => unit.set_may_be_denied(&format!("{pattern} may name a file whose name is an option")),
+                    None => unit.set_may_be_denied(&format!(
+                        "{pattern} may name a file whose name is an option"
+                    )),
                 }
             }
         }
@@ -71,8 +91,18 @@ impl Analyzer<'_> {
 
     /// Applies only the effects that hold under any rules, for a program with a computed but known
     /// name.
-    pub(super) fn apply_minimums(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
-        let view = CommandContext { state, input: self.frame.input.clone(), picked: false };
+    pub(super) fn apply_minimums(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
+        let view = CommandContext {
+            state,
+            input: self.frame.input.clone(),
+            picked: false,
+        };
         let mut inner = state.clone();
         for effect in programs::effects_of(name, args, &view) {
             if matches!(effect, ProgramEffect::Floor(..) | ProgramEffect::Lost(..)) {
@@ -81,44 +111,75 @@ impl Analyzer<'_> {
         }
     }
 
-    pub(super) fn apply(&mut self, effect: ProgramEffect, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+    pub(super) fn apply(
+        &mut self,
+        effect: ProgramEffect,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &mut ShellState,
+    ) {
         match effect {
             ProgramEffect::Use(access, arg) => {
                 self.disk.touch(access, &arg, unit, state);
-                if unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("mkdir")) {
+                if unit
+                    .program
+                    .as_deref()
+                    .is_some_and(|name| name.rsplit('/').next() == Some("mkdir"))
+                {
                     self.disk.record_created(&arg, state);
                 }
             }
             ProgramEffect::Entry(arg, to) => self.remove_or_move(&arg, to.as_ref(), unit, state),
-            ProgramEffect::Copy { from, to, link, keeps } => self.copy_to_target(&from, &to, link, keeps, unit, state),
+            ProgramEffect::Copy {
+                from,
+                to,
+                link,
+                keeps,
+            } => self.copy_to_target(&from, &to, link, keeps, unit, state),
             ProgramEffect::Lost(args, unknown) => {
                 self.disk.judge_removal(&args, unit, state, unknown);
-                args.iter().for_each(|arg| self.disk.add_needs_below(Access::Edit, arg, &[], &[], unit, state));
+                args.iter().for_each(|arg| {
+                    self.disk
+                        .add_needs_below(Access::Edit, arg, &[], &[], unit, state)
+                });
             }
             ProgramEffect::Below(arg, picks) => {
-                self.disk.record_secret_below(&arg, &picks.only, &picks.not, unit, state);
-                self.disk.add_needs_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
+                self.disk
+                    .record_secret_below(&arg, &picks.only, &picks.not, unit, state);
+                self.disk
+                    .add_needs_below(Access::Read, &arg, &picks.only, &picks.not, unit, state);
             }
             ProgramEffect::Unpacks
-                if state.cwd.iter().any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
+                if state
+                    .cwd
+                    .iter()
+                    .any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
             {
                 unit.ask_about_unknown_files("which files it writes stands in the archive");
             }
             ProgramEffect::Link(arg) => self.disk.record_link(&arg, state),
             ProgramEffect::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
-            ProgramEffect::CopyTree { from, to } => self.disk.ask_about_copies_below(&from, &to, unit, state),
+            ProgramEffect::CopyTree { from, to } => {
+                self.disk.ask_about_copies_below(&from, &to, unit, state)
+            }
             ProgramEffect::Patches(files) => self.disk.ask_about_patches(&files, unit, state),
             ProgramEffect::Home => self.disk.chdir(None, unit, state),
-            ProgramEffect::Reaches(place) => unit.destination = self.disk.pin_destination(place, state),
+            ProgramEffect::Reaches(place) => {
+                unit.destination = self.disk.pin_destination(place, state)
+            }
             ProgramEffect::UnknownDirectory => state.lose_directory(),
             ProgramEffect::Physical => state.physical = true,
             ProgramEffect::Assign(name, value) => {
-                self.expanding(&Script::default(), state, |words| words.given_to(&name, &value));
+                self.expanding(&Script::default(), state, |words| {
+                    words.given_to(&name, &value)
+                });
                 state.set(&name, value);
             }
             ProgramEffect::Integer(name) => self.expander.integer(name),
             ProgramEffect::Computes(text) => {
-                self.expanding(&Script::default(), state, |words| words.computes(&[Piece::Text(text)]));
+                self.expanding(&Script::default(), state, |words| {
+                    words.computes(&[Piece::Text(text)])
+                });
             }
             ProgramEffect::Changed(reason) => state.set_changed(&reason),
             ProgramEffect::Run(words, perhaps) => self.run_nested(&words, unit, perhaps, state),
@@ -128,8 +189,12 @@ impl Analyzer<'_> {
                 self.changed_picked(from, &picked, state);
             }
             ProgramEffect::ChangesPicked(PickedFiles { below, names }) => {
-                self.disk.ask_about_changes_below(&below, &names, unit, state);
-                below.iter().for_each(|arg| self.disk.add_needs_below(Access::Edit, arg, &names, &[], unit, state));
+                self.disk
+                    .ask_about_changes_below(&below, &names, unit, state);
+                below.iter().for_each(|arg| {
+                    self.disk
+                        .add_needs_below(Access::Edit, arg, &names, &[], unit, state)
+                });
             }
             ProgramEffect::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
             ProgramEffect::Here(text) => {
@@ -145,17 +210,28 @@ impl Analyzer<'_> {
             ProgramEffect::Eval(words) => self.joined_text(&words, unit, false, state),
             ProgramEffect::Shell(words) => self.joined_text(&words, unit, true, state),
             ProgramEffect::RemoteShell(words) => self.remote_shell(&words, unit, state),
-            ProgramEffect::UnknownProgram(words) => self.unknown_program(words.as_deref().unwrap_or(args), unit, state),
-            ProgramEffect::Leaving(words) => self.add_paths_outside(words.as_deref().unwrap_or(args), unit, state),
-            ProgramEffect::Repository { command, args } => self.in_repository(&command, &args, unit, state),
+            ProgramEffect::UnknownProgram(words) => {
+                self.unknown_program(words.as_deref().unwrap_or(args), unit, state)
+            }
+            ProgramEffect::Leaving(words) => {
+                self.add_paths_outside(words.as_deref().unwrap_or(args), unit, state)
+            }
+            ProgramEffect::Repository { command, args } => {
+                self.in_repository(&command, &args, unit, state)
+            }
             ProgramEffect::GitPaths(words) => self.git_paths(&words, unit, state),
             ProgramEffect::Variable(name) => {
                 if let Some(reason) = variable_danger(&name) {
                     let reason = format!("{name} {reason}");
-                    if is_quiet(&name) { unit.set_prefixed(&reason) } else { unit.set_opaque(&reason) }
+                    if is_quiet(&name) {
+                        unit.set_prefixed(&reason)
+                    } else {
+                        unit.set_opaque(&reason)
+                    }
                 }
                 unit.effect_at_least(Effect::Unproven);
-                unit.catch_all_only.get_or_insert_with(|| format!("{name} is set"));
+                unit.catch_all_only
+                    .get_or_insert_with(|| format!("{name} is set"));
                 state.set_changed("a variable is set for it");
             }
             effect => record(effect, unit),
@@ -168,19 +244,28 @@ impl Analyzer<'_> {
         let found = Arg::found();
         let name = found.prefix().trim_start_matches("./");
         let uses = |unit: &Unit, permission: &str| {
-            let mut used = unit.touches.iter().filter(|need| need.permission == permission);
-            used.any(|need| need.patterns.iter().any(|path| path.rsplit('/').next() == Some(name)))
+            let mut used = unit
+                .touches
+                .iter()
+                .filter(|need| need.permission == permission);
+            used.any(|need| {
+                need.patterns
+                    .iter()
+                    .any(|path| path.rsplit('/').next() == Some(name))
+            })
         };
         for unit in self.units.iter_mut().skip(from) {
             if uses(unit, "edit") {
-                self.disk.ask_about_changes_below(&picked.below, &picked.names, unit, state);
+                self.disk
+                    .ask_about_changes_below(&picked.below, &picked.names, unit, state);
             }
             for (permission, access) in [("edit", Access::Edit), ("read", Access::Read)] {
                 if !uses(unit, permission) {
                     continue;
                 }
                 for arg in &picked.below {
-                    self.disk.add_needs_below(access, arg, &picked.names, &[], unit, state);
+                    self.disk
+                        .add_needs_below(access, arg, &picked.names, &[], unit, state);
                 }
             }
         }
@@ -200,14 +285,24 @@ impl Analyzer<'_> {
         self.disk.touch(Access::Edit, arg, unit, state);
         if to.is_some() {
             // The entries below it move with it.
-            self.disk.add_needs_below(Access::Edit, arg, &[], &[], unit, state);
+            self.disk
+                .add_needs_below(Access::Edit, arg, &[], &[], unit, state);
         }
         self.disk.record_removed(arg, state);
     }
 
     /// Records the paths among the words of a program with a computed name.
-    pub(super) fn add_paths_of_computed_program(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
-        for text in args.iter().filter_map(Arg::text).filter(|text| !text.starts_with('-')) {
+    pub(super) fn add_paths_of_computed_program(
+        &mut self,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
+        for text in args
+            .iter()
+            .filter_map(Arg::text)
+            .filter(|text| !text.starts_with('-'))
+        {
             let name = text.rsplit('/').next().unwrap_or(text);
             if text.contains('/')
                 || text == ".."
@@ -221,12 +316,23 @@ impl Analyzer<'_> {
 
     /// Analyses the text of a shell that runs on another system.
     fn remote_shell(&mut self, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
-        let is_shell =
-            |arg: &Arg| arg.text().is_some_and(|text| programs::is_shell(text.rsplit('/').next().unwrap_or(text)));
-        let is_text_option =
-            |arg: &Arg| arg.prefix().starts_with('-') && !arg.prefix().starts_with("--") && arg.prefix().contains('c');
-        let Some(at) = words.iter().position(is_shell) else { return };
-        let text = words[at..].iter().position(is_text_option).and_then(|flag| words.get(at + flag + 1)).cloned();
+        let is_shell = |arg: &Arg| {
+            arg.text()
+                .is_some_and(|text| programs::is_shell(text.rsplit('/').next().unwrap_or(text)))
+        };
+        let is_text_option = |arg: &Arg| {
+            arg.prefix().starts_with('-')
+                && !arg.prefix().starts_with("--")
+                && arg.prefix().contains('c')
+        };
+        let Some(at) = words.iter().position(is_shell) else {
+            return;
+        };
+        let text = words[at..]
+            .iter()
+            .position(is_text_option)
+            .and_then(|flag| words.get(at + flag + 1))
+            .cloned();
         if let Some(text) = text {
             self.text(&text, unit, true, true, state);
         }
@@ -238,13 +344,21 @@ impl Analyzer<'_> {
             let value = match text.strip_prefix('-') {
                 Some(option) => match option.split_once('=') {
                     Some((_, value)) => value,
-                    None => option.strip_prefix(|c: char| c.is_ascii_alphabetic()).unwrap_or_default(),
+                    None => option
+                        .strip_prefix(|c: char| c.is_ascii_alphabetic())
+                        .unwrap_or_default(),
                 },
                 None => text,
             };
             // `-v from:to`, `key=value`
-            for part in value.split([':', '=', ',', '@']).filter(|part| !part.contains(char::is_whitespace)) {
-                if part == ".." || part.starts_with("../") || (part.starts_with('/') && !part.starts_with("//")) {
+            for part in value
+                .split([':', '=', ',', '@'])
+                .filter(|part| !part.contains(char::is_whitespace))
+            {
+                if part == ".."
+                    || part.starts_with("../")
+                    || (part.starts_with('/') && !part.starts_with("//"))
+                {
                     self.disk.touch_guess(part, unit, state);
                 }
             }
@@ -262,14 +376,35 @@ impl Analyzer<'_> {
             }
         }
         // `cargo rm` does not start `rm`.
-        let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name)).to_owned();
+        let name = unit
+            .program
+            .as_deref()
+            .map_or("", |name| name.rsplit('/').next().unwrap_or(name))
+            .to_owned();
         let name = name.as_str();
-        let first: Vec<&str> =
-            std::iter::once(name).chain(args.iter().take(4).map(|arg| arg.text().unwrap_or_default())).collect();
+        let first: Vec<&str> = std::iter::once(name)
+            .chain(
+                args.iter()
+                    .take(4)
+                    .map(|arg| arg.text().unwrap_or_default()),
+            )
+            .collect();
         let named_words = arity::prefix(&first).len().saturating_sub(1);
-        let subcommand_end = args.iter().position(|arg| !arg.prefix().starts_with('-')).map_or(0, |at| at + 1);
-        let own = if among(WORDED, name) { named_words.max(subcommand_end) } else { named_words };
-        for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
+        let subcommand_end = args
+            .iter()
+            .position(|arg| !arg.prefix().starts_with('-'))
+            .map_or(0, |at| at + 1);
+        let own = if among(WORDED, name) {
+            named_words.max(subcommand_end)
+        } else {
+            named_words
+        };
+        for text in args
+            .iter()
+            .skip(own)
+            .filter_map(Arg::text)
+            .filter(|text| !text.contains(' '))
+        {
             unit.words.extend(names_in(text).map(str::to_owned));
         }
         let analysed = if self.budget.allows_words(args.len()) {
@@ -280,10 +415,12 @@ impl Analyzer<'_> {
         };
         for arg in &args[..analysed] {
             let Some(text) = arg.text().map(str::to_owned) else {
-                if arg
-                    .pattern()
-                    .is_some_and(|pattern| pattern.rsplit('/').next().is_some_and(|name| name.starts_with('.')))
-                {
+                if arg.pattern().is_some_and(|pattern| {
+                    pattern
+                        .rsplit('/')
+                        .next()
+                        .is_some_and(|name| name.starts_with('.'))
+                }) {
                     self.disk.touch(Access::Read, arg, unit, state);
                 }
                 continue;
@@ -295,8 +432,13 @@ impl Analyzer<'_> {
             }
             // `key=file`, `FILE:name,mode`
             let is_address = text.contains("://");
-            let parts: Vec<String> =
-                if is_address { vec![] } else { text.split(['=', '@', ':', ',']).map(str::to_owned).collect() };
+            let parts: Vec<String> = if is_address {
+                vec![]
+            } else {
+                text.split(['=', '@', ':', ','])
+                    .map(str::to_owned)
+                    .collect()
+            };
             for candidate in std::iter::once(text).chain(parts) {
                 let name = candidate.rsplit('/').next().unwrap_or_default();
                 if candidate.contains(['(', ')']) {
@@ -309,7 +451,11 @@ impl Analyzer<'_> {
                     || protected::secret_name(name)
                     || protected::control(std::path::Path::new(&candidate))
                 {
-                    let path_start = if candidate.starts_with('-') { candidate.find(['/', '.']) } else { None };
+                    let path_start = if candidate.starts_with('-') {
+                        candidate.find(['/', '.'])
+                    } else {
+                        None
+                    };
                     let start = path_start.unwrap_or(0);
                     self.disk.touch_guess(&candidate[start..], unit, state);
                 }
@@ -325,16 +471,25 @@ impl Analyzer<'_> {
             return;
         }
         let with_path = programs::protected_in(text, true).filter(|(path, _)| path.contains('/'));
-        let in_call = || if text.contains('(') { programs::protected_in(text, false) } else { None };
+        let in_call = || {
+            if text.contains('(') {
+                programs::protected_in(text, false)
+            } else {
+                None
+            }
+        };
         match with_path.or_else(in_call) {
             Some((path, Protected::Secret)) => {
                 unit.add_secret(
                     &path,
-                    &format!("it is given a text that names {path}, which may hold keys or passwords"),
+                    &format!(
+                        "it is given a text that names {path}, which may hold keys or passwords"
+                    ),
                 );
             }
             Some((path, _)) => {
-                let reason = format!("it is given a text that names {path}, which decides what runs here");
+                let reason =
+                    format!("it is given a text that names {path}, which decides what runs here");
                 unit.set_minimum(Action::Ask, &reason);
             }
             None => {}
@@ -343,17 +498,34 @@ impl Analyzer<'_> {
 
     /// Records the target of a copy or a link. If it is a directory, the sources' names in it are
     /// written.
-    fn copy_to_target(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &ShellState) {
+    fn copy_to_target(
+        &mut self,
+        from: &[Arg],
+        to: &Arg,
+        link: bool,
+        keeps: bool,
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         self.disk.touch(Access::Edit, to, unit, state);
-        let directory = to.text().is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
+        let directory = to
+            .text()
+            .is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
         if !directory {
             if link || keeps {
                 self.disk.record_link(to, state);
             }
             return;
         }
-        for (dir, text) in from.iter().filter_map(|arg| Some((to.text()?, arg.text()?))) {
-            let name = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        for (dir, text) in from
+            .iter()
+            .filter_map(|arg| Some((to.text()?, arg.text()?)))
+        {
+            let name = text
+                .trim_end_matches('/')
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
             let path = format!("{}/{name}", dir.trim_end_matches('/'));
             self.disk.touch_text(Access::Edit, &path, unit, state);
             if link || keeps {
@@ -368,15 +540,28 @@ fn record(effect: ProgramEffect, unit: &mut Unit) {
     match effect {
         ProgramEffect::Effect(effect) => unit.effect_at_least(effect),
         ProgramEffect::Tails(words) => {
-            let texts = words.iter().filter_map(Arg::text).filter(|text| text.contains(' '));
+            let texts = words
+                .iter()
+                .filter_map(Arg::text)
+                .filter(|text| text.contains(' '));
             unit.texts.extend(texts.map(str::to_owned));
             unit.tails.extend(words.iter().map(Arg::normal));
         }
         ProgramEffect::ForeignCode(text) => unit.texts.push(text),
         ProgramEffect::Words(words) => {
-            unit.words.extend(words.iter().filter_map(Arg::text).flat_map(names_in).map(str::to_owned));
+            unit.words.extend(
+                words
+                    .iter()
+                    .filter_map(Arg::text)
+                    .flat_map(names_in)
+                    .map(str::to_owned),
+            );
         }
-        ProgramEffect::Unset(name) if name.text().is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) => {
+        ProgramEffect::Unset(name)
+            if name
+                .text()
+                .is_none_or(|name| ["PATH", "HOME", "TMPDIR"].contains(&name)) =>
+        {
             unit.set_opaque("it removes a variable that decides what runs");
         }
         ProgramEffect::Danger(option) => unit.add_danger(&option),

@@ -39,7 +39,9 @@ impl Analyzer<'_> {
             if self.is_full() {
                 return;
             }
-            let condition = at.checked_sub(1).map(|before| condition(script, &chain[before], item));
+            let condition = at
+                .checked_sub(1)
+                .map(|before| condition(script, &chain[before], item));
             let (done, failed) = state.take_outcomes();
             let ends = item.commands.len() == 1 && ends_the_shell(script, &item.commands[0], state);
             match condition {
@@ -80,7 +82,10 @@ impl Analyzer<'_> {
         self.item(script, item, state);
         // In other shells, `cd a &>f` is `cd a &` and `>f`.
         let redirects_both = |command: &ShellCommand| {
-            command.redirects.iter().any(|redirect| parse::slice(script, &redirect.range).starts_with("&>"))
+            command
+                .redirects
+                .iter()
+                .any(|redirect| parse::slice(script, &redirect.range).starts_with("&>"))
         };
         if let Some(before) = before
             && item.commands.iter().any(redirects_both)
@@ -113,12 +118,17 @@ fn condition(script: &Script, before: &Item, item: &Item) -> Option<Condition> {
 
 /// Returns whether an odd number of `!` precedes an item.
 fn is_negated(script: &Script, item: &Item) -> bool {
-    let start = item.commands.first().map_or(0, |command| command.range.start);
+    let start = item
+        .commands
+        .first()
+        .map_or(0, |command| command.range.start);
     let mut before = script.source.get(..start).unwrap_or_default();
     let mut negated = false;
     loop {
         before = before.trim_end_matches([' ', '\t']);
-        let word = ["\\\n", "time", "-p", "--", "!"].into_iter().find(|word| before.ends_with(word));
+        let word = ["\\\n", "time", "-p", "--", "!"]
+            .into_iter()
+            .find(|word| before.ends_with(word));
         let Some(word) = word else { return negated };
         negated ^= word == "!";
         before = &before[..before.len() - word.len()];
@@ -130,13 +140,19 @@ fn is_negated(script: &Script, item: &Item) -> bool {
 fn ends_the_shell(script: &Script, command: &ShellCommand, state: &ShellState) -> bool {
     match &command.kind {
         ShellCommandKind::Simple { assigns, words } => {
-            let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
+            let texts: Vec<&str> = words
+                .iter()
+                .map(|word| parse::slice(script, &word.range))
+                .collect();
             let exits = match texts.as_slice() {
                 ["exit"] => true,
                 ["exit", status] => status.bytes().all(|byte| byte.is_ascii_digit()),
                 _ => false,
             };
-            exits && assigns.is_empty() && command.redirects.is_empty() && !state.is_function("exit")
+            exits
+                && assigns.is_empty()
+                && command.redirects.is_empty()
+                && !state.is_function("exit")
         }
         ShellCommandKind::Group(list) => list.last().is_some_and(|item| {
             !item.perhaps

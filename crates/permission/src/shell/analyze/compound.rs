@@ -7,7 +7,12 @@ use crate::shell::unit::Effect;
 use syntax::{List, Piece, Script, ShellCommand, ShellCommandKind, Word};
 
 impl Analyzer<'_> {
-    pub(super) fn compound(&mut self, script: &Script, command: &ShellCommand, state: &mut ShellState) {
+    pub(super) fn compound(
+        &mut self,
+        script: &Script,
+        command: &ShellCommand,
+        state: &mut ShellState,
+    ) {
         let outer = self.frame.input.clone();
         for redirect in &command.redirects {
             let mut unit = self.unit(parse::slice(script, &redirect.range));
@@ -39,7 +44,9 @@ impl Analyzer<'_> {
                     self.list(script, list, state);
                 }
             }
-            ShellCommandKind::For { name, words, body } => self.for_loop(script, name, words.as_deref(), body, state),
+            ShellCommandKind::For { name, words, body } => {
+                self.for_loop(script, name, words.as_deref(), body, state)
+            }
             ShellCommandKind::Arithmetic(pieces) => {
                 self.expanding(script, state, |words| words.arithmetic(pieces));
                 self.push_computation(script, command);
@@ -69,7 +76,9 @@ impl Analyzer<'_> {
             }
             ShellCommandKind::Coprocess { name, body } => {
                 // The variable gets the descriptors.
-                name.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
+                name.iter().for_each(|name| {
+                    self.expanding(script, state, |words| words.assigns_danger(name))
+                });
                 // The shell may write unknown data to it, and no names selected by a pipe.
                 self.frame.input = StdinSource::Pipe;
                 let picked = self.frame.picked.take();
@@ -79,14 +88,23 @@ impl Analyzer<'_> {
         }
         if matches!(
             command.kind,
-            ShellCommandKind::Loop(_) | ShellCommandKind::For { .. } | ShellCommandKind::ArithmeticFor { .. }
+            ShellCommandKind::Loop(_)
+                | ShellCommandKind::For { .. }
+                | ShellCommandKind::ArithmeticFor { .. }
         ) {
             state.keep_possible(&before);
         }
         self.frame.input = outer;
     }
 
-    fn for_loop(&mut self, script: &Script, name: &str, words: Option<&[Word]>, body: &List, state: &mut ShellState) {
+    fn for_loop(
+        &mut self,
+        script: &Script,
+        name: &str,
+        words: Option<&[Word]>,
+        body: &List,
+        state: &mut ShellState,
+    ) {
         let args = words.map(|words| self.expand(script, words, state));
         apply_loop_effects(body, state);
         let members = self.members(args.as_deref(), state);
@@ -103,12 +121,27 @@ impl Analyzer<'_> {
         self.push(unit);
     }
 
-    fn condition(&mut self, script: &Script, command: &ShellCommand, words: &[Word], state: &mut ShellState) {
-        let args: Vec<Arg> = words.iter().map(|word| self.single(script, word, state)).collect();
-        let is_numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
+    fn condition(
+        &mut self,
+        script: &Script,
+        command: &ShellCommand,
+        words: &[Word],
+        state: &mut ShellState,
+    ) {
+        let args: Vec<Arg> = words
+            .iter()
+            .map(|word| self.single(script, word, state))
+            .collect();
+        let is_numeric =
+            |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
         let mut unit = self.unit(parse::slice(script, &command.range));
         unit.effect = Effect::Reads;
-        let named = words.iter().zip(&args).skip(1).zip(&args).filter(|(_, before)| before.is("-v") || before.is("-R"));
+        let named = words
+            .iter()
+            .zip(&args)
+            .skip(1)
+            .zip(&args)
+            .filter(|(_, before)| before.is("-v") || before.is("-R"));
         for ((word, _), _) in named {
             // A subscript in it would be evaluated.
             if !matches!(word.pieces.as_slice(), [Piece::Text(name)] if !name.contains('[')) {
@@ -116,7 +149,10 @@ impl Analyzer<'_> {
             }
         }
         for (at, _) in args.iter().enumerate().filter(|(_, arg)| is_numeric(arg)) {
-            let sides = words.get(at + 1).into_iter().chain(at.checked_sub(1).and_then(|left| words.get(left)));
+            let sides = words
+                .get(at + 1)
+                .into_iter()
+                .chain(at.checked_sub(1).and_then(|left| words.get(left)));
             for word in sides {
                 self.expanding(script, state, |words| words.computes(&word.pieces));
             }
@@ -131,7 +167,9 @@ impl Analyzer<'_> {
 
     /// Returns the possible values of a loop's variable.
     fn members(&mut self, args: Option<&[Arg]>, state: &ShellState) -> Value {
-        let Some(args) = args else { return Value::Foreign };
+        let Some(args) = args else {
+            return Value::Foreign;
+        };
         let mut all = vec![];
         for arg in args {
             if let Some(texts) = arg.texts() {
@@ -145,7 +183,11 @@ impl Analyzer<'_> {
                 return Value::Foreign;
             }
         }
-        if all.len() > 64 { Value::Foreign } else { Value::Known(all) }
+        if all.len() > 64 {
+            Value::Foreign
+        } else {
+            Value::Known(all)
+        }
     }
 }
 
@@ -167,10 +209,18 @@ impl CallCounts {
         }
     }
 
-    fn add_command(&mut self, command: &ShellCommand, is_parallel: bool, name: &str, script: &Script) {
+    fn add_command(
+        &mut self,
+        command: &ShellCommand,
+        is_parallel: bool,
+        name: &str,
+        script: &Script,
+    ) {
         match &command.kind {
             ShellCommandKind::Simple { words, .. }
-                if words.first().is_some_and(|word| parse::slice(script, &word.range) == name) =>
+                if words
+                    .first()
+                    .is_some_and(|word| parse::slice(script, &word.range) == name) =>
             {
                 self.all += 1;
                 self.parallel += usize::from(is_parallel);
@@ -178,9 +228,13 @@ impl CallCounts {
             ShellCommandKind::Group(list)
             | ShellCommandKind::Subshell(list)
             | ShellCommandKind::For { body: list, .. }
-            | ShellCommandKind::ArithmeticFor { body: list, .. } => self.add_list(list, name, script),
+            | ShellCommandKind::ArithmeticFor { body: list, .. } => {
+                self.add_list(list, name, script)
+            }
             ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
-                lists.iter().for_each(|list| self.add_list(list, name, script));
+                lists
+                    .iter()
+                    .for_each(|list| self.add_list(list, name, script));
             }
             _ => {}
         }

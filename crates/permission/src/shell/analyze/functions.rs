@@ -36,15 +36,28 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         let text = parse::slice(script, &body.range).to_owned();
-        let function = Rc::new(WrittenFunction { body: text, moves: Cell::new(may_move(body)) });
-        state.functions.entry(name.to_owned()).or_default().push(function.clone());
+        let function = Rc::new(WrittenFunction {
+            body: text,
+            moves: Cell::new(may_move(body)),
+        });
+        state
+            .functions
+            .entry(name.to_owned())
+            .or_default()
+            .push(function.clone());
         if starts_itself {
             let mut unit = self.unit(parse::slice(script, &body.range));
-            unit.set_minimum(Action::Deny, "a function that starts itself over and over would stop the machine");
+            unit.set_minimum(
+                Action::Deny,
+                "a function that starts itself over and over would stop the machine",
+            );
             self.push(unit);
         }
         self.record_body(&function, state);
-        let mut inner = ShellState { called: true, ..state.clone() };
+        let mut inner = ShellState {
+            called: true,
+            ..state.clone()
+        };
         // The caller determines its input.
         let outer = std::mem::replace(&mut self.frame.input, StdinSource::Pipe);
         self.command(script, body, &mut inner);
@@ -61,11 +74,20 @@ impl Analyzer<'_> {
 
     fn record_body(&mut self, function: &Rc<WrittenFunction>, state: &ShellState) {
         let functions = count_bodies(state);
-        self.bodies.push(JudgedBody { function: function.clone(), cwd: state.cwd.clone(), functions });
+        self.bodies.push(JudgedBody {
+            function: function.clone(),
+            cwd: state.cwd.clone(),
+            functions,
+        });
     }
 
     /// Applies the effects of a body on the state, wherever it is called.
-    fn apply_body_effects(&mut self, function: &WrittenFunction, mut inner: ShellState, state: &mut ShellState) {
+    fn apply_body_effects(
+        &mut self,
+        function: &WrittenFunction,
+        mut inner: ShellState,
+        state: &mut ShellState,
+    ) {
         inner.settle();
         if inner.cwd != state.cwd {
             function.moves.set(true);
@@ -110,9 +132,14 @@ impl Analyzer<'_> {
     }
 
     fn call_body(&mut self, function: &WrittenFunction, unit: &mut Unit, state: &mut ShellState) {
-        let fits = unit.layer < MAX_LAYERS && self.budget.depth <= parse::MAX_DEPTH && self.bodies.len() <= MAX_BODIES;
-        let script =
-            if fits && self.budget.text(function.body.len()) { parse::script(&function.body, 0).ok() } else { None };
+        let fits = unit.layer < MAX_LAYERS
+            && self.budget.depth <= parse::MAX_DEPTH
+            && self.bodies.len() <= MAX_BODIES;
+        let script = if fits && self.budget.text(function.body.len()) {
+            parse::script(&function.body, 0).ok()
+        } else {
+            None
+        };
         let Some(script) = script else {
             return unit.ask_about_unknown_files("what it does from this directory is not known");
         };
@@ -124,7 +151,10 @@ impl Analyzer<'_> {
         self.frame.layer = unit.layer + 1;
         self.frame.carried = unit.carried;
         self.budget.depth += 4;
-        let mut inner = ShellState { called: true, ..state.clone() };
+        let mut inner = ShellState {
+            called: true,
+            ..state.clone()
+        };
         self.list(&script, &script.list, &mut inner);
         self.frame.layer = layer;
         self.frame.carried = carried;
@@ -151,10 +181,13 @@ mod tests {
     fn deferred_text_is_judged_where_it_runs() {
         let lab = Lab::new();
         let place = &lab.place;
-        let own =
-            bash_rules(place, &[("*", Allow)]).then(&Rules::written("edit", &[("*", Allow), ("src/prod.yml", Deny)]));
+        let own = bash_rules(place, &[("*", Allow)]).then(&Rules::written(
+            "edit",
+            &[("*", Allow), ("src/prod.yml", Deny)],
+        ));
         let calls = |times: usize| {
-            let dirs = (0..times).map(|at| format!("mkdir d{at}; cd d{at}; f; cd {}", place.root.display()));
+            let dirs = (0..times)
+                .map(|at| format!("mkdir d{at}; cd d{at}; f; cd {}", place.root.display()));
             format!("f() {{ cat x; }}; {}", dirs.collect::<Vec<_>>().join("; "))
         };
         let table = [
@@ -164,7 +197,10 @@ mod tests {
             ("trap 'rm prod.yml' EXIT; cd src", Deny),
             ("trap 'rm prod.yml' EXIT; ls src", Allow),
             ("trap f EXIT; f() { rm prod.yml; }; cd src", Deny),
-            ("f() { cd src; g; }; g() { :; }; (f); g() { rm prod.yml; }; (f)", Deny),
+            (
+                "f() { cd src; g; }; g() { :; }; (f); g() { rm prod.yml; }; (f)",
+                Deny,
+            ),
             ("f() { cat; } <<E\nx\nE\ncd src; f", Ask),
             ("f() { cd deep; f; cat x; }; cd src; f", Ask),
             (&calls(3), Allow),

@@ -16,7 +16,10 @@ pub(super) fn subcommand(args: &[Arg]) -> usize {
     while let Some(arg) = args.get(at)
         && arg.prefix().starts_with('-')
     {
-        at += 1 + usize::from(arg.text().is_some_and(|option| programs::takes_next("git", option)));
+        at += 1 + usize::from(
+            arg.text()
+                .is_some_and(|option| programs::takes_next("git", option)),
+        );
     }
     at
 }
@@ -39,8 +42,13 @@ fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
         return true;
     }
     // An unknown command may cause every event.
-    let Some(meets) = programs::meets(&format!("git {name}")) else { return true };
-    if cause == Cause::Index && meets.contains(&Cause::Object.name()) && args.iter().any(names_the_index) {
+    let Some(meets) = programs::meets(&format!("git {name}")) else {
+        return true;
+    };
+    if cause == Cause::Index
+        && meets.contains(&Cause::Object.name())
+        && args.iter().any(names_the_index)
+    {
         return true;
     }
     if cause == Cause::Contents && matches!(name, "log" | "reflog" | "stash") {
@@ -61,15 +69,29 @@ fn names_the_index(arg: &Arg) -> bool {
 
 /// Returns whether a word makes `log` show commits only: a known option, or no option.
 fn commits_only(arg: &Arg) -> bool {
-    let Some(text) = arg.text() else { return !arg.may_be_option() };
+    let Some(text) = arg.text() else {
+        return !arg.may_be_option();
+    };
     let option = text.split('=').next().unwrap_or(text);
     let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
-    let valued = ["--max-count", "--skip", "--since", "--until", "--after", "--before", "--author", "--grep"];
+    let valued = [
+        "--max-count",
+        "--skip",
+        "--since",
+        "--until",
+        "--after",
+        "--before",
+        "--author",
+        "--grep",
+    ];
     !text.starts_with('-')
         || text == "--"
         || among(COMMITS_ONLY, option)
         || valued.contains(&option)
-        || text.strip_prefix("-n").or(text.strip_prefix('-')).is_some_and(is_number)
+        || text
+            .strip_prefix("-n")
+            .or(text.strip_prefix('-'))
+            .is_some_and(is_number)
         || text == "-n"
 }
 
@@ -92,7 +114,9 @@ fn words(text: &str) -> Option<Vec<String>> {
                 word.get_or_insert_default();
             }
             (c, Some(open)) if c == open => quote = None,
-            ('\\', open) if open != Some('\'') => word.get_or_insert_default().push(letters.next()?),
+            ('\\', open) if open != Some('\'') => {
+                word.get_or_insert_default().push(letters.next()?)
+            }
             (c, _) => word.get_or_insert_default().push(c),
         }
     }
@@ -102,7 +126,13 @@ fn words(text: &str) -> Option<Vec<String>> {
 
 impl Analyzer<'_> {
     /// Records the effects of a command in its repository that its words do not show.
-    pub(super) fn in_repository(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+    pub(super) fn in_repository(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &mut ShellState,
+    ) {
         self.helpers(name, args, unit, state);
         self.shown_by_git(name, args, unit, state);
     }
@@ -110,7 +140,9 @@ impl Analyzer<'_> {
     /// Records the programs that settings make this command start. A trusted project may start
     /// programs.
     fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
-        if programs::meets(&format!("git {name}")).is_some_and(|meets| meets.contains(&"no-repository")) {
+        if programs::meets(&format!("git {name}"))
+            .is_some_and(|meets| meets.contains(&"no-repository"))
+        {
             return;
         }
         let trusted = self.place.trusted;
@@ -123,22 +155,33 @@ impl Analyzer<'_> {
         let mut guesses = None;
         for cwd in &state.cwd {
             let found = self.disk.repository(cwd);
-            let helper = found.helpers.iter().find(|(cause, _)| !looks || meets(**cause, name, args));
+            let helper = found
+                .helpers
+                .iter()
+                .find(|(cause, _)| !looks || meets(**cause, name, args));
             if let Some((_, helper)) = helper
                 && !trusted
             {
-                unit.set_at_stake(&format!("this repository makes `git {name}` run a program: {helper}"));
+                unit.set_at_stake(&format!(
+                    "this repository makes `git {name}` run a program: {helper}"
+                ));
             }
             if !trusted && !cwd.is_dir() {
                 // A command that creates the directory may create a repository in it, with any
                 // settings.
-                unit.catch_all_only.get_or_insert_with(|| "which repository it works in is not known".into());
+                unit.catch_all_only
+                    .get_or_insert_with(|| "which repository it works in is not known".into());
                 unit.effect_at_least(Effect::Unproven);
             }
             if !is_built_in(name) {
                 let top = found.top.clone().unwrap_or_else(|| cwd.clone());
                 let values = found.aliases.get(&name.to_lowercase());
-                meanings.extend(values.into_iter().flatten().map(|meaning| (meaning.clone(), top.clone())));
+                meanings.extend(
+                    values
+                        .into_iter()
+                        .flatten()
+                        .map(|meaning| (meaning.clone(), top.clone())),
+                );
                 guesses = guesses.or_else(|| found.autocorrects.clone());
             }
         }
@@ -148,7 +191,9 @@ impl Analyzer<'_> {
                 .filter(|arg| arg.prefix().starts_with("--submodule"))
                 .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
         if others && looks {
-            unit.set_at_stake("it shows other repositories in this one, and their settings are not known");
+            unit.set_at_stake(
+                "it shows other repositories in this one, and their settings are not known",
+            );
         }
         if meanings.is_empty() && !is_built_in(name) {
             // A rule for `git *` was not meant for an unknown command: a rule has to name it.
@@ -156,7 +201,9 @@ impl Analyzer<'_> {
             if let Some(setting) = guesses
                 && self.disk.on_path(&format!("git-{name}")).is_none()
             {
-                unit.set_at_stake(&format!("git does not know {name}, and runs what it takes it for: {setting}"));
+                unit.set_at_stake(&format!(
+                    "git does not know {name}, and runs what it takes it for: {setting}"
+                ));
             }
         }
         for (meaning, top) in meanings {
@@ -173,16 +220,25 @@ impl Analyzer<'_> {
     pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &ShellState) {
         for arg in args {
             let Some(text) = arg.text() else { continue };
-            let left_out = [":!", ":^", ":(exclude)"].iter().any(|start| text.starts_with(start));
+            let left_out = [":!", ":^", ":(exclude)"]
+                .iter()
+                .any(|start| text.starts_with(start));
             let path = text.rsplit(':').next().unwrap_or(text);
             let name = path.rsplit('/').next().unwrap_or(path);
-            let names = !text.starts_with('-') && !left_out && !text.contains(' ') && !text.contains("://");
+            let names =
+                !text.starts_with('-') && !left_out && !text.contains(' ') && !text.contains("://");
             if names && protected::secret_name(name) {
                 unit.add_secret(path, &format!("{path} may hold keys or passwords"));
             }
             // `-O/a/file`: the value of a short option.
             let text = match text.strip_prefix('-') {
-                Some(rest) if rest.get(1..).is_some_and(|value| value.starts_with(['/', '.'])) => &rest[1..],
+                Some(rest)
+                    if rest
+                        .get(1..)
+                        .is_some_and(|value| value.starts_with(['/', '.'])) =>
+                {
+                    &rest[1..]
+                }
                 _ => text,
             };
             if may_leave(text) || text.starts_with("file://") {
@@ -204,7 +260,13 @@ impl Analyzer<'_> {
             // The command gets the words after the alias.
             let quoted = |arg: &Arg| Some(format!(" '{}'", arg.text()?.replace('\'', "'\\''")));
             match args.iter().map(quoted).collect::<Option<String>>() {
-                Some(rest) => self.text(&Arg::exact(format!("{command}{rest}")), unit, false, true, state),
+                Some(rest) => self.text(
+                    &Arg::exact(format!("{command}{rest}")),
+                    unit,
+                    false,
+                    true,
+                    state,
+                ),
                 None => {
                     unit.set_opaque("what a short name is given is computed");
                     self.text(&Arg::exact(command), unit, false, true, state);
@@ -215,7 +277,9 @@ impl Analyzer<'_> {
         let Some(words) = words(meaning) else {
             return unit.set_opaque("what this short name stands for cannot be read");
         };
-        let words = std::iter::once("git".to_owned()).chain(words).map(Arg::exact);
+        let words = std::iter::once("git".to_owned())
+            .chain(words)
+            .map(Arg::exact);
         let words: Vec<Arg> = words.chain(args.iter().cloned()).collect();
         self.run_nested(&words, unit, false, state);
     }
@@ -229,25 +293,61 @@ mod tests {
 
     #[test]
     fn events_in_the_table_are_known() {
-        let causes = [Cause::Index, Cause::Refresh, Cause::Contents, Cause::Signature, Cause::Object, Cause::Archive];
-        let known: Vec<&str> = causes.iter().map(|cause| cause.name()).chain(["no-repository"]).collect();
+        let causes = [
+            Cause::Index,
+            Cause::Refresh,
+            Cause::Contents,
+            Cause::Signature,
+            Cause::Object,
+            Cause::Archive,
+        ];
+        let known: Vec<&str> = causes
+            .iter()
+            .map(|cause| cause.name())
+            .chain(["no-repository"])
+            .collect();
         let table = include_str!("../programs/git.txt");
-        let fields = table.lines().filter_map(|line| line.trim().strip_prefix("meets:"));
-        let unknown: Vec<&str> =
-            fields.flat_map(str::split_whitespace).filter(|word| *word != "nothing" && !known.contains(word)).collect();
+        let fields = table
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("meets:"));
+        let unknown: Vec<&str> = fields
+            .flat_map(str::split_whitespace)
+            .filter(|word| *word != "nothing" && !known.contains(word))
+            .collect();
         assert!(unknown.is_empty(), "{unknown:?}");
-        assert_eq!(programs::meets("git status"), Some(["index", "refresh", "object", "contents"].as_slice()));
+        assert_eq!(
+            programs::meets("git status"),
+            Some(["index", "refresh", "object", "contents"].as_slice())
+        );
         assert_eq!(programs::meets("git remote"), Some([].as_slice()));
         assert_eq!(programs::meets("git push"), None);
     }
 
     #[test]
     fn revision_in_the_index_is_recognised() {
-        let seen = [":a.txt", ":0:a.txt", "HEAD..:a.txt", "^:a.txt", "--contains=:a.txt", "--batch-check", "--stdin"];
-        let none = ["HEAD:a.txt", "HEAD", "--format=%(refname:short)", "main@{upstream}", "a.txt"];
+        let seen = [
+            ":a.txt",
+            ":0:a.txt",
+            "HEAD..:a.txt",
+            "^:a.txt",
+            "--contains=:a.txt",
+            "--batch-check",
+            "--stdin",
+        ];
+        let none = [
+            "HEAD:a.txt",
+            "HEAD",
+            "--format=%(refname:short)",
+            "main@{upstream}",
+            "a.txt",
+        ];
         for (words, wanted) in [(&seen[..], true), (&none, false)] {
             for word in words {
-                assert_eq!(super::names_the_index(&super::Arg::exact(*word)), wanted, "{word}");
+                assert_eq!(
+                    super::names_the_index(&super::Arg::exact(*word)),
+                    wanted,
+                    "{word}"
+                );
             }
         }
     }
@@ -259,7 +359,10 @@ mod tests {
             ("\"push\" 'a b'", Some(&["push", "a b"])),
             ("pu'sh'", Some(&["push"])),
             ("p\\u\"s\\\"h\"", Some(&["pus\"h"])),
-            ("-c user.name='x y' push", Some(&["-c", "user.name=x y", "push"])),
+            (
+                "-c user.name='x y' push",
+                Some(&["-c", "user.name=x y", "push"]),
+            ),
             ("log ''", Some(&["log", ""])),
             ("push 'x", None),
             ("push \\", None),

@@ -19,7 +19,8 @@ const WITHOUT_CONTENT: &str = "-s --no-patch --stat --numstat --shortstat --dirs
 const WITH_CONTENT: &str = "-p -u --patch -U --unified --patch-with-stat --patch-with-raw -c --cc --remerge-diff --dd \
     --word-diff --word-diff-regex --color-words -W --function-context --binary --full-diff";
 /// Options of `git grep` that show no lines.
-const GREP_NAMES: &str = "-l -L -c -q --files-with-matches --name-only --files-without-match --count --quiet";
+const GREP_NAMES: &str =
+    "-l -L -c -q --files-with-matches --name-only --files-without-match --count --quiet";
 /// Options that show commits which no word names.
 const FROM_ELSEWHERE: &str = "--all --branches --tags --remotes --glob --reflog -g --walk-reflogs --stdin --not --bisect \
     --exclude --alternate-refs --boundary";
@@ -61,7 +62,11 @@ impl<'a> Words<'a> {
             paths: args.iter().skip(end + 1).collect(),
             has_dashes: dashes.is_some(),
             max_commits: None,
-            valued: if name == "grep" { VALUED_BY_GREP } else { VALUED },
+            valued: if name == "grep" {
+                VALUED_BY_GREP
+            } else {
+                VALUED
+            },
         };
         let mut is_value = false;
         for arg in &args[..end] {
@@ -84,13 +89,22 @@ impl<'a> Words<'a> {
     /// Returns whether one of these options is given, possibly within a cluster of short options.
     fn has(&self, names: &str) -> bool {
         let has_short = |option: &str| {
-            let letters = option.strip_prefix('-').filter(|rest| !rest.starts_with('-')).unwrap_or_default();
-            let own = letters.find(|c| self.valued.contains(c)).map_or(letters, |at| &letters[..=at]);
-            own.chars().any(|letter| among(names, &format!("-{letter}")))
+            let letters = option
+                .strip_prefix('-')
+                .filter(|rest| !rest.starts_with('-'))
+                .unwrap_or_default();
+            let own = letters
+                .find(|c| self.valued.contains(c))
+                .map_or(letters, |at| &letters[..=at]);
+            own.chars()
+                .any(|letter| among(names, &format!("-{letter}")))
         };
-        let is_long =
-            |option: &str| option.starts_with("--") && among(names, option.split('=').next().unwrap_or(option));
-        self.options.iter().any(|option| is_long(option) || has_short(option))
+        let is_long = |option: &str| {
+            option.starts_with("--") && among(names, option.split('=').next().unwrap_or(option))
+        };
+        self.options
+            .iter()
+            .any(|option| is_long(option) || has_short(option))
     }
 
     /// Splits the plain words into revisions and paths.
@@ -112,11 +126,13 @@ impl<'a> Words<'a> {
     fn undecided(&self, name: &str) -> &[&'a Arg] {
         let has_pattern = name == "grep" && !self.has("-e -f");
         match name {
-            "diff" | "difftool" | "diff-index" | "diff-tree" | "show" | "log" | "whatchanged" | "format-patch"
-            | "grep"
+            "diff" | "difftool" | "diff-index" | "diff-tree" | "show" | "log" | "whatchanged"
+            | "format-patch" | "grep"
                 if !self.has_dashes =>
             {
-                self.plain.get(usize::from(has_pattern)..).unwrap_or_default()
+                self.plain
+                    .get(usize::from(has_pattern)..)
+                    .unwrap_or_default()
             }
             _ => &[],
         }
@@ -125,7 +141,11 @@ impl<'a> Words<'a> {
     /// Returns the number of commits to read: `None`, which means all, if the shown ones need not
     /// be the first.
     fn max_commits_of(&self, paths: &[&Arg]) -> Option<usize> {
-        if paths.is_empty() && !self.has(NARROWING) { self.max_commits } else { None }
+        if paths.is_empty() && !self.has(NARROWING) {
+            self.max_commits
+        } else {
+            None
+        }
     }
 }
 
@@ -133,7 +153,10 @@ impl<'a> Words<'a> {
 /// `@{u}`, `HEAD^{commit}`, `:/text`. git fails on any other word, except on a pattern of paths and
 /// on a path after a colon, which is judged as a path.
 fn may_be_revision(name: &str, text: &str, is_file: &dyn Fn(&str) -> bool) -> bool {
-    let is_magic = [":(", ":!", ":^"].iter().any(|start| text.starts_with(start)) || text == ":/";
+    let is_magic = [":(", ":!", ":^"]
+        .iter()
+        .any(|start| text.starts_with(start))
+        || text == ":/";
     let is_pattern = text.contains(['*', '?', '[']) && !text.contains(['@', '^', '~', '{', ':']);
     if is_magic || is_pattern {
         return false;
@@ -167,15 +190,32 @@ fn shown<'a>(
         "grep" if !words.has(GREP_NAMES) && !words.has("--no-index") => {
             let pattern = usize::from(!words.has("-e -f"));
             let plain = words.plain.iter().skip(pattern).copied().collect();
-            let rest = Words { options: vec![], plain, paths: words.paths.clone(), ..*words };
+            let rest = Words {
+                options: vec![],
+                plain,
+                paths: words.paths.clone(),
+                ..*words
+            };
             let (revisions, paths) = rest.split(is_revision);
-            let trees = revisions.iter().map(|revision| ShownFiles::Tree((*revision).to_owned()));
+            let trees = revisions
+                .iter()
+                .map(|revision| ShownFiles::Tree((*revision).to_owned()));
             let shown: Vec<ShownFiles> = trees.collect();
-            Some((if shown.is_empty() { vec![ShownFiles::Tracked] } else { shown }, paths))
+            Some((
+                if shown.is_empty() {
+                    vec![ShownFiles::Tracked]
+                } else {
+                    shown
+                },
+                paths,
+            ))
         }
         "diff" | "difftool" if by_default && !words.has("--no-index") => {
             let (revisions, paths) = words.split(is_revision);
-            Some((vec![difference(&revisions, words.has("--cached --staged"))], paths))
+            Some((
+                vec![difference(&revisions, words.has("--cached --staged"))],
+                paths,
+            ))
         }
         "diff-index" if patch => {
             let (revisions, paths) = words.split(is_revision);
@@ -199,26 +239,58 @@ fn shown<'a>(
                 revisions.push("HEAD");
             }
             let everywhere = words.has(FROM_ELSEWHERE).then_some(ShownFiles::Everything);
-            Some((revisions.into_iter().map(changes).chain(everywhere).collect(), paths))
+            Some((
+                revisions
+                    .into_iter()
+                    .map(changes)
+                    .chain(everywhere)
+                    .collect(),
+                paths,
+            ))
         }
-        "log" | "whatchanged" | "reflog" if patch || words.has("-L") => Some(logged(name, words, is_revision)),
+        "log" | "whatchanged" | "reflog" if patch || words.has("-L") => {
+            Some(logged(name, words, is_revision))
+        }
         "format-patch" => Some(formatted(words, is_revision)),
         "stash" => stashed(words, shows_stash),
         "am" | "rebase" if words.has("--show-current-patch") => every(vec![ShownFiles::Unknown]),
         "archive" if !words.has("--remote --list -l") => {
             let tree = words.plain.first().map_or_else(head, |arg| arg.normal());
-            Some((vec![ShownFiles::Tree(tree)], words.plain.iter().skip(1).chain(&words.paths).copied().collect()))
+            Some((
+                vec![ShownFiles::Tree(tree)],
+                words
+                    .plain
+                    .iter()
+                    .skip(1)
+                    .chain(&words.paths)
+                    .copied()
+                    .collect(),
+            ))
         }
         "cat-file" => {
-            let is_batch = |option: &&str| option.starts_with("--batch") && !option.starts_with("--batch-check");
-            let blobs = words.plain.iter().filter_map(|arg| arg.text()).filter(|text| !text.contains(':'));
-            let named = blobs.filter(|text| is_revision(text)).map(|text| ShownFiles::Change(text.to_owned()));
-            let all = words.options.iter().any(is_batch).then_some(ShownFiles::Unknown);
+            let is_batch = |option: &&str| {
+                option.starts_with("--batch") && !option.starts_with("--batch-check")
+            };
+            let blobs = words
+                .plain
+                .iter()
+                .filter_map(|arg| arg.text())
+                .filter(|text| !text.contains(':'));
+            let named = blobs
+                .filter(|text| is_revision(text))
+                .map(|text| ShownFiles::Change(text.to_owned()));
+            let all = words
+                .options
+                .iter()
+                .any(is_batch)
+                .then_some(ShownFiles::Unknown);
             every(named.chain(all).collect())
         }
         _ if shows_head(name, words) => every(vec![ShownFiles::Since(head())]),
         "range-diff" | "diff-pairs" => every(vec![ShownFiles::Unknown]),
-        "fast-export" if !words.has("--no-data") => every(vec![ShownFiles::Tracked, ShownFiles::Everything]),
+        "fast-export" if !words.has("--no-data") => {
+            every(vec![ShownFiles::Tracked, ShownFiles::Everything])
+        }
         _ => None,
     }
 }
@@ -247,7 +319,10 @@ fn logged<'a>(
 }
 
 /// Returns the files that patches of commits show.
-fn formatted<'a>(words: &Words<'a>, is_revision: &mut dyn FnMut(&str) -> bool) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
+fn formatted<'a>(
+    words: &Words<'a>,
+    is_revision: &mut dyn FnMut(&str) -> bool,
+) -> (Vec<ShownFiles>, Vec<&'a Arg>) {
     let (revisions, paths) = words.split(is_revision);
     let shown = match (revisions.as_slice(), words.max_commits_of(&paths)) {
         _ if words.has(FROM_ELSEWHERE) => ShownFiles::Everything,
@@ -276,8 +351,12 @@ fn difference(revisions: &[&str], staged: bool) -> ShownFiles {
         [] if staged => ShownFiles::Staged("HEAD".to_owned()),
         [] => ShownFiles::Unstaged,
         [one] => match (one.split_once("..."), one.split_once("..")) {
-            (Some((from, to)), _) => ShownFiles::SinceMergeBase(revision_or_head(from), revision_or_head(to)),
-            (None, Some((from, to))) => ShownFiles::Between(revision_or_head(from), revision_or_head(to)),
+            (Some((from, to)), _) => {
+                ShownFiles::SinceMergeBase(revision_or_head(from), revision_or_head(to))
+            }
+            (None, Some((from, to))) => {
+                ShownFiles::Between(revision_or_head(from), revision_or_head(to))
+            }
             (None, None) if staged => ShownFiles::Staged(revision_or_head(one)),
             (None, None) => ShownFiles::Since(revision_or_head(one)),
         },
@@ -289,12 +368,20 @@ fn difference(revisions: &[&str], staged: bool) -> ShownFiles {
 
 /// Returns the revision, or `HEAD` if it is omitted.
 fn revision_or_head(revision: &str) -> String {
-    if revision.is_empty() { "HEAD".to_owned() } else { revision.to_owned() }
+    if revision.is_empty() {
+        "HEAD".to_owned()
+    } else {
+        revision.to_owned()
+    }
 }
 
 /// Returns the files that `git show` shows for one of its words.
 fn changes(revision: &str) -> ShownFiles {
-    if revision.contains("..") { history(&[revision], None) } else { ShownFiles::Change(revision.to_owned()) }
+    if revision.contains("..") {
+        history(&[revision], None)
+    } else {
+        ShownFiles::Change(revision.to_owned())
+    }
 }
 
 fn history(revisions: &[&str], max_commits: Option<usize>) -> ShownFiles {
@@ -328,19 +415,36 @@ fn history(revisions: &[&str], max_commits: Option<usize>) -> ShownFiles {
 
 /// Returns the number of commits in `-3`, `-n3`, `--max-count=3`.
 fn count_of(option: &str) -> Option<usize> {
-    let digits = option.strip_prefix("--max-count=").or(option.strip_prefix("-n")).or(option.strip_prefix('-'))?;
+    let digits = option
+        .strip_prefix("--max-count=")
+        .or(option.strip_prefix("-n"))
+        .or(option.strip_prefix('-'))?;
     digits.parse().ok()
 }
 
 fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>, Vec<&'a Arg>)> {
-    let verb = words.plain.first().and_then(|arg| arg.text()).unwrap_or_default();
+    let verb = words
+        .plain
+        .first()
+        .and_then(|arg| arg.text())
+        .unwrap_or_default();
     // Without an option only names are shown; with an option that selects no form, the differences.
     let has_options = !words.options.is_empty();
-    let rest: Vec<&str> = words.plain.iter().skip(1).filter_map(|arg| arg.text()).collect();
+    let rest: Vec<&str> = words
+        .plain
+        .iter()
+        .skip(1)
+        .filter_map(|arg| arg.text())
+        .collect();
     match verb {
-        "show" if words.has(WITH_CONTENT) || !words.has(WITHOUT_CONTENT) && (shows_stash || has_options) => {
+        "show"
+            if words.has(WITH_CONTENT)
+                || !words.has(WITHOUT_CONTENT) && (shows_stash || has_options) =>
+        {
             let stash = match rest.first() {
-                Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => format!("stash@{{{number}}}"),
+                Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    format!("stash@{{{number}}}")
+                }
                 Some(stash) => (*stash).to_owned(),
                 None => "stash".to_owned(),
             };
@@ -350,8 +454,12 @@ fn stashed<'a>(words: &Words<'a>, shows_stash: bool) -> Option<(Vec<ShownFiles>,
             }
             Some((shown, vec![]))
         }
-        "list" if words.has(WITH_CONTENT) => Some((vec![ShownFiles::Tracked, ShownFiles::Everything], vec![])),
-        "" | "push" | "save" if words.has("-p --patch") => Some((vec![ShownFiles::Since("HEAD".to_owned())], vec![])),
+        "list" if words.has(WITH_CONTENT) => {
+            Some((vec![ShownFiles::Tracked, ShownFiles::Everything], vec![]))
+        }
+        "" | "push" | "save" if words.has("-p --patch") => {
+            Some((vec![ShownFiles::Since("HEAD".to_owned())], vec![]))
+        }
         _ => None,
     }
 }
@@ -363,10 +471,19 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
     let mut any = false;
     let mut only_left_out = true;
     for spec in specs {
-        let Some(text) = spec.text().or(spec.pattern()) else { return true };
-        let left_out = text.starts_with(":!") || text.starts_with(":^") || text.starts_with(":(exclude)");
-        let bare = text.strip_prefix(":/").or(text.strip_prefix(":!")).or(text.strip_prefix(":^"));
-        let bare = bare.or(text.strip_prefix(":(exclude)")).or(text.strip_prefix(":(top)")).unwrap_or(text);
+        let Some(text) = spec.text().or(spec.pattern()) else {
+            return true;
+        };
+        let left_out =
+            text.starts_with(":!") || text.starts_with(":^") || text.starts_with(":(exclude)");
+        let bare = text
+            .strip_prefix(":/")
+            .or(text.strip_prefix(":!"))
+            .or(text.strip_prefix(":^"));
+        let bare = bare
+            .or(text.strip_prefix(":(exclude)"))
+            .or(text.strip_prefix(":(top)"))
+            .unwrap_or(text);
         if bare.starts_with(":(") || (left_out && bare.contains(['*', '?', '['])) {
             // Unsupported magic; an excluding pattern may exclude less than it seems.
             only_left_out &= left_out;
@@ -374,10 +491,22 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
             continue;
         }
         let at_top = text.starts_with(":/") || text.starts_with(":(top)");
-        let whole = normal(&if at_top { top.join(bare) } else { from.join(bare) });
-        let spelled = whole.strip_prefix(top).unwrap_or(&whole).display().to_string();
+        let whole = normal(&if at_top {
+            top.join(bare)
+        } else {
+            from.join(bare)
+        });
+        let spelled = whole
+            .strip_prefix(top)
+            .unwrap_or(&whole)
+            .display()
+            .to_string();
         let is_below = |dir: &str| {
-            dir.is_empty() || path == dir || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+            dir.is_empty()
+                || path == dir
+                || path
+                    .strip_prefix(dir)
+                    .is_some_and(|rest| rest.starts_with('/'))
         };
         let fits = is_below(&spelled) || matches_folded(&generous(&spelled), path);
         if left_out {
@@ -389,7 +518,9 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
             any |= fits;
         }
     }
-    let here = from.strip_prefix(top).is_ok_and(|here| Path::new(path).starts_with(here));
+    let here = from
+        .strip_prefix(top)
+        .is_ok_and(|here| Path::new(path).starts_with(here));
     any || only_left_out && (here || !only_here)
 }
 
@@ -397,28 +528,52 @@ fn is_meant(path: &str, specs: &[&Arg], from: &Path, top: &Path, only_here: bool
 /// a history.
 fn all_are_files(paths: &[&Arg], from: &Path) -> bool {
     let is_file = |arg: &&Arg| {
-        arg.text()
-            .is_some_and(|text| !text.starts_with(':') && !text.contains(['*', '?', '[']) && from.join(text).is_file())
+        arg.text().is_some_and(|text| {
+            !text.starts_with(':') && !text.contains(['*', '?', '[']) && from.join(text).is_file()
+        })
     };
     !paths.is_empty() && paths.iter().all(is_file)
 }
 
 impl Analyzer<'_> {
     /// Asks about a git command that shows a file with secrets which its words do not name.
-    pub(super) fn shown_by_git(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(super) fn shown_by_git(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         let words = Words::of(name, args);
         for cwd in &state.cwd {
-            let Some(top) = self.disk.work_tree(cwd).and_then(|top| top.canonicalize().ok()) else { continue };
+            let Some(top) = self
+                .disk
+                .work_tree(cwd)
+                .and_then(|top| top.canonicalize().ok())
+            else {
+                continue;
+            };
             let shows_stash = self.disk.repository(cwd).shows_stash;
             let disk = &mut self.disk;
             let mut is_revision = |word: &str| {
-                let ends: Vec<&str> = word.split("..").map(|end| end.trim_matches(['.', '^'])).collect();
-                !cwd.join(word).exists() && ends.iter().all(|end| end.is_empty() || disk.is_revision(&top, end))
+                let ends: Vec<&str> = word
+                    .split("..")
+                    .map(|end| end.trim_matches(['.', '^']))
+                    .collect();
+                !cwd.join(word).exists()
+                    && ends
+                        .iter()
+                        .all(|end| end.is_empty() || disk.is_revision(&top, end))
             };
-            let Some((mut all, mut paths)) = shown(name, &words, shows_stash, &mut is_revision) else { return };
+            let Some((mut all, mut paths)) = shown(name, &words, shows_stash, &mut is_revision)
+            else {
+                return;
+            };
             let is_file = |path: &str| top.join(path).is_file() || cwd.join(path).is_file();
             let is_unread = |text: &str, is_revision: &mut dyn FnMut(&str) -> bool| {
-                !cwd.join(text).exists() && !is_revision(text) && may_be_revision(name, text, &is_file)
+                !cwd.join(text).exists()
+                    && !is_revision(text)
+                    && may_be_revision(name, text, &is_file)
             };
             let mut undecided = words.undecided(name).iter().filter_map(|arg| arg.text());
             if undecided.any(|text| is_unread(text, &mut is_revision)) {
@@ -435,7 +590,10 @@ impl Analyzer<'_> {
             for shown in &all {
                 match self.disk.secret_shown(&top, shown, &wanted) {
                     Ok(Some(path)) => {
-                        unit.add_secret(&path, &format!("it shows {path}, which may hold keys or passwords"));
+                        unit.add_secret(
+                            &path,
+                            &format!("it shows {path}, which may hold keys or passwords"),
+                        );
                         break;
                     }
                     Ok(None) => {}

@@ -32,12 +32,20 @@ const RUNNERS: [&str; 15] = [
 /// Returns whether a program that runs a text is bash. Other programs run `sh`, which differs
 /// between machines.
 fn is_bash(unit: &Unit) -> bool {
-    unit.program.as_deref().is_some_and(|name| name.rsplit('/').next() == Some("bash"))
+    unit.program
+        .as_deref()
+        .is_some_and(|name| name.rsplit('/').next() == Some("bash"))
 }
 
 impl Analyzer<'_> {
     /// Analyses words as a program inside the current one.
-    pub(super) fn run_nested(&mut self, args: &[Arg], outer: &Unit, carried: bool, state: &mut ShellState) {
+    pub(super) fn run_nested(
+        &mut self,
+        args: &[Arg],
+        outer: &Unit,
+        carried: bool,
+        state: &mut ShellState,
+    ) {
         if args.is_empty() {
             return;
         }
@@ -53,9 +61,16 @@ impl Analyzer<'_> {
         } else {
             args
         };
-        let text = args.iter().map(|arg| &*arg.raw).collect::<Vec<_>>().join(" ");
+        let text = args
+            .iter()
+            .map(|arg| &*arg.raw)
+            .collect::<Vec<_>>()
+            .join(" ");
         let named = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
-        let runner = outer.normal.strip_suffix(&named).filter(|before| RUNNERS.contains(before));
+        let runner = outer
+            .normal
+            .strip_suffix(&named)
+            .filter(|before| RUNNERS.contains(before));
         let unit = Unit {
             runner: runner.map(str::to_owned),
             normal: text.clone(),
@@ -89,14 +104,23 @@ impl Analyzer<'_> {
         let length: usize = args.iter().map(|arg| arg.raw.len() + 1).sum();
         // The same words may be stored again one layer deeper; the budget limits that.
         if self.budget.allows_storing(length) {
-            let words: Vec<&str> = std::iter::once("exec").chain(args.iter().map(|arg| &*arg.raw)).collect();
+            let words: Vec<&str> = std::iter::once("exec")
+                .chain(args.iter().map(|arg| &*arg.raw))
+                .collect();
             self.unread.push(words.join(" "));
         }
     }
 
     /// Analyses a text as shell input, such as that of `sh -c` and `eval`; with `apart` in a
     /// separate shell.
-    pub(super) fn text(&mut self, text: &Arg, unit: &mut Unit, carried: bool, apart: bool, state: &mut ShellState) {
+    pub(super) fn text(
+        &mut self,
+        text: &Arg,
+        unit: &mut Unit,
+        carried: bool,
+        apart: bool,
+        state: &mut ShellState,
+    ) {
         if !text.literal {
             unit.set_opaque("the command it runs is computed");
         }
@@ -126,7 +150,11 @@ impl Analyzer<'_> {
             let other_shell = self.frame.other_shell;
             let depth = self.budget.depth;
             self.frame.layer = unit.layer + 1;
-            self.frame.other_shell = if apart { !is_bash(unit) } else { self.frame.other_shell };
+            self.frame.other_shell = if apart {
+                !is_bash(unit)
+            } else {
+                self.frame.other_shell
+            };
             self.frame.carried = carried || unit.carried;
             self.budget.depth += 4;
             if apart {

@@ -20,10 +20,27 @@ const READ_ONLY: [(&str, Option<&[&str]>); 8] = [
 ];
 
 /// Options with a directory as value, which may be named `adjutant`.
-const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "--git-dir", "--work-tree"];
+const PLACES: [&str; 6] = [
+    "-C",
+    "--directory",
+    "--prefix",
+    "--manifest-path",
+    "--git-dir",
+    "--work-tree",
+];
 
 /// Our other subcommands. A test of the command line checks that the two lists are complete.
-const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
+const CHANGING: [&str; 9] = [
+    "trust",
+    "run",
+    "acp",
+    "serve",
+    "connect",
+    "mcp",
+    "extensions",
+    "completions",
+    "man",
+];
 
 /// Returns whether a word is one of our subcommands.
 pub(in crate::shell) fn is_subcommand(word: &str) -> bool {
@@ -37,18 +54,26 @@ impl Analyzer<'_> {
         if is_named(name) {
             return true;
         }
-        let Some(program) = self.disk.program() else { return false };
+        let Some(program) = self.disk.program() else {
+            return false;
+        };
         if name.contains('/') {
-            return state.cwd.iter().any(|cwd| is_same_program(&cwd.join(name), program));
+            return state
+                .cwd
+                .iter()
+                .any(|cwd| is_same_program(&cwd.join(name), program));
         }
-        self.disk.on_path(name).is_some_and(|(real, ..)| is_same_program(&real, program))
+        self.disk
+            .on_path(name)
+            .is_some_and(|(real, ..)| is_same_program(&real, program))
     }
 }
 
 /// Returns whether a word names adjutant: alone, in a directory, or as a version or package of it.
 fn is_named(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or(word);
-    name.strip_prefix("adjutant").is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@', '=']))
+    name.strip_prefix("adjutant")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@', '=']))
 }
 
 /// Asks about a start of adjutant, under any name, by any other program, and by building and
@@ -56,11 +81,19 @@ fn is_named(word: &str) -> bool {
 pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
     let args = &all[1..];
     let name = all[0].text().unwrap_or_default();
-    let starts_change =
-        |at: usize, computed: bool| own_words(&args[at + 1..], computed).is_some_and(|words| !is_read_only(words));
-    let is_directory = |at: usize| at.checked_sub(1).is_some_and(|at| PLACES.iter().any(|option| args[at].is(option)));
-    let names_us = |at: usize| args[at].text().is_some_and(is_named) && !is_directory(at) && starts_change(at, true);
-    let runs_build = |at: usize| ["--", "run", "r"].iter().any(|word| args[at].is(word)) && starts_change(at, false);
+    let starts_change = |at: usize, computed: bool| {
+        own_words(&args[at + 1..], computed).is_some_and(|words| !is_read_only(words))
+    };
+    let is_directory = |at: usize| {
+        at.checked_sub(1)
+            .is_some_and(|at| PLACES.iter().any(|option| args[at].is(option)))
+    };
+    let names_us = |at: usize| {
+        args[at].text().is_some_and(is_named) && !is_directory(at) && starts_change(at, true)
+    };
+    let runs_build = |at: usize| {
+        ["--", "run", "r"].iter().any(|word| args[at].is(word)) && starts_change(at, false)
+    };
     let is_started = match name.rsplit('/').next().unwrap_or(name) {
         _ if ours => !is_read_only(args),
         "cargo" => (0..args.len()).any(|at| runs_build(at) || names_us(at)),
@@ -68,21 +101,31 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
         _ => unit.effect != Effect::Reads && (0..args.len()).any(names_us),
     };
     if is_started {
-        unit.set_minimum(Action::Ask, "it is adjutant itself, and may change what you are asked about");
+        unit.set_minimum(
+            Action::Ask,
+            "it is adjutant itself, and may change what you are asked about",
+        );
     }
 }
 
 /// Asks about text that is not analysed, such as a program in another language, if it names
 /// adjutant and a subcommand that changes permissions.
 pub(super) fn judge_texts(unit: &mut Unit) {
-    const VERBS: [&str; 11] =
-        ["trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create", "run"];
+    const VERBS: [&str; 11] = [
+        "trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create",
+        "run",
+    ];
     let names_change = |text: &String| {
-        let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+        let words: Vec<&str> = text
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .collect();
         words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
     };
     if unit.texts.iter().any(names_change) || names_change(&unit.tails.join(" ")) {
-        unit.set_minimum(Action::Ask, "its text starts adjutant, and may change what you are asked about");
+        unit.set_minimum(
+            Action::Ask,
+            "its text starts adjutant, and may change what you are asked about",
+        );
     }
 }
 
@@ -106,12 +149,20 @@ fn own_words(args: &[Arg], computed: bool) -> Option<&[Arg]> {
 
 fn is_read_only(args: &[Arg]) -> bool {
     let words: Option<Vec<&str>> = args.iter().map(Arg::text).collect();
-    let Some(words) = words.filter(|words| !words.contains(&"--login")) else { return false };
+    let Some(words) = words.filter(|words| !words.contains(&"--login")) else {
+        return false;
+    };
     match words.as_slice() {
         ["--version" | "-V" | "--help" | "-h", ..] => true,
-        [first, rest @ ..] => READ_ONLY.iter().find(|(word, _)| word == first).is_some_and(|(_, verbs)| {
-            verbs.is_none_or(|verbs| rest.first().is_none_or(|verb| verbs.contains(verb) || *verb == "--help"))
-        }),
+        [first, rest @ ..] => READ_ONLY
+            .iter()
+            .find(|(word, _)| word == first)
+            .is_some_and(|(_, verbs)| {
+                verbs.is_none_or(|verbs| {
+                    rest.first()
+                        .is_none_or(|verb| verbs.contains(verb) || *verb == "--help")
+                })
+            }),
         [] => false,
     }
 }
@@ -128,13 +179,22 @@ mod tests {
         let program = lab.out.join("agent");
         std::fs::write(&program, "#!/bin/sh\necho one").unwrap();
         std::os::unix::fs::symlink(&program, lab.place.root.join("linked")).unwrap();
-        for (name, content) in [("copy", "#!/bin/sh\necho one"), ("other", "#!/bin/sh\necho two")] {
+        for (name, content) in [
+            ("copy", "#!/bin/sh\necho one"),
+            ("other", "#!/bin/sh\necho two"),
+        ] {
             std::fs::write(lab.place.root.join(name), content).unwrap();
         }
         std::fs::hard_link(&program, lab.place.root.join("hard")).unwrap();
         lab.place.program = Some(program);
-        let rules =
-            bash_rules(&lab.place, &[("*", Action::Allow), ("adjutant *", Action::Allow), ("cargo *", Action::Allow)]);
+        let rules = bash_rules(
+            &lab.place,
+            &[
+                ("*", Action::Allow),
+                ("adjutant *", Action::Allow),
+                ("cargo *", Action::Allow),
+            ],
+        );
         let asked = [
             "adjutant trust",
             "adjutant trust --yes",
@@ -178,7 +238,14 @@ mod tests {
             "(env -u ADJUTANT_CHILD setsid ./linked trust --yes >o2 2>&1 &); sleep 2",
             "cd src && ../copy permissions revoke bash",
         ];
-        let verdict = |line: &str| evaluate(&rules, &crate::Rules::default(), &command_need(line, &lab.place)).action;
+        let verdict = |line: &str| {
+            evaluate(
+                &rules,
+                &crate::Rules::default(),
+                &command_need(line, &lab.place),
+            )
+            .action
+        };
         for line in asked {
             assert_eq!(verdict(line), Action::Ask, "{line}");
         }
@@ -195,9 +262,18 @@ mod tests {
         }
         let reason = |line: &str| {
             let need = command_need(line, &lab.place);
-            need.command.unwrap().units.iter().any(|unit| unit.floor.is_some())
+            need.command
+                .unwrap()
+                .units
+                .iter()
+                .any(|unit| unit.floor.is_some())
         };
-        for line in ["adjutant config check", "adjutant --version", "adjutant permissions list", "adjutant doctor"] {
+        for line in [
+            "adjutant config check",
+            "adjutant --version",
+            "adjutant permissions list",
+            "adjutant doctor",
+        ] {
             assert!(!reason(line), "{line}");
         }
     }

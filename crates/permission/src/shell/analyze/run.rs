@@ -19,7 +19,8 @@ impl Analyzer<'_> {
         let index = self.reserve();
         unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
         if let Some(arg) = args.iter().find(|arg| !arg.literal) {
-            unit.catch_all_only.get_or_insert_with(|| format!("{} is computed when it runs", arg.raw));
+            unit.catch_all_only
+                .get_or_insert_with(|| format!("{} is computed when it runs", arg.raw));
         }
         let Some(name) = args[0].text().map(str::to_owned) else {
             unit.set_opaque("the name of the program is computed");
@@ -57,7 +58,9 @@ impl Analyzer<'_> {
         }
         spellings(&base, args, &mut unit);
         let others = self.other_names(&name, &base, state);
-        others.iter().for_each(|other| spellings(other, args, &mut unit));
+        others
+            .iter()
+            .for_each(|other| spellings(other, args, &mut unit));
         if !programs::is_builtin(&name) {
             match self.disk.origin(&name, state) {
                 Origin::Other => {
@@ -69,14 +72,20 @@ impl Analyzer<'_> {
             }
         }
         if state.is_function(&name) {
-            unit.catch_all_only.get_or_insert_with(|| format!("{name} is a function here"));
+            unit.catch_all_only
+                .get_or_insert_with(|| format!("{name} is a function here"));
         }
         if let Some(reason) = &state.changed {
-            unit.catch_all_only.get_or_insert_with(|| format!("what ran before changes what it means: {reason}"));
+            unit.catch_all_only
+                .get_or_insert_with(|| format!("what ran before changes what it means: {reason}"));
             unit.effect_at_least(Effect::Unproven);
         }
         let rest = &args[1..];
-        let view = CommandContext { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
+        let view = CommandContext {
+            state,
+            input: self.frame.input.clone(),
+            picked: self.frame.picked.is_some(),
+        };
         match programs::builtin(&base, rest, &view) {
             Some(effects) => self.builtin(&name, effects, rest, &mut unit, state),
             None => self.program(&base, rest, &mut unit, state),
@@ -98,7 +107,9 @@ impl Analyzer<'_> {
     /// Returns the system's names for the file of a program, if its own name is none of them: a
     /// link or a copy under another name has the effect of the file.
     fn other_names(&mut self, name: &str, base: &str, state: &ShellState) -> Vec<String> {
-        if !name.contains('/') && (programs::is_builtin(name) || programs::knows(name) || state.is_function(name)) {
+        if !name.contains('/')
+            && (programs::is_builtin(name) || programs::knows(name) || state.is_function(name))
+        {
             return vec![];
         }
         let mut names = self.disk.names_of_program(name, state);
@@ -116,11 +127,14 @@ impl Analyzer<'_> {
         state: &mut ShellState,
     ) {
         /// Builtins that other shells do not have.
-        const OF_BASH: &str = "builtin declare typeset pushd popd dirs let shopt source mapfile readarray enable";
+        const OF_BASH: &str =
+            "builtin declare typeset pushd popd dirs let shopt source mapfile readarray enable";
         if name.contains('/') {
             // A file of that name, which changes no shell.
             let mut apart = state.clone();
-            return effects.into_iter().for_each(|effect| self.apply(effect, args, unit, &mut apart));
+            return effects
+                .into_iter()
+                .for_each(|effect| self.apply(effect, args, unit, &mut apart));
         }
         let before = state.directories();
         let set = |effect: &ProgramEffect| match effect {
@@ -128,10 +142,14 @@ impl Analyzer<'_> {
             _ => None,
         };
         let assigned: Vec<String> = effects.iter().filter_map(set).collect();
-        effects.into_iter().for_each(|effect| self.apply(effect, args, unit, state));
+        effects
+            .into_iter()
+            .for_each(|effect| self.apply(effect, args, unit, state));
         if self.frame.other_shell && among(OF_BASH, name) {
             state.keep_possible(&before);
-            assigned.iter().for_each(|name| state.set(name, Value::Foreign));
+            assigned
+                .iter()
+                .for_each(|name| state.set(name, Value::Foreign));
         }
         // A function of that name takes precedence.
         if state.is_function(name) && among("cd pushd popd", name) {
@@ -140,12 +158,21 @@ impl Analyzer<'_> {
     }
 
     /// Analyses words that a program joins and passes to a shell.
-    pub(super) fn joined_text(&mut self, args: &[Arg], unit: &mut Unit, apart: bool, state: &mut ShellState) {
+    pub(super) fn joined_text(
+        &mut self,
+        args: &[Arg],
+        unit: &mut Unit,
+        apart: bool,
+        state: &mut ShellState,
+    ) {
         if args.is_empty() {
             return;
         }
         // Unknown parts are replaced by a word, which is enough for rules that deny.
-        let words: Vec<String> = args.iter().map(|arg| arg.normal().replace(UNKNOWN, "unknown")).collect();
+        let words: Vec<String> = args
+            .iter()
+            .map(|arg| arg.normal().replace(UNKNOWN, "unknown"))
+            .collect();
         let mut text = Arg::exact(words.join(" "));
         text.literal = args.iter().all(|arg| arg.literal);
         self.text(&text, unit, false, apart, state);
@@ -166,8 +193,14 @@ fn joined(first: &str, rest: &[Arg]) -> String {
 fn spellings(base: &str, args: &[Arg], unit: &mut Unit) {
     let rest = &args[1..];
     let mut rests: Vec<&[Arg]> = vec![rest];
-    if rest.first().is_some_and(|arg| arg.prefix().starts_with('-')) {
-        let plain = rest.iter().position(|arg| !arg.prefix().starts_with('-')).unwrap_or(rest.len());
+    if rest
+        .first()
+        .is_some_and(|arg| arg.prefix().starts_with('-'))
+    {
+        let plain = rest
+            .iter()
+            .position(|arg| !arg.prefix().starts_with('-'))
+            .unwrap_or(rest.len());
         rests.push(&rest[plain..]);
         rests.push(rest.get(plain + 1..).unwrap_or_default());
         if base == "git" {
@@ -203,9 +236,13 @@ mod tests {
     fn program_is_judged_by_the_file_it_leads_to() {
         let lab = Lab::new();
         let root = &lab.place.root;
-        for (target, link) in
-            [("/bin/rm", "r"), ("r", "again"), ("/bin/rm", "ls"), ("/bin/cat", "c"), ("/bin/sh", "shell")]
-        {
+        for (target, link) in [
+            ("/bin/rm", "r"),
+            ("r", "again"),
+            ("/bin/rm", "ls"),
+            ("/bin/cat", "c"),
+            ("/bin/sh", "shell"),
+        ] {
             symlink(target, root.join(link)).unwrap();
         }
         for (from, to) in [("/bin/rm", "copied"), ("/bin/cat", "copied-cat")] {

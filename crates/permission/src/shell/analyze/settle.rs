@@ -10,23 +10,43 @@ use crate::shell::unit::{Effect, Unit};
 pub(super) fn mark_self_written_programs(units: &mut [Unit], command: &str) {
     let edited = |unit: &Unit| -> Vec<String> {
         // Without the entries below a directory that it removes.
-        let needs = unit.touches.iter().filter(|need| need.permission == "edit" && need.patterns.len() == 1);
-        needs.flat_map(|need| &need.patterns).map(|path| base_name(path)).collect()
+        let needs = unit
+            .touches
+            .iter()
+            .filter(|need| need.permission == "edit" && need.patterns.len() == 1);
+        needs
+            .flat_map(|need| &need.patterns)
+            .map(|path| base_name(path))
+            .collect()
     };
     let mark_self_written_programs: Vec<Vec<String>> = units.iter().map(edited).collect();
     if mark_self_written_programs.iter().all(Vec::is_empty) {
         return;
     }
     for (at, unit) in units.iter_mut().enumerate() {
-        let Some(program) = &unit.program else { continue };
+        let Some(program) = &unit.program else {
+            continue;
+        };
         let base = base_name(program);
-        let mut runs: Vec<String> = programs::runs_of_itself(&base).iter().map(|name| (*name).to_owned()).collect();
-        if programs::is_language(&base) || programs::is_language(programs::family(&base)) || programs::is_shell(&base) {
+        let mut runs: Vec<String> = programs::runs_of_itself(&base)
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect();
+        if programs::is_language(&base)
+            || programs::is_language(programs::family(&base))
+            || programs::is_shell(&base)
+        {
             runs.extend(unit.normal.split(' ').map(base_name));
         }
         runs.push(base);
-        let others = mark_self_written_programs.iter().enumerate().filter(|(maker, _)| *maker != at);
-        if others.flat_map(|(_, mark_shadowable_programs)| mark_shadowable_programs).any(|name| runs.contains(name)) {
+        let others = mark_self_written_programs
+            .iter()
+            .enumerate()
+            .filter(|(maker, _)| *maker != at);
+        if others
+            .flat_map(|(_, mark_shadowable_programs)| mark_shadowable_programs)
+            .any(|name| runs.contains(name))
+        {
             unit.texts.push(command.to_owned());
         }
     }
@@ -38,20 +58,38 @@ fn base_name(path: &str) -> String {
 
 /// Marks programs as foreign if another part of the line may put a program before the system's. A
 /// trusted project may have such a directory on `PATH`.
-pub(super) fn mark_shadowable_programs(units: &mut [Unit], place: &PermissionContext, disk: &Disk<'_>) {
+pub(super) fn mark_shadowable_programs(
+    units: &mut [Unit],
+    place: &PermissionContext,
+    disk: &Disk<'_>,
+) {
     if place.trusted {
         return;
     }
-    let may_create =
-        |unit: &Unit| unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit");
-    let makers: Vec<usize> = units.iter().enumerate().filter(|(_, unit)| may_create(unit)).map(|(at, _)| at).collect();
+    let may_create = |unit: &Unit| {
+        unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit")
+    };
+    let makers: Vec<usize> = units
+        .iter()
+        .enumerate()
+        .filter(|(_, unit)| may_create(unit))
+        .map(|(at, _)| at)
+        .collect();
     for (at, unit) in units.iter_mut().enumerate() {
         let has_other_maker = makers.iter().any(|maker| *maker != at);
         if !has_other_maker {
             continue;
         }
-        let Some(name) = unit.program.as_deref().filter(|name| disk.is_shadowable(name)) else { continue };
-        unit.foreign = Some(format!("this line may put another {name} before the system's"));
+        let Some(name) = unit
+            .program
+            .as_deref()
+            .filter(|name| disk.is_shadowable(name))
+        else {
+            continue;
+        };
+        unit.foreign = Some(format!(
+            "this line may put another {name} before the system's"
+        ));
         unit.effect_at_least(Effect::Unproven);
     }
 }

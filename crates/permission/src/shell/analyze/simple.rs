@@ -3,7 +3,9 @@
 use super::Analyzer;
 use crate::Access;
 use crate::shell::device;
-use crate::shell::expand::{Arg, ShellState, StdinSource, Value, harmless, is_quiet, variable_danger};
+use crate::shell::expand::{
+    Arg, ShellState, StdinSource, Value, harmless, is_quiet, variable_danger,
+};
 use crate::shell::names::among;
 use crate::shell::parse::{self, syntax};
 use crate::shell::unit::{Effect, Unit};
@@ -14,7 +16,8 @@ use syntax::{Assign, Operator, Piece, Redirect, Script, ShellCommand, Word};
 fn runs_here(name: &Arg, state: &ShellState) -> bool {
     const HERE: &str = "eval source . command builtin trap : break continue exec exit export readonly return set shift \
         times unset";
-    name.text().is_none_or(|name| among(HERE, name) || state.is_function(name))
+    name.text()
+        .is_none_or(|name| among(HERE, name) || state.is_function(name))
 }
 
 impl Analyzer<'_> {
@@ -31,8 +34,10 @@ impl Analyzer<'_> {
         unit.effect = Effect::Reads;
         for assign in assigns {
             // `IFS=: read …` splits one line, and the assignment ends with it.
-            let splits =
-                assign.name == "IFS" && words.first().is_some_and(|word| parse::slice(script, &word.range) == "read");
+            let splits = assign.name == "IFS"
+                && words
+                    .first()
+                    .is_some_and(|word| parse::slice(script, &word.range) == "read");
             if splits {
                 self.single(script, &assign.value, state);
             } else {
@@ -43,7 +48,9 @@ impl Analyzer<'_> {
         if args.first().is_some_and(|name| runs_here(name, state)) {
             // Commands in this shell see the variables, and some shells keep them after a few
             // builtins.
-            assigns.iter().for_each(|assign| state.set(&assign.name, Value::Foreign));
+            assigns
+                .iter()
+                .for_each(|assign| state.set(&assign.name, Value::Foreign));
         }
         let outer = self.frame.input.clone();
         for redirect in &command.redirects {
@@ -68,7 +75,14 @@ impl Analyzer<'_> {
         self.frame.input = outer;
     }
 
-    fn assignment(&mut self, script: &Script, assign: &Assign, alone: bool, unit: &mut Unit, state: &mut ShellState) {
+    fn assignment(
+        &mut self,
+        script: &Script,
+        assign: &Assign,
+        alone: bool,
+        unit: &mut Unit,
+        state: &mut ShellState,
+    ) {
         self.expanding(script, state, |words| words.arithmetic(&assign.subscript));
         let value = self.single(script, &assign.value, state);
         if let Some(words) = &assign.array {
@@ -84,12 +98,16 @@ impl Analyzer<'_> {
             }
             state.set_changed(&reason);
         } else if !alone && !harmless(name) {
-            unit.catch_all_only.get_or_insert_with(|| format!("{name} is set for it, and may change what it does"));
+            unit.catch_all_only.get_or_insert_with(|| {
+                format!("{name} is set for it, and may change what it does")
+            });
             unit.effect_at_least(Effect::Unproven);
         }
         let given = match value.texts() {
             Some(texts) => Value::Known(texts.to_vec()),
-            None if matches!(assign.value.pieces.as_slice(), [Piece::Arithmetic(_)]) => Value::Harmless,
+            None if matches!(assign.value.pieces.as_slice(), [Piece::Arithmetic(_)]) => {
+                Value::Harmless
+            }
             None => Value::Foreign,
         };
         if assign.array.is_none() {
@@ -114,9 +132,11 @@ impl Analyzer<'_> {
     ) -> Option<StdinSource> {
         match redirect.operator {
             Operator::Read | Operator::ReadWrite | Operator::DuplicateIn => Some(StdinSource::Pipe),
-            Operator::HereString => {
-                Some(StdinSource::Text(self.single(script, &redirect.target, state).text().map(str::to_owned)))
-            }
+            Operator::HereString => Some(StdinSource::Text(
+                self.single(script, &redirect.target, state)
+                    .text()
+                    .map(str::to_owned),
+            )),
             Operator::HereDoc => {
                 let body = script.heredocs.get(redirect.heredoc?)?.body.as_ref()?;
                 let literal = |piece: &Piece| match piece {
@@ -130,11 +150,23 @@ impl Analyzer<'_> {
         }
     }
 
-    pub(super) fn redirect(&mut self, script: &Script, redirect: &Redirect, unit: &mut Unit, state: &mut ShellState) {
+    pub(super) fn redirect(
+        &mut self,
+        script: &Script,
+        redirect: &Redirect,
+        unit: &mut Unit,
+        state: &mut ShellState,
+    ) {
         // The variable gets the number of the descriptor.
-        redirect.variable.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
+        redirect
+            .variable
+            .iter()
+            .for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
         if redirect.operator == Operator::HereDoc {
-            let body = redirect.heredoc.and_then(|index| script.heredocs.get(index)).and_then(|doc| doc.body.as_ref());
+            let body = redirect
+                .heredoc
+                .and_then(|index| script.heredocs.get(index))
+                .and_then(|doc| doc.body.as_ref());
             if let Some(body) = body {
                 self.expanding(body, state, |words| words.body(&body.pieces));
             }
@@ -151,7 +183,11 @@ impl Analyzer<'_> {
                 if !text.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
                     return;
                 }
-                if redirect.operator == Operator::Duplicate { Access::Edit } else { Access::Read }
+                if redirect.operator == Operator::Duplicate {
+                    Access::Edit
+                } else {
+                    Access::Read
+                }
             }
         };
         if let Some(text) = target.text() {
@@ -163,7 +199,8 @@ impl Analyzer<'_> {
                 return;
             }
         }
-        unit.catch_all_only.get_or_insert_with(|| "it is redirected to or from a file".into());
+        unit.catch_all_only
+            .get_or_insert_with(|| "it is redirected to or from a file".into());
         if access == Access::Edit && !target.literal {
             if target.texts().is_some() {
                 self.disk.touch(access, &target, unit, state);
@@ -171,7 +208,11 @@ impl Analyzer<'_> {
                 // It writes a file, whatever its name; only a computed descriptor may be an open
                 // one.
                 let opens = redirect.operator != Operator::Duplicate;
-                unit.effect_at_least(if opens { Effect::Writes } else { Effect::Unproven });
+                unit.effect_at_least(if opens {
+                    Effect::Writes
+                } else {
+                    Effect::Unproven
+                });
                 unit.plans_only = false;
             }
             unit.ask_about_unknown_files(&format!(

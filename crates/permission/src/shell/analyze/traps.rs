@@ -23,7 +23,13 @@ pub(super) struct Trap {
 
 impl Analyzer<'_> {
     /// Records a text that runs later; `words` name the signals.
-    pub(super) fn set_trap(&mut self, text: &Arg, words: &[Arg], unit: &mut Unit, state: &mut ShellState) {
+    pub(super) fn set_trap(
+        &mut self,
+        text: &Arg,
+        words: &[Arg],
+        unit: &mut Unit,
+        state: &mut ShellState,
+    ) {
         if self.traps.len() >= MAX_TRAPS {
             return unit.set_at_stake("it sets more traps than are looked at");
         }
@@ -33,12 +39,21 @@ impl Analyzer<'_> {
         inner.settle();
         // Nothing runs after a trap at the end.
         let signals = words.iter().skip_while(|word| word.raw != text.raw).skip(1);
-        if !signals.into_iter().all(|signal| signal.text().is_some_and(|signal| among("EXIT 0", signal))) {
+        if !signals
+            .into_iter()
+            .all(|signal| signal.text().is_some_and(|signal| among("EXIT 0", signal)))
+        {
             self.apply_between_commands(inner, state);
         }
         let text = text.clone();
         let other_shell = self.frame.other_shell;
-        self.traps.push(Trap { text, unit: plain, other_shell, state: state.clone(), stale: false });
+        self.traps.push(Trap {
+            text,
+            unit: plain,
+            other_shell,
+            state: state.clone(),
+            stale: false,
+        });
     }
 
     /// Applies the effects of a trap to the state, since it may run between any two commands from
@@ -59,12 +74,21 @@ impl Analyzer<'_> {
 
     /// Records the state after a command for the traps, which may run in it.
     pub(super) fn update_traps(&mut self, state: &ShellState) {
-        self.traps.iter_mut().for_each(|trap| trap.update_traps(state));
+        self.traps
+            .iter_mut()
+            .for_each(|trap| trap.update_traps(state));
     }
 
     /// Judges traps again that may run in another state than where they were set.
     pub(super) fn run_traps(&mut self) {
-        for Trap { text, mut unit, other_shell, mut state, stale } in std::mem::take(&mut self.traps) {
+        for Trap {
+            text,
+            mut unit,
+            other_shell,
+            mut state,
+            stale,
+        } in std::mem::take(&mut self.traps)
+        {
             if !stale {
                 continue;
             }
@@ -95,7 +119,12 @@ impl Trap {
             }
         }
         for (name, bodies) in &state.functions {
-            if self.state.functions.get(name).is_none_or(|known| known.len() < bodies.len()) {
+            if self
+                .state
+                .functions
+                .get(name)
+                .is_none_or(|known| known.len() < bodies.len())
+            {
                 self.state.functions.insert(name.clone(), bodies.clone());
                 self.stale = true;
             }

@@ -84,7 +84,9 @@ impl Repository {
     /// Finds the repository of a directory, and reads its settings and the user's.
     pub(super) fn find(cwd: &Path, home: Option<&Path>) -> Self {
         let mut repository = Self::default();
-        let own = home.iter().flat_map(|home| [home.join(".config/git/config"), home.join(".gitconfig")]);
+        let own = home
+            .iter()
+            .flat_map(|home| [home.join(".config/git/config"), home.join(".gitconfig")]);
         for file in std::iter::once(PathBuf::from("/etc/gitconfig")).chain(own) {
             repository.read_user_file(&file, home, MAX_INCLUDE_DEPTH);
         }
@@ -120,7 +122,9 @@ impl Repository {
             Err(e) if absent(&e) => {}
             Err(e) => self.unread(&dot, &e.to_string()),
         }
-        if dir.join("HEAD").symlink_metadata().is_ok() && dir.join("refs").symlink_metadata().is_ok() {
+        if dir.join("HEAD").symlink_metadata().is_ok()
+            && dir.join("refs").symlink_metadata().is_ok()
+        {
             self.read(dir, None, home, budget, depth);
             return is_repository(dir);
         }
@@ -129,7 +133,14 @@ impl Repository {
 
     /// Reads the settings that belong to a `.git` directory; `top` is the expected top of its
     /// working tree.
-    fn read(&mut self, dir: &Path, top: Option<&Path>, home: Option<&Path>, budget: &mut usize, depth: usize) {
+    fn read(
+        &mut self,
+        dir: &Path,
+        top: Option<&Path>,
+        home: Option<&Path>,
+        budget: &mut usize,
+        depth: usize,
+    ) {
         let common = match bytes(&dir.join("commondir")) {
             Ok(None) => dir.to_owned(),
             Ok(Some(text)) => match String::from_utf8(text) {
@@ -140,7 +151,9 @@ impl Repository {
         };
         for file in [common.join("config"), dir.join("config.worktree")] {
             match entries_of(&file) {
-                Ok(entries) => entries.into_iter().for_each(|(key, value)| self.setting(&key, &value)),
+                Ok(entries) => entries
+                    .into_iter()
+                    .for_each(|(key, value)| self.setting(&key, &value)),
                 Err(why) => self.unread(&file, &why),
             }
         }
@@ -162,19 +175,25 @@ impl Repository {
             let mut nested = Self::default();
             nested.at(&inner, home, budget, depth - 1);
             for (cause, setting) in nested.helpers {
-                self.helpers.entry(cause).or_insert_with(|| format!("{setting} (in {})", link.display()));
+                self.helpers
+                    .entry(cause)
+                    .or_insert_with(|| format!("{setting} (in {})", link.display()));
             }
         }
     }
 
     fn unread(&mut self, file: &Path, why: &str) {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        self.helpers.entry(Cause::Use).or_insert_with(|| format!("its {name} cannot be read: {why}"));
+        self.helpers
+            .entry(Cause::Use)
+            .or_insert_with(|| format!("its {name} cannot be read: {why}"));
     }
 
     /// Reads the user's aliases. The programs in the user's own settings are trusted.
     fn read_user_file(&mut self, file: &Path, home: Option<&Path>, depth: usize) {
-        let Ok(entries) = entries_of(file) else { return };
+        let Ok(entries) = entries_of(file) else {
+            return;
+        };
         for (key, value) in entries {
             if let Some(name) = alias_name(&key) {
                 self.aliases.entry(name).or_default().push(value);
@@ -182,7 +201,9 @@ impl Repository {
                 self.autocorrects = autocorrection(&value);
             } else if key == "stash.showpatch" {
                 self.shows_stash = value != "false";
-            } else if (key == "include.path" || (key.starts_with("includeif.") && key.ends_with(".path"))) && depth > 0
+            } else if (key == "include.path"
+                || (key.starts_with("includeif.") && key.ends_with(".path")))
+                && depth > 0
             {
                 let path = match (value.strip_prefix("~/"), home) {
                     (Some(rest), Some(home)) => home.join(rest),
@@ -223,7 +244,10 @@ impl Repository {
                 if value.contains("::") {
                     helper(Cause::Transport);
                 }
-                self.addresses.entry(middle.to_owned()).or_default().push(value.to_owned());
+                self.addresses
+                    .entry(middle.to_owned())
+                    .or_default()
+                    .push(value.to_owned());
             }
             ("remote", "push" | "mirror") => self.pushed_by_setting.push(middle.to_owned()),
             ("remote", "promisor") if value != "false" => self.promisors.push(middle.to_owned()),
@@ -243,7 +267,10 @@ impl Repository {
             ("tar", "command") if set => helper(Cause::Archive),
             ("merge", "driver") if value != "true" => helper(Cause::Change),
             ("submodule", "update") if value.starts_with('!') => helper(Cause::Change),
-            ("trailer" | "mergetool" | "difftool" | "guitool" | "man" | "browser", "command" | "cmd" | "path")
+            (
+                "trailer" | "mergetool" | "difftool" | "guitool" | "man" | "browser",
+                "command" | "cmd" | "path",
+            )
             | ("sequence", "editor")
             | ("interactive", "difffilter")
             | ("gc", "recentobjectshook")
@@ -252,7 +279,9 @@ impl Repository {
             {
                 helper(Cause::Change);
             }
-            ("sendemail", name) if name.ends_with("cmd") || name == "smtpserver" => helper(Cause::Change),
+            ("sendemail", name) if name.ends_with("cmd") || name == "smtpserver" => {
+                helper(Cause::Change)
+            }
             ("extensions", "objectformat") => self.sha256 = value == "sha256",
             _ => {}
         }
@@ -261,7 +290,9 @@ impl Repository {
     /// Returns the only address of a push to a remote, if it contains no secret. `None` if settings
     /// select what is pushed, or rewrite addresses.
     pub(super) fn pushed_to(&self, remote: &str) -> Option<&str> {
-        let [address] = self.addresses.get(remote)?.as_slice() else { return None };
+        let [address] = self.addresses.get(remote)?.as_slice() else {
+            return None;
+        };
         let holds_secret = address.contains("://") && address.contains('@');
         let plain = !self.rewritten && !holds_secret && !address.contains(char::is_whitespace);
         let usual = !self.pushed_by_setting.iter().any(|name| name == remote);
@@ -278,25 +309,39 @@ impl Repository {
             Some(path) => Some(top.unwrap_or(dir).join(path)),
         };
         if hooks.is_none_or(|hooks| hooks.join("post-index-change").symlink_metadata().is_ok()) {
-            self.helpers.entry(Cause::Refresh).or_insert_with(|| "the hook post-index-change".into());
+            self.helpers
+                .entry(Cause::Refresh)
+                .or_insert_with(|| "the hook post-index-change".into());
         }
         if let Some(path) = self.work_tree.take() {
             // A submodule's setting names the directory in which it is checked out.
             let real = |path: &Path| std::fs::canonicalize(path).ok();
-            let back = top.and_then(real).is_some_and(|top| real(&dir.join(&path)).as_ref() == Some(&top));
+            let back = top
+                .and_then(real)
+                .is_some_and(|top| real(&dir.join(&path)).as_ref() == Some(&top));
             if !back {
-                self.helpers.entry(Cause::Index).or_insert_with(|| format!("core.worktree = {path}"));
+                self.helpers
+                    .entry(Cause::Index)
+                    .or_insert_with(|| format!("core.worktree = {path}"));
             }
         }
         let promisors = std::mem::take(&mut self.promisors);
         for name in promisors {
-            let addresses = self.addresses.get(&name).map(Vec::as_slice).unwrap_or_default();
-            let plain = !addresses.is_empty() && addresses.iter().all(|address| is_plain(address)) && !self.rewritten;
+            let addresses = self
+                .addresses
+                .get(&name)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            let plain = !addresses.is_empty()
+                && addresses.iter().all(|address| is_plain(address))
+                && !self.rewritten;
             if let Some(setting) = self.helpers.get(&Cause::Transport).cloned() {
                 self.helpers.entry(Cause::Object).or_insert(setting);
             } else if !plain {
                 let from = addresses.first().unwrap_or(&name);
-                self.helpers.entry(Cause::Object).or_insert_with(|| format!("missing objects come from {from}"));
+                self.helpers
+                    .entry(Cause::Object)
+                    .or_insert_with(|| format!("missing objects come from {from}"));
             }
         }
     }
@@ -307,27 +352,53 @@ impl Repository {
 fn is_repository(dir: &Path) -> bool {
     let head = base::file::read_regular_text(&dir.join("HEAD")).unwrap_or_default();
     let name = head.trim_end();
-    let detached = matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (detached || name.starts_with("ref: refs/")) && ["objects", "refs"].iter().all(|part| dir.join(part).is_dir())
+    let detached =
+        matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (detached || name.starts_with("ref: refs/"))
+        && ["objects", "refs"]
+            .iter()
+            .all(|part| dir.join(part).is_dir())
 }
 
 /// Returns the target of a `.git` file.
 fn pointed(text: &[u8]) -> Option<PathBuf> {
-    let path = std::str::from_utf8(text).ok()?.strip_prefix("gitdir: ")?.trim_end_matches(['\n', '\r']);
+    let path = std::str::from_utf8(text)
+        .ok()?
+        .strip_prefix("gitdir: ")?
+        .trim_end_matches(['\n', '\r']);
     (!path.is_empty() && !path.contains('\0')).then(|| path.into())
 }
 
 /// Returns whether git starts only its own programs and ssh for an address.
 fn is_plain(address: &str) -> bool {
-    let known = ["https://", "http://", "ssh://", "git://"].iter().any(|scheme| address.starts_with(scheme));
-    let is_scp_like = || address.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'));
+    let known = ["https://", "http://", "ssh://", "git://"]
+        .iter()
+        .any(|scheme| address.starts_with(scheme));
+    let is_scp_like = || {
+        address
+            .split_once(':')
+            .is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'))
+    };
     !address.contains("::") && !address.starts_with('-') && (known || is_scp_like())
 }
 
 /// Returns whether a value of `log.diffMerges` repeats no merge.
 fn is_plain_merge_diff(value: &str) -> bool {
-    const PLAIN: [&str; 13] =
-        ["", "off", "none", "on", "m", "first-parent", "1", "separate", "combined", "c", "dense-combined", "cc", "dd"];
+    const PLAIN: [&str; 13] = [
+        "",
+        "off",
+        "none",
+        "on",
+        "m",
+        "first-parent",
+        "1",
+        "separate",
+        "combined",
+        "c",
+        "dense-combined",
+        "cc",
+        "dd",
+    ];
     PLAIN.contains(&value)
 }
 
@@ -365,13 +436,21 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
     let mut text = Vec::new();
     let file = base::file::open_regular(path).map_err(|e| e.to_string())?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text).map_err(|e| e.to_string())?;
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(|e| e.to_string())?;
     let fits = u64::try_from(text.len()).is_ok_and(|length| length <= MAX_FILE_BYTES);
-    if fits { Ok(Some(text)) } else { Err("it is too large".into()) }
+    if fits {
+        Ok(Some(text))
+    } else {
+        Err("it is too large".into())
+    }
 }
 
 fn entries_of(path: &Path) -> Result<Vec<(String, String)>, String> {
-    let Some(text) = bytes(path)? else { return Ok(vec![]) };
+    let Some(text) = bytes(path)? else {
+        return Ok(vec![]);
+    };
     entries(&text).map_err(str::to_owned)
 }
 
@@ -392,9 +471,15 @@ mod tests {
         use Cause::{Archive, Change, Contents, Index, Object, Refresh, Signature, Transport, Use};
         let plain = "[remote \"o\"]\nurl = https://example.org/x\npromisor = true\n[branch \"m\"]\nremote = o\n";
         let table: [(&str, &[Cause]); 30] = [
-            ("[core]\n\tbare = false\n\tfsmonitor = true ; ours\n[diff]\n\texternal =\n", &[]),
+            (
+                "[core]\n\tbare = false\n\tfsmonitor = true ; ours\n[diff]\n\texternal =\n",
+                &[],
+            ),
             ("[core]\nsplitIndex = true\nhooksPath = hk\n", &[Change]),
-            ("[Core] FSMonitor = touch x\n[Filter \"A.b\"]\nclean = x\n", &[Index, Contents]),
+            (
+                "[Core] FSMonitor = touch x\n[Filter \"A.b\"]\nclean = x\n",
+                &[Index, Contents],
+            ),
             ("[diff]\n\texternal = \"touch PWN;:\"\n", &[Contents]),
             ("[diff \"x\"]\ntextconv = cat\n", &[Contents]),
             ("[diff]\nsubmodule = diff\n", &[Contents]),
@@ -410,10 +495,16 @@ mod tests {
             ("[remote \"o\"]\nurl = ext::sh -c x\n", &[Transport]),
             ("[url \"ext::sh\"]\ninsteadOf = https:\n", &[Transport]),
             (plain, &[]),
-            ("[remote \"o\"]\nurl = git@example.org:x/y.git\npromisor = true\n", &[]),
+            (
+                "[remote \"o\"]\nurl = git@example.org:x/y.git\npromisor = true\n",
+                &[],
+            ),
             ("[remote \"o\"]\nurl = .\npromisor = true\n", &[Object]),
             ("[extensions]\npartialClone = ext::x\n", &[Object]),
-            ("[extensions]\npartialClone = o\n[remote \"o\"]\nurl = https://x\nuploadpack = x\n", &[Object, Transport]),
+            (
+                "[extensions]\npartialClone = o\n[remote \"o\"]\nurl = https://x\nuploadpack = x\n",
+                &[Object, Transport],
+            ),
             (
                 "[extensions]\npartialClone = o\n[remote \"o\"]\nurl = https://x\n[url \"/\"]\ninsteadOf = h\n",
                 &[Object],
@@ -427,9 +518,16 @@ mod tests {
             ("[submodule \"x\"]\nupdate = !x\n", &[Change]),
         ];
         for (text, wanted) in table {
-            assert_eq!(helpers(text).into_keys().collect::<Vec<_>>(), wanted, "{text}");
+            assert_eq!(
+                helpers(text).into_keys().collect::<Vec<_>>(),
+                wanted,
+                "{text}"
+            );
         }
-        assert_eq!(helpers("[Core] FSMonitor = touch x")[&Index], "core.fsmonitor = touch x");
+        assert_eq!(
+            helpers("[Core] FSMonitor = touch x")[&Index],
+            "core.fsmonitor = touch x"
+        );
     }
 
     #[test]
@@ -460,10 +558,17 @@ mod tests {
         write("lost/.git", "gitdir ../main/.git\n");
         let find = |path: &str| Repository::find(&dir.path().join(path), None);
         for path in ["bare", "bare/objects", "w", "w/sub"] {
-            assert_eq!(find(path).helpers.into_keys().collect::<Vec<_>>(), [Cause::Index], "{path}");
+            assert_eq!(
+                find(path).helpers.into_keys().collect::<Vec<_>>(),
+                [Cause::Index],
+                "{path}"
+            );
             assert_eq!(find(path).aliases["st"], ["!rm  x"], "{path}");
         }
         assert_eq!(find("main").helpers.len(), 0);
-        assert_eq!(find("lost").helpers.into_keys().collect::<Vec<_>>(), [Cause::Use]);
+        assert_eq!(
+            find("lost").helpers.into_keys().collect::<Vec<_>>(),
+            [Cause::Use]
+        );
     }
 }

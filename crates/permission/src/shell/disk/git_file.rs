@@ -56,7 +56,11 @@ impl Parser<'_> {
                 byte => name.push(byte),
             }
         }
-        if self.next() == b']' { Ok(lossy(&name)) } else { Err("a section does not end") }
+        if self.next() == b']' {
+            Ok(lossy(&name))
+        } else {
+            Err("a section does not end")
+        }
     }
 
     /// Parses a value after `=`.
@@ -110,7 +114,10 @@ pub(super) fn entries(text: &[u8]) -> Result<Vec<(String, String)>, &'static str
     if text.contains(&0) {
         return Err("it holds a NUL byte");
     }
-    let mut reader = Parser { text: text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text), at: 0 };
+    let mut reader = Parser {
+        text: text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text),
+        at: 0,
+    };
     let mut entries = vec![];
     let mut section: Option<String> = None;
     loop {
@@ -134,7 +141,9 @@ pub(super) fn entries(text: &[u8]) -> Result<Vec<(String, String)>, &'static str
                     b'=' => reader.value()?,
                     _ => return Err("a key has an unusual name"),
                 };
-                let section = section.as_deref().ok_or("a key stands before every section")?;
+                let section = section
+                    .as_deref()
+                    .ok_or("a key stands before every section")?;
                 entries.push((format!("{section}.{}", lossy(&key)), value));
             }
             _ => return Err("a line begins in an unusual way"),
@@ -167,15 +176,33 @@ mod tests {
         let table: [Row<'_>; 22] = [
             (b"[core]\n\tbare = false\n", Some(&[("core.bare", "false")])),
             (b"\xef\xbb\xbf[core]\nx=1", Some(&[("core.x", "1")])),
-            (b"# \xff\n[core]\nfsmonitor = \"touch PWN; false\"\n", Some(&[("core.fsmonitor", "touch PWN; false")])),
-            (b"[core]\n# x \\\n\tfsmonitor = y\n", Some(&[("core.fsmonitor", "y")])),
+            (
+                b"# \xff\n[core]\nfsmonitor = \"touch PWN; false\"\n",
+                Some(&[("core.fsmonitor", "touch PWN; false")]),
+            ),
+            (
+                b"[core]\n# x \\\n\tfsmonitor = y\n",
+                Some(&[("core.fsmonitor", "y")]),
+            ),
             (b"[core]\nfsmonitor = y\\", Some(&[("core.fsmonitor", "y")])),
-            (b"[core]\nfsmonitor = a\\\n b ; c\n", Some(&[("core.fsmonitor", "a b")])),
+            (
+                b"[core]\nfsmonitor = a\\\n b ; c\n",
+                Some(&[("core.fsmonitor", "a b")]),
+            ),
             (b"[core] FSMonitor = a", Some(&[("core.fsmonitor", "a")])),
-            (b"[Filter \"A.b\"]\nclean = x", Some(&[("filter.A.b.clean", "x")])),
-            (b"[Filter.A.b]\nclean = x", Some(&[("filter.a.b.clean", "x")])),
+            (
+                b"[Filter \"A.b\"]\nclean = x",
+                Some(&[("filter.A.b.clean", "x")]),
+            ),
+            (
+                b"[Filter.A.b]\nclean = x",
+                Some(&[("filter.a.b.clean", "x")]),
+            ),
             (b"[a \"x\\\"y]\"] k", Some(&[("a.x\"y].k", "true")])),
-            (b"[a]k=\"  x  \"  # no\r\nl = \"#\" y\r\n", Some(&[("a.k", "  x  "), ("a.l", "# y")])),
+            (
+                b"[a]k=\"  x  \"  # no\r\nl = \"#\" y\r\n",
+                Some(&[("a.k", "  x  "), ("a.l", "# y")]),
+            ),
             (b"[a]\nk = \\\"x\\\\ \\t\n", Some(&[("a.k", "\"x\\ \t")])),
             (b"[a]\nk =\n", Some(&[("a.k", "")])),
             (b"[a]\nk = \"x\ny\"\n", None),
@@ -190,7 +217,9 @@ mod tests {
         ];
         for (text, wanted) in table {
             let read = entries(text).ok();
-            let read = read.as_ref().map(|all| all.iter().map(|(k, v)| (&**k, &**v)).collect::<Vec<_>>());
+            let read = read
+                .as_ref()
+                .map(|all| all.iter().map(|(k, v)| (&**k, &**v)).collect::<Vec<_>>());
             assert_eq!(read.as_deref(), wanted, "{}", String::from_utf8_lossy(text));
         }
     }

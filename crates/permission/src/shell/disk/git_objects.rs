@@ -68,11 +68,24 @@ impl CommitReader {
         if !objects.is_dir() {
             return Err(ObjectUnreadable::Revision);
         }
-        let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options)
-            .map_err(|_| ObjectUnreadable::Object)?;
+        let store = Store::at_opts(
+            objects,
+            gix_hash::Kind::Sha1,
+            &mut std::iter::empty(),
+            options,
+        )
+        .map_err(|_| ObjectUnreadable::Object)?;
         let shallow = base::file::read_regular_text(&common.join("shallow")).unwrap_or_default();
-        let shallow = shallow.lines().filter_map(|line| ObjectId::from_hex(line.as_bytes()).ok()).collect();
-        Ok(Self { handle: Arc::new(store).to_handle_arc(), dirs, shallow, trees: 0 })
+        let shallow = shallow
+            .lines()
+            .filter_map(|line| ObjectId::from_hex(line.as_bytes()).ok())
+            .collect();
+        Ok(Self {
+            handle: Arc::new(store).to_handle_arc(),
+            dirs,
+            shallow,
+            trees: 0,
+        })
     }
 
     fn object(&self, id: ObjectId) -> Read<(Kind, Vec<u8>)> {
@@ -91,8 +104,12 @@ impl CommitReader {
     }
 
     pub(super) fn commit(&self, id: ObjectId) -> Read<Commit> {
-        let (Kind::Commit, bytes) = self.object(id)? else { return Err(ObjectUnreadable::Object) };
-        let head = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
+        let (Kind::Commit, bytes) = self.object(id)? else {
+            return Err(ObjectUnreadable::Object);
+        };
+        let head = bytes
+            .split(|byte| *byte == b'\n')
+            .take_while(|line| !line.is_empty());
         let mut tree = None;
         let mut parents = vec![];
         for line in head {
@@ -105,7 +122,10 @@ impl CommitReader {
         if self.shallow.contains(&id) {
             parents.clear();
         }
-        Ok(Commit { tree: tree.ok_or(ObjectUnreadable::Object)?, parents })
+        Ok(Commit {
+            tree: tree.ok_or(ObjectUnreadable::Object)?,
+            parents,
+        })
     }
 
     /// Follows tags to their objects, and commits to their trees.
@@ -126,16 +146,31 @@ impl CommitReader {
         if self.trees > MAX_TREES {
             return Err(ObjectUnreadable::TooMuch);
         }
-        let (Kind::Tree, bytes) = self.object(id)? else { return Err(ObjectUnreadable::Object) };
+        let (Kind::Tree, bytes) = self.object(id)? else {
+            return Err(ObjectUnreadable::Object);
+        };
         let mut rest = bytes.as_slice();
         let mut entries = vec![];
         while !rest.is_empty() {
-            let end = rest.iter().position(|byte| *byte == 0).ok_or(ObjectUnreadable::Object)?;
+            let end = rest
+                .iter()
+                .position(|byte| *byte == 0)
+                .ok_or(ObjectUnreadable::Object)?;
             let head = &rest[..end];
             let behind = &rest[end + 1..];
-            let blank = head.iter().position(|byte| *byte == b' ').ok_or(ObjectUnreadable::Object)?;
-            let id = behind.get(..20).and_then(|id| ObjectId::try_from(id).ok()).ok_or(ObjectUnreadable::Object)?;
-            entries.push((head[blank + 1..].to_vec(), id, head[..blank].ends_with(b"40000")));
+            let blank = head
+                .iter()
+                .position(|byte| *byte == b' ')
+                .ok_or(ObjectUnreadable::Object)?;
+            let id = behind
+                .get(..20)
+                .and_then(|id| ObjectId::try_from(id).ok())
+                .ok_or(ObjectUnreadable::Object)?;
+            entries.push((
+                head[blank + 1..].to_vec(),
+                id,
+                head[..blank].ends_with(b"40000"),
+            ));
             rest = &behind[20..];
         }
         Ok(entries)
@@ -185,8 +220,13 @@ impl CommitReader {
             if !is_tree {
                 return Ok(None);
             }
-            let found = self.tree(id)?.into_iter().find(|(name, ..)| name == part.as_bytes());
-            let Some((_, next, tree)) = found else { return Ok(None) };
+            let found = self
+                .tree(id)?
+                .into_iter()
+                .find(|(name, ..)| name == part.as_bytes());
+            let Some((_, next, tree)) = found else {
+                return Ok(None);
+            };
             id = next;
             is_tree = tree;
         }
@@ -198,13 +238,26 @@ impl CommitReader {
     pub(super) fn resolve(&self, revision: &str) -> Read<ObjectId> {
         // `@` alone is `HEAD`.
         let from = usize::from(revision.starts_with('@') && !revision.starts_with("@{"));
-        let end = revision[from..].find(['~', '^', '@']).map(|at| at + from).filter(|at| *at > 0);
+        let end = revision[from..]
+            .find(['~', '^', '@'])
+            .map(|at| at + from)
+            .filter(|at| *at > 0);
         let end = end.unwrap_or(revision.len());
         let (name, mut rest) = revision.split_at(end);
-        let (name, log) = match rest.strip_prefix("@{").and_then(|rest| rest.split_once('}')) {
+        let (name, log) = match rest
+            .strip_prefix("@{")
+            .and_then(|rest| rest.split_once('}'))
+        {
             Some((number, behind)) => {
                 rest = behind;
-                (name, Some(number.parse::<usize>().map_err(|_| ObjectUnreadable::Revision)?))
+                (
+                    name,
+                    Some(
+                        number
+                            .parse::<usize>()
+                            .map_err(|_| ObjectUnreadable::Revision)?,
+                    ),
+                )
             }
             None => (name, None),
         };
@@ -214,13 +267,24 @@ impl CommitReader {
         };
         while !rest.is_empty() {
             let (sign, behind) = rest.split_at(1);
-            let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
-            let number =
-                if digits == 0 { 1 } else { behind[..digits].parse().map_err(|_| ObjectUnreadable::Revision)? };
+            let digits = behind
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(behind.len());
+            let number = if digits == 0 {
+                1
+            } else {
+                behind[..digits]
+                    .parse()
+                    .map_err(|_| ObjectUnreadable::Revision)?
+            };
             rest = &behind[digits..];
             id = match sign {
                 "^" if number == 0 => id,
-                "^" => *self.commit(self.peeled(id)?)?.parents.get(number - 1).ok_or(ObjectUnreadable::Revision)?,
+                "^" => *self
+                    .commit(self.peeled(id)?)?
+                    .parents
+                    .get(number - 1)
+                    .ok_or(ObjectUnreadable::Revision)?,
                 "~" => self.ancestor(id, number)?,
                 _ => return Err(ObjectUnreadable::Revision),
             };
@@ -231,7 +295,11 @@ impl CommitReader {
     fn ancestor(&self, id: ObjectId, number: usize) -> Read<ObjectId> {
         let mut id = self.peeled(id)?;
         for _ in 0..number.min(MAX_TREES) {
-            id = *self.commit(id)?.parents.first().ok_or(ObjectUnreadable::Revision)?;
+            id = *self
+                .commit(id)?
+                .parents
+                .first()
+                .ok_or(ObjectUnreadable::Revision)?;
         }
         Ok(id)
     }
@@ -264,12 +332,20 @@ impl CommitReader {
             return Ok(id);
         }
         let prefix = gix_hash::Prefix::from_hex(name).map_err(|_| ObjectUnreadable::Revision)?;
-        self.handle.lookup_prefix(prefix, None).ok().flatten().and_then(Result::ok).ok_or(ObjectUnreadable::Revision)
+        self.handle
+            .lookup_prefix(prefix, None)
+            .ok()
+            .flatten()
+            .and_then(Result::ok)
+            .ok_or(ObjectUnreadable::Revision)
     }
 
     fn reference(&self, name: &str, depth: usize) -> Option<ObjectId> {
         let depth = depth.checked_sub(1)?;
-        let loose = self.dirs.iter().find_map(|dir| base::file::read_regular_text(&dir.join(name)).ok());
+        let loose = self
+            .dirs
+            .iter()
+            .find_map(|dir| base::file::read_regular_text(&dir.join(name)).ok());
         if let Some(text) = loose {
             return match text.strip_prefix("ref: ") {
                 Some(other) => self.reference(other.trim_end(), depth),
@@ -277,7 +353,9 @@ impl CommitReader {
             };
         }
         let packed = base::file::read_regular_text(&self.dirs.last()?.join("packed-refs")).ok()?;
-        let line = packed.lines().find(|line| line.split_once(' ').is_some_and(|(_, known)| known == name))?;
+        let line = packed
+            .lines()
+            .find(|line| line.split_once(' ').is_some_and(|(_, known)| known == name))?;
         ObjectId::from_hex(line.split_once(' ')?.0.as_bytes()).ok()
     }
 
@@ -288,7 +366,11 @@ impl CommitReader {
             return Err(ObjectUnreadable::Object);
         }
         let mut found = vec![];
-        let mut ahead: Vec<PathBuf> = self.dirs.iter().flat_map(|dir| [dir.join("refs"), dir.join("logs")]).collect();
+        let mut ahead: Vec<PathBuf> = self
+            .dirs
+            .iter()
+            .flat_map(|dir| [dir.join("refs"), dir.join("logs")])
+            .collect();
         let mut looked = 0;
         while let Some(path) = ahead.pop() {
             looked += 1;
@@ -299,12 +381,16 @@ impl CommitReader {
                 let entries = std::fs::read_dir(&path).map_err(|_| ObjectUnreadable::Object)?;
                 ahead.extend(entries.flatten().map(|entry| entry.path()));
             } else if path.is_file() {
-                found.extend(ids_in(&base::file::read_regular_text(&path).map_err(|_| ObjectUnreadable::Object)?));
+                found.extend(ids_in(
+                    &base::file::read_regular_text(&path).map_err(|_| ObjectUnreadable::Object)?,
+                ));
             }
         }
         for dir in &self.dirs {
             for name in ["HEAD", "packed-refs"] {
-                found.extend(ids_in(&base::file::read_regular_text(&dir.join(name)).unwrap_or_default()));
+                found.extend(ids_in(
+                    &base::file::read_regular_text(&dir.join(name)).unwrap_or_default(),
+                ));
             }
         }
         found.sort_unstable();
@@ -314,13 +400,24 @@ impl CommitReader {
 
     /// Returns the object that a reference named a number of changes ago.
     fn logged(&self, name: &str, number: usize) -> Read<ObjectId> {
-        let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
-        let logs =
-            ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"].map(|prefix| format!("logs/{prefix}{name}"));
-        let mut files = logs.iter().flat_map(|log| self.dirs.iter().map(move |dir| dir.join(log)));
-        let text =
-            files.find_map(|file| base::file::read_regular_text(&file).ok()).ok_or(ObjectUnreadable::Revision)?;
-        let line = text.lines().rev().nth(number).ok_or(ObjectUnreadable::Revision)?;
+        let name = if name.is_empty() || name == "@" {
+            "HEAD"
+        } else {
+            name
+        };
+        let logs = ["", "refs/", "refs/tags/", "refs/heads/", "refs/remotes/"]
+            .map(|prefix| format!("logs/{prefix}{name}"));
+        let mut files = logs
+            .iter()
+            .flat_map(|log| self.dirs.iter().map(move |dir| dir.join(log)));
+        let text = files
+            .find_map(|file| base::file::read_regular_text(&file).ok())
+            .ok_or(ObjectUnreadable::Revision)?;
+        let line = text
+            .lines()
+            .rev()
+            .nth(number)
+            .ok_or(ObjectUnreadable::Revision)?;
         let id = line.split(' ').nth(1).ok_or(ObjectUnreadable::Revision)?;
         ObjectId::from_hex(id.as_bytes()).map_err(|_| ObjectUnreadable::Revision)
     }
@@ -337,18 +434,28 @@ fn tree_id(entry: Option<(ObjectId, bool)>) -> Option<ObjectId> {
 /// Returns the ids at the beginnings of lines, without the null id; in a reference log, the ids
 /// before and after each change.
 fn ids_in(text: &str) -> Vec<ObjectId> {
-    let words = text.lines().flat_map(|line| line.trim_start_matches('^').split(' ').take(2));
-    words.filter_map(|word| ObjectId::from_hex(word.as_bytes()).ok()).filter(|id| !id.is_null()).collect()
+    let words = text
+        .lines()
+        .flat_map(|line| line.trim_start_matches('^').split(' ').take(2));
+    words
+        .filter_map(|word| ObjectId::from_hex(word.as_bytes()).ok())
+        .filter(|id| !id.is_null())
+        .collect()
 }
 
 /// Returns the entries of a tree by name.
 fn by_name(entries: &[TreeEntry]) -> BTreeMap<&[u8], (ObjectId, bool)> {
-    entries.iter().map(|(name, id, is_tree)| (name.as_slice(), (*id, *is_tree))).collect()
+    entries
+        .iter()
+        .map(|(name, id, is_tree)| (name.as_slice(), (*id, *is_tree)))
+        .collect()
 }
 
 /// Returns the object of a tag.
 fn target(tag: &[u8]) -> Read<ObjectId> {
     let line = tag.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let id = line.strip_prefix(b"object ").and_then(|hex| ObjectId::from_hex(hex).ok());
+    let id = line
+        .strip_prefix(b"object ")
+        .and_then(|hex| ObjectId::from_hex(hex).ok());
     id.ok_or(ObjectUnreadable::Object)
 }

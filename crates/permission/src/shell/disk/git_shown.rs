@@ -63,7 +63,11 @@ impl TrackedSecret {
     fn of(entry: &git::IndexEntry<'_>) -> Option<Self> {
         let path = String::from_utf8_lossy(entry.path);
         let id = ObjectId::try_from(entry.id).ok()?;
-        protected::secret(Path::new(&*path)).then(|| Self { path: path.into_owned(), id, changed: true })
+        protected::secret(Path::new(&*path)).then(|| Self {
+            path: path.into_owned(),
+            id,
+            changed: true,
+        })
     }
 }
 
@@ -102,22 +106,32 @@ impl Disk<'_> {
         let first = |secret: &TrackedSecret| secret.path.clone();
         match shown {
             ShownFiles::Tracked => return Ok(tracked_here.next().map(first)),
-            ShownFiles::Unstaged => return Ok(tracked_here.find(|secret| secret.changed).map(first)),
+            ShownFiles::Unstaged => {
+                return Ok(tracked_here.find(|secret| secret.changed).map(first));
+            }
             _ => {}
         }
         let is_secret = |path: &str| protected::secret(Path::new(path)) && wanted(path);
         let found = CommitReader::open(top).and_then(|objects| {
-            let mut reader = Reader { objects, tracked: &tracked, is_secret: &is_secret };
+            let mut reader = Reader {
+                objects,
+                tracked: &tracked,
+                is_secret: &is_secret,
+            };
             reader.shown(shown)
         });
         match (found, shown) {
             (Ok(path), ShownFiles::Unknown) => Ok(tracked_here.next().map(first).or(path)),
             (Ok(path), _) => Ok(path),
-            (Err(_), ShownFiles::Unknown) | (Err(ObjectUnreadable::Revision), _) => Ok(tracked_here.next().map(first)),
-            (Err(ObjectUnreadable::Object | ObjectUnreadable::TooMuch), _) => match tracked_here.next() {
-                Some(secret) => Ok(Some(first(secret))),
-                None => Err(NotKnown::History),
-            },
+            (Err(_), ShownFiles::Unknown) | (Err(ObjectUnreadable::Revision), _) => {
+                Ok(tracked_here.next().map(first))
+            }
+            (Err(ObjectUnreadable::Object | ObjectUnreadable::TooMuch), _) => {
+                match tracked_here.next() {
+                    Some(secret) => Ok(Some(first(secret))),
+                    None => Err(NotKnown::History),
+                }
+            }
         }
     }
 
@@ -148,7 +162,11 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
         }
     });
     // Before the first `git add` there is no index.
-    let is_absent = || dir.join("index").symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    let is_absent = || {
+        dir.join("index")
+            .symlink_metadata()
+            .is_err_and(|e| e.kind() == ErrorKind::NotFound)
+    };
     if is_whole || is_absent() {
         return Some(found);
     }
@@ -172,7 +190,9 @@ fn tracked_secrets(top: &Path) -> Option<Vec<TrackedSecret>> {
 /// content.
 fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
     const LOWER: u64 = 0xffff_ffff;
-    let Ok(file) = std::fs::symlink_metadata(path) else { return true };
+    let Ok(file) = std::fs::symlink_metadata(path) else {
+        return true;
+    };
     let has_same_metadata = file.len() & LOWER == u64::from(entry.size)
         && nanoseconds(file.mtime(), file.mtime_nsec()) == entry.modified
         && nanoseconds(file.ctime(), file.ctime_nsec()) == entry.changed;
@@ -182,7 +202,9 @@ fn is_changed(path: &Path, entry: &git::IndexEntry<'_>) -> bool {
     if !file.is_file() || file.len() > MAX_SECRET_BYTES {
         return true;
     }
-    let Ok(content) = std::fs::read(path) else { return true };
+    let Ok(content) = std::fs::read(path) else {
+        return true;
+    };
     let id = gix_object::compute_hash(gix_hash::Kind::Sha1, Kind::Blob, &content).ok();
     id.is_none_or(|id| id.as_slice() != entry.id)
 }
@@ -211,7 +233,8 @@ impl Reader<'_> {
             ShownFiles::Between(one, other) => {
                 let one = self.tree(one)?;
                 let other = self.tree(other)?;
-                self.objects.differing(Some(one), Some(other), self.is_secret)
+                self.objects
+                    .differing(Some(one), Some(other), self.is_secret)
             }
             // Only the changes of the second one since the merge base.
             ShownFiles::SinceMergeBase(one, other) => {
@@ -227,8 +250,12 @@ impl Reader<'_> {
             }
             ShownFiles::Everything | ShownFiles::Unknown => {
                 let all = self.objects.everything()?;
-                let commits = all.into_iter().filter_map(|id| self.objects.peeled(id).ok());
-                let commits = commits.filter(|id| matches!(self.objects.kind(*id), Ok(Kind::Commit))).collect();
+                let commits = all
+                    .into_iter()
+                    .filter_map(|id| self.objects.peeled(id).ok());
+                let commits = commits
+                    .filter(|id| matches!(self.objects.kind(*id), Ok(Kind::Commit)))
+                    .collect();
                 self.history(commits, &HashSet::new(), None)
             }
         }
@@ -240,22 +267,35 @@ impl Reader<'_> {
 
     /// Returns a file that differs between a commit and the index or, with `work_tree`, the working
     /// tree.
-    fn staged(&mut self, revision: &str, work_tree: bool) -> Result<Option<String>, ObjectUnreadable> {
+    fn staged(
+        &mut self,
+        revision: &str,
+        work_tree: bool,
+    ) -> Result<Option<String>, ObjectUnreadable> {
         let tree = match self.tree(revision) {
             Ok(tree) => tree,
             // Before the first commit every file is new.
-            Err(_) if revision == "HEAD" => return Ok(self.tracked.iter().map(|secret| secret.path.clone()).next()),
+            Err(_) if revision == "HEAD" => {
+                return Ok(self.tracked.iter().map(|secret| secret.path.clone()).next());
+            }
             Err(error) => return Err(error),
         };
-        for secret in self.tracked.iter().filter(|secret| (self.is_secret)(&secret.path)) {
-            if (work_tree && secret.changed) || self.objects.at(tree, &secret.path)? != Some(secret.id) {
+        for secret in self
+            .tracked
+            .iter()
+            .filter(|secret| (self.is_secret)(&secret.path))
+        {
+            if (work_tree && secret.changed)
+                || self.objects.at(tree, &secret.path)? != Some(secret.id)
+            {
                 return Ok(Some(secret.path.clone()));
             }
         }
         // A file that is no longer in the index is shown with its former content.
         let tracked = self.tracked;
         let is_secret = self.is_secret;
-        let is_removed_secret = |path: &str| is_secret(path) && !tracked.iter().any(|secret| secret.path == path);
+        let is_removed_secret =
+            |path: &str| is_secret(path) && !tracked.iter().any(|secret| secret.path == path);
         self.objects.differing(Some(tree), None, &is_removed_secret)
     }
 
@@ -263,7 +303,11 @@ impl Reader<'_> {
         let id = self.objects.resolve(revision)?;
         let id = self.objects.peeled(id)?;
         match self.objects.kind(id)? {
-            Kind::Blob => Ok(self.tracked.iter().find(|secret| secret.id == id).map(|secret| secret.path.clone())),
+            Kind::Blob => Ok(self
+                .tracked
+                .iter()
+                .find(|secret| secret.id == id)
+                .map(|secret| secret.path.clone())),
             Kind::Commit => self.changed_by(id),
             _ => Ok(None),
         }
@@ -273,11 +317,16 @@ impl Reader<'_> {
     fn changed_by(&mut self, id: ObjectId) -> Result<Option<String>, ObjectUnreadable> {
         let commit = self.objects.commit(id)?;
         if commit.parents.is_empty() {
-            return self.objects.differing(Some(commit.tree), None, self.is_secret);
+            return self
+                .objects
+                .differing(Some(commit.tree), None, self.is_secret);
         }
         for parent in commit.parents {
             let before = self.objects.commit(parent)?.tree;
-            if let Some(path) = self.objects.differing(Some(before), Some(commit.tree), self.is_secret)? {
+            if let Some(path) =
+                self.objects
+                    .differing(Some(before), Some(commit.tree), self.is_secret)?
+            {
                 return Ok(Some(path));
             }
         }
@@ -309,7 +358,8 @@ impl Reader<'_> {
             // The order in which commits are shown is not computed: after a merge, either side may
             // come first, and not every command counts the merge itself.
             if parents.len() > 1 {
-                max_commits = max_commits.saturating_add(parents.len() * max_commits.min(MAX_COMMITS) + 1);
+                max_commits =
+                    max_commits.saturating_add(parents.len() * max_commits.min(MAX_COMMITS) + 1);
             }
             ahead.extend(parents);
         }
@@ -317,11 +367,18 @@ impl Reader<'_> {
     }
 
     fn ids(&self, revisions: &[String]) -> Result<VecDeque<ObjectId>, ObjectUnreadable> {
-        revisions.iter().map(|revision| self.objects.peeled(self.objects.resolve(revision)?)).collect()
+        revisions
+            .iter()
+            .map(|revision| self.objects.peeled(self.objects.resolve(revision)?))
+            .collect()
     }
 
     /// Returns the commits that are reachable from some, up to a number of commits.
-    fn reached(&self, from: &[String], max_commits: usize) -> Result<HashSet<ObjectId>, ObjectUnreadable> {
+    fn reached(
+        &self,
+        from: &[String],
+        max_commits: usize,
+    ) -> Result<HashSet<ObjectId>, ObjectUnreadable> {
         let mut ahead = self.ids(from)?;
         let mut seen = HashSet::new();
         while let Some(id) = ahead.pop_front() {

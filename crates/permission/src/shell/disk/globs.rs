@@ -26,7 +26,10 @@ pub(super) struct Globs {
 
 impl Default for Globs {
     fn default() -> Self {
-        Self { known: HashMap::new(), entries: MAX_ENTRIES }
+        Self {
+            known: HashMap::new(),
+            entries: MAX_ENTRIES,
+        }
     }
 }
 
@@ -42,7 +45,10 @@ impl Globs {
         let mut budget = before;
         let names: Option<Rc<[String]>> = glob(pattern, cwd, &mut budget).map(Into::into);
         self.entries -= before - budget;
-        self.known.entry(cwd.to_path_buf()).or_default().insert(pattern.to_owned(), names.clone());
+        self.known
+            .entry(cwd.to_path_buf())
+            .or_default()
+            .insert(pattern.to_owned(), names.clone());
         names
     }
 }
@@ -82,8 +88,13 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
         }
         found = next;
     }
-    let exists = |(path, _, listed): &(PathBuf, String, bool)| *listed || path.symlink_metadata().is_ok();
-    let mut names: Vec<String> = found.into_iter().filter(exists).map(|(_, shown, _)| shown).collect();
+    let exists =
+        |(path, _, listed): &(PathBuf, String, bool)| *listed || path.symlink_metadata().is_ok();
+    let mut names: Vec<String> = found
+        .into_iter()
+        .filter(exists)
+        .map(|(_, shown, _)| shown)
+        .collect();
     if names.is_empty() {
         names.push(pattern.replace('\\', ""));
     }

@@ -20,13 +20,22 @@ pub(super) enum Loss {
 
 impl Disk<'_> {
     /// Judges a recursive removal.
-    pub(crate) fn judge_removal(&mut self, operands: &[Arg], unit: &mut Unit, state: &ShellState, unknown: bool) {
+    pub(crate) fn judge_removal(
+        &mut self,
+        operands: &[Arg],
+        unit: &mut Unit,
+        state: &ShellState,
+        unknown: bool,
+    ) {
         for arg in operands {
             let (texts, is_pattern) = match (arg.texts(), arg.pattern()) {
                 (Some(texts), _) => (texts.to_vec(), false),
                 (None, Some(pattern)) => (vec![pattern.to_owned()], true),
                 (None, None) => {
-                    let reason = format!("what {} names is not known; empty, it could be everything", arg.raw);
+                    let reason = format!(
+                        "what {} names is not known; empty, it could be everything",
+                        arg.raw
+                    );
                     if unknown {
                         unit.set_minimum(Action::Ask, &reason);
                     } else {
@@ -39,7 +48,9 @@ impl Disk<'_> {
             for text in texts {
                 // `*` and `x/*` match all entries of a directory, which amounts to the directory
                 // itself.
-                let stripped = text.trim_end_matches(['*', '?', '.', '[', ']', '!']).to_owned();
+                let stripped = text
+                    .trim_end_matches(['*', '?', '.', '[', ']', '!'])
+                    .to_owned();
                 let text = match (is_pattern, stripped.is_empty()) {
                     (false, _) => text,
                     (true, true) => ".".into(),
@@ -52,8 +63,12 @@ impl Disk<'_> {
                     unit.set_minimum(Action::Ask, "what it removes is not known");
                 }
                 match self.greatest_loss(&text, state) {
-                    Loss::Everything => unit.set_minimum(Action::Deny, "it would destroy the whole disk"),
-                    Loss::Much(what) => unit.set_minimum(Action::Ask, &format!("{} is {what}", shown(&text))),
+                    Loss::Everything => {
+                        unit.set_minimum(Action::Deny, "it would destroy the whole disk")
+                    }
+                    Loss::Much(what) => {
+                        unit.set_minimum(Action::Ask, &format!("{} is {what}", shown(&text)))
+                    }
                     Loss::Little => {}
                 }
             }
@@ -61,7 +76,11 @@ impl Disk<'_> {
     }
 
     fn greatest_loss(&mut self, text: &str, state: &ShellState) -> Loss {
-        let from: Vec<PathBuf> = if state.cwd.is_empty() { vec![PathBuf::from("/")] } else { state.cwd.clone() };
+        let from: Vec<PathBuf> = if state.cwd.is_empty() {
+            vec![PathBuf::from("/")]
+        } else {
+            state.cwd.clone()
+        };
         let mut worst = Loss::Little;
         for cwd in from {
             let plain = normal(&cwd.join(text));
@@ -77,20 +96,30 @@ impl Disk<'_> {
 }
 
 fn shown(text: &str) -> String {
-    if text.is_empty() { "\"\"".into() } else { text.to_owned() }
+    if text.is_empty() {
+        "\"\"".into()
+    } else {
+        text.to_owned()
+    }
 }
 
 fn loss(place: &PermissionContext, path: &Path) -> Loss {
-    const SYSTEM: &str =
-        "bin boot dev etc home lib lib64 opt proc root run sbin srv sys usr var Users System Library Applications";
+    const SYSTEM: &str = "bin boot dev etc home lib lib64 opt proc root run sbin srv sys usr var Users System Library Applications";
     if path.parent().is_none() {
         return Loss::Everything;
     }
-    if place.home.as_ref().is_some_and(|home| home.starts_with(path)) {
+    if place
+        .home
+        .as_ref()
+        .is_some_and(|home| home.starts_with(path))
+    {
         return Loss::Much("the home directory");
     }
     if path.parent() == Some(Path::new("/"))
-        && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| among(SYSTEM, name))
+        && path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| among(SYSTEM, name))
     {
         return Loss::Much("a directory of the system");
     }
@@ -100,7 +129,10 @@ fn loss(place: &PermissionContext, path: &Path) -> Loss {
     {
         return Loss::Much("the whole project");
     }
-    if path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".git")) {
+    if path
+        .file_name()
+        .is_some_and(|name| name.eq_ignore_ascii_case(".git"))
+    {
         return Loss::Much("the history of a repository");
     }
     Loss::Little

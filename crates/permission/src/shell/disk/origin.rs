@@ -51,7 +51,11 @@ impl Disk<'_> {
             return *origin;
         }
         // Each lookup reads the disk several times, so their number is limited.
-        let origin = if self.origins.known.len() >= MAX_LOOKUPS { Origin::Other } else { self.look_up(name, state) };
+        let origin = if self.origins.known.len() >= MAX_LOOKUPS {
+            Origin::Other
+        } else {
+            self.look_up(name, state)
+        };
         self.origins.known.insert(name.to_owned(), origin);
         origin
     }
@@ -83,18 +87,27 @@ impl Disk<'_> {
     /// Returns the names of the file that a program's name refers to: the name of the file itself,
     /// and those that the system's directories of `PATH` have for it or for a copy of it. Empty if
     /// the given name is one of the latter, because then it determines the program.
-    pub(in crate::shell) fn names_of_program(&mut self, name: &str, state: &ShellState) -> Vec<String> {
+    pub(in crate::shell) fn names_of_program(
+        &mut self,
+        name: &str,
+        state: &ShellState,
+    ) -> Vec<String> {
         let paths: Vec<PathBuf> = if name.starts_with('/') {
             vec![PathBuf::from(name)]
         } else if name.contains('/') {
             state.cwd.iter().map(|cwd| cwd.join(name)).collect()
         } else {
-            self.on_path(name).into_iter().map(|(_, path, _)| path).collect()
+            self.on_path(name)
+                .into_iter()
+                .map(|(_, path, _)| path)
+                .collect()
         };
         let base = name.rsplit('/').next().unwrap_or(name);
         let mut names = vec![];
         for path in paths {
-            let Ok(file) = std::fs::metadata(&path) else { continue };
+            let Ok(file) = std::fs::metadata(&path) else {
+                continue;
+            };
             if !file.is_file() {
                 continue;
             }
@@ -103,7 +116,10 @@ impl Disk<'_> {
                 continue;
             }
             let real = path.canonicalize().ok();
-            let real = real.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+            let real = real
+                .as_deref()
+                .and_then(Path::file_name)
+                .map(|name| name.to_string_lossy().into_owned());
             names.extend(known.into_iter().chain(real));
         }
         names.sort();
@@ -114,14 +130,24 @@ impl Disk<'_> {
     /// Returns the names under which a file, or a copy of it, is a program of the system.
     fn installed_as(&mut self, path: &Path, file: &Metadata) -> Vec<String> {
         // A script of the project is no copy of a program, so the search is not worth its cost.
-        if file.nlink() == 1 && is_script(path) && path.canonicalize().is_ok_and(|real| self.place.is_open(&real)) {
+        if file.nlink() == 1
+            && is_script(path)
+            && path
+                .canonicalize()
+                .is_ok_and(|real| self.place.is_open(&real))
+        {
             return vec![];
         }
         let id = (file.dev(), file.ino());
         let is_same = |program: &&InstalledProgram| {
-            program.file == id || program.bytes == file.len() && are_alike(path, &program.path).unwrap_or(true)
+            program.file == id
+                || program.bytes == file.len() && are_alike(path, &program.path).unwrap_or(true)
         };
-        self.installed().iter().filter(is_same).map(|program| program.name.clone()).collect()
+        self.installed()
+            .iter()
+            .filter(is_same)
+            .map(|program| program.name.clone())
+            .collect()
     }
 
     fn installed(&mut self) -> Rc<[InstalledProgram]> {
@@ -129,13 +155,21 @@ impl Disk<'_> {
             return installed.clone();
         }
         let dirs = self.dirs();
-        let entries =
-            dirs.iter().filter(|(_, open)| !open).filter_map(|(dir, _)| std::fs::read_dir(dir).ok()).flatten();
+        let entries = dirs
+            .iter()
+            .filter(|(_, open)| !open)
+            .filter_map(|(dir, _)| std::fs::read_dir(dir).ok())
+            .flatten();
         let programs = entries.flatten().filter_map(|entry| {
             let path = entry.path();
             let file = std::fs::metadata(&path).ok().filter(Metadata::is_file)?;
             let name = entry.file_name().into_string().ok()?;
-            Some(InstalledProgram { name, path, file: (file.dev(), file.ino()), bytes: file.len() })
+            Some(InstalledProgram {
+                name,
+                path,
+                file: (file.dev(), file.ino()),
+                bytes: file.len(),
+            })
         });
         let installed: Rc<[InstalledProgram]> = programs.collect();
         self.origins.installed = Some(installed.clone());
@@ -152,13 +186,22 @@ impl Disk<'_> {
             };
             let is_system_program = name.starts_with('/')
                 && path.canonicalize().is_ok_and(|path| {
-                    self.on_path(base).is_some_and(|(real, ..)| real == path && !place.is_open(&real))
+                    self.on_path(base)
+                        .is_some_and(|(real, ..)| real == path && !place.is_open(&real))
                 });
-            return if is_system_program { Origin::System } else { Origin::Other };
+            return if is_system_program {
+                Origin::System
+            } else {
+                Origin::Other
+            };
         }
         // A user with `.` on `PATH` means the project's program, and would get the system's.
-        let meant =
-            |entry: &PathBuf| state.cwd.iter().any(|cwd| base::executable::is_executable(&cwd.join(entry).join(name)));
+        let meant = |entry: &PathBuf| {
+            state
+                .cwd
+                .iter()
+                .any(|cwd| base::executable::is_executable(&cwd.join(entry).join(name)))
+        };
         if place.path_left_out.iter().any(meant) {
             return Origin::Other;
         }
@@ -184,15 +227,21 @@ impl Disk<'_> {
 
 /// Returns whether a file is a program, under another name or as a copy.
 pub(in crate::shell) fn is_same_program(path: &Path, program: &Path) -> bool {
-    let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else { return false };
-    let is_copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
+    let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else {
+        return false;
+    };
+    let is_copy =
+        || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
     (one.dev(), one.ino()) == (other.dev(), other.ino()) || is_copy()
 }
 
 /// Returns whether a file begins with `#!`.
 fn is_script(path: &Path) -> bool {
     let mut start = [0; 2];
-    base::file::open_regular(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+    base::file::open_regular(path)
+        .and_then(|mut file| file.read_exact(&mut start))
+        .is_ok()
+        && start == *b"#!"
 }
 
 /// Compares the contents of two files.
@@ -234,15 +283,25 @@ mod tests {
         // Outside of directories that any user may write, if this machine has a usable one.
         let places = [env!("CARGO_MANIFEST_DIR"), "/opt", "/srv", "/var/lib"].map(PathBuf::from);
         let mut places = places.into_iter().chain(std::env::home_dir());
-        let usable =
-            |place: PathBuf| (!PermissionContext::default().is_open(&place)).then(|| tempfile::tempdir_in(place).ok());
-        let Some(dir) = places.find_map(|place| usable(place).flatten()) else { return };
+        let usable = |place: PathBuf| {
+            (!PermissionContext::default().is_open(&place))
+                .then(|| tempfile::tempdir_in(place).ok())
+        };
+        let Some(dir) = places.find_map(|place| usable(place).flatten()) else {
+            return;
+        };
         let top = dir.path().canonicalize().unwrap();
         let root = top.join("ws");
         let bin = top.join("bin");
         let shared = top.join("shared");
         std::fs::create_dir_all(root.join("node_modules/.bin")).unwrap();
-        for path in ["bin/system", "bin/both", "ws/node_modules/.bin/both", "ws/tool", "shared/common"] {
+        for path in [
+            "bin/system",
+            "bin/both",
+            "ws/node_modules/.bin/both",
+            "ws/tool",
+            "shared/common",
+        ] {
             program(&top.join(path));
         }
         std::fs::write(root.join("node_modules/.bin/system"), "cannot be started").unwrap();
@@ -258,7 +317,11 @@ mod tests {
                 ..PermissionContext::default()
             };
             let line = analyse(command, &place);
-            line.units.iter().any(|unit| unit.foreign.as_deref().is_some_and(|why| !why.contains("not found")))
+            line.units.iter().any(|unit| {
+                unit.foreign
+                    .as_deref()
+                    .is_some_and(|why| !why.contains("not found"))
+            })
         };
         let first = [root.join("node_modules/.bin"), bin.clone()];
         let last = [bin.clone(), root.join("node_modules/.bin")];
@@ -275,7 +338,12 @@ mod tests {
             (&common, "system", false, false),
             (&first, "system", false, false),
             (&first, "cp x node_modules/.bin/system; system", false, true),
-            (&first, "echo x > node_modules/.bin/system; system", false, true),
+            (
+                &first,
+                "echo x > node_modules/.bin/system; system",
+                false,
+                true,
+            ),
             (&first, "for i in 1 2; do system; cp x y; done", false, true),
             (&first, "cp x y; system", true, false),
             (&last, "cp x y; system", false, false),
@@ -283,7 +351,11 @@ mod tests {
             (&["".into(), bin.clone()], "system", false, false),
         ];
         for (path, command, trusted, wanted) in table {
-            assert_eq!(judge(path, command, trusted), wanted, "{command} {path:?} {trusted}");
+            assert_eq!(
+                judge(path, command, trusted),
+                wanted,
+                "{command} {path:?} {trusted}"
+            );
         }
     }
 }

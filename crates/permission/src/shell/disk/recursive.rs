@@ -46,30 +46,54 @@ impl Disk<'_> {
             match self.first_below(cwd.join(text), ".git", &is_secret) {
                 Ok(Some(path)) => {
                     let shown = self.shown(&path);
-                    unit.add_secret(&shown, &format!("it reads {shown} too, which may hold keys or passwords"));
+                    unit.add_secret(
+                        &shown,
+                        &format!("it reads {shown} too, which may hold keys or passwords"),
+                    );
                 }
                 Ok(None) => {}
-                Err(TooMany) => unit.ask_about_unknown_files("it reads more directories than are looked at"),
+                Err(TooMany) => {
+                    unit.ask_about_unknown_files("it reads more directories than are looked at")
+                }
             }
         }
     }
 
     /// Asks if a changed file is a control file. Those below one of the directories whose names
     /// match are changed.
-    pub(crate) fn ask_about_changes_below(&mut self, dirs: &[Arg], names: &[Arg], unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn ask_about_changes_below(
+        &mut self,
+        dirs: &[Arg],
+        names: &[Arg],
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         let root = self.place.root.clone();
-        let is_control =
-            |path: &Path, name: &str| fits(names, name) && protected::control(path.strip_prefix(&root).unwrap_or(path));
+        let is_control = |path: &Path, name: &str| {
+            fits(names, name) && protected::control(path.strip_prefix(&root).unwrap_or(path))
+        };
         for dir in dirs {
             if state.cwd.is_empty() {
-                return unit.ask_about_unknown_files(&format!("which files it changes below {} is not known", dir.raw));
+                return unit.ask_about_unknown_files(&format!(
+                    "which files it changes below {} is not known",
+                    dir.raw
+                ));
             }
             let Some(texts) = dir.texts() else {
-                return unit.ask_about_unknown_files(&format!("which files it changes below {} is not known", dir.raw));
+                return unit.ask_about_unknown_files(&format!(
+                    "which files it changes below {} is not known",
+                    dir.raw
+                ));
             };
-            for path in texts.iter().flat_map(|text| state.cwd.iter().map(move |cwd| cwd.join(text))) {
+            for path in texts
+                .iter()
+                .flat_map(|text| state.cwd.iter().map(move |cwd| cwd.join(text)))
+            {
                 if let Ok(Some(path)) = self.first_below(normal(&path), "objects", &is_control) {
-                    let reason = format!("it may change {}, which decides what runs here", self.shown(&path));
+                    let reason = format!(
+                        "it may change {}, which decides what runs here",
+                        self.shown(&path)
+                    );
                     return unit.set_minimum(Action::Ask, &reason);
                 }
             }
@@ -77,12 +101,21 @@ impl Disk<'_> {
     }
 
     /// Asks about copied directories if a file below one would become a control file.
-    pub(crate) fn ask_about_copies_below(&mut self, from: &[Arg], to: &Arg, unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn ask_about_copies_below(
+        &mut self,
+        from: &[Arg],
+        to: &Arg,
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         if state.cwd.is_empty() {
             return;
         }
         let Some(to) = to.text() else { return };
-        let sources = from.iter().filter_map(Arg::text).flat_map(|text| state.cwd.iter().map(move |cwd| (text, cwd)));
+        let sources = from
+            .iter()
+            .filter_map(Arg::text)
+            .flat_map(|text| state.cwd.iter().map(move |cwd| (text, cwd)));
         for (text, cwd) in sources {
             let dir = cwd.join(text);
             let to = normal(&cwd.join(to));
@@ -91,7 +124,8 @@ impl Disk<'_> {
             let base = dir.file_name().map(PathBuf::from).unwrap_or_default();
             let becomes_control = |path: &Path, _: &str| {
                 path.strip_prefix(&dir).is_ok_and(|path| {
-                    protected::control(&to.join(path)) || protected::control(&to.join(&base).join(path))
+                    protected::control(&to.join(path))
+                        || protected::control(&to.join(&base).join(path))
                 })
             };
             if let Ok(Some(path)) = self.first_below(dir.clone(), "objects", &becomes_control) {
@@ -104,28 +138,54 @@ impl Disk<'_> {
     /// Asks about patches that name a control file, and about those that cannot be read.
     pub(crate) fn ask_about_patches(&self, files: &[Arg], unit: &mut Unit, state: &ShellState) {
         const MAX_BYTES: u64 = 1 << 20;
-        const BEFORE: [&str; 8] =
-            ["+++ ", "--- ", "*** ", "Index: ", "rename to ", "copy to ", "rename from ", "diff --git "];
+        const BEFORE: [&str; 8] = [
+            "+++ ",
+            "--- ",
+            "*** ",
+            "Index: ",
+            "rename to ",
+            "copy to ",
+            "rename from ",
+            "diff --git ",
+        ];
         let read = |path: PathBuf| {
-            let short = std::fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
+            let short = std::fs::metadata(&path)
+                .is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
             short.then(|| std::fs::read(path).ok()).flatten()
         };
         let texts: Option<Vec<Vec<u8>>> = files
             .iter()
-            .flat_map(|file| state.cwd.iter().map(move |cwd| file.text().map(|text| cwd.join(text))))
+            .flat_map(|file| {
+                state
+                    .cwd
+                    .iter()
+                    .map(move |cwd| file.text().map(|text| cwd.join(text)))
+            })
             .map(|path| read(path?))
             .collect();
         let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
             return unit.ask_about_unknown_files("which files it changes stands in the patch");
         };
-        let texts = texts.iter().map(|text| String::from_utf8_lossy(text)).collect::<Vec<_>>();
+        let texts = texts
+            .iter()
+            .map(|text| String::from_utf8_lossy(text))
+            .collect::<Vec<_>>();
         let lines = texts.iter().flat_map(|text| text.lines());
-        let named = lines.filter_map(|line| BEFORE.iter().find_map(|before| line.strip_prefix(before)));
+        let named =
+            lines.filter_map(|line| BEFORE.iter().find_map(|before| line.strip_prefix(before)));
         // The form is `a/x b/x`, with quotes around unusual names; the first directory is not part
         // of the path.
-        let names = named.flat_map(|names| names.split(['\t', ' ', '"'])).filter(|name| !name.is_empty());
-        if let Some(name) = names.into_iter().find(|name| protected::control(Path::new(name)) || name.contains('\\')) {
-            unit.set_minimum(Action::Ask, &format!("the patch names {name}, which decides what runs here"));
+        let names = named
+            .flat_map(|names| names.split(['\t', ' ', '"']))
+            .filter(|name| !name.is_empty());
+        if let Some(name) = names
+            .into_iter()
+            .find(|name| protected::control(Path::new(name)) || name.contains('\\'))
+        {
+            unit.set_minimum(
+                Action::Ask,
+                &format!("the patch names {name}, which decides what runs here"),
+            );
         }
     }
 
@@ -143,11 +203,20 @@ impl Disk<'_> {
         unit: &mut Unit,
         state: &ShellState,
     ) {
-        let patterns = arg.pattern().and_then(|pattern| state.cwd.iter().map(|cwd| self.glob(pattern, cwd)).collect());
+        let patterns = arg.pattern().and_then(|pattern| {
+            state
+                .cwd
+                .iter()
+                .map(|cwd| self.glob(pattern, cwd))
+                .collect()
+        });
         let patterns: Option<Vec<Rc<[String]>>> = patterns;
         let texts: Vec<String> = match (arg.texts(), patterns) {
             (Some(texts), _) => texts.to_vec(),
-            (None, Some(names)) => names.iter().flat_map(|names| names.iter().cloned()).collect(),
+            (None, Some(names)) => names
+                .iter()
+                .flat_map(|names| names.iter().cloned())
+                .collect(),
             (None, None) => return,
         };
         let is_fitting = |name: &str| !fits(not, name) && (only.is_empty() || fits(only, name));
@@ -172,7 +241,10 @@ impl Disk<'_> {
     /// Adds needs for the files that moving or copying a directory writes: below its name if the
     /// target directory exists, unless its contents are copied.
     fn written_by_copy(&mut self, from: &Path, text: &str, to: &Path, unit: &mut Unit) {
-        let contents = text.rsplit('/').next().is_some_and(|end| matches!(end, "." | ".."));
+        let contents = text
+            .rsplit('/')
+            .next()
+            .is_some_and(|end| matches!(end, "." | ".."));
         if contents || text.ends_with('/') || !to.is_dir() {
             self.add_copied_files(from, to, unit);
         }
@@ -189,18 +261,37 @@ impl Disk<'_> {
         if listing.is_empty() {
             return;
         }
-        let files = listing.iter().filter(|(_, is_dir)| !is_dir).filter_map(|(path, _)| path.strip_prefix(from).ok());
+        let files = listing
+            .iter()
+            .filter(|(_, is_dir)| !is_dir)
+            .filter_map(|(path, _)| path.strip_prefix(from).ok());
         let Some(to) = paths::real(to) else { return };
-        let patterns: Vec<String> = files.map(|path| paths::relative(&to.join(path), self.place)).collect();
+        let patterns: Vec<String> = files
+            .map(|path| paths::relative(&to.join(path), self.place))
+            .collect();
         self.add_need(Access::Edit, patterns, unit);
     }
 
-    fn needs_below(&mut self, access: Access, dir: &Located, fitting: &dyn Fn(&str) -> bool, unit: &mut Unit) {
-        let skipped = if access == Access::Edit { "objects" } else { ".git" };
+    fn needs_below(
+        &mut self,
+        access: Access,
+        dir: &Located,
+        fitting: &dyn Fn(&str) -> bool,
+        unit: &mut Unit,
+    ) {
+        let skipped = if access == Access::Edit {
+            "objects"
+        } else {
+            ".git"
+        };
         let listing = self.sampled(&dir.path, skipped);
         let all_in = |path: &Path| format!("{}/*", paths::relative(path, self.place));
         // A rule about all of a directory applies even if no entry is known.
-        let mut patterns = if dir.relative == "." { vec![] } else { vec![all_in(&dir.path)] };
+        let mut patterns = if dir.relative == "." {
+            vec![]
+        } else {
+            vec![all_in(&dir.path)]
+        };
         for (path, is_dir) in listing.iter() {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if !fitting(&name) {
@@ -228,8 +319,19 @@ impl Disk<'_> {
         if patterns.is_empty() {
             return;
         }
-        let permission = if access == Access::Edit { "edit" } else { "read" };
-        self.add(unit, vec![Need { permission: permission.into(), patterns, ..Need::default() }]);
+        let permission = if access == Access::Edit {
+            "edit"
+        } else {
+            "read"
+        };
+        self.add(
+            unit,
+            vec![Need {
+                permission: permission.into(),
+                patterns,
+                ..Need::default()
+            }],
+        );
     }
 
     /// Returns the first wanted file below a directory, nearest to the top.
@@ -240,13 +342,27 @@ impl Disk<'_> {
         wanted: &dyn Fn(&Path, &str) -> bool,
     ) -> Result<Option<PathBuf>, TooMany> {
         let listing = self.listing(&dir, skipped)?;
-        let mut files = listing.iter().filter(|(_, is_dir)| !is_dir).map(|(path, _)| path);
-        Ok(files.find(|path| wanted(path, &path.file_name().unwrap_or_default().to_string_lossy())).cloned())
+        let mut files = listing
+            .iter()
+            .filter(|(_, is_dir)| !is_dir)
+            .map(|(path, _)| path);
+        Ok(files
+            .find(|path| {
+                wanted(
+                    path,
+                    &path.file_name().unwrap_or_default().to_string_lossy(),
+                )
+            })
+            .cloned())
     }
 
     /// Returns the entries below a directory, each with `true` if it is a directory, those near the
     /// top first. Skipped directories are included, but not their entries.
-    fn listing(&mut self, dir: &Path, skipped: &'static str) -> Result<Rc<[(PathBuf, bool)]>, TooMany> {
+    fn listing(
+        &mut self,
+        dir: &Path,
+        skipped: &'static str,
+    ) -> Result<Rc<[(PathBuf, bool)]>, TooMany> {
         const SKIPPED: [&str; 5] = ["node_modules", "target", "dist", "build", ".venv"];
         let key = (dir.to_owned(), skipped);
         if let Some(known) = self.listings.get(&key) {
@@ -274,7 +390,10 @@ impl Disk<'_> {
     }
 
     fn shown(&self, path: &Path) -> String {
-        path.strip_prefix(&self.place.root).unwrap_or(path).display().to_string()
+        path.strip_prefix(&self.place.root)
+            .unwrap_or(path)
+            .display()
+            .to_string()
     }
 }
 
@@ -295,9 +414,15 @@ mod tests {
 
     fn lab() -> Lab {
         let lab = Lab::new();
-        for file in
-            ["secret/x", "secret/deep/y", "deploy/prod.yml", "docs/a.md", "private/a.txt", "keys/one.txt", "other/z"]
-        {
+        for file in [
+            "secret/x",
+            "secret/deep/y",
+            "deploy/prod.yml",
+            "docs/a.md",
+            "private/a.txt",
+            "keys/one.txt",
+            "other/z",
+        ] {
             let path = lab.place.root.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "x").unwrap();
@@ -313,7 +438,13 @@ mod tests {
     #[test]
     fn rules_apply_to_files_changed_with_their_directory() {
         let lab = lab();
-        let own = [("*", Allow), ("secret/*", Deny), ("deploy/prod.yml", Deny), ("docs/*", Ask), ("bare/*", Deny)];
+        let own = [
+            ("*", Allow),
+            ("secret/*", Deny),
+            ("deploy/prod.yml", Deny),
+            ("docs/*", Ask),
+            ("bare/*", Deny),
+        ];
         let own = rules(&lab.place, "edit", &own);
         let table = [
             ("rm -rf secret", Deny),
@@ -341,7 +472,11 @@ mod tests {
     #[test]
     fn rules_apply_to_files_read_with_their_directory() {
         let lab = lab();
-        let own = rules(&lab.place, "read", &[("*", Allow), ("private/*", Deny), ("keys/one.txt", Ask)]);
+        let own = rules(
+            &lab.place,
+            "read",
+            &[("*", Allow), ("private/*", Deny), ("keys/one.txt", Ask)],
+        );
         let table = [
             ("grep -r '' private", Deny),
             ("grep -rn x .", Deny),

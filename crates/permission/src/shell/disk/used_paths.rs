@@ -48,7 +48,9 @@ pub(super) struct Paths {
 impl Disk<'_> {
     /// Returns the reason why the line as a whole cannot be judged.
     pub(crate) fn overrun(&self) -> Option<&'static str> {
-        self.paths.overrun.then_some("it uses more than 2,000 paths")
+        self.paths
+            .overrun
+            .then_some("it uses more than 2,000 paths")
     }
 
     /// Returns the files with secrets that have a second name.
@@ -63,7 +65,11 @@ impl Disk<'_> {
         }
         if access == Access::Edit {
             let lost = state.cwd.is_empty() && !arg.prefix().starts_with('/');
-            unit.effect_at_least(if lost { Effect::Unproven } else { Effect::Writes });
+            unit.effect_at_least(if lost {
+                Effect::Unproven
+            } else {
+                Effect::Writes
+            });
         }
         if self.paths.touched >= MAX_USES && access != Access::Edit {
             self.paths.overrun = true;
@@ -71,14 +77,23 @@ impl Disk<'_> {
             return;
         }
         if let Some(known) = arg.texts() {
-            let spelling = if known.len() > 1 { Spelling::OneOf } else { Spelling::Certain };
+            let spelling = if known.len() > 1 {
+                Spelling::OneOf
+            } else {
+                Spelling::Certain
+            };
             for text in known {
                 self.touch_spelled(access, text, spelling, unit, state);
             }
             return;
         }
-        let all: Option<Vec<_>> =
-            arg.pattern().and_then(|pattern| state.cwd.iter().map(|cwd| self.glob(pattern, cwd)).collect());
+        let all: Option<Vec<_>> = arg.pattern().and_then(|pattern| {
+            state
+                .cwd
+                .iter()
+                .map(|cwd| self.glob(pattern, cwd))
+                .collect()
+        });
         match all.filter(|all| !all.is_empty()) {
             Some(all) => {
                 for text in all.iter().flat_map(|names| names.iter()) {
@@ -112,8 +127,14 @@ impl Disk<'_> {
                 unit.set_minimum(Action::Ask, &format!("where {} lies is not known", arg.raw))
             }
             Access::List => {}
-            Access::Read => unit.ask_about_unknown_files(&format!("which file it reads as {} is not known", arg.raw)),
-            Access::Edit => unit.ask_about_unknown_files(&format!("which file it changes as {} is not known", arg.raw)),
+            Access::Read => unit.ask_about_unknown_files(&format!(
+                "which file it reads as {} is not known",
+                arg.raw
+            )),
+            Access::Edit => unit.ask_about_unknown_files(&format!(
+                "which file it changes as {} is not known",
+                arg.raw
+            )),
         }
     }
 
@@ -123,11 +144,24 @@ impl Disk<'_> {
         self.touch_spelled(Access::Read, text, Spelling::Guess, unit, state);
     }
 
-    pub(crate) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &ShellState) {
+    pub(crate) fn touch_text(
+        &mut self,
+        access: Access,
+        text: &str,
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         self.touch_spelled(access, text, Spelling::Certain, unit, state);
     }
 
-    fn touch_spelled(&mut self, access: Access, text: &str, spelling: Spelling, unit: &mut Unit, state: &ShellState) {
+    fn touch_spelled(
+        &mut self,
+        access: Access,
+        text: &str,
+        spelling: Spelling,
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         // A few programs read it as an address, all others as a path with these characters.
         if let Some(path) = paths::address(text) {
             self.touch_path(access, &path, spelling, unit, state);
@@ -135,7 +169,14 @@ impl Disk<'_> {
         self.touch_path(access, text, spelling, unit, state);
     }
 
-    fn touch_path(&mut self, access: Access, text: &str, spelling: Spelling, unit: &mut Unit, state: &ShellState) {
+    fn touch_path(
+        &mut self,
+        access: Access,
+        text: &str,
+        spelling: Spelling,
+        unit: &mut Unit,
+        state: &ShellState,
+    ) {
         if text.is_empty() || device::is_harmless(text) {
             return;
         }
@@ -151,14 +192,24 @@ impl Disk<'_> {
         if state.cwd.is_empty() && !absolute {
             unit.plans_only = false;
             if access != Access::List {
-                unit.ask_about_unknown_files(&format!("in which directory {text} lies is not known"));
+                unit.ask_about_unknown_files(&format!(
+                    "in which directory {text} lies is not known"
+                ));
             }
             return;
         }
         // The shell has expanded other tildes, so one that reaches a program is literal.
-        let text = if text.starts_with('~') { Cow::from(format!("./{text}")) } else { Cow::from(text) };
+        let text = if text.starts_with('~') {
+            Cow::from(format!("./{text}"))
+        } else {
+            Cow::from(text)
+        };
         let nowhere = [PathBuf::from("/")];
-        let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
+        let from: &[PathBuf] = if state.cwd.is_empty() {
+            &nowhere
+        } else {
+            &state.cwd
+        };
         let before = unit.touches.len();
         let mut inside = false;
         for cwd in from {
@@ -172,32 +223,45 @@ impl Disk<'_> {
                 self.unresolvable(access, &text, spelling, cwd, unit);
                 continue;
             };
-            let is_link_of_line =
-                self.links.iter().any(|link| located.path.starts_with(link) || cwd.join(&*text).starts_with(link));
+            let is_link_of_line = self
+                .links
+                .iter()
+                .any(|link| located.path.starts_with(link) || cwd.join(&*text).starts_with(link));
             if is_link_of_line && access != Access::List {
-                unit.ask_about_unknown_files(&format!("the line itself changes where {text} leads"));
+                unit.ask_about_unknown_files(&format!(
+                    "the line itself changes where {text} leads"
+                ));
             }
             if access == Access::Edit {
-                let is_plan =
-                    located.inside && located.protected.is_none() && protected::is_plan(Path::new(&located.relative));
-                let edits_only_plans = unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit");
+                let is_plan = located.inside
+                    && located.protected.is_none()
+                    && protected::is_plan(Path::new(&located.relative));
+                let edits_only_plans =
+                    unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit");
                 unit.plans_only = is_plan && edits_only_plans;
             }
             let is_guess = spelling == Spelling::Guess;
             if is_guess && located.inside && protected::control(Path::new(&located.relative)) {
-                let reason = format!("{text} decides what runs here, and what the program does with it is not known");
+                let reason = format!(
+                    "{text} decides what runs here, and what the program does with it is not known"
+                );
                 unit.set_minimum(Action::Ask, &reason);
             }
             if located.found == PathKind::Directory && access == Access::Read {
                 inside |= located.inside;
                 let mut needs = located.needs(Access::List);
-                needs.iter_mut().for_each(|need| need.perhaps = from.len() > 1);
+                needs
+                    .iter_mut()
+                    .for_each(|need| need.perhaps = from.len() > 1);
                 self.add(unit, needs);
                 self.add_directory_needs(&located, unit);
                 continue;
             }
             if is_guess && located.is_absent() && located.protected.is_none() {
-                let in_root_directory = located.path.parent().is_none_or(|folder| folder.parent().is_none());
+                let in_root_directory = located
+                    .path
+                    .parent()
+                    .is_none_or(|folder| folder.parent().is_none());
                 if located.inside || located.found == PathKind::Nowhere || in_root_directory {
                     continue;
                 }
@@ -205,35 +269,57 @@ impl Disk<'_> {
             inside |= located.inside;
             let mut needs = located.needs(access);
             // An existing file is used if the shell is in that directory.
-            needs.iter_mut().for_each(|need| need.perhaps = from.len() > 1 && located.is_absent());
+            needs
+                .iter_mut()
+                .for_each(|need| need.perhaps = from.len() > 1 && located.is_absent());
             self.add(unit, needs);
         }
         // The shell may be in several directories, and the path leads into the project from none of
         // them.
         if from.len() > 1 && !inside {
-            unit.touches[before..].iter_mut().for_each(|need| need.perhaps = false);
+            unit.touches[before..]
+                .iter_mut()
+                .for_each(|need| need.perhaps = false);
         }
     }
 
     /// Locates a path from a directory, once per line. Returns `None` if there were too many
     /// lookups, `Some(None)` if the path cannot be resolved.
     pub(super) fn located(&mut self, text: &str, cwd: &Path) -> Option<Option<Rc<Located>>> {
-        if let Some(known) = self.paths.located.get(cwd).and_then(|known| known.get(text)) {
+        if let Some(known) = self
+            .paths
+            .located
+            .get(cwd)
+            .and_then(|known| known.get(text))
+        {
             return Some(known.clone());
         }
         if self.paths.lookups >= MAX_LOOKUPS {
             return None;
         }
         self.paths.lookups += 1;
-        let found = paths::locate_literal(text, cwd, self.place, &mut self.paths.directories).ok().map(Rc::new);
-        self.paths.located.entry(cwd.to_owned()).or_default().insert(text.to_owned(), found.clone());
+        let found = paths::locate_literal(text, cwd, self.place, &mut self.paths.directories)
+            .ok()
+            .map(Rc::new);
+        self.paths
+            .located
+            .entry(cwd.to_owned())
+            .or_default()
+            .insert(text.to_owned(), found.clone());
         Some(found)
     }
 
     /// Records a path that cannot be resolved: below a file, in a loop of links, or above an open
     /// file of a process. The program fails on it, unless an earlier command changes that. Rules
     /// apply to the path as written.
-    fn unresolvable(&mut self, access: Access, text: &str, spelling: Spelling, cwd: &Path, unit: &mut Unit) {
+    fn unresolvable(
+        &mut self,
+        access: Access,
+        text: &str,
+        spelling: Spelling,
+        cwd: &Path,
+        unit: &mut Unit,
+    ) {
         let path = cwd.join(text);
         if access != Access::Edit && places::is_own_descriptor(&path) {
             return;
@@ -242,7 +328,10 @@ impl Disk<'_> {
         let spelled = Located::at(&plain, &plain, self.place);
         // The parent of a directory that does not exist yet is unknown.
         let up = path.components().any(|part| part == Component::ParentDir);
-        let is_below_link = self.links.iter().any(|link| path.starts_with(link) || plain.starts_with(link));
+        let is_below_link = self
+            .links
+            .iter()
+            .any(|link| path.starts_with(link) || plain.starts_with(link));
         match access {
             Access::Edit => {
                 unit.plans_only = false;
@@ -269,14 +358,20 @@ impl Disk<'_> {
     /// Records that a link is removed or moved, which does not affect its target. Returns `false`
     /// if the path is no link, or this is unknown.
     pub(crate) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &ShellState) -> bool {
-        let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else { return false };
+        let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else {
+            return false;
+        };
         let path = cwd.join(text);
         if text.ends_with('/') || !path.is_symlink() {
             return false;
         }
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return false;
+        };
         let parent = parent.display().to_string();
-        let Ok(parent) = paths::locate_literal(&parent, cwd, self.place, &mut self.paths.directories) else {
+        let Ok(parent) =
+            paths::locate_literal(&parent, cwd, self.place, &mut self.paths.directories)
+        else {
             return false;
         };
         let shown = Path::new(&parent.relative).join(name);
@@ -287,7 +382,10 @@ impl Disk<'_> {
         if protected::control(&shown) {
             need.floor = Some((
                 Action::Ask,
-                format!("{} decides what runs on this machine or what the agent may do", shown.display()),
+                format!(
+                    "{} decides what runs on this machine or what the agent may do",
+                    shown.display()
+                ),
             ));
         }
         self.add(unit, vec![need]);
@@ -299,7 +397,8 @@ impl Disk<'_> {
 
     pub(super) fn add(&self, unit: &mut Unit, needs: Vec<Need>) {
         for need in needs {
-            let is_known = |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
+            let is_known =
+                |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
             if unit.touches.len() >= MAX_PATHS {
                 unit.set_minimum(Action::Ask, "it uses more paths than are looked at");
             } else if !unit.touches.iter().any(is_known) {
@@ -325,10 +424,16 @@ impl Disk<'_> {
         for cwd in &state.cwd {
             let names: Vec<String> = match (arg.texts(), arg.pattern()) {
                 (Some(texts), _) => texts.to_vec(),
-                (None, Some(pattern)) => self.glob(pattern, cwd).map(|names| names.to_vec()).unwrap_or_default(),
+                (None, Some(pattern)) => self
+                    .glob(pattern, cwd)
+                    .map(|names| names.to_vec())
+                    .unwrap_or_default(),
                 (None, None) => vec![],
             };
-            let dirs = names.iter().map(|name| normal(&cwd.join(name))).filter(|path| path.is_dir());
+            let dirs = names
+                .iter()
+                .map(|name| normal(&cwd.join(name)))
+                .filter(|path| path.is_dir());
             self.gone.extend(dirs);
         }
     }
@@ -350,8 +455,10 @@ impl Disk<'_> {
         state.settle();
         let before = state.directories();
         let Some(target) = target else {
-            return state
-                .set_directories(Directories { cwd: self.place.home.iter().cloned().collect(), previous: before.cwd });
+            return state.set_directories(Directories {
+                cwd: self.place.home.iter().cloned().collect(),
+                previous: before.cwd,
+            });
         };
         if !target.is("-") {
             self.touch(Access::List, target, unit, state);
@@ -368,12 +475,19 @@ impl Disk<'_> {
         for text in target.texts().unwrap_or_default() {
             if text == "-" {
                 unknown |= before.previous.is_empty();
-                before.previous.iter().for_each(|path| add(path.clone(), true));
+                before
+                    .previous
+                    .iter()
+                    .for_each(|path| add(path.clone(), true));
                 continue;
             }
             let nowhere = [PathBuf::from("/")];
             unknown |= before.cwd.is_empty() && !Path::new(text).is_absolute();
-            for cwd in if before.cwd.is_empty() { &nowhere[..] } else { &before.cwd } {
+            for cwd in if before.cwd.is_empty() {
+                &nowhere[..]
+            } else {
+                &before.cwd
+            } {
                 let path = normal(&cwd.join(text));
                 if state.physical
                     && let Ok(real) = cwd.join(text).canonicalize()
@@ -381,7 +495,11 @@ impl Disk<'_> {
                 {
                     add(real, true);
                 }
-                let is_taken = self.links.iter().chain(&self.gone).any(|taken| path.starts_with(taken));
+                let is_taken = self
+                    .links
+                    .iter()
+                    .chain(&self.gone)
+                    .any(|taken| path.starts_with(taken));
                 if is_taken || !path.is_dir() {
                     add(cwd.clone(), false);
                 }
@@ -393,15 +511,27 @@ impl Disk<'_> {
             unit.ask_about_unknown_files("to which directory it changes is not known");
         }
         if target.texts().is_none() || unknown || next.len() > 8 {
-            return state.set_directories(Directories { cwd: vec![], previous: before.or(&before.swapped()).previous });
+            return state.set_directories(Directories {
+                cwd: vec![],
+                previous: before.or(&before.swapped()).previous,
+            });
         }
-        let done = Directories { cwd: next, previous: before.cwd.clone() };
+        let done = Directories {
+            cwd: next,
+            previous: before.cwd.clone(),
+        };
         if stays.is_empty() {
             return state.set_directories(done);
         }
         // An unknown current directory stays unknown.
         let stays = if before.cwd.is_empty() { vec![] } else { stays };
-        state.set_directories_by_outcome(done, Directories { cwd: stays, ..before });
+        state.set_directories_by_outcome(
+            done,
+            Directories {
+                cwd: stays,
+                ..before
+            },
+        );
     }
 }
 

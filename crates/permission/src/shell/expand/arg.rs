@@ -38,7 +38,12 @@ pub(super) enum Values {
 impl Arg {
     pub(crate) fn exact(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { raw: text.as_str().into(), values: Rc::new(Values::Exact(text)), literal: true, spread: Spread::One }
+        Self {
+            raw: text.as_str().into(),
+            values: Rc::new(Values::Exact(text)),
+            literal: true,
+            spread: Spread::One,
+        }
     }
 
     /// Returns a text in which `mark` will be replaced at run time. Within several words the rest
@@ -46,21 +51,37 @@ impl Arg {
     pub(crate) fn filled(text: &str, mark: &str) -> Self {
         if text.contains([' ', '\n', ';']) {
             let values = Rc::new(Values::Exact(text.replace(mark, "./found")));
-            Self { raw: text.into(), values, literal: false, spread: Spread::One }
+            Self {
+                raw: text.into(),
+                values,
+                literal: false,
+                spread: Spread::One,
+            }
         } else {
-            Self { spread: Spread::One, ..Self::unknown(text) }
+            Self {
+                spread: Spread::One,
+                ..Self::unknown(text)
+            }
         }
     }
 
     /// Returns a word for some file of the project that holds no secrets.
     pub(crate) fn found() -> Self {
         let values = Rc::new(Values::Exact("./found".into()));
-        Self { raw: "…".into(), values, literal: false, spread: Spread::One }
+        Self {
+            raw: "…".into(),
+            values,
+            literal: false,
+            spread: Spread::One,
+        }
     }
 
     /// Returns the word as any number of such words.
     pub(crate) fn repeated(self) -> Self {
-        Self { spread: self.spread.max(Spread::Names), ..self }
+        Self {
+            spread: self.spread.max(Spread::Names),
+            ..self
+        }
     }
 
     /// Returns whether it becomes any number of unknown words.
@@ -80,7 +101,12 @@ impl Arg {
     /// Returns unknown words.
     pub(crate) fn unknown(raw: &str) -> Self {
         let values = Rc::new(Values::Unknown(String::new()));
-        Self { raw: raw.into(), values, literal: false, spread: Spread::Words }
+        Self {
+            raw: raw.into(),
+            values,
+            literal: false,
+            spread: Spread::Words,
+        }
     }
 
     /// Returns the value if it is unique.
@@ -119,7 +145,9 @@ impl Arg {
     pub(crate) fn prefix(&self) -> &str {
         match &*self.values {
             Values::Exact(text) | Values::Unknown(text) => text,
-            Values::Pattern(pattern) => &pattern[..pattern.find(['*', '?', '[', '\\']).unwrap_or(pattern.len())],
+            Values::Pattern(pattern) => {
+                &pattern[..pattern.find(['*', '?', '[', '\\']).unwrap_or(pattern.len())]
+            }
             Values::OneOf(_) => "",
         }
     }
@@ -149,7 +177,12 @@ impl Arg {
             Values::Exact(text) => text.as_str().into(),
             _ => self.raw.clone(),
         };
-        Self { raw, values: Rc::new(values), literal: self.literal, spread: self.spread }
+        Self {
+            raw,
+            values: Rc::new(values),
+            literal: self.literal,
+            spread: self.spread,
+        }
     }
 
     /// Returns the word as rules are compared with it.

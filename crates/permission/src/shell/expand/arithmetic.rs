@@ -29,8 +29,15 @@ impl<'s> Expansion<'_, 's, '_> {
     /// Records the assignment `i=0;` at the start of `for ((…))`, which is executed before anything
     /// else is computed.
     pub(crate) fn counter(&mut self, head: &[Piece]) {
-        let Some(Piece::Text(text)) = head.first() else { return };
-        let Some((name, value)) = text.split_once(';').and_then(|(first, _)| first.split_once('=')) else { return };
+        let Some(Piece::Text(text)) = head.first() else {
+            return;
+        };
+        let Some((name, value)) = text
+            .split_once(';')
+            .and_then(|(first, _)| first.split_once('='))
+        else {
+            return;
+        };
         let name = name.trim();
         let value = value.trim();
         let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -48,13 +55,24 @@ impl<'s> Expansion<'_, 's, '_> {
                 Piece::Text(text) | Piece::Quoted(text) => {
                     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
                     names.extend(
-                        words.filter(|word| word.starts_with(|c: char| !c.is_ascii_digit())).map(str::to_owned),
+                        words
+                            .filter(|word| word.starts_with(|c: char| !c.is_ascii_digit()))
+                            .map(str::to_owned),
                     );
                 }
                 // A length, or a number of the shell's own.
-                Piece::Parameter { before: Some('#'), .. } => {}
-                Piece::Parameter { before: None, name, operator, .. } if operator.is_empty() => {
-                    names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
+                Piece::Parameter {
+                    before: Some('#'), ..
+                } => {}
+                Piece::Parameter {
+                    before: None,
+                    name,
+                    operator,
+                    ..
+                } if operator.is_empty() => {
+                    names.extend(
+                        (!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()),
+                    );
                 }
                 Piece::Parameter { .. } | Piece::Command { .. } => {
                     self.set_opaque("a number is computed from text that may hold a command");
@@ -70,10 +88,13 @@ impl<'s> Expansion<'_, 's, '_> {
                 _ => false,
             };
             if !known {
-                self.set_opaque("a number is computed from a variable whose text may hold a command");
+                self.set_opaque(
+                    "a number is computed from a variable whose text may hold a command",
+                );
             }
-            let assigned =
-                pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['=', '+', '-'])));
+            let assigned = pieces
+                .iter()
+                .any(|piece| matches!(piece, Piece::Text(text) if text.contains(['=', '+', '-'])));
             if assigned {
                 self.state.set(&name, Value::Harmless);
             }
@@ -95,7 +116,8 @@ impl<'s> Expansion<'_, 's, '_> {
                 if texts.iter().any(|text| holds_code(text)) {
                     self.set_opaque("a number is computed from text that holds a command");
                 }
-                let pieces: Vec<Piece> = texts.iter().map(|text| Piece::Text(text.clone())).collect();
+                let pieces: Vec<Piece> =
+                    texts.iter().map(|text| Piece::Text(text.clone())).collect();
                 self.computes(&pieces);
             }
             Value::Foreign if self.is_integer(name) => {
@@ -107,8 +129,10 @@ impl<'s> Expansion<'_, 's, '_> {
     }
 
     fn is_integer(&self, name: &str) -> bool {
-        matches!(name, "RANDOM" | "SRANDOM" | "SECONDS" | "LINENO" | "HISTCMD" | "OPTIND")
-            || self.line.numbers.contains(name)
+        matches!(
+            name,
+            "RANDOM" | "SRANDOM" | "SECONDS" | "LINENO" | "HISTCMD" | "OPTIND"
+        ) || self.line.numbers.contains(name)
     }
 
     pub(super) fn assigned_by_expansion(&mut self, name: &str) {

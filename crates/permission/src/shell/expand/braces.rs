@@ -7,17 +7,26 @@ const MAX_WORDS: usize = 512;
 
 /// Expands braces. `None` if there would be too many words.
 pub(super) fn braces(parts: &[ExpandedPiece]) -> Option<Vec<Vec<ExpandedPiece>>> {
-    let opens = parts.iter().filter(|part| matches!(part, ExpandedPiece::Brace('{'))).count();
+    let opens = parts
+        .iter()
+        .filter(|part| matches!(part, ExpandedPiece::Brace('{')))
+        .count();
     if opens == 0 {
         return Some(vec![plain(parts)]);
     }
     if opens > 24 {
         return None;
     }
-    let Some((open, close, commas)) = first_brace(parts) else { return Some(vec![plain(parts)]) };
+    let Some((open, close, commas)) = first_brace(parts) else {
+        return Some(vec![plain(parts)]);
+    };
     let mut middles: Vec<Vec<ExpandedPiece>> = vec![];
     if commas.is_empty() {
-        middles.extend(sequence(&parts[open + 1..close])?.into_iter().map(|text| vec![ExpandedPiece::Text(text)]));
+        middles.extend(
+            sequence(&parts[open + 1..close])?
+                .into_iter()
+                .map(|text| vec![ExpandedPiece::Text(text)]),
+        );
     } else {
         let mut from = open + 1;
         for end in commas.iter().copied().chain([close]) {
@@ -33,7 +42,12 @@ pub(super) fn braces(parts: &[ExpandedPiece]) -> Option<Vec<Vec<ExpandedPiece>>>
     let join = |middle: &Vec<ExpandedPiece>, tail: &Vec<ExpandedPiece>| {
         head.iter().chain(middle).chain(tail).cloned().collect()
     };
-    Some(middles.iter().flat_map(|middle| tails.iter().map(move |tail| join(middle, tail))).collect())
+    Some(
+        middles
+            .iter()
+            .flat_map(|middle| tails.iter().map(move |tail| join(middle, tail)))
+            .collect(),
+    )
 }
 
 fn plain(parts: &[ExpandedPiece]) -> Vec<ExpandedPiece> {
@@ -73,14 +87,18 @@ fn first_brace(parts: &[ExpandedPiece]) -> Option<(usize, usize, Vec<usize>)> {
 }
 
 fn ends(parts: &[ExpandedPiece]) -> Option<(&str, &str)> {
-    let [ExpandedPiece::Text(text)] = parts else { return None };
+    let [ExpandedPiece::Text(text)] = parts else {
+        return None;
+    };
     let (from, rest) = text.split_once("..")?;
     let to = rest.split("..").next()?;
     Some((from, to))
 }
 
 fn is_sequence(parts: &[ExpandedPiece]) -> bool {
-    ends(parts).is_some_and(|(from, to)| (is_number(from) && is_number(to)) || (is_letter(from) && is_letter(to)))
+    ends(parts).is_some_and(|(from, to)| {
+        (is_number(from) && is_number(to)) || (is_letter(from) && is_letter(to))
+    })
 }
 
 fn is_number(text: &str) -> bool {
@@ -99,9 +117,17 @@ fn sequence(parts: &[ExpandedPiece]) -> Option<Vec<String>> {
         if a.abs_diff(b) > 256 {
             return None;
         }
-        return Some((a.min(b)..=a.max(b)).map(|number| number.to_string()).collect());
+        return Some(
+            (a.min(b)..=a.max(b))
+                .map(|number| number.to_string())
+                .collect(),
+        );
     }
     let a = from.bytes().next()?;
     let b = to.bytes().next()?;
-    Some((a.min(b)..=a.max(b)).map(|byte| char::from(byte).to_string()).collect())
+    Some(
+        (a.min(b)..=a.max(b))
+            .map(|byte| char::from(byte).to_string())
+            .collect(),
+    )
 }

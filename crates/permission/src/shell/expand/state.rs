@@ -48,12 +48,18 @@ pub(crate) struct Directories {
 
 impl Directories {
     pub(crate) fn or(&self, other: &Self) -> Self {
-        Self { cwd: merge_paths(&self.cwd, &other.cwd), previous: merge_paths(&self.previous, &other.previous) }
+        Self {
+            cwd: merge_paths(&self.cwd, &other.cwd),
+            previous: merge_paths(&self.previous, &other.previous),
+        }
     }
 
     /// Returns the directories after `cd -`.
     pub(crate) fn swapped(&self) -> Self {
-        Self { cwd: self.previous.clone(), previous: self.cwd.clone() }
+        Self {
+            cwd: self.previous.clone(),
+            previous: self.cwd.clone(),
+        }
     }
 }
 
@@ -91,7 +97,11 @@ impl Value {
 
 impl ShellState {
     pub(crate) fn value(&self, name: &str) -> Option<&Value> {
-        if self.called { Some(&Value::Foreign) } else { self.vars.get(name) }
+        if self.called {
+            Some(&Value::Foreign)
+        } else {
+            self.vars.get(name)
+        }
     }
 
     pub(crate) fn assigned(&self, name: &str) -> bool {
@@ -117,7 +127,11 @@ impl ShellState {
 
     /// Returns the state of a separate program, such as `sh -c`.
     pub(crate) fn child(&self) -> Self {
-        Self { cwd: self.cwd.clone(), changed: self.changed.clone(), ..Self::default() }
+        Self {
+            cwd: self.cwd.clone(),
+            changed: self.changed.clone(),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn set_changed(&mut self, reason: &str) {
@@ -129,12 +143,19 @@ impl ShellState {
     }
 
     pub(crate) fn directories(&self) -> Directories {
-        Directories { cwd: self.cwd.clone(), previous: self.previous.clone() }
+        Directories {
+            cwd: self.cwd.clone(),
+            previous: self.previous.clone(),
+        }
     }
 
     /// Sets the directories, whatever the result of the last command.
     pub(crate) fn set_directories(&mut self, to: Directories) {
-        let to = if self.adrift { Directories::default() } else { to };
+        let to = if self.adrift {
+            Directories::default()
+        } else {
+            to
+        };
         self.cwd = to.cwd;
         self.previous = to.previous;
         self.otherwise = None;
@@ -195,22 +216,35 @@ pub(crate) fn merge_paths(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
 /// Applies the effects of a loop's body on variables and the directory, since a later round starts
 /// from the state after an earlier one.
 pub(crate) fn apply_loop_effects(list: &List, state: &mut ShellState) {
-    list.iter().flat_map(|item| &item.commands).for_each(|command| apply_loop_command(command, state));
+    list.iter()
+        .flat_map(|item| &item.commands)
+        .for_each(|command| apply_loop_command(command, state));
 }
 
 fn apply_loop_command(command: &ShellCommand, state: &mut ShellState) {
     match &command.kind {
         ShellCommandKind::Simple { assigns, words } => {
-            let assigns = if words.is_empty() { assigns.as_slice() } else { &[] };
+            let assigns = if words.is_empty() {
+                assigns.as_slice()
+            } else {
+                &[]
+            };
             for assign in assigns {
                 let is_harmless_piece = |piece: &Piece| match piece {
                     Piece::Arithmetic(_) => true,
                     Piece::Text(text) | Piece::Quoted(text) => is_number(text),
                     _ => false,
                 };
-                let harmless = assign.array.is_none() && assign.value.pieces.iter().all(is_harmless_piece);
+                let harmless =
+                    assign.array.is_none() && assign.value.pieces.iter().all(is_harmless_piece);
                 // Twice, so that a formerly known value is no longer the only one.
-                let value = || if harmless { Value::Harmless } else { Value::Foreign };
+                let value = || {
+                    if harmless {
+                        Value::Harmless
+                    } else {
+                        Value::Foreign
+                    }
+                };
                 state.set(&assign.name, value());
                 state.set(&assign.name, value());
             }
@@ -226,10 +260,12 @@ fn apply_loop_command(command: &ShellCommand, state: &mut ShellState) {
         ShellCommandKind::Group(list) | ShellCommandKind::ArithmeticFor { body: list, .. } => {
             apply_loop_effects(list, state)
         }
-        ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
-            lists.iter().for_each(|list| apply_loop_effects(list, state))
-        }
-        ShellCommandKind::Case { arms, .. } => arms.iter().for_each(|(_, list)| apply_loop_effects(list, state)),
+        ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => lists
+            .iter()
+            .for_each(|list| apply_loop_effects(list, state)),
+        ShellCommandKind::Case { arms, .. } => arms
+            .iter()
+            .for_each(|(_, list)| apply_loop_effects(list, state)),
         ShellCommandKind::Function { body, .. } => apply_loop_command(body, state),
         _ => {}
     }
@@ -238,7 +274,8 @@ fn apply_loop_command(command: &ShellCommand, state: &mut ShellState) {
 /// Applies the effects of a simple command on later rounds, by its words.
 fn apply_loop_words(words: &[Word], state: &mut ShellState) {
     /// Builtins that assign variables among their words.
-    const SETTING: &str = "read mapfile readarray printf declare typeset local export readonly let getopts unset";
+    const SETTING: &str =
+        "read mapfile readarray printf declare typeset local export readonly let getopts unset";
     let Some((name, words)) = command_name(words) else {
         // A computed name may be any command.
         return state.lose_directory();
@@ -253,10 +290,16 @@ fn apply_loop_words(words: &[Word], state: &mut ShellState) {
             _ => None,
         };
         for word in words.iter().filter_map(begins) {
-            state.set(word.split(['=', '+', '[']).next().unwrap_or_default(), Value::Foreign);
+            state.set(
+                word.split(['=', '+', '[']).next().unwrap_or_default(),
+                Value::Foreign,
+            );
         }
     }
-    let moves = state.functions.get(&*name).is_some_and(|all| all.iter().any(|function| function.moves.get()));
+    let moves = state
+        .functions
+        .get(&*name)
+        .is_some_and(|all| all.iter().any(|function| function.moves.get()));
     if matches!(&*name, "cd" | "chdir" | "pushd" | "popd") || moves {
         state.lose_directory();
     }
@@ -274,7 +317,9 @@ fn command_name(mut words: &[Word]) -> Option<(String, &[Word])> {
     };
     let mut beginning = false;
     loop {
-        let Some((first, rest)) = words.split_first() else { return Some((String::new(), words)) };
+        let Some((first, rest)) = words.split_first() else {
+            return Some((String::new(), words));
+        };
         let name = text(first)?;
         words = rest;
         let option = beginning && name.starts_with('-');
@@ -289,7 +334,10 @@ fn command_name(mut words: &[Word]) -> Option<(String, &[Word])> {
 /// words show.
 pub(crate) fn may_move(command: &ShellCommand) -> bool {
     let here = PathBuf::new();
-    let mut state = ShellState { cwd: vec![here], ..ShellState::default() };
+    let mut state = ShellState {
+        cwd: vec![here],
+        ..ShellState::default()
+    };
     apply_loop_command(command, &mut state);
     state.cwd.is_empty()
 }

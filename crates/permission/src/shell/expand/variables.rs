@@ -40,15 +40,27 @@ const PREFIXES: [&str; 10] = [
     "LUA_CPATH",
 ];
 /// Suffixes of such names, for any program.
-const ENDS: [&str; 9] =
-    ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
+const ENDS: [&str; 9] = [
+    "_PAGER",
+    "_EDITOR",
+    "_RSH",
+    "_WRAPPER",
+    "_HOOK",
+    "_HOOKS",
+    "_LAUNCHER",
+    "_PRELOAD",
+    "_ASKPASS",
+];
 
 /// Returns whether a variable makes programs load or read other files, but starts none that a rule
 /// could be about. A program that loads such files runs code of the project anyway.
 pub(crate) fn is_quiet(name: &str) -> bool {
     // With other settings, git and similar programs may start anything.
     name.starts_with("XDG_") && !name.starts_with("XDG_CONFIG_")
-        || among("PYTHONPATH PYTHONWARNINGS PYTHONHOME NODE_PATH RUBYLIB PERL5LIB", name)
+        || among(
+            "PYTHONPATH PYTHONWARNINGS PYTHONHOME NODE_PATH RUBYLIB PERL5LIB",
+            name,
+        )
 }
 
 /// Returns the reason why setting a variable changes the meaning of commands.
@@ -60,7 +72,10 @@ pub fn variable_danger(name: &str) -> Option<&'static str> {
         Some("makes programs load other code")
     } else if starts(&["GIT_"]) {
         Some("changes what git does and starts")
-    } else if among(HELPERS, name) || ENDS.iter().any(|end| name.ends_with(end)) || starts(&PREFIXES) {
+    } else if among(HELPERS, name)
+        || ENDS.iter().any(|end| name.ends_with(end))
+        || starts(&PREFIXES)
+    {
         Some("makes programs start helpers or read other settings")
     } else if name.to_ascii_uppercase().ends_with("_PROXY") {
         Some("sends network traffic elsewhere")

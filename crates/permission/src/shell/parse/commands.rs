@@ -1,6 +1,8 @@
 //! Pipelines and compound commands.
 
-use super::syntax::{List, Operator, Piece, Redirect, ShellCommand, ShellCommandKind, Unreadable, Word};
+use super::syntax::{
+    List, Operator, Piece, Redirect, ShellCommand, ShellCommandKind, Unreadable, Word,
+};
 use super::{Parser, RESERVED, Read, meta, name_byte, name_start};
 
 impl<'s> Parser<'s> {
@@ -32,7 +34,11 @@ impl<'s> Parser<'s> {
                 return Ok(commands);
             }
             if self.eat("&") {
-                commands.iter_mut().rev().take(1).for_each(|command| command.redirects.push(errors_too(self.at)));
+                commands
+                    .iter_mut()
+                    .rev()
+                    .take(1)
+                    .for_each(|command| command.redirects.push(errors_too(self.at)));
             }
             self.linebreak()?;
             commands.push(self.command()?);
@@ -48,12 +54,18 @@ impl<'s> Parser<'s> {
         let mut end = self.at;
         loop {
             self.blank()?;
-            let Some(redirect) = self.redirect()? else { break };
+            let Some(redirect) = self.redirect()? else {
+                break;
+            };
             redirects.push(redirect);
             end = self.at;
         }
         self.at = end;
-        Ok(ShellCommand { kind, redirects, range: start..end })
+        Ok(ShellCommand {
+            kind,
+            redirects,
+            range: start..end,
+        })
     }
 
     fn compound(&mut self) -> Read<Option<ShellCommandKind>> {
@@ -100,23 +112,35 @@ impl<'s> Parser<'s> {
     fn name(&mut self) -> Read<String> {
         let name = self.run(name_byte);
         let whole = self.peek().is_none_or(meta);
-        if whole && name.bytes().next().is_some_and(name_start) { Ok(name.to_owned()) } else { Err(Unreadable::Syntax) }
+        if whole && name.bytes().next().is_some_and(name_start) {
+            Ok(name.to_owned())
+        } else {
+            Err(Unreadable::Syntax)
+        }
     }
 
     /// Parses the body of a function: a compound command, whose redirections apply to every call.
     pub(super) fn function_body(&mut self, name: String) -> Read<ShellCommandKind> {
-        if !name.bytes().all(|byte| name_byte(byte) || b"-.:".contains(&byte)) {
+        if !name
+            .bytes()
+            .all(|byte| name_byte(byte) || b"-.:".contains(&byte))
+        {
             return Err(Unreadable::Syntax);
         }
         self.linebreak()?;
         let body = self.nested(Self::command)?;
         if matches!(
             body.kind,
-            ShellCommandKind::Simple { .. } | ShellCommandKind::Function { .. } | ShellCommandKind::Coprocess { .. }
+            ShellCommandKind::Simple { .. }
+                | ShellCommandKind::Function { .. }
+                | ShellCommandKind::Coprocess { .. }
         ) {
             return Err(Unreadable::Syntax);
         }
-        Ok(ShellCommandKind::Function { name, body: Box::new(body) })
+        Ok(ShellCommandKind::Function {
+            name,
+            body: Box::new(body),
+        })
     }
 
     /// Parses `coproc NAME {`: a name is allowed before a compound command only.
@@ -130,12 +154,19 @@ impl<'s> Parser<'s> {
         if name.is_none() {
             self.at = start;
         }
-        Ok(ShellCommandKind::Coprocess { name, body: Box::new(self.command()?) })
+        Ok(ShellCommandKind::Coprocess {
+            name,
+            body: Box::new(self.command()?),
+        })
     }
 
     fn closing(&mut self, word: &str) -> Read<()> {
         self.linebreak()?;
-        if self.eat_word(word) { Ok(()) } else { Err(Unreadable::Syntax) }
+        if self.eat_word(word) {
+            Ok(())
+        } else {
+            Err(Unreadable::Syntax)
+        }
     }
 
     fn branches(&mut self) -> Read<ShellCommandKind> {
@@ -170,7 +201,10 @@ impl<'s> Parser<'s> {
             let head = self.arithmetic("))")?;
             self.blank()?;
             self.eat(";");
-            return Ok(ShellCommandKind::ArithmeticFor { head, body: self.do_body()? });
+            return Ok(ShellCommandKind::ArithmeticFor {
+                head,
+                body: self.do_body()?,
+            });
         }
         let name = self.name()?;
         let start = self.at;
@@ -194,7 +228,11 @@ impl<'s> Parser<'s> {
         if !closed && !self.next_is(";;") {
             self.eat(";");
         }
-        Ok(ShellCommandKind::For { name, words, body: self.do_body()? })
+        Ok(ShellCommandKind::For {
+            name,
+            words,
+            body: self.do_body()?,
+        })
     }
 
     fn case(&mut self) -> Read<ShellCommandKind> {
@@ -237,7 +275,11 @@ impl<'s> Parser<'s> {
     fn condition(&mut self) -> Read<Vec<Word>> {
         let mut words = vec![];
         self.nested(|parser| parser.alternatives(&mut words))?;
-        if self.eat_word("]]") { Ok(words) } else { Err(Unreadable::Syntax) }
+        if self.eat_word("]]") {
+            Ok(words)
+        } else {
+            Err(Unreadable::Syntax)
+        }
     }
 
     /// Parses terms joined by `&&` and `||`.
@@ -253,7 +295,9 @@ impl<'s> Parser<'s> {
 
     fn term(&mut self, words: &mut Vec<Word>) -> Read<()> {
         const ONE: &[u8] = b"abcdefghknoprstuvwxzGLNORS";
-        const TWO: [&str; 13] = ["=", "==", "!=", "=~", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
+        const TWO: [&str; 13] = [
+            "=", "==", "!=", "=~", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef",
+        ];
         self.blank()?;
         if self.word_is("!") {
             self.sign("!", words);
@@ -261,7 +305,11 @@ impl<'s> Parser<'s> {
         }
         if self.sign("(", words) {
             self.nested(|parser| parser.alternatives(words))?;
-            return if self.sign(")", words) { Ok(()) } else { Err(Unreadable::Syntax) };
+            return if self.sign(")", words) {
+                Ok(())
+            } else {
+                Err(Unreadable::Syntax)
+            };
         }
         let first = self.operand(words)?;
         self.blank()?;
@@ -272,7 +320,9 @@ impl<'s> Parser<'s> {
             return Err(Unreadable::Syntax);
         }
         if !self.sign("<", words) && !self.sign(">", words) {
-            let Some(operator) = TWO.iter().find(|operator| self.word_is(operator)) else { return Ok(()) };
+            let Some(operator) = TWO.iter().find(|operator| self.word_is(operator)) else {
+                return Ok(());
+            };
             self.sign(operator, words);
         }
         self.blank()?;
@@ -291,7 +341,11 @@ impl<'s> Parser<'s> {
         let text = &self.source[word.range.clone()];
         words.push(word);
         // A word that continues on the next line may be an operator: `-`, and `x` below.
-        if matches!(text, "]]" | "!") || text.contains("\\\n") { Err(Unreadable::Syntax) } else { Ok(text) }
+        if matches!(text, "]]" | "!") || text.contains("\\\n") {
+            Err(Unreadable::Syntax)
+        } else {
+            Ok(text)
+        }
     }
 
     fn sign(&mut self, sign: &str, words: &mut Vec<Word>) -> bool {
@@ -299,7 +353,11 @@ impl<'s> Parser<'s> {
         let found = self.eat(sign);
         if found {
             let pieces = vec![Piece::Text(sign.to_owned())];
-            words.push(Word { pieces, range: start..self.at, array: vec![] });
+            words.push(Word {
+                pieces,
+                range: start..self.at,
+                array: vec![],
+            });
         }
         found
     }
@@ -307,6 +365,15 @@ impl<'s> Parser<'s> {
 
 /// Returns the redirection that `|&` adds: `2>&1`.
 fn errors_too(at: usize) -> Redirect {
-    let target = Word { pieces: vec![Piece::Text("1".into())], ..Word::default() };
-    Redirect { operator: Operator::Duplicate, target, variable: None, heredoc: None, range: at..at }
+    let target = Word {
+        pieces: vec![Piece::Text("1".into())],
+        ..Word::default()
+    };
+    Redirect {
+        operator: Operator::Duplicate,
+        target,
+        variable: None,
+        heredoc: None,
+        range: at..at,
+    }
 }

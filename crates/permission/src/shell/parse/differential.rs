@@ -37,14 +37,23 @@ enum Outcome {
 /// Returns a bash that reads no settings of the machine.
 fn program() -> Command {
     let mut bash = Command::new("bash");
-    bash.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("LC_ALL", "C.UTF-8");
+    bash.env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("LC_ALL", "C.UTF-8");
     bash
 }
 
 /// Returns whether this bash prints in the format of version 5.2. Prints a notice if it does not.
 fn has_known_bash() -> bool {
-    let output = program().args(["-c", "echo $((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))"]).output();
-    let version = output.ok().and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse::<u32>().ok());
+    let output = program()
+        .args(["-c", "echo $((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1]))"])
+        .output();
+    let version = output.ok().and_then(|output| {
+        String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse::<u32>()
+            .ok()
+    });
     let found = version == Some(502);
     if !found {
         let _ = writeln!(std::io::stderr(), "skipped: no bash 5.2 to compare with");
@@ -57,8 +66,13 @@ fn pretty(text: &str) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(text.as_bytes()).unwrap();
     let mut bash = program();
-    bash.args(["--norc", "--noprofile", "--pretty-print"]).arg(file.path());
-    let output = bash.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
+    bash.args(["--norc", "--noprofile", "--pretty-print"])
+        .arg(file.path());
+    let output = bash
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -73,7 +87,12 @@ fn compare(lines: &[(String, String)]) -> Vec<Outcome> {
     let function = |line: &str| format!("zq() {{\n{line}\n}}\n");
     let mut outcomes = vec![];
     while let Some(rest) = lines.get(outcomes.len()..).filter(|rest| !rest.is_empty()) {
-        let printed = pretty(&rest.iter().map(|(line, _)| function(line)).collect::<String>());
+        let printed = pretty(
+            &rest
+                .iter()
+                .map(|(line, _)| function(line))
+                .collect::<String>(),
+        );
         let mut left = printed.as_str();
         for (line, wanted) in rest {
             if let Some(next) = left.strip_prefix(wanted.as_str()) {
@@ -84,13 +103,21 @@ fn compare(lines: &[(String, String)]) -> Vec<Outcome> {
             // bash may have swallowed the following lines: compare this one alone, and continue
             // with the next. At the end of its input bash prints an empty line.
             let theirs = pretty(&function(line));
-            outcomes.push(if theirs.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.trim().is_empty()) {
-                Outcome::Same
-            } else if theirs.trim().is_empty() {
-                Outcome::Refused
-            } else {
-                Outcome::Different { ours: wanted.clone(), theirs }
-            });
+            outcomes.push(
+                if theirs
+                    .strip_prefix(wanted.as_str())
+                    .is_some_and(|rest| rest.trim().is_empty())
+                {
+                    Outcome::Same
+                } else if theirs.trim().is_empty() {
+                    Outcome::Refused
+                } else {
+                    Outcome::Different {
+                        ours: wanted.clone(),
+                        theirs,
+                    }
+                },
+            );
             break;
         }
     }
@@ -280,8 +307,19 @@ fn generate(random: &mut Random, depth: usize) -> String {
     let mut line = String::new();
     for at in 0..=random.below(3) {
         if at > 0 {
-            line +=
-                random.pick(&[";", " ;  ", " && ", "||", "\n", " & ", " |  ", "|& ", "\n\n  ", " # c  c\n", " \\\n ;"]);
+            line += random.pick(&[
+                ";",
+                " ;  ",
+                " && ",
+                "||",
+                "\n",
+                " & ",
+                " |  ",
+                "|& ",
+                "\n\n  ",
+                " # c  c\n",
+                " \\\n ;",
+            ]);
         }
         command(random, depth, &mut line);
     }
@@ -306,8 +344,17 @@ fn command(random: &mut Random, depth: usize, line: &mut String) {
             list(random),
             list(random)
         ),
-        16 => format!("{} {}\ndo {}\ndone", random.pick(&["while", "until"]), list(random), list(random)),
-        17 => format!("for x {}do {}\ndone", random.pick(&["in a  b; ", "in \"$@\"\n", "", "; ", "\n"]), list(random)),
+        16 => format!(
+            "{} {}\ndo {}\ndone",
+            random.pick(&["while", "until"]),
+            list(random),
+            list(random)
+        ),
+        17 => format!(
+            "for x {}do {}\ndone",
+            random.pick(&["in a  b; ", "in \"$@\"\n", "", "; ", "\n"]),
+            list(random)
+        ),
         18 => format!(
             "case $x in\n {}) {}\n;; (c  | d) {}\n;;\nesac",
             random.pick(&["a", "a | b", "*", "'x  y'"]),
@@ -317,13 +364,30 @@ fn command(random: &mut Random, depth: usize, line: &mut String) {
         19 => format!("f() {{ {}\n}}", list(random)),
         20 => format!(
             "[[  {}  ]]",
-            random.pick(&["-f  x", "$x == a*", "a", "! a && b", "( a || -n b )", "a  < b", "$x =~ ^a", "a -eq  1"])
+            random.pick(&[
+                "-f  x",
+                "$x == a*",
+                "a",
+                "! a && b",
+                "( a || -n b )",
+                "a  < b",
+                "$x =~ ^a",
+                "a -eq  1"
+            ])
         ),
-        21 => format!("{} {}", random.pick(&["!", "time", "time  -p", "! !"]), list(random)),
+        21 => format!(
+            "{} {}",
+            random.pick(&["!", "time", "time  -p", "! !"]),
+            list(random)
+        ),
         22 => heredoc(random),
         _ => {
             for at in 0..=random.below(4) {
-                line.push_str(if at > 0 { random.pick(&[" ", "  ", "\t", " \\\n  "]) } else { "" });
+                line.push_str(if at > 0 {
+                    random.pick(&[" ", "  ", "\t", " \\\n  "])
+                } else {
+                    ""
+                });
                 match random.below(if depth > 0 { 12 } else { 10 }) {
                     10 => {
                         let inner = list(random);
@@ -387,8 +451,18 @@ fn heredoc(random: &mut Random) -> String {
     let strip = random.pick(&["", "-"]);
     let quote = random.pick(&["", "'", "\"", "\\"]);
     let close = if quote == "\\" { "" } else { quote };
-    let after = random.pick(&["", " ; b", " | b", " >f", " && b <<'F'\nz\nE\n\"\nF", "  & b <<F\nE\n\nF"]);
-    format!("cat  <<{strip}{quote}E{close}{after}\n{}E\n", random.pick(&BODIES))
+    let after = random.pick(&[
+        "",
+        " ; b",
+        " | b",
+        " >f",
+        " && b <<'F'\nz\nE\n\"\nF",
+        "  & b <<F\nE\n\nF",
+    ]);
+    format!(
+        "cat  <<{strip}{quote}E{close}{after}\n{}E\n",
+        random.pick(&BODIES)
+    )
 }
 
 /// Mutates a line: removes, duplicates, moves and inserts characters.
@@ -396,7 +470,10 @@ fn mutate(random: &mut Random, line: &str, other: &str) -> String {
     let mut line = line.to_owned();
     let place = |random: &mut Random, line: &str| {
         let at = random.below(line.len() + 1);
-        (0..=at).rev().find(|at| line.is_char_boundary(*at)).unwrap_or_default()
+        (0..=at)
+            .rev()
+            .find(|at| line.is_char_boundary(*at))
+            .unwrap_or_default()
     };
     for _ in 0..=random.below(3) {
         let at = place(random, &line);
@@ -428,13 +505,25 @@ fn mutate(random: &mut Random, line: &str, other: &str) -> String {
 /// Returns the commands of a table.
 fn rows(table: &str) -> Vec<String> {
     let strings = table.split("\"\"\"").skip(1).step_by(2);
-    strings.filter_map(|text| serde_json::from_str(&format!("\"{}\"", text.replace("\"\"", "\""))).ok()).collect()
+    strings
+        .filter_map(|text| {
+            serde_json::from_str(&format!("\"{}\"", text.replace("\"\"", "\""))).ok()
+        })
+        .collect()
 }
 
 fn seeds() -> Vec<String> {
-    let mut seeds = rows(include_str!("../../../../../editor-tests/data/permission_cases.csv"));
-    seeds.extend(rows(include_str!("../../../../../editor-tests/data/permission_cases_more.csv")));
-    seeds.extend(super::tests::LINES.iter().map(|(line, _)| (*line).to_owned()));
+    let mut seeds = rows(include_str!(
+        "../../../../../editor-tests/data/permission_cases.csv"
+    ));
+    seeds.extend(rows(include_str!(
+        "../../../../../editor-tests/data/permission_cases_more.csv"
+    )));
+    seeds.extend(
+        super::tests::LINES
+            .iter()
+            .map(|(line, _)| (*line).to_owned()),
+    );
     seeds
 }
 
@@ -443,9 +532,18 @@ fn bash_parses_the_same() {
     if !has_known_bash() {
         return;
     }
-    let set = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let set = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     let count = set("ADJUTANT_BASH_LINES").unwrap_or(6_000);
-    let mut random = Random(set("ADJUTANT_BASH_SEED").unwrap_or(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random(
+        set("ADJUTANT_BASH_SEED")
+            .unwrap_or(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            | 1,
+    );
     let seeds = seeds();
     assert!(seeds.len() > 300, "{}", seeds.len());
     let mut batch = vec![];
@@ -465,7 +563,11 @@ fn bash_parses_the_same() {
                     generate(&mut random, depth)
                 };
                 let other = seeds[random.below(seeds.len())].clone();
-                if random.below(4) == 0 { line } else { mutate(&mut random, &line, &other) }
+                if random.below(4) == 0 {
+                    line
+                } else {
+                    mutate(&mut random, &line, &other)
+                }
             });
             if let Some(wanted) = ours(&line) {
                 batch.push((line, wanted));
@@ -484,7 +586,11 @@ fn bash_parses_the_same() {
             break;
         }
     }
-    let mut report = format!("{} lines, {read} read, {} refused by bash\n", count - left, refused.len());
+    let mut report = format!(
+        "{} lines, {read} read, {} refused by bash\n",
+        count - left,
+        refused.len()
+    );
     different.sort_by_key(|(line, ..)| line.len());
     refused.sort_by_key(String::len);
     for line in refused.iter().take(30) {
@@ -494,10 +600,16 @@ fn bash_parses_the_same() {
         let _ = writeln!(report, "different: {line:?}");
     }
     for (line, ours, theirs) in different.iter().take(12) {
-        let _ = writeln!(report, "different: {line:?}\n{line}\n-- ours\n{ours}-- bash\n{theirs}");
+        let _ = writeln!(
+            report,
+            "different: {line:?}\n{line}\n-- ours\n{ours}-- bash\n{theirs}"
+        );
     }
     let _ = std::io::stderr().write_all(report.as_bytes());
     // Refused lines run nothing, but a here-document that bash ends elsewhere looks like that too.
     assert!(different.is_empty() && refused.is_empty(), "{report}");
-    assert!(read * 5 > count - left, "too few lines can be read: {report}");
+    assert!(
+        read * 5 > count - left,
+        "too few lines can be read: {report}"
+    );
 }

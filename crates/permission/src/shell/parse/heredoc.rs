@@ -10,7 +10,12 @@ fn body(source: &str, depth: usize) -> Read<Script> {
     if parser.waits() {
         return Err(Unreadable::Unclosed);
     }
-    Ok(Script { source: source.to_owned(), list: vec![], pieces, heredocs: parser.heredocs })
+    Ok(Script {
+        source: source.to_owned(),
+        list: vec![],
+        pieces,
+        heredocs: parser.heredocs,
+    })
 }
 
 impl Parser<'_> {
@@ -25,17 +30,29 @@ impl Parser<'_> {
         let strip = self.eat("-");
         self.blank()?;
         let quote = ["'", "\"", "\\"].into_iter().find(|quote| self.eat(quote));
-        let is_delimiter_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.!%+:@".contains(&byte);
+        let is_delimiter_byte =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"_-.!%+:@".contains(&byte);
         let delimiter = self.run(is_delimiter_byte).to_owned();
         let closed = quote.is_none_or(|quote| quote == "\\" || self.eat(quote));
         if delimiter.is_empty() || !closed || self.peek().is_some_and(|byte| !meta(byte)) {
             return Err(Unreadable::Syntax);
         }
         let heredoc = Some(self.heredocs.len());
-        self.heredocs.push(Heredoc { delimiter, quoted: quote.is_some(), strip, body: None });
+        self.heredocs.push(Heredoc {
+            delimiter,
+            quoted: quote.is_some(),
+            strip,
+            body: None,
+        });
         let target = Word::default();
         let range = start..self.at;
-        Ok(Redirect { operator: Operator::HereDoc, target, variable: None, heredoc, range })
+        Ok(Redirect {
+            operator: Operator::HereDoc,
+            target,
+            variable: None,
+            heredoc,
+            range,
+        })
     }
 
     /// Consumes a newline outside of words, with the bodies of the preceding here-documents.
@@ -50,7 +67,12 @@ impl Parser<'_> {
     }
 
     fn heredoc_body(&mut self, index: usize) -> Read<()> {
-        let Heredoc { delimiter, quoted, strip, .. } = &self.heredocs[index];
+        let Heredoc {
+            delimiter,
+            quoted,
+            strip,
+            ..
+        } = &self.heredocs[index];
         let delimiter = delimiter.clone();
         let quoted = *quoted;
         let strip = *strip;
@@ -62,12 +84,17 @@ impl Parser<'_> {
             }
             let line = self.run(|byte| byte != b'\n');
             self.at = (self.at + 1).min(self.text.len());
-            let line = if strip { line.trim_start_matches('\t') } else { line };
+            let line = if strip {
+                line.trim_start_matches('\t')
+            } else {
+                line
+            };
             let ends = line == delimiter;
             // In an expanded here-document a continued line is joined with the next one, which then
             // is no delimiter. The text is refused if that would make a difference, if tabs are
             // stripped, and in a substitution.
-            let continues = !quoted && line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
+            let continues =
+                !quoted && line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
             if (joined && (ends || text_ends_with(&text, line, &delimiter)))
                 || (continues && (strip || self.inline > 0))
             {
@@ -81,13 +108,21 @@ impl Parser<'_> {
                 return Err(Unreadable::Syntax);
             }
             joined = continues;
-            text.push_str(if continues { &line[..line.len() - 1] } else { line });
+            text.push_str(if continues {
+                &line[..line.len() - 1]
+            } else {
+                line
+            });
             if !continues {
                 text.push('\n');
             }
         }
         let body = if quoted {
-            Script { source: text.clone(), pieces: vec![Piece::Quoted(text)], ..Script::default() }
+            Script {
+                source: text.clone(),
+                pieces: vec![Piece::Quoted(text)],
+                ..Script::default()
+            }
         } else {
             self.nested(|parser| body(&text, parser.depth))?
         };

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::syntax::{Assign, Operator, Piece, Redirect, ShellCommand, ShellCommandKind, Unreadable, Word};
+use super::syntax::{
+    Assign, Operator, Piece, Redirect, ShellCommand, ShellCommandKind, Unreadable, Word,
+};
 use super::{Parser, RESERVED, Read, meta, name_byte, name_start};
 
 /// Builtins whose words may be assignments of arrays.
@@ -76,7 +78,11 @@ impl Parser<'_> {
         if assigns.is_empty() && words.is_empty() && redirects.is_empty() {
             return Err(Unreadable::Syntax);
         }
-        Ok(ShellCommand { kind: ShellCommandKind::Simple { assigns, words }, redirects, range: start..end })
+        Ok(ShellCommand {
+            kind: ShellCommandKind::Simple { assigns, words },
+            redirects,
+            range: start..end,
+        })
     }
 
     /// Parses a function definition after `NAME(`.
@@ -84,12 +90,17 @@ impl Parser<'_> {
         self.blank()?;
         self.expect(")")?;
         let kind = self.function_body(name)?;
-        Ok(ShellCommand { kind, redirects: vec![], range: start..self.at })
+        Ok(ShellCommand {
+            kind,
+            redirects: vec![],
+            range: start..self.at,
+        })
     }
 
     /// Returns whether no further word follows.
     pub(super) fn at_end(&self) -> bool {
-        self.peek().is_none_or(|byte| meta(byte) && !self.process_next())
+        self.peek()
+            .is_none_or(|byte| meta(byte) && !self.process_next())
     }
 
     pub(super) fn process_next(&self) -> bool {
@@ -104,21 +115,44 @@ impl Parser<'_> {
         }
         let name = self.run(name_byte).to_owned();
         // bash does not split the text in a bracket after a name, whether or not `=` follows.
-        let subscript = if self.eat("[") { self.arithmetic("]")? } else { vec![] };
+        let subscript = if self.eat("[") {
+            self.arithmetic("]")?
+        } else {
+            vec![]
+        };
         let signed = self.text[..self.at].ends_with(b"]");
         let append = self.eat("+=");
         if !append && !self.eat("=") {
             self.at = start;
-            return if signed { Err(Unreadable::Syntax) } else { Ok(None) };
+            return if signed {
+                Err(Unreadable::Syntax)
+            } else {
+                Ok(None)
+            };
         }
         let at = self.at;
         if self.eat("(") {
             let array = Some(self.array()?);
-            let value = Word { range: at..self.at, ..Word::default() };
-            return Ok(Some(Assign { name, subscript, append, value, array }));
+            let value = Word {
+                range: at..self.at,
+                ..Word::default()
+            };
+            return Ok(Some(Assign {
+                name,
+                subscript,
+                append,
+                value,
+                array,
+            }));
         }
         let value = self.maybe_word()?;
-        Ok(Some(Assign { name, subscript, append, value, array: None }))
+        Ok(Some(Assign {
+            name,
+            subscript,
+            append,
+            value,
+            array: None,
+        }))
     }
 
     /// Parses the elements of `x=(…)` after the bracket. bash evaluates a key as arithmetic.
@@ -132,8 +166,14 @@ impl Parser<'_> {
             self.linebreak()?;
             if self.eat(")") {
                 // Text directly after the bracket is part of the word.
-                let close = self.peek().is_some_and(|byte| !meta(byte) || matches!(byte, b'(' | b'<' | b'>'));
-                return if close { Err(Unreadable::Syntax) } else { Ok(words) };
+                let close = self
+                    .peek()
+                    .is_some_and(|byte| !meta(byte) || matches!(byte, b'(' | b'<' | b'>'));
+                return if close {
+                    Err(Unreadable::Syntax)
+                } else {
+                    Ok(words)
+                };
             }
             if self.at_end() {
                 return Err(Unreadable::Syntax);
@@ -144,7 +184,11 @@ impl Parser<'_> {
                 key.push(Piece::Arithmetic(self.arithmetic("]")?));
                 self.expect("=")?;
             }
-            let mut word = if key.is_empty() { self.word()? } else { self.maybe_word()? };
+            let mut word = if key.is_empty() {
+                self.word()?
+            } else {
+                self.maybe_word()?
+            };
             word.pieces.splice(..0, key);
             word.range.start = start;
             words.push(word);
@@ -154,7 +198,11 @@ impl Parser<'_> {
     /// Parses `{name}`, the variable before a redirection.
     fn descriptor(&mut self) -> Option<String> {
         let start = self.at;
-        let name = if self.eat("{") { self.run(name_byte).to_owned() } else { String::new() };
+        let name = if self.eat("{") {
+            self.run(name_byte).to_owned()
+        } else {
+            String::new()
+        };
         if name.bytes().next().is_some_and(name_start) && self.eat("}") {
             return Some(name);
         }
@@ -166,9 +214,15 @@ impl Parser<'_> {
     pub(super) fn redirect(&mut self) -> Read<Option<Redirect>> {
         let start = self.at;
         let variable = self.descriptor();
-        let digits = if variable.is_none() { self.run(|byte| byte.is_ascii_digit()).len() } else { 0 };
+        let digits = if variable.is_none() {
+            self.run(|byte| byte.is_ascii_digit()).len()
+        } else {
+            0
+        };
         let bare = self.at == start;
-        let found = OPERATORS.iter().find(|(text, _)| self.next_is(text) && (bare || !text.starts_with('&')));
+        let found = OPERATORS
+            .iter()
+            .find(|(text, _)| self.next_is(text) && (bare || !text.starts_with('&')));
         if self.process_next() {
             self.at = start;
             return Ok(None);
@@ -184,7 +238,10 @@ impl Parser<'_> {
         self.at += sign.len();
         self.one_command()?;
         if *operator == Operator::HereDoc {
-            return Ok(Some(Redirect { variable, ..self.heredoc(start)? }));
+            return Ok(Some(Redirect {
+                variable,
+                ..self.heredoc(start)?
+            }));
         }
         self.blank()?;
         if self.at_end() {
@@ -195,31 +252,50 @@ impl Parser<'_> {
         let target = self.word()?;
         // `>&-x` closes a descriptor, and `x` is a word; `>&x-` moves one; `>&2x` is a file.
         let text = &self.source[target.range.clone()];
-        let descriptor = text == "-" || (text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit()));
-        let special = first.is_some_and(|byte| byte == b'-' || byte.is_ascii_digit()) || text.ends_with('-');
+        let descriptor =
+            text == "-" || (text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit()));
+        let special =
+            first.is_some_and(|byte| byte == b'-' || byte.is_ascii_digit()) || text.ends_with('-');
         // After nothing but redirections, bash reads `a=b` as an assignment and refuses it as a
         // target.
         if (copies && special && !descriptor) || (*sign == "&>>" && is_assignment(text)) {
             return Err(Unreadable::Syntax);
         }
-        Ok(Some(Redirect { operator: *operator, target, variable, heredoc: None, range: start..self.at }))
+        Ok(Some(Redirect {
+            operator: *operator,
+            target,
+            variable,
+            heredoc: None,
+            range: start..self.at,
+        }))
     }
 }
 
 /// Returns whether a word begins like an assignment: `a=`, `a+=` or `a[`.
 fn is_assignment(word: &str) -> bool {
-    let rest = word.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
+    let rest =
+        word.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
     rest.len() < word.len() && (rest.starts_with(['=', '[']) || rest.starts_with("+="))
 }
 
 /// Converts an assignment among the words of `declare` and similar builtins to a word.
 fn declared(assign: Assign, range: Range<usize>) -> Word {
-    let Assign { name, subscript, append, value, array } = assign;
+    let Assign {
+        name,
+        subscript,
+        append,
+        value,
+        array,
+    } = assign;
     let mut pieces = vec![Piece::Text(name)];
     if !subscript.is_empty() {
         pieces.push(Piece::Arithmetic(subscript));
     }
     pieces.push(Piece::Text(if append { "+=" } else { "=" }.into()));
     pieces.extend(value.pieces);
-    Word { pieces, range, array: array.unwrap_or_default() }
+    Word {
+        pieces,
+        range,
+        array: array.unwrap_or_default(),
+    }
 }

@@ -13,7 +13,10 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("a | ! b", None),
     ("time -p a", Some("a")),
     ("x=1 if", None),
-    ("if a; then b; elif c; then d; else e; fi", Some("a|b|c|d|e")),
+    (
+        "if a; then b; elif c; then d; else e; fi",
+        Some("a|b|c|d|e"),
+    ),
     ("if\\\n a; then b; fi", None),
     ("while a; do b; done < f", Some("a|b")),
     ("for x in a b; do c; done", Some("c")),
@@ -84,7 +87,10 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("ls <<\"a\\\"b\"; touch PWN; ls \\\"\na\"b\n", None),
     ("ls <<'a'\\''b'\na'b\n", None),
     ("a <<E\nb", None),
-    ("a \"$(b <<'E'\nc\nE\n)\"", Some("a \"$(b <<'E'\nc\nE\n)\"|b <<'E'")),
+    (
+        "a \"$(b <<'E'\nc\nE\n)\"",
+        Some("a \"$(b <<'E'\nc\nE\n)\"|b <<'E'"),
+    ),
     ("x=$(ls <<E\n\nE)\ntouch PWN\nE\n)\n", None),
     ("x=$(a <<EF\nE\\\nF)\ntouch PWN\nEF\n)", None),
     ("a <<E $(b)\nE\n", None),
@@ -93,7 +99,10 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
         "a ${x} \"${x:-y}\" ${#x} ${x[0]} ${x[@]} ${x: -1:2} ${!x*}",
         Some("a ${x} \"${x:-y}\" ${#x} ${x[0]} ${x[@]} ${x: -1:2} ${!x*}"),
     ),
-    ("a \"${x#\"$y\"}\" ${x%'}'}", Some("a \"${x#\"$y\"}\" ${x%'}'}")),
+    (
+        "a \"${x#\"$y\"}\" ${x%'}'}",
+        Some("a \"${x#\"$y\"}\" ${x%'}'}"),
+    ),
     ("echo \"${x#'\"'}\" ; touch PWN ; : } '\"' \\'", None),
     ("false && echo ${a[} || touch PWN || : ]}", None),
     ("a ${x:-$(b)}", Some("a ${x:-$(b)}|b")),
@@ -109,14 +118,20 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("a $((x['y']))", None),
     ("((touch PWN ${x#)} ))", None),
     ("a $((${x[${y#(}]}))", None),
-    ("a $((1 + ${x:-\")\"} + $(b ${x#)})))", Some("a $((1 + ${x:-\")\"} + $(b ${x#)})))")),
+    (
+        "a $((1 + ${x:-\")\"} + $(b ${x#)})))",
+        Some("a $((1 + ${x:-\")\"} + $(b ${x#)})))"),
+    ),
     ("a $[1]", None),
     ("a=([0]=1 [1]=2)", Some("a=([0]=1 [1]=2)")),
     ("a=(['$(touch PWN)']=1)", None),
     ("a[0]=1 b", Some("a[0]=1 b")),
     ("a['x']=1", None),
     ("a[1 2]", None),
-    ("a[$(b a[0]=c)]=1 >f d[1]=2", Some("a[$(b a[0]=c)]=1 >f d[1]=2")),
+    (
+        "a[$(b a[0]=c)]=1 >f d[1]=2",
+        Some("a[$(b a[0]=c)]=1 >f d[1]=2"),
+    ),
     ("declare -a <(b) a=(1 2)", None),
     ("declare -a <(b) a=1", Some("declare -a <(b) a=1|b")),
     ("ls [ab] x[1]", Some("ls [ab] x[1]")),
@@ -145,8 +160,12 @@ fn simple(script: &Script, list: &List, found: &mut Vec<String>) {
                 vec![]
             }
             ShellCommandKind::Group(list) | ShellCommandKind::Subshell(list) => vec![list],
-            ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => lists.iter().collect(),
-            ShellCommandKind::For { body, .. } | ShellCommandKind::ArithmeticFor { body, .. } => vec![body],
+            ShellCommandKind::Branches(lists) | ShellCommandKind::Loop(lists) => {
+                lists.iter().collect()
+            }
+            ShellCommandKind::For { body, .. } | ShellCommandKind::ArithmeticFor { body, .. } => {
+                vec![body]
+            }
             ShellCommandKind::Case { arms, .. } => arms.iter().map(|(_, list)| list).collect(),
             ShellCommandKind::Function { body, .. } | ShellCommandKind::Coprocess { body, .. } => {
                 if let ShellCommandKind::Group(list) = &body.kind {
@@ -157,7 +176,9 @@ fn simple(script: &Script, list: &List, found: &mut Vec<String>) {
             }
             ShellCommandKind::Arithmetic(_) | ShellCommandKind::Condition(_) => vec![],
         };
-        lists.into_iter().for_each(|list| simple(script, list, found));
+        lists
+            .into_iter()
+            .for_each(|list| simple(script, list, found));
         words(script, command, found);
     }
 }
@@ -168,19 +189,29 @@ fn words(script: &Script, command: &super::syntax::ShellCommand, found: &mut Vec
     fn pieces(script: &Script, all: &[Piece], found: &mut Vec<String>) {
         for piece in all {
             match piece {
-                Piece::Command { body: Body::Inline(inline), .. } | Piece::Process(inline) => {
-                    simple(script, &inline.list, found)
+                Piece::Command {
+                    body: Body::Inline(inline),
+                    ..
                 }
-                Piece::Command { body: Body::Apart(script), .. } => simple(script, &script.list, found),
+                | Piece::Process(inline) => simple(script, &inline.list, found),
+                Piece::Command {
+                    body: Body::Apart(script),
+                    ..
+                } => simple(script, &script.list, found),
                 Piece::Parameter { inner, .. } => pieces(script, inner, found),
                 _ => {}
             }
         }
     }
     if let ShellCommandKind::Simple { words, .. } = &command.kind {
-        words.iter().for_each(|word| pieces(script, &word.pieces, found));
+        words
+            .iter()
+            .for_each(|word| pieces(script, &word.pieces, found));
     }
-    command.redirects.iter().for_each(|redirect| pieces(script, &redirect.target.pieces, found));
+    command
+        .redirects
+        .iter()
+        .for_each(|redirect| pieces(script, &redirect.target.pieces, found));
 }
 
 #[test]
@@ -198,7 +229,8 @@ fn lines_are_parsed_or_refused() {
 
 #[test]
 fn beginning_returns_items_before_the_unreadable_part() {
-    let rest = |line: &str| beginning(line).map(|(script, rest)| (script.list.len(), rest.to_owned()));
+    let rest =
+        |line: &str| beginning(line).map(|(script, rest)| (script.list.len(), rest.to_owned()));
     assert_eq!(rest("a; b; c $[1]; d"), Some((2, " c $[1]; d".into())));
     assert_eq!(rest("a && c $[1]"), Some((0, "a && c $[1]".into())));
     assert_eq!(rest("a; b"), None);

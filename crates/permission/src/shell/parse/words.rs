@@ -12,7 +12,11 @@ const SIGNS: &[u8] = b"@*#?-$!";
 impl Parser<'_> {
     pub(super) fn word(&mut self) -> Read<Word> {
         let word = self.maybe_word()?;
-        if word.range.is_empty() { Err(Unreadable::Syntax) } else { Ok(word) }
+        if word.range.is_empty() {
+            Err(Unreadable::Syntax)
+        } else {
+            Ok(word)
+        }
     }
 
     /// Parses one word; returns an empty one if there is none.
@@ -55,13 +59,17 @@ impl Parser<'_> {
                 b'"' => {
                     self.at += 1;
                     pieces.quoted("");
-                    pieces.0.extend(self.nested(|parser| parser.quoted(Some(b'"')))?);
+                    pieces
+                        .0
+                        .extend(self.nested(|parser| parser.quoted(Some(b'"')))?);
                 }
                 b'$' => self.nested(|parser| parser.dollar(&mut pieces, false))?,
                 b'`' => self.nested(|parser| parser.backtick(&mut pieces, false))?,
                 byte if meta(byte) => break,
                 // `[` alone is the program of that name.
-                b'[' if self.text.get(self.at + 1).is_none_or(|next| meta(*next)) => pieces.text(self.letter()?),
+                b'[' if self.text.get(self.at + 1).is_none_or(|next| meta(*next)) => {
+                    pieces.text(self.letter()?)
+                }
                 b'*' | b'?' | b'[' => {
                     pieces.0.push(Piece::Glob(char::from(byte)));
                     self.at += 1;
@@ -74,7 +82,11 @@ impl Parser<'_> {
             }
         }
         self.whole(&self.source[start..self.at], joined)?;
-        Ok(Word { pieces: pieces.0, range: start..self.at, array: vec![] })
+        Ok(Word {
+            pieces: pieces.0,
+            range: start..self.at,
+            array: vec![],
+        })
     }
 
     /// Returns whether a word continues on the next line. Fails if that would change its meaning.
@@ -87,12 +99,20 @@ impl Parser<'_> {
             return Ok(false);
         }
         let grows = matches!(last, Some(Piece::Parameter { .. } | Piece::Tilde(_)));
-        if grows || next.is_some_and(meta) { Err(Unreadable::Syntax) } else { Ok(true) }
+        if grows || next.is_some_and(meta) {
+            Err(Unreadable::Syntax)
+        } else {
+            Ok(true)
+        }
     }
 
     /// Fails if bash reads more into the text than a word.
     fn whole(&self, text: &str, joined: bool) -> Read<()> {
-        let text = if joined { Cow::Owned(text.replace("\\\n", "")) } else { Cow::Borrowed(text) };
+        let text = if joined {
+            Cow::Owned(text.replace("\\\n", ""))
+        } else {
+            Cow::Borrowed(text)
+        };
         // `{a[1]}>` may be a variable that gets a descriptor, and `2>` contains a descriptor.
         let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let descriptor = number || (text.starts_with('{') && text.ends_with('}'));
@@ -101,7 +121,10 @@ impl Parser<'_> {
         }
         if joined {
             let name = text.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
-            if RESERVED.contains(&&*text) || DECLARES.contains(&&*text) || name.starts_with(['=', '+', '[']) {
+            if RESERVED.contains(&&*text)
+                || DECLARES.contains(&&*text)
+                || name.starts_with(['=', '+', '['])
+            {
                 return Err(Unreadable::Syntax);
             }
         }
@@ -113,7 +136,11 @@ impl Parser<'_> {
         let start = self.at;
         self.run(|byte| byte != b'\'');
         let end = self.at;
-        if self.eat("'") { Ok(&self.source[start..end]) } else { Err(Unreadable::Unclosed) }
+        if self.eat("'") {
+            Ok(&self.source[start..end])
+        } else {
+            Err(Unreadable::Unclosed)
+        }
     }
 
     /// Parses text in which only `$`, backticks and some backslashes are special: double quotes, or
@@ -122,7 +149,11 @@ impl Parser<'_> {
         let mut pieces = Pieces::default();
         loop {
             let Some(byte) = self.peek() else {
-                return if end.is_some() { Err(Unreadable::Unclosed) } else { Ok(pieces.0) };
+                return if end.is_some() {
+                    Err(Unreadable::Unclosed)
+                } else {
+                    Ok(pieces.0)
+                };
             };
             match byte {
                 byte if Some(byte) == end => {
@@ -132,7 +163,8 @@ impl Parser<'_> {
                 b'\\' if self.eat("\\\n") => {}
                 b'\\' => {
                     let next = self.text.get(self.at + 1).copied();
-                    let escapes = matches!(next, Some(b'$' | b'`' | b'\\')) || (next.is_some() && next == end);
+                    let escapes = matches!(next, Some(b'$' | b'`' | b'\\'))
+                        || (next.is_some() && next == end);
                     self.at += 1 + usize::from(escapes);
                     pieces.quoted(&self.source[self.at - 1..self.at]);
                 }
@@ -149,14 +181,23 @@ impl Parser<'_> {
         if self.eat("((") {
             pieces.0.push(Piece::Arithmetic(self.arithmetic("))")?));
         } else if self.eat("(") {
-            pieces.0.push(Piece::Command { body: Body::Inline(self.inline(start)?), quoted });
+            pieces.0.push(Piece::Command {
+                body: Body::Inline(self.inline(start)?),
+                quoted,
+            });
         } else if self.eat("{") {
             pieces.0.push(self.parameter(quoted)?);
         } else if !quoted && self.eat("'") {
             let text = self.ansi_c()?;
             pieces.quoted(&text);
         } else if let Some(name) = self.variable(1) {
-            pieces.0.push(Piece::Parameter { before: None, name, operator: String::new(), inner: vec![], quoted });
+            pieces.0.push(Piece::Parameter {
+                before: None,
+                name,
+                operator: String::new(),
+                inner: vec![],
+                quoted,
+            });
         } else {
             match self.peek() {
                 // Old arithmetic, translated text, or a sign that the next line completes.
@@ -177,7 +218,11 @@ impl Parser<'_> {
         match self.peek()? {
             byte if name_start(byte) => drop(self.run(name_byte)),
             byte if byte.is_ascii_digit() => {
-                self.at += self.text[start..].iter().take(digits).take_while(|byte| byte.is_ascii_digit()).count();
+                self.at += self.text[start..]
+                    .iter()
+                    .take(digits)
+                    .take_while(|byte| byte.is_ascii_digit())
+                    .count();
             }
             byte if SIGNS.contains(&byte) => self.at += 1,
             _ => return None,
@@ -236,7 +281,10 @@ impl Parser<'_> {
     }
 
     fn number(&mut self, radix: u32, most: usize) -> Read<u32> {
-        let digits = self.text[self.at..].iter().take(most).take_while(|byte| char::from(**byte).is_digit(radix));
+        let digits = self.text[self.at..]
+            .iter()
+            .take(most)
+            .take_while(|byte| char::from(**byte).is_digit(radix));
         let end = self.at + digits.count();
         let number = u32::from_str_radix(&self.source[self.at..end], radix);
         self.at = end;
@@ -261,12 +309,17 @@ impl Parser<'_> {
 
     /// Parses the rest after `${`.
     fn parameter(&mut self, quoted: bool) -> Read<Piece> {
-        let before =
-            ['!', '#'].into_iter().find(|sign| self.next_is(&sign.to_string()) && !self.next_is(&format!("{sign}}}")));
+        let before = ['!', '#']
+            .into_iter()
+            .find(|sign| self.next_is(&sign.to_string()) && !self.next_is(&format!("{sign}}}")));
         self.at += usize::from(before.is_some());
         let alone = before.is_some();
         let name = self.variable(4).ok_or(Unreadable::Syntax)?;
-        if alone && name.bytes().all(|byte| SIGNS.contains(&byte) && !b"@*".contains(&byte)) {
+        if alone
+            && name
+                .bytes()
+                .all(|byte| SIGNS.contains(&byte) && !b"@*".contains(&byte))
+        {
             return Err(Unreadable::Syntax);
         }
         let start = self.at;
@@ -276,7 +329,9 @@ impl Parser<'_> {
         }
         if alone && (self.eat("@") || self.eat("*")) {
             // `${!x*}`: names with this prefix.
-        } else if self.next_is(":") && !matches!(self.text.get(self.at + 1), Some(b'-' | b'=' | b'?' | b'+')) {
+        } else if self.next_is(":")
+            && !matches!(self.text.get(self.at + 1), Some(b'-' | b'=' | b'?' | b'+'))
+        {
             self.at += 1;
             inner.push(Piece::Arithmetic(self.arithmetic("}")?));
             self.at -= 1;
@@ -291,7 +346,13 @@ impl Parser<'_> {
         }
         let operator = self.source[start..self.at].to_owned();
         self.expect("}")?;
-        Ok(Piece::Parameter { before, name, operator, inner, quoted })
+        Ok(Piece::Parameter {
+            before,
+            name,
+            operator,
+            inner,
+            quoted,
+        })
     }
 
     /// Parses the word of `${x:-word}`, on one line. Single quotes are accepted only if they quote
@@ -312,16 +373,21 @@ impl Parser<'_> {
                 b'\'' if !quoted => word.quoted(self.single()?),
                 b'"' => {
                     self.at += 1;
-                    word.0.extend(self.nested(|parser| parser.quoted(Some(b'"')))?);
+                    word.0
+                        .extend(self.nested(|parser| parser.quoted(Some(b'"')))?);
                 }
                 // Within double quotes `$"` is translated nevertheless. The decoded text of `$'`
                 // loses its quotes in `"$(a ${x:-$'\x24(b)'})"`, and bash runs it.
-                b'$' if self.next_is("$\"") || self.next_is("$'") => return Err(Unreadable::Syntax),
+                b'$' if self.next_is("$\"") || self.next_is("$'") => {
+                    return Err(Unreadable::Syntax);
+                }
                 b'$' => self.nested(|parser| parser.dollar(&mut word, quoted))?,
                 b'\'' | b'`' | b'{' | b'\n' => return Err(Unreadable::Syntax),
                 // `((a ${x#)} ))` is two subshells.
                 b'(' | b')' if self.sum => return Err(Unreadable::Syntax),
-                b'<' | b'>' if self.next_is("<(") || self.next_is(">(") => return Err(Unreadable::Syntax),
+                b'<' | b'>' if self.next_is("<(") || self.next_is(">(") => {
+                    return Err(Unreadable::Syntax);
+                }
                 _ => word.text(self.letter()?),
             }
         }
@@ -348,7 +414,11 @@ impl Parser<'_> {
         loop {
             if open == 0 && self.eat(end) {
                 let is_empty_subscript = pieces.0.is_empty() && end == "]";
-                return if is_empty_subscript { Err(Unreadable::Syntax) } else { Ok(pieces.0) };
+                return if is_empty_subscript {
+                    Err(Unreadable::Syntax)
+                } else {
+                    Ok(pieces.0)
+                };
             }
             match self.peek().ok_or(Unreadable::Unclosed)? {
                 b'$' => {
@@ -356,7 +426,9 @@ impl Parser<'_> {
                     continue;
                 }
                 b'(' if signs.contains(&b'(') => open += 1,
-                b')' if signs.contains(&b')') => open = open.checked_sub(1).ok_or(Unreadable::Syntax)?,
+                b')' if signs.contains(&b')') => {
+                    open = open.checked_sub(1).ok_or(Unreadable::Syntax)?
+                }
                 byte if name_byte(byte) || signs.contains(&byte) => {}
                 _ => return Err(Unreadable::Syntax),
             }

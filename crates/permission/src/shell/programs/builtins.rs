@@ -26,8 +26,15 @@ pub(crate) fn is_builtin(name: &str) -> bool {
 }
 
 /// Returns the effects of a builtin with these words, or `None` for other names.
-pub(crate) fn builtin(name: &str, args: &[Arg], view: &CommandContext<'_>) -> Option<Vec<ProgramEffect>> {
-    let mut builtin = Builtin { effects: vec![], view };
+pub(crate) fn builtin(
+    name: &str,
+    args: &[Arg],
+    view: &CommandContext<'_>,
+) -> Option<Vec<ProgramEffect>> {
+    let mut builtin = Builtin {
+        effects: vec![],
+        view,
+    };
     let known = among(QUIET, name)
         || builtin.sets_variables(name, args)
         || builtin.changes_shell(name, args)
@@ -37,7 +44,10 @@ pub(crate) fn builtin(name: &str, args: &[Arg], view: &CommandContext<'_>) -> Op
 
 /// Returns whether a word that is evaluated may contain a command.
 fn may_hold_code(args: &[Arg]) -> bool {
-    args.iter().any(|arg| arg.text().is_none_or(|text| holds_code(text) || text.contains('[')))
+    args.iter().any(|arg| {
+        arg.text()
+            .is_none_or(|text| holds_code(text) || text.contains('['))
+    })
 }
 
 struct Builtin<'v> {
@@ -87,11 +97,17 @@ impl Builtin<'_> {
                     self.set_opaque("let evaluates a text that may hold a command");
                 }
                 for arg in args {
-                    self.add(ProgramEffect::Computes(arg.text().unwrap_or_default().to_owned()));
+                    self.add(ProgramEffect::Computes(
+                        arg.text().unwrap_or_default().to_owned(),
+                    ));
                 }
             }
             "read" | "mapfile" | "readarray" => {
-                let letters = if name == "read" { "adinNptu" } else { "dnOsucC" };
+                let letters = if name == "read" {
+                    "adinNptu"
+                } else {
+                    "dnOsucC"
+                };
                 let (options, at) = Options::leading(args, letters, &[]);
                 if let Some(text) = options.find(&["-C"]).and_then(|flag| flag.value.clone()) {
                     self.add(ProgramEffect::Here(text));
@@ -112,7 +128,10 @@ impl Builtin<'_> {
                     match plain_name(arg) {
                         // From here on it is empty, or has its former value.
                         Some(name) if self.view.state.vars.contains_key(name) => {
-                            self.add(ProgramEffect::Assign(name.to_owned(), Value::Known(vec![String::new()])));
+                            self.add(ProgramEffect::Assign(
+                                name.to_owned(),
+                                Value::Known(vec![String::new()]),
+                            ));
                         }
                         Some(_) => {}
                         None => {
@@ -130,11 +149,18 @@ impl Builtin<'_> {
 
     /// Handles `printf -v name` and `-vname`.
     fn printf(&mut self, args: &[Arg]) {
-        let Some(first) = args.first().filter(|arg| arg.prefix().starts_with("-v") || arg.may_be_option()) else {
+        let Some(first) = args
+            .first()
+            .filter(|arg| arg.prefix().starts_with("-v") || arg.may_be_option())
+        else {
             return;
         };
         let is_attached = first.prefix().len() > 2;
-        let target = if is_attached { Some(first.after(2)) } else { args.get(1).cloned() };
+        let target = if is_attached {
+            Some(first.after(2))
+        } else {
+            args.get(1).cloned()
+        };
         let target = target.as_ref().and_then(Arg::text).unwrap_or_default();
         match variable_danger(target) {
             Some(reason) => self.set_opaque(&format!("{target} {reason}")),
@@ -153,33 +179,52 @@ impl Builtin<'_> {
                 if options.has(&["-P"]) {
                     self.add(ProgramEffect::Physical);
                 }
-                let target = args.get(at).or_else(|| args.first().filter(|arg| arg.is("-")));
-                let rotates = || target.is_none_or(|arg| !arg.is("-") && arg.prefix().starts_with(['+', '-']));
+                let target = args
+                    .get(at)
+                    .or_else(|| args.first().filter(|arg| arg.is("-")));
+                let rotates = || {
+                    target.is_none_or(|arg| !arg.is("-") && arg.prefix().starts_with(['+', '-']))
+                };
                 // With several words, bash fails, but other shells use the first; they also differ
                 // in the options that they know. `chdir` is a builtin of other shells only.
-                let differs = !options.flags.iter().all(|flag| name == "cd" && ["-L", "-P"].contains(&&*flag.name))
+                let differs = !options
+                    .flags
+                    .iter()
+                    .all(|flag| name == "cd" && ["-L", "-P"].contains(&&*flag.name))
                     || options.unknown && target.is_some_and(Arg::known)
                     || args.len() > at + 1;
                 if name == "popd" || name == "chdir" || differs || (name == "pushd" && rotates()) {
-                    target.into_iter().for_each(|dir| self.add(ProgramEffect::Use(Access::List, dir.clone())));
+                    target
+                        .into_iter()
+                        .for_each(|dir| self.add(ProgramEffect::Use(Access::List, dir.clone())));
                     self.add(ProgramEffect::UnknownDirectory);
-                    self.add(ProgramEffect::Broad("the directory is not known".to_owned()));
+                    self.add(ProgramEffect::Broad(
+                        "the directory is not known".to_owned(),
+                    ));
                 } else {
-                    self.add(target.map_or(ProgramEffect::Home, |dir| ProgramEffect::Enter(dir.clone())));
+                    self.add(
+                        target.map_or(ProgramEffect::Home, |dir| ProgramEffect::Enter(dir.clone())),
+                    );
                 }
             }
             "set" => self.set_options(args),
             "shopt" => {
-                const QUIET: &str = "nullglob failglob inherit_errexit globstar checkwinsize pipefail xpg_echo";
+                const QUIET: &str =
+                    "nullglob failglob inherit_errexit globstar checkwinsize pipefail xpg_echo";
                 let (options, at) = Options::leading(args, "", &[]);
                 let names = args.get(at..).unwrap_or_default();
-                let known = names.iter().all(|arg| arg.text().is_some_and(|text| among(QUIET, text)));
+                let known = names
+                    .iter()
+                    .all(|arg| arg.text().is_some_and(|text| among(QUIET, text)));
                 if options.has(&["-s", "-u"]) && !known {
                     self.set_opaque(OTHER_READING);
                 }
             }
             "alias" | "unalias" => {
-                if args.iter().any(|arg| arg.text().is_none_or(|text| text.contains('='))) {
+                if args
+                    .iter()
+                    .any(|arg| arg.text().is_none_or(|text| text.contains('=')))
+                {
                     for arg in args {
                         let from = arg.prefix().find('=').map_or(0, |at| at + 1);
                         self.add(ProgramEffect::Text(arg.after(from), true));
@@ -193,8 +238,10 @@ impl Builtin<'_> {
                     "hash" | "history" => args.iter().all(|arg| arg.is("-r")),
                     "enable" => args.is_empty(),
                     "compgen" => args.iter().all(|arg| {
-                        let runs_code = |text: &str| text.starts_with('-') && text.contains(['C', 'F', 'W']);
-                        arg.text().is_some_and(|text| !text.contains(['$', '`']) && !runs_code(text))
+                        let runs_code =
+                            |text: &str| text.starts_with('-') && text.contains(['C', 'F', 'W']);
+                        arg.text()
+                            .is_some_and(|text| !text.contains(['$', '`']) && !runs_code(text))
                     }),
                     _ => false,
                 };
@@ -219,7 +266,9 @@ impl Builtin<'_> {
             "trap" => {
                 self.add(ProgramEffect::Carrier);
                 let (options, at) = Options::leading(args, "", &[]);
-                let text = args.get(at).filter(|text| args.len() > at + 1 && !text.is("-"));
+                let text = args
+                    .get(at)
+                    .filter(|text| args.len() > at + 1 && !text.is("-"));
                 if let Some(text) = text
                     && !options.has(&["-p", "-l"])
                 {
@@ -234,13 +283,17 @@ impl Builtin<'_> {
                 }
             }
             "command" | "builtin" | "exec" => {
-                let (options, at) = Options::leading(args, if name == "exec" { "a" } else { "" }, &[]);
+                let (options, at) =
+                    Options::leading(args, if name == "exec" { "a" } else { "" }, &[]);
                 self.add(ProgramEffect::Carrier);
                 if options.unknown {
                     self.set_opaque("how its options end is not known");
                 }
                 if name == "exec" || !options.has(&["-v", "-V"]) {
-                    self.add(ProgramEffect::Run(args.get(at..).unwrap_or_default().to_vec(), false));
+                    self.add(ProgramEffect::Run(
+                        args.get(at..).unwrap_or_default().to_vec(),
+                        false,
+                    ));
                 }
             }
             "jobs" => {
@@ -251,13 +304,19 @@ impl Builtin<'_> {
                 if options.has(&["-x"]) {
                     self.add(ProgramEffect::Carrier);
                     self.add(ProgramEffect::Danger("-x".to_owned()));
-                    self.add(ProgramEffect::Run(args.get(at..).unwrap_or_default().to_vec(), false));
+                    self.add(ProgramEffect::Run(
+                        args.get(at..).unwrap_or_default().to_vec(),
+                        false,
+                    ));
                 }
             }
             "kill" | "disown" | "suspend" | "fg" | "bg" => {
                 self.unproven();
                 if args.iter().any(|arg| arg.is("-1") || arg.is("1")) {
-                    self.add(ProgramEffect::Floor(Action::Ask, "it may end every process".to_owned()));
+                    self.add(ProgramEffect::Floor(
+                        Action::Ask,
+                        "it may end every process".to_owned(),
+                    ));
                 }
             }
             _ => return false,
@@ -266,7 +325,10 @@ impl Builtin<'_> {
     }
 
     fn declare(&mut self, name: &str, args: &[Arg]) {
-        let has = |letter| args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains(letter));
+        let has = |letter| {
+            args.iter()
+                .any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains(letter))
+        };
         let is_integer = has('i');
         let is_function = has('f');
         let is_array = has('a') || has('A');
@@ -301,7 +363,8 @@ impl Builtin<'_> {
             let list = match arg.text().and_then(|text| text.split_once('=')) {
                 Some((_, value)) => value.trim_start().starts_with('(') && holds_code(value),
                 None => {
-                    let is_known = || set.contains(variable) || self.view.state.vars.contains_key(variable);
+                    let is_known =
+                        || set.contains(variable) || self.view.state.vars.contains_key(variable);
                     prefix.contains('=') && !arg.raw.contains("=(") && (is_array || is_known())
                 }
             };
@@ -310,7 +373,10 @@ impl Builtin<'_> {
             }
             if let Some((variable, value)) = arg.text().and_then(|text| text.split_once('=')) {
                 set.insert(variable.to_owned());
-                self.add(ProgramEffect::Assign(variable.to_owned(), Value::Known(vec![value.to_owned()])));
+                self.add(ProgramEffect::Assign(
+                    variable.to_owned(),
+                    Value::Known(vec![value.to_owned()]),
+                ));
             } else if prefix.contains('=') {
                 set.insert(variable.to_owned());
                 self.add(ProgramEffect::Assign(variable.to_owned(), Value::Foreign));
@@ -348,7 +414,11 @@ impl Builtin<'_> {
                 self.add(ProgramEffect::Physical);
             }
             if text.ends_with('o') {
-                if args.get(at + 1).and_then(Arg::text).is_some_and(|name| !among(QUIET, name)) {
+                if args
+                    .get(at + 1)
+                    .and_then(Arg::text)
+                    .is_some_and(|name| !among(QUIET, name))
+                {
                     self.set_opaque(OTHER_READING);
                 }
                 break;
@@ -359,5 +429,6 @@ impl Builtin<'_> {
 
 /// Returns the name of a variable that has no special meaning and no subscript.
 fn plain_name(arg: &Arg) -> Option<&str> {
-    arg.text().filter(|name| variable_danger(name).is_none() && !name.contains('['))
+    arg.text()
+        .filter(|name| variable_danger(name).is_none() && !name.contains('['))
 }

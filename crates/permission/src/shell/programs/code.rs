@@ -14,13 +14,14 @@ pub(super) const MAX_LENGTH: usize = 4 << 10;
 
 /// Words that start nothing, in the languages of common interpreters.
 static QUIET: LazyLock<HashSet<&str>> = LazyLock::new(|| {
-    let lines = include_str!("quiet.txt").lines().filter(|line| !line.starts_with('#'));
+    let lines = include_str!("quiet.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'));
     lines.flat_map(str::split_whitespace).collect()
 });
 
 /// Functions that start the program named by their first argument.
-const STARTS: &str =
-    "system run call check_call check_output getoutput execSync execFileSync spawnSync Popen popen exec";
+const STARTS: &str = "system run call check_call check_output getoutput execSync execFileSync spawnSync Popen popen exec";
 
 /// Interpreters in which `exec` evaluates a text.
 const EVALUATING: &str = "python pypy ipython";
@@ -35,22 +36,39 @@ pub(crate) fn protected_in(text: &str, anywhere: bool) -> Option<(String, Protec
     if !text.contains(['.', '_', '/']) && !text.chars().any(char::is_uppercase) {
         return None;
     }
-    let readings = if anywhere { vec![text.to_owned()] } else { joined(text) };
-    let parts = readings.iter().flat_map(|text| text.split(['\'', '"', '`']).enumerate());
+    let readings = if anywhere {
+        vec![text.to_owned()]
+    } else {
+        joined(text)
+    };
+    let parts = readings
+        .iter()
+        .flat_map(|text| text.split(['\'', '"', '`']).enumerate());
     // Outside of quotes, a word that begins with a dot is a path only if it contains a slash.
     let is_path = |word: &str| word.starts_with(['.', '~', '/']) && word.contains('/');
     let words: Vec<&str> = parts
         .flat_map(|(at, part)| {
             let quoted = anywhere || at % 2 == 1;
             let words = part.split(|c: char| c.is_whitespace() || "()[]{};|<>&=,:@".contains(c));
-            words.filter(move |word| !word.is_empty() && word.len() < 200 && (quoted || is_path(word)))
+            words.filter(move |word| {
+                !word.is_empty() && word.len() < 200 && (quoted || is_path(word))
+            })
         })
         .collect();
-    let bare = |word: &str| word.trim_start_matches('+').trim_start_matches("./").to_owned();
-    let find = |protected: Protected, is: fn(&Path) -> bool| {
-        words.iter().map(|word| bare(word)).find(|word| is(Path::new(word))).map(|word| (word, protected))
+    let bare = |word: &str| {
+        word.trim_start_matches('+')
+            .trim_start_matches("./")
+            .to_owned()
     };
-    find(Protected::Secret, protected::secret).or_else(|| find(Protected::Control, protected::control))
+    let find = |protected: Protected, is: fn(&Path) -> bool| {
+        words
+            .iter()
+            .map(|word| bare(word))
+            .find(|word| is(Path::new(word)))
+            .map(|word| (word, protected))
+    };
+    find(Protected::Secret, protected::secret)
+        .or_else(|| find(Protected::Control, protected::control))
 }
 
 /// Returns a program as written; with adjacent or concatenated texts joined; and with texts that
@@ -62,7 +80,11 @@ fn joined(text: &str) -> Vec<String> {
         let mut joined = false;
         for (at, part) in parts.iter().enumerate().skip(1) {
             let is_between_texts = at % 2 == 0 && at + 1 < parts.len();
-            let sign = if is_between_texts { between(part.trim()) } else { None };
+            let sign = if is_between_texts {
+                between(part.trim())
+            } else {
+                None
+            };
             match sign {
                 Some(sign) => out.push_str(sign),
                 None if joined => out.push_str(part),
@@ -111,12 +133,17 @@ pub(super) fn is_harmless(text: &str, language: &str) -> bool {
             // A command in some languages, a text in others.
             '`' => return false,
             '\'' | '"' => {
-                let Some(after) = skip_text(rest, c, before) else { return false };
+                let Some(after) = skip_text(rest, c, before) else {
+                    return false;
+                };
                 rest = after;
                 before = Some(c);
                 continue;
             }
-            '%' if among(RUBY, language) && rest[1..].starts_with('x') && !rest[2..].starts_with(is_letter) => {
+            '%' if among(RUBY, language)
+                && rest[1..].starts_with('x')
+                && !rest[2..].starts_with(is_letter) =>
+            {
                 return false;
             }
             // Computed names, and files that are commands.
@@ -182,7 +209,8 @@ fn skip_text(rest: &str, quote: char, before: Option<char>) -> Option<&str> {
 
 /// Returns whether the result of a subscript is called: `x['ex' + 'ec'](…)`.
 fn called_after_bracket(rest: &str) -> bool {
-    rest.find(']').is_some_and(|end| rest[end + 1..].trim_start().starts_with('('))
+    rest.find(']')
+        .is_some_and(|end| rest[end + 1..].trim_start().starts_with('('))
         && rest[1..].trim_start().starts_with(['\'', '"'])
 }
 
@@ -192,10 +220,17 @@ fn plain_call(rest: &str) -> bool {
     if !rest.starts_with(['(', ' ']) {
         return false;
     }
-    let rest = rest.trim_start().trim_start_matches(['(', '[', '{']).trim_start();
-    let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return false };
+    let rest = rest
+        .trim_start()
+        .trim_start_matches(['(', '[', '{'])
+        .trim_start();
+    let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
+        return false;
+    };
     let inner = &rest[1..];
-    let Some(end) = inner.find(quote) else { return false };
+    let Some(end) = inner.find(quote) else {
+        return false;
+    };
     let text = &inner[..end];
     let after = inner[end + 1..].trim_start();
     is_plain(text) && (after.is_empty() || after.starts_with([')', ',', ']', ';', '}', '\n']))
@@ -259,10 +294,16 @@ mod tests {
             assert!(!is_harmless(text, "perl"), "{text}");
         }
         let of_one = [
-            ("python", "exec(\"from os import system as x\"); x(\"r\"+\"m x\")"),
+            (
+                "python",
+                "exec(\"from os import system as x\"); x(\"r\"+\"m x\")",
+            ),
             ("pypy", "exec('print')"),
             ("python", "import os;vars(os).get('sys'+'tem')('r'+'m x')"),
-            ("node", "Object.values(require('child_process'))[3]('rm'+' x')"),
+            (
+                "node",
+                "Object.values(require('child_process'))[3]('rm'+' x')",
+            ),
             ("ruby", "print %x(#{\"r\"+\"m x\"})"),
             ("ruby", "%x!#{\"r\"+\"m x\"}!"),
         ];

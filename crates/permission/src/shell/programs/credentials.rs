@@ -18,7 +18,10 @@ struct Printer {
 
 static PRINTERS: LazyLock<Vec<Printer>> = LazyLock::new(|| {
     let lines = include_str!("credentials.txt").lines();
-    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(Printer::of).collect()
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(Printer::of)
+        .collect()
 });
 
 impl Printer {
@@ -36,7 +39,9 @@ impl Printer {
 
     fn prints(&self, name: &str, args: &[Arg]) -> bool {
         fits(self.program, name)
-            && self.words_in(args).is_some_and(|end| self.has_options(args) && !self.is_harmless(args, end))
+            && self
+                .words_in(args)
+                .is_some_and(|end| self.has_options(args) && !self.is_harmless(args, end))
     }
 
     /// Returns the number of words up to the last one of the command. Its words may have others in
@@ -44,8 +49,13 @@ impl Printer {
     fn words_in(&self, args: &[Arg]) -> Option<usize> {
         let mut end = 0;
         for wanted in &self.words {
-            let is_fitting = |arg: &Arg| arg.text().is_none_or(|text| wanted.iter().any(|pattern| fits(pattern, text)));
-            end += 1 + args[end..].iter().position(|arg| !arg.prefix().starts_with('-') && is_fitting(arg))?;
+            let is_fitting = |arg: &Arg| {
+                arg.text()
+                    .is_none_or(|text| wanted.iter().any(|pattern| fits(pattern, text)))
+            };
+            end += 1 + args[end..]
+                .iter()
+                .position(|arg| !arg.prefix().starts_with('-') && is_fitting(arg))?;
         }
         Some(end)
     }
@@ -58,15 +68,25 @@ impl Printer {
     /// Returns whether the requested item, given by the values of options or otherwise by the word
     /// at `end`, is no credential.
     fn is_harmless(&self, args: &[Arg], end: usize) -> bool {
-        let is_but = |arg: Option<&Arg>| arg.is_some_and(|arg| self.but.iter().any(|word| arg.is(word)));
+        let is_but =
+            |arg: Option<&Arg>| arg.is_some_and(|arg| self.but.iter().any(|word| arg.is(word)));
         if self.with.is_empty() {
-            let at = if self.words.last().is_some_and(|words| words == &["*"]) { end - 1 } else { end };
+            let at = if self.words.last().is_some_and(|words| words == &["*"]) {
+                end - 1
+            } else {
+                end
+            };
             return is_but(args.get(at));
         }
-        let is_given = |arg: &Arg| self.with.iter().any(|option| arg.prefix().starts_with(option));
+        let is_given = |arg: &Arg| {
+            self.with
+                .iter()
+                .any(|option| arg.prefix().starts_with(option))
+        };
         let mut given = args.iter().enumerate().filter(|(_, arg)| is_given(arg));
         given.all(|(at, arg)| {
-            is_but(Some(arg)) || self.with.iter().any(|option| arg.is(option)) && is_but(args.get(at + 1))
+            is_but(Some(arg))
+                || self.with.iter().any(|option| arg.is(option)) && is_but(args.get(at + 1))
         })
     }
 }
@@ -85,8 +105,17 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// Returns the command that prints a credential, as far as its words name it.
 pub(super) fn printed(name: &str, args: &[Arg]) -> Option<String> {
     let printer = PRINTERS.iter().find(|printer| printer.prints(name, args))?;
-    let words = printer.words.iter().map(|words| words.join("|")).filter(|word| !word.contains('*'));
-    Some(std::iter::once(name.to_owned()).chain(words).collect::<Vec<_>>().join(" "))
+    let words = printer
+        .words
+        .iter()
+        .map(|words| words.join("|"))
+        .filter(|word| !word.contains('*'));
+    Some(
+        std::iter::once(name.to_owned())
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(" "),
+    )
 }
 
 #[cfg(test)]
@@ -128,7 +157,11 @@ mod tests {
             "pass mail/x ls",
         ];
         for line in asked {
-            assert_eq!(judge(&rules, line, &lab.place).action, Action::Ask, "{line}");
+            assert_eq!(
+                judge(&rules, line, &lab.place).action,
+                Action::Ask,
+                "{line}"
+            );
         }
         let allowed = [
             "gh auth status",
@@ -151,7 +184,11 @@ mod tests {
             "gpg --list-keys",
         ];
         for line in allowed {
-            assert_eq!(judge(&rules, line, &lab.place).action, Action::Allow, "{line}");
+            assert_eq!(
+                judge(&rules, line, &lab.place).action,
+                Action::Allow,
+                "{line}"
+            );
         }
     }
 }

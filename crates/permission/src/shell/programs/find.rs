@@ -50,7 +50,10 @@ impl PassedTests {
 
     fn or(mut self, other: Self) -> Self {
         self.picks &= other.picks;
-        if self.names.is_empty() || other.names.is_empty() || self.names.len() + other.names.len() > MAX_NAMES {
+        if self.names.is_empty()
+            || other.names.is_empty()
+            || self.names.len() + other.names.len() > MAX_NAMES
+        {
             self.names.clear();
         } else {
             self.names.extend(other.names);
@@ -59,16 +62,31 @@ impl PassedTests {
     }
 
     fn fits_no_secret(&self) -> bool {
-        !self.names.is_empty() && self.names.iter().all(|name| name.text().is_some_and(names_no_secret))
+        !self.names.is_empty()
+            && self
+                .names
+                .iter()
+                .all(|name| name.text().is_some_and(names_no_secret))
     }
 }
 
 /// Returns whether a name pattern matches no file with secrets.
 pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
-    const SAMPLES: [&str; 9] =
-        [".env", ".env.local", "x.env", "id_rsa", "id_ed25519", "x.pem", "x.key", ".npmrc", "credentials.json"];
+    const SAMPLES: [&str; 9] = [
+        ".env",
+        ".env.local",
+        "x.env",
+        "id_rsa",
+        "id_ed25519",
+        "x.pem",
+        "x.key",
+        ".npmrc",
+        "credentials.json",
+    ];
     !pattern.contains('[')
-        && !SAMPLES.iter().any(|name| crate::wildcard::matches(pattern, name))
+        && !SAMPLES
+            .iter()
+            .any(|name| crate::wildcard::matches(pattern, name))
         && !secret_name(pattern)
 }
 
@@ -86,7 +104,10 @@ struct Expression<'a> {
 
 impl Expression<'_> {
     fn is(&self, signs: &[&str]) -> bool {
-        self.args.get(self.at).and_then(Arg::text).is_some_and(|text| signs.contains(&text))
+        self.args
+            .get(self.at)
+            .and_then(Arg::text)
+            .is_some_and(|text| signs.contains(&text))
     }
 
     /// Skips the options of `find` itself, then the directories.
@@ -103,7 +124,8 @@ impl Expression<'_> {
             && !arg.prefix().starts_with(['-', '(', '!', ')', ','])
         {
             let is_sign = |text: &String| text.starts_with(['-', '(', '!']);
-            self.lost |= arg.is_words() || arg.texts().is_some_and(|texts| texts.iter().any(is_sign));
+            self.lost |=
+                arg.is_words() || arg.texts().is_some_and(|texts| texts.iter().any(is_sign));
             self.at += 1;
         }
     }
@@ -120,7 +142,9 @@ impl Expression<'_> {
             self.at += 1;
         }
         if self.lost {
-            self.actions.iter_mut().for_each(|(_, passed)| *passed = PassedTests::default());
+            self.actions
+                .iter_mut()
+                .for_each(|(_, passed)| *passed = PassedTests::default());
         }
     }
 
@@ -171,7 +195,9 @@ impl Expression<'_> {
             self.lost = true;
             return before.clone();
         };
-        let Some(option) = self.program.option(text) else { return before.clone() };
+        let Some(option) = self.program.option(text) else {
+            return before.clone();
+        };
         match option.does {
             Does::Until => {
                 self.actions.push((self.at, before.clone()));
@@ -181,7 +207,11 @@ impl Expression<'_> {
             Does::Destroys => self.actions.push((self.at, before.clone())),
             _ => {}
         }
-        let value = if option.takes == Takes::Value { self.args.get(self.at) } else { None };
+        let value = if option.takes == Takes::Value {
+            self.args.get(self.at)
+        } else {
+            None
+        };
         self.at += usize::from(value.is_some()) + usize::from(text == "-fprintf");
         // If a file lists the directories, the location of the files is unknown.
         self.lost |= value.is_some_and(Arg::is_words) || text == "-files0-from";
@@ -207,13 +237,28 @@ impl Expression<'_> {
 }
 
 fn fits_everything(value: Option<&Arg>) -> bool {
-    value.is_some_and(|arg| arg.text().or(arg.pattern()).is_some_and(|text| text.chars().all(|c| "*./".contains(c))))
+    value.is_some_and(|arg| {
+        arg.text()
+            .or(arg.pattern())
+            .is_some_and(|text| text.chars().all(|c| "*./".contains(c)))
+    })
 }
 
 /// Handles the parts of `find` that precede its options: the files that it removes.
-pub(super) fn find(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
-    for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.text().is_none() && arg.may_be_option()) {
-        let value = at.checked_sub(1).is_some_and(|before| args[before].prefix().starts_with('-'));
+pub(super) fn find(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    reading: &ParsedArgs,
+    args: &[Arg],
+) {
+    for (at, arg) in args
+        .iter()
+        .enumerate()
+        .filter(|(_, arg)| arg.text().is_none() && arg.may_be_option())
+    {
+        let value = at
+            .checked_sub(1)
+            .is_some_and(|before| args[before].prefix().starts_with('-'));
         if !value || arg.pattern().is_none() {
             collector.effect(Effect::Unproven);
         }
@@ -223,9 +268,19 @@ pub(super) fn find(collector: &mut EffectCollector<'_>, program: &Utility, readi
     if below.is_empty() {
         below.push(Arg::exact("."));
     }
-    let mut expression = Expression { program, args, at: 0, depth: 0, lost: false, actions: vec![] };
+    let mut expression = Expression {
+        program,
+        args,
+        at: 0,
+        depth: 0,
+        lost: false,
+        actions: vec![],
+    };
     expression.read();
-    let search = Search { below, actions: expression.actions };
+    let search = Search {
+        below,
+        actions: expression.actions,
+    };
     let mut everything = false;
     for (next, passed) in &search.actions {
         let deletes = args[next - 1].is("-delete");
@@ -255,30 +310,48 @@ fn add_removed(collector: &mut EffectCollector<'_>, below: &[Arg], passed: &Pass
         collector.uses(Access::Edit, &Arg::exact(path.as_str()));
     }
     if paths.next().is_some() {
-        collector
-            .add(ProgramEffect::Floor(Action::Ask, "it removes files in more places than are looked at".to_owned()));
+        collector.add(ProgramEffect::Floor(
+            Action::Ask,
+            "it removes files in more places than are looked at".to_owned(),
+        ));
     }
 }
 
 fn is_destroyer(arg: &Arg) -> bool {
-    let name = arg.text().map(|text| text.rsplit('/').next().unwrap_or(text));
+    let name = arg
+        .text()
+        .map(|text| text.rsplit('/').next().unwrap_or(text));
     name.is_some_and(|name| ["rm", "shred", "unlink", "rmdir", "mv"].contains(&name))
 }
 
 /// Returns the searched directories, as far as they are known.
 fn places(below: &[Arg]) -> impl Iterator<Item = String> {
-    let known = |arg: &Arg| arg.texts().map(<[String]>::to_vec).or_else(|| Some(vec![sample(arg.pattern()?)]));
-    below.iter().filter_map(known).flatten().map(|place| place.trim_end_matches('/').to_owned())
+    let known = |arg: &Arg| {
+        arg.texts()
+            .map(<[String]>::to_vec)
+            .or_else(|| Some(vec![sample(arg.pattern()?)]))
+    };
+    below
+        .iter()
+        .filter_map(known)
+        .flatten()
+        .map(|place| place.trim_end_matches('/').to_owned())
 }
 
 /// Returns example paths in a directory for files that have passed the tests.
 fn samples(place: &str, passed: &PassedTests) -> Vec<String> {
-    let named = passed.names.iter().filter_map(|name| name.text().or(name.pattern()));
+    let named = passed
+        .names
+        .iter()
+        .filter_map(|name| name.text().or(name.pattern()));
     let mut names: Vec<String> = named.map(sample).collect();
     if names.is_empty() {
         names.push("found".to_owned());
     }
-    names.into_iter().map(|name| format!("{place}/{name}")).collect()
+    names
+        .into_iter()
+        .map(|name| format!("{place}/{name}"))
+        .collect()
 }
 
 /// Returns a name that matches a pattern.
@@ -287,7 +360,12 @@ fn sample(pattern: &str) -> String {
 }
 
 /// Adds a command that ends at `;` or `+`, with the found files among its words.
-pub(super) fn until(collector: &mut EffectCollector<'_>, given: &GivenOption, args: &[Arg], ends: bool) {
+pub(super) fn until(
+    collector: &mut EffectCollector<'_>,
+    given: &GivenOption,
+    args: &[Arg],
+    ends: bool,
+) {
     collector.add_danger(&given.name);
     collector.add(ProgramEffect::Carrier);
     let end = if ends || args[given.next..].iter().any(|arg| arg.is(";")) {
@@ -296,11 +374,20 @@ pub(super) fn until(collector: &mut EffectCollector<'_>, given: &GivenOption, ar
         args.len()
     };
     let mut words: Vec<Arg> = given.value.iter().cloned().collect();
-    words.extend(args.get(given.next..end).unwrap_or_default().iter().cloned());
+    words.extend(
+        args.get(given.next..end)
+            .unwrap_or_default()
+            .iter()
+            .cloned(),
+    );
     if ends && words.last().is_some_and(|arg| arg.is(";") || arg.is("+")) {
         words.pop();
     }
-    let several = ends && end.checked_sub(1).and_then(|last| args.get(last)).is_some_and(|arg| arg.is("+"));
+    let several = ends
+        && end
+            .checked_sub(1)
+            .and_then(|last| args.get(last))
+            .is_some_and(|arg| arg.is("+"));
     let fill = |found: Option<&Arg>| -> Vec<Arg> {
         let fill = |arg: &Arg| {
             let filled = match (arg.text(), found) {
@@ -315,10 +402,18 @@ pub(super) fn until(collector: &mut EffectCollector<'_>, given: &GivenOption, ar
     if given.name.ends_with("dir") {
         collector.add(ProgramEffect::UnknownDirectory);
     }
-    let search = if ends { collector.search.as_ref() } else { None };
+    let search = if ends {
+        collector.search.as_ref()
+    } else {
+        None
+    };
     let passed = search.and_then(|search| {
-        let (_, passed) = search.actions.iter().find(|(next, _)| *next == given.next)?;
-        let few = places(&search.below).nth(MAX_PLACES).is_none() && passed.names.len() <= MAX_SAMPLES;
+        let (_, passed) = search
+            .actions
+            .iter()
+            .find(|(next, _)| *next == given.next)?;
+        let few =
+            places(&search.below).nth(MAX_PLACES).is_none() && passed.names.len() <= MAX_SAMPLES;
         (few && passed.fits_no_secret()).then_some((&search.below, passed))
     });
     let Some((below, passed)) = passed else {
@@ -331,14 +426,26 @@ pub(super) fn until(collector: &mut EffectCollector<'_>, given: &GivenOption, ar
     let mut runs = vec![];
     for place in places(below) {
         let dir = Arg::exact(if place.is_empty() { "/" } else { &place });
-        let picked = PickedFiles { below: vec![dir], names: passed.names.clone() };
-        runs.push(ProgramEffect::RunOn(fill(Some(&found(format!("{place}/found")))), picked));
+        let picked = PickedFiles {
+            below: vec![dir],
+            names: passed.names.clone(),
+        };
+        runs.push(ProgramEffect::RunOn(
+            fill(Some(&found(format!("{place}/found")))),
+            picked,
+        ));
         // Rules may match the name.
         let named = samples(&place, passed).into_iter().map(found);
         runs.extend(named.map(|found| ProgramEffect::Run(fill(Some(&found)), false)));
     }
-    if !below.iter().all(|place| place.texts().is_some() || place.pattern().is_some()) {
-        let picked = PickedFiles { below: below.clone(), names: passed.names.clone() };
+    if !below
+        .iter()
+        .all(|place| place.texts().is_some() || place.pattern().is_some())
+    {
+        let picked = PickedFiles {
+            below: below.clone(),
+            names: passed.names.clone(),
+        };
         runs.push(ProgramEffect::RunOn(fill(Some(&Arg::found())), picked));
     }
     runs.into_iter().for_each(|run| collector.add(run));
@@ -380,7 +487,11 @@ mod tests {
             "find private/deep \\( -name '*.rs' -o -name '*.txt' \\) -exec head {} +",
         ];
         for line in denied {
-            assert_eq!(judge(&rules, line, &lab.place).action, Action::Deny, "{line}");
+            assert_eq!(
+                judge(&rules, line, &lab.place).action,
+                Action::Deny,
+                "{line}"
+            );
         }
         let allowed = [
             "find src -name prod.yml -delete",
@@ -390,7 +501,11 @@ mod tests {
             "find private -name '*.txt' -exec echo {} +",
         ];
         for line in allowed {
-            assert_eq!(judge(&rules, line, &lab.place).action, Action::Allow, "{line}");
+            assert_eq!(
+                judge(&rules, line, &lab.place).action,
+                Action::Allow,
+                "{line}"
+            );
         }
     }
 
@@ -399,9 +514,19 @@ mod tests {
     fn endless_expression_asks() {
         let lab = Lab::new();
         let free = bash_rules(&lab.place, &[("*", Action::Allow)]);
-        for (from, to) in [("\\( ", " \\)"), ("! ", ""), ("-name x -o ", ""), ("\\) ", "")] {
+        for (from, to) in [
+            ("\\( ", " \\)"),
+            ("! ", ""),
+            ("-name x -o ", ""),
+            ("\\) ", ""),
+        ] {
             let line = format!("find . {} -delete {}", from.repeat(2_000), to.repeat(2_000));
-            assert_eq!(judge(&free, &line, &lab.place).action, Action::Ask, "{}", &line[..40]);
+            assert_eq!(
+                judge(&free, &line, &lab.place).action,
+                Action::Ask,
+                "{}",
+                &line[..40]
+            );
         }
     }
 }

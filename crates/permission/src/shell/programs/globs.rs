@@ -19,8 +19,19 @@ pub(super) fn texts(arg: &Arg) -> Vec<String> {
 
 /// Returns the position of the last unescaped occurrence of a character before the byte `end`.
 fn last_plain(text: &str, letter: char, end: usize) -> Option<usize> {
-    let is_unescaped = |at: &usize| text[..*at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0;
-    text[..end].match_indices(letter).map(|(at, _)| at).rfind(is_unescaped)
+    let is_unescaped = |at: &usize| {
+        text[..*at]
+            .bytes()
+            .rev()
+            .take_while(|byte| *byte == b'\\')
+            .count()
+            % 2
+            == 0
+    };
+    text[..end]
+        .match_indices(letter)
+        .map(|(at, _)| at)
+        .rfind(is_unescaped)
 }
 
 /// Expands `{a,b}` in a text, including nested ones. `None` if there are too many alternatives.
@@ -41,7 +52,10 @@ pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
             continue;
         };
         for part in text[start + 1..stop].split(',') {
-            open.push((format!("{}{part}{}", &text[..start], &text[stop + 1..]), start));
+            open.push((
+                format!("{}{part}{}", &text[..start], &text[stop + 1..]),
+                start,
+            ));
         }
         if open.len() + done.len() > MAX_ALTERNATIVES {
             return None;
@@ -54,13 +68,18 @@ pub(super) fn alternatives(text: &str) -> Option<Vec<String>> {
 
 /// Returns patterns for at least the names that match one of these globs.
 pub(super) fn fitting<'a>(globs: impl Iterator<Item = &'a Arg>) -> Vec<Arg> {
-    globs.flat_map(texts).map(|text| Arg::exact(generous(&text))).collect()
+    globs
+        .flat_map(texts)
+        .map(|text| Arg::exact(generous(&text)))
+        .collect()
 }
 
 /// Returns the globs that match no more than they seem to.
 pub(super) fn certain<'a>(globs: impl Iterator<Item = &'a Arg>) -> Vec<Arg> {
     let is_certain = |arg: &&Arg| {
-        arg.text().or(arg.pattern()).is_some_and(|text| !text.contains(['[', '\\', '{', '/']) && !text.is_empty())
+        arg.text()
+            .or(arg.pattern())
+            .is_some_and(|text| !text.contains(['[', '\\', '{', '/']) && !text.is_empty())
     };
     globs.filter(is_certain).cloned().collect()
 }
@@ -90,8 +109,14 @@ mod tests {
 
     #[test]
     fn set_becomes_a_question_mark() {
-        let table =
-            [(".en[v]", ".en?"), ("[!a]x", "?x"), ("[]a]x", "?x"), ("\\.env", ".env"), ("[a", "[a"), ("*.rs", "*.rs")];
+        let table = [
+            (".en[v]", ".en?"),
+            ("[!a]x", "?x"),
+            ("[]a]x", "?x"),
+            ("\\.env", ".env"),
+            ("[a", "[a"),
+            ("*.rs", "*.rs"),
+        ];
         for (glob, wanted) in table {
             assert_eq!(generous(glob), wanted, "{glob}");
         }

@@ -20,7 +20,9 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
     while let Some(arg) = args.get(at)
         && arg.prefix().starts_with(['-', '+'])
     {
-        let Some(text) = arg.text() else { return collector.set_opaque("its options are computed") };
+        let Some(text) = arg.text() else {
+            return collector.set_opaque("its options are computed");
+        };
         at += 1;
         if text.ends_with(['o', 'O']) && args.get(at).is_some_and(Arg::is_several) {
             return collector.set_opaque("its options are computed");
@@ -36,7 +38,8 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
                     at += usize::from(name == long);
                 }
                 "command" if foreign => command = true,
-                "norc" | "noprofile" | "posix" | "login" | "restricted" | "verbose" | "version" | "help" => {}
+                "norc" | "noprofile" | "posix" | "login" | "restricted" | "verbose" | "version"
+                | "help" => {}
                 _ => collector.effect(Effect::Unproven),
             }
             continue;
@@ -60,8 +63,9 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
     }
     if !stdin && let Some(file) = args.get(at) {
         collector.effect(Effect::Unproven);
-        let is_pipe =
-            |text: &str| device::is_harmless(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/");
+        let is_pipe = |text: &str| {
+            device::is_harmless(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/")
+        };
         if file.text().is_some_and(is_pipe) {
             collector.set_opaque("it reads its program from a pipe");
         }
@@ -70,14 +74,21 @@ pub(super) fn shell(collector: &mut EffectCollector<'_>, args: &[Arg], foreign: 
     }
     match collector.view.input.clone() {
         StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
-        StdinSource::Text(Some(text)) => collector.add(ProgramEffect::Text(Arg::exact(text), false)),
+        StdinSource::Text(Some(text)) => {
+            collector.add(ProgramEffect::Text(Arg::exact(text), false))
+        }
         StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
         StdinSource::Nothing => {}
     }
 }
 
 /// Handles an interpreter of a language other than that of a shell.
-pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
+pub(super) fn language(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    reading: &ParsedArgs,
+    args: &[Arg],
+) {
     let mut given = false;
     let mut texts = vec![];
     for option in &reading.given {
@@ -96,27 +107,38 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
                 collector.add_danger(&option.name);
                 // A module may take its words as a program.
                 let words = reading.operands.iter().filter_map(Arg::text);
-                texts.extend(words.filter(|text| text.contains(['(', '=', ';'])).map(str::to_owned));
+                texts.extend(
+                    words
+                        .filter(|text| text.contains(['(', '=', ';']))
+                        .map(str::to_owned),
+                );
             }
             _ => {}
         }
     }
     let operand = reading.operands.first();
     let is_device = |text: &str| text.starts_with("/dev/") || text.starts_with("/proc/");
-    let no_file = operand.is_none_or(|arg| arg.is("-") || arg.text().is_some_and(|text| text.starts_with("/dev/")));
-    let interactive = reading.given.iter().any(|option| option.does == Some(Does::Interactive));
+    let no_file = operand
+        .is_none_or(|arg| arg.is("-") || arg.text().is_some_and(|text| text.starts_with("/dev/")));
+    let interactive = reading
+        .given
+        .iter()
+        .any(|option| option.does == Some(Does::Interactive));
     let from_input = (no_file && !given) || interactive;
     if from_input {
         match collector.view.input.clone() {
             StdinSource::Pipe => collector.set_opaque("it reads its program from a pipe or a file"),
             StdinSource::Text(Some(text)) => {
-                collector.add(ProgramEffect::Broad("its program is in its input".to_owned()));
+                collector.add(ProgramEffect::Broad(
+                    "its program is in its input".to_owned(),
+                ));
                 texts.push(text);
             }
             StdinSource::Text(None) => collector.set_opaque("it reads a program that is computed"),
             StdinSource::Nothing => {}
         }
-    } else if collector.view.input == StdinSource::Pipe && reading.given.iter().any(may_read_input) {
+    } else if collector.view.input == StdinSource::Pipe && reading.given.iter().any(may_read_input)
+    {
         collector.set_may_be_denied("it may read more of its program from its input");
     }
     if operand.and_then(Arg::text).is_some_and(is_device) && !given {
@@ -130,10 +152,19 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
             collector.set_opaque("it reads commands from a pipe or a file");
         }
         if !texts.is_empty() {
-            collector.set_may_be_denied(&format!("the program {} is given may start others", program.name));
+            collector.set_may_be_denied(&format!(
+                "the program {} is given may start others",
+                program.name
+            ));
         }
-    } else if !texts.iter().all(|text| code::is_harmless(text, &collector.called)) {
-        collector.set_may_be_denied(&format!("the program {} is given is not known to start no others", program.name));
+    } else if !texts
+        .iter()
+        .all(|text| code::is_harmless(text, &collector.called))
+    {
+        collector.set_may_be_denied(&format!(
+            "the program {} is given is not known to start no others",
+            program.name
+        ));
     }
     for text in texts {
         collector.names_files(&text, program.whole);
@@ -142,7 +173,9 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
     add_backups(collector, reading, &reading.operands);
     if program.whole {
         // Any word may be a command of an editor or database.
-        args.iter().filter_map(Arg::text).for_each(|text| collector.names_files(text, true));
+        args.iter()
+            .filter_map(Arg::text)
+            .for_each(|text| collector.names_files(text, true));
         if let StdinSource::Text(Some(text)) = collector.view.input.clone() {
             collector.names_files(&text, true);
         }
@@ -158,15 +191,28 @@ pub(super) fn language(collector: &mut EffectCollector<'_>, program: &Utility, r
 fn may_read_input(option: &GivenOption) -> bool {
     match option.does {
         None => true,
-        Some(Does::Module) => option.value.as_ref().is_none_or(|module| !module.is("json.tool")),
+        Some(Does::Module) => option
+            .value
+            .as_ref()
+            .is_none_or(|module| !module.is("json.tool")),
         _ => false,
     }
 }
 
 /// Returns the programs, and the remaining words. Adds the effects of program files.
-fn programs<'r>(collector: &mut EffectCollector<'_>, reading: &'r ParsedArgs) -> (Vec<Arg>, &'r [Arg]) {
-    let given_as = |does| reading.given.iter().filter(move |given| given.does == Some(does));
-    let mut programs: Vec<Arg> = given_as(Does::Program).filter_map(|given| given.value.clone()).collect();
+fn programs<'r>(
+    collector: &mut EffectCollector<'_>,
+    reading: &'r ParsedArgs,
+) -> (Vec<Arg>, &'r [Arg]) {
+    let given_as = |does| {
+        reading
+            .given
+            .iter()
+            .filter(move |given| given.does == Some(does))
+    };
+    let mut programs: Vec<Arg> = given_as(Does::Program)
+        .filter_map(|given| given.value.clone())
+        .collect();
     let mut operands = reading.operands.as_slice();
     // With a module, the first word is still the program.
     let files = given_as(Does::File).next().is_some();
@@ -179,8 +225,9 @@ fn programs<'r>(collector: &mut EffectCollector<'_>, reading: &'r ParsedArgs) ->
         collector.add_danger(&given.name);
         collector.set_may_be_denied("it runs a file of commands");
         if let Some(file) = &given.value {
-            let is_pipe =
-                |text: &str| device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/");
+            let is_pipe = |text: &str| {
+                device::is_harmless(text) || text.starts_with("/dev/") || text.starts_with("/proc/")
+            };
             if file.text().is_some_and(is_pipe) {
                 collector.set_opaque("it reads its program from a pipe");
             }
@@ -198,7 +245,10 @@ fn programs<'r>(collector: &mut EffectCollector<'_>, reading: &'r ParsedArgs) ->
 }
 
 pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
-    let edits = reading.given.iter().any(|given| given.does == Some(Does::Edits));
+    let edits = reading
+        .given
+        .iter()
+        .any(|given| given.does == Some(Does::Edits));
     let (programs, files) = programs(collector, reading);
     for program in &programs {
         let Some(text) = program.text() else {
@@ -210,8 +260,9 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
             collector.effect(Effect::Unproven);
             collector.add(ProgramEffect::Carrier);
             collector.set_may_be_denied("its program is not plain, and sed can run commands");
-            collector
-                .add(ProgramEffect::Unknown("its program is not plain: which files it writes is not known".to_owned()));
+            collector.add(ProgramEffect::Unknown(
+                "its program is not plain: which files it writes is not known".to_owned(),
+            ));
             collector.add_foreign_code(Some(program));
             continue;
         };
@@ -248,17 +299,36 @@ pub(super) fn sed(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
 /// Adds the backups of `-i.old` and `-idir/*.old`. `*` in the suffix is the file's name; without
 /// one the suffix follows the name.
 fn add_backups(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, files: &[Arg]) {
-    let edits = reading.given.iter().filter(|given| matches!(&*given.name, "-i" | "--in-place"));
-    for suffix in edits.filter_map(|given| given.value.as_ref()).filter(|suffix| !suffix.is("")) {
+    let edits = reading
+        .given
+        .iter()
+        .filter(|given| matches!(&*given.name, "-i" | "--in-place"));
+    for suffix in edits
+        .filter_map(|given| given.value.as_ref())
+        .filter(|suffix| !suffix.is(""))
+    {
         for file in files {
             let (Some(suffix), Some(file)) = (suffix.text(), file.text()) else {
                 collector.uses(Access::Edit, &Arg::unknown(&suffix.raw));
                 continue;
             };
-            let (dir, name) = file.rsplit_once('/').map_or(("", file), |(dir, name)| (dir, name));
-            let backup = if suffix.contains('*') { suffix.replace('*', name) } else { format!("{name}{suffix}") };
+            let (dir, name) = file
+                .rsplit_once('/')
+                .map_or(("", file), |(dir, name)| (dir, name));
+            let backup = if suffix.contains('*') {
+                suffix.replace('*', name)
+            } else {
+                format!("{name}{suffix}")
+            };
             let is_complete = dir.is_empty() || (suffix.contains('/') && suffix.contains('*'));
-            collector.uses(Access::Edit, &Arg::exact(if is_complete { backup } else { format!("{dir}/{backup}") }));
+            collector.uses(
+                Access::Edit,
+                &Arg::exact(if is_complete {
+                    backup
+                } else {
+                    format!("{dir}/{backup}")
+                }),
+            );
         }
     }
 }
@@ -289,14 +359,18 @@ fn sed_effects(text: &str) -> Option<Vec<(char, String)>> {
             }
             'b' | 't' | 'T' | ':' => {
                 let end = rest.find(['\n', ';', '}']).unwrap_or(rest.len());
-                if !rest[..end].trim().bytes().all(|byte| byte.is_ascii_alphanumeric())
+                if !rest[..end]
+                    .trim()
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric())
                     || (c == ':' && rest[end..].starts_with('}'))
                 {
                     return None;
                 }
                 rest = &rest[end..];
             }
-            'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'l' | 'n' | 'N' | 'p' | 'P' | 'q' | 'Q' | 'x' | 'z' | '=' | 'F' => {}
+            'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'l' | 'n' | 'N' | 'p' | 'P' | 'q' | 'Q' | 'x'
+            | 'z' | '=' | 'F' => {}
             _ => return None,
         }
     }
@@ -334,7 +408,10 @@ fn sed_line(rest: &mut &str) -> String {
 /// Parses the rest of `s` or `y`. The outer value is `None` if it is not plain, the inner one if it
 /// only edits.
 fn sed_substitution(rest: &mut &str) -> Option<Option<(char, String)>> {
-    let end = rest.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
+    let end = rest
+        .chars()
+        .next()
+        .filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
     *rest = &rest[1..];
     sed_text(rest, end)?;
     sed_text(rest, end)?;
@@ -374,9 +451,9 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
                 collector.names_files(text, true);
                 match started(text) {
                     Some(commands) => {
-                        commands
-                            .into_iter()
-                            .for_each(|command| collector.add(ProgramEffect::Text(Arg::exact(command), true)));
+                        commands.into_iter().for_each(|command| {
+                            collector.add(ProgramEffect::Text(Arg::exact(command), true))
+                        });
                     }
                     None => collector.set_opaque("the command awk runs is computed"),
                 }
@@ -396,7 +473,10 @@ pub(super) fn awk(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
             }
         }
     }
-    let edits = collector.effects.iter().any(|effect| matches!(effect, ProgramEffect::Effect(Effect::Writes)));
+    let edits = collector
+        .effects
+        .iter()
+        .any(|effect| matches!(effect, ProgramEffect::Effect(Effect::Writes)));
     for file in files.iter().filter(|arg| !assigns(arg.prefix())) {
         collector.uses(if edits { Access::Edit } else { Access::Read }, file);
     }
@@ -408,7 +488,9 @@ fn assigns(word: &str) -> bool {
     let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = word.split_once('=').map(|(name, _)| name);
     name.is_some_and(|name| {
-        !name.is_empty() && name.chars().all(is_name_char) && !name.starts_with(|c: char| c.is_ascii_digit())
+        !name.is_empty()
+            && name.chars().all(is_name_char)
+            && !name.starts_with(|c: char| c.is_ascii_digit())
     })
 }
 
@@ -432,27 +514,40 @@ fn awk_effects(text: &str) -> AwkEffects {
         return AwkEffects::Unread;
     }
     if contains_any(&["system", "ENVIRON", "getline"]) {
-        return if text.contains('>') { AwkEffects::Unread } else { AwkEffects::Starts };
+        return if text.contains('>') {
+            AwkEffects::Unread
+        } else {
+            AwkEffects::Starts
+        };
     }
     if !text.contains(['|', '>']) {
         return AwkEffects::None;
     }
-    let Some(bare) = without_texts(text) else { return AwkEffects::Unread };
+    let Some(bare) = without_texts(text) else {
+        return AwkEffects::Unread;
+    };
     let pipes = bare.replace("||", "").contains('|');
-    let writes = bare.match_indices("print").any(|(at, _)| outside_brackets(statement(&bare[at..])).contains('>'));
+    let writes = bare
+        .match_indices("print")
+        .any(|(at, _)| outside_brackets(statement(&bare[at..])).contains('>'));
     match (pipes, writes) {
         (false, false) => AwkEffects::None,
         (true, false) => AwkEffects::Starts,
         (false, true) => {
             // A single file whose name is a text at the end of its statement.
-            let after =
-                text.split_once('>').map(|(_, after)| after.trim_start_matches('>').trim_start()).unwrap_or_default();
-            let file = after.strip_prefix('"').and_then(|after| after.split_once('"'));
+            let after = text
+                .split_once('>')
+                .map(|(_, after)| after.trim_start_matches('>').trim_start())
+                .unwrap_or_default();
+            let file = after
+                .strip_prefix('"')
+                .and_then(|after| after.split_once('"'));
             match file {
                 Some((file, rest))
                     if !file.contains('\\')
                         && !rest.contains('>')
-                        && (rest.trim().is_empty() || rest.trim_start().starts_with([';', '}', '\n'])) =>
+                        && (rest.trim().is_empty()
+                            || rest.trim_start().starts_with([';', '}', '\n'])) =>
                 {
                     AwkEffects::Writes(file.to_owned())
                 }
@@ -467,12 +562,21 @@ fn awk_effects(text: &str) -> AwkEffects {
 /// token that can end an expression; otherwise the statement continues on the next line.
 fn statement(text: &str) -> &str {
     let ends = |(at, sign): &(usize, char)| {
-        let ends_expression = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | ')' | ']' | '}');
-        let before = text[..*at].trim_end_matches([' ', '\t', '\r']).chars().next_back();
-        let goes_on = text[*at..].trim_start().starts_with(['>', '|', '&', ',', '?', ':']);
+        let ends_expression =
+            |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | ')' | ']' | '}');
+        let before = text[..*at]
+            .trim_end_matches([' ', '\t', '\r'])
+            .chars()
+            .next_back();
+        let goes_on = text[*at..]
+            .trim_start()
+            .starts_with(['>', '|', '&', ',', '?', ':']);
         matches!(sign, ';' | '}') || (before.is_some_and(ends_expression) && !goes_on)
     };
-    let end = text.char_indices().filter(|(_, c)| matches!(c, ';' | '}' | '\n')).find(ends);
+    let end = text
+        .char_indices()
+        .filter(|(_, c)| matches!(c, ';' | '}' | '\n'))
+        .find(ends);
     end.map_or(text, |(at, _)| &text[..at])
 }
 
@@ -587,7 +691,14 @@ mod tests {
 
     #[test]
     fn sed_programs_are_classified() {
-        let plain = ["s/a/b/g", "1,5p;10q", "/x/,/y/{s|a|b|;d}", "a text w x", "$!N;s/\\n/ /", ":a;N;ba"];
+        let plain = [
+            "s/a/b/g",
+            "1,5p;10q",
+            "/x/,/y/{s|a|b|;d}",
+            "a text w x",
+            "$!N;s/\\n/ /",
+            ":a;N;ba",
+        ];
         for program in plain {
             assert_eq!(sed_effects(program), Some(vec![]), "{program}");
         }
@@ -599,9 +710,20 @@ mod tests {
             ("$r /etc/passwd", ('r', "/etc/passwd")),
         ];
         for (program, (letter, text)) in table {
-            assert_eq!(sed_effects(program), Some(vec![(letter, text.to_owned())]), "{program}");
+            assert_eq!(
+                sed_effects(program),
+                Some(vec![(letter, text.to_owned())]),
+                "{program}"
+            );
         }
-        for program in ["s/a", "a foo\\\ne rm x", "s/[/]/x/", "k", "s/a/b/x", ":a}e rm x"] {
+        for program in [
+            "s/a",
+            "a foo\\\ne rm x",
+            "s/[/]/x/",
+            "k",
+            "s/a/b/x",
+            ":a}e rm x",
+        ] {
             assert_eq!(sed_effects(program), None, "{program}");
         }
     }
@@ -618,13 +740,23 @@ mod tests {
 
     #[test]
     fn awk_programs_are_classified() {
-        let plain =
-            ["{print $1}", "$1 > 5 {print}", "/a|b/ {n++} END {print n}", "{print ($1 > 2)}", "a || b", "{s+=$1/2}"];
+        let plain = [
+            "{print $1}",
+            "$1 > 5 {print}",
+            "/a|b/ {n++} END {print n}",
+            "{print ($1 > 2)}",
+            "a || b",
+            "{s+=$1/2}",
+        ];
         for program in plain {
             assert_eq!(awk_effects(program), AwkEffects::None, "{program}");
         }
-        for program in ["BEGIN{system(\"x\")}", "{print | \"sh\"}", "{\"ls\" | getline}", "BEGIN{print ENVIRON[\"X\"]}"]
-        {
+        for program in [
+            "BEGIN{system(\"x\")}",
+            "{print | \"sh\"}",
+            "{\"ls\" | getline}",
+            "BEGIN{print ENVIRON[\"X\"]}",
+        ] {
             assert_eq!(awk_effects(program), AwkEffects::Starts, "{program}");
         }
         let continued = [
@@ -634,7 +766,11 @@ mod tests {
             "BEGIN{print 1 && \n\n2 > \"out\"}",
         ];
         for program in ["{print 1 > \"out\"}"].iter().chain(&continued) {
-            assert_eq!(awk_effects(program), AwkEffects::Writes("out".into()), "{program}");
+            assert_eq!(
+                awk_effects(program),
+                AwkEffects::Writes("out".into()),
+                "{program}"
+            );
         }
         assert_eq!(awk_effects("{print $1\nif ($2 > 1) n++}"), AwkEffects::None);
         let unread = [

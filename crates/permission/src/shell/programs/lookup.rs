@@ -23,8 +23,16 @@ pub(in crate::shell) fn family(name: &str) -> &str {
     }
     let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let has_version = plain.len() < name.len();
-    let plain = if has_version { plain.strip_suffix('-').unwrap_or(plain) } else { plain };
-    if among(FAMILIES, plain) || plain.starts_with("llvm-") { plain } else { name }
+    let plain = if has_version {
+        plain.strip_suffix('-').unwrap_or(plain)
+    } else {
+        plain
+    };
+    if among(FAMILIES, plain) || plain.starts_with("llvm-") {
+        plain
+    } else {
+        name
+    }
 }
 
 /// Returns whether no option of a program can do harm.
@@ -74,14 +82,17 @@ pub(in crate::shell) fn is_language(name: &str) -> bool {
 /// Returns whether a program runs other programs, or texts, that are among its words.
 pub(crate) fn carries(name: &str) -> bool {
     const WORDS: [&str; 19] = [
-        "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if", "while", "until",
-        "!", "source", "alias", "jobs", "fd", "fdfind",
+        "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if",
+        "while", "until", "!", "source", "alias", "jobs", "fd", "fdfind",
     ];
     WORDS.contains(&name)
         || table::program(name).is_some_and(|program| {
             program.runs()
                 || program.words.contains(&Operand::Command) && name != "git" && name != "systemctl"
-                || matches!(program.special, "shell" | "foreign shell" | "find" | "sed" | "awk" | "env" | "xargs")
+                || matches!(
+                    program.special,
+                    "shell" | "foreign shell" | "find" | "sed" | "awk" | "env" | "xargs"
+                )
         })
 }
 
@@ -89,20 +100,32 @@ pub(crate) fn carries(name: &str) -> bool {
 /// refer to it.
 #[cfg(test)]
 fn is_typed(name: &str) -> bool {
-    !["to the screen", " of a ", " with", "bisect"].iter().any(|part| name.contains(part))
+    !["to the screen", " of a ", " with", "bisect"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
 /// Returns every program that runs the words or texts after it, with the number of words in
 /// between.
 #[cfg(test)]
 pub(crate) fn wrappers() -> Vec<(&'static str, usize)> {
-    let runs_words =
-        |role: &Operand| matches!(role, Operand::Program | Operand::Tails | Operand::Shell | Operand::Shells);
+    let runs_words = |role: &Operand| {
+        matches!(
+            role,
+            Operand::Program | Operand::Tails | Operand::Shell | Operand::Shells
+        )
+    };
     let typed = table::all().filter(|(name, _)| is_typed(name));
     let mut all: Vec<(&str, usize)> = typed
         .filter_map(|(name, program)| {
             let at = program.words.iter().position(runs_words)?;
-            Some((name, program.words[..at].iter().filter(|role| **role != Operand::Settings).count()))
+            Some((
+                name,
+                program.words[..at]
+                    .iter()
+                    .filter(|role| **role != Operand::Settings)
+                    .count(),
+            ))
         })
         .collect();
     all.sort_unstable();
@@ -115,16 +138,34 @@ pub(crate) fn wrappers() -> Vec<(&'static str, usize)> {
 pub(crate) fn beginnings() -> Vec<String> {
     let mut all = vec![];
     for (name, program) in table::all().filter(|(name, _)| is_typed(name)) {
-        let Some(at) = program.words.iter().position(|role| matches!(role, Operand::Program | Operand::Tails)) else {
+        let Some(at) = program
+            .words
+            .iter()
+            .position(|role| matches!(role, Operand::Program | Operand::Tails))
+        else {
             continue;
         };
-        let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Operand::Settings).count());
+        let between = " 1".repeat(
+            program.words[..at]
+                .iter()
+                .filter(|role| **role != Operand::Settings)
+                .count(),
+        );
         all.push(format!("{name}{between}"));
-        for (option, known) in program.options().filter(|(_, option)| option.takes == Takes::Value) {
+        for (option, known) in program
+            .options()
+            .filter(|(_, option)| option.takes == Takes::Value)
+        {
             let selects_mode = |entry: &(Vec<&str>, &str)| {
-                entry.0.iter().any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
+                entry
+                    .0
+                    .iter()
+                    .any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
             };
-            if known.does == Does::Runs || known.does == Does::Splits || program.modes.iter().any(selects_mode) {
+            if known.does == Does::Runs
+                || known.does == Does::Splits
+                || program.modes.iter().any(selects_mode)
+            {
                 continue;
             }
             if option.starts_with("--") {

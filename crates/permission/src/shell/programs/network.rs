@@ -11,7 +11,10 @@ use crate::shell::unit::Effect;
 use crate::{Access, Action};
 
 fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
-    let given = reading.given.iter().filter(|given| names.contains(&&*given.name));
+    let given = reading
+        .given
+        .iter()
+        .filter(|given| names.contains(&&*given.name));
     given.filter_map(|given| given.value.as_ref()).collect()
 }
 
@@ -22,10 +25,14 @@ fn ask(collector: &mut EffectCollector<'_>, reason: &str) {
 /// Returns the scheme and host of a plain address. `None` if readers of addresses might disagree
 /// about it.
 fn host_of(address: &str) -> Option<&str> {
-    let scheme = ["https://", "http://"].into_iter().find(|scheme| address.starts_with(scheme))?;
+    let scheme = ["https://", "http://"]
+        .into_iter()
+        .find(|scheme| address.starts_with(scheme))?;
     let rest = &address[scheme.len()..];
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
+    let is_plain = host
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b".-:".contains(&byte));
     if !is_plain || host.is_empty() || address.contains(['{', '[', '\\', ' ']) {
         return None;
     }
@@ -62,12 +69,17 @@ fn single_host(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         "--compressed",
         "--header",
     ];
-    let [address] = reading.operands.as_slice() else { return };
+    let [address] = reading.operands.as_slice() else {
+        return;
+    };
     let is_plain = |given: &GivenOption| {
         let value = given.value.as_ref();
-        let is_file =
-            given.does == Some(Does::Sends) && value.is_some_and(|value| value.prefix().starts_with(['@', '<']));
-        given.does.is_some() && PLAIN.contains(&&*given.name) && value.is_none_or(Arg::known) && !is_file
+        let is_file = given.does == Some(Does::Sends)
+            && value.is_some_and(|value| value.prefix().starts_with(['@', '<']));
+        given.does.is_some()
+            && PLAIN.contains(&&*given.name)
+            && value.is_none_or(Arg::known)
+            && !is_file
     };
     if !reading.unknown
         && !reading.words
@@ -81,11 +93,24 @@ fn single_host(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
 /// Adds the only remote to which `git push` sends the usual branches, without force, deletion or
 /// renaming.
 pub(super) fn push(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
-    const PLAIN: [&str; 8] = ["-u", "--set-upstream", "-v", "--verbose", "-q", "--quiet", "--progress", "--porcelain"];
-    let [remote] = reading.operands.as_slice() else { return };
+    const PLAIN: [&str; 8] = [
+        "-u",
+        "--set-upstream",
+        "-v",
+        "--verbose",
+        "-q",
+        "--quiet",
+        "--progress",
+        "--porcelain",
+    ];
+    let [remote] = reading.operands.as_slice() else {
+        return;
+    };
     let is_plain = |given: &GivenOption| given.value.is_none() && PLAIN.contains(&&*given.name);
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if let Some(remote) = remote.text().filter(|remote| !remote.is_empty() && remote.bytes().all(is_name_byte))
+    if let Some(remote) = remote
+        .text()
+        .filter(|remote| !remote.is_empty() && remote.bytes().all(is_name_byte))
         && !reading.unknown
         && !reading.words
         && reading.given.iter().all(is_plain)
@@ -103,21 +128,40 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
         }
         address(collector, program, reading, url);
     }
-    let defaults_to_file = |scheme: &&Arg| scheme.text().is_none_or(|text| text.eq_ignore_ascii_case("file"));
-    if values(reading, &["--proto-default"]).iter().any(defaults_to_file) {
+    let defaults_to_file = |scheme: &&Arg| {
+        scheme
+            .text()
+            .is_none_or(|text| text.eq_ignore_ascii_case("file"))
+    };
+    if values(reading, &["--proto-default"])
+        .iter()
+        .any(defaults_to_file)
+    {
         ask(collector, "its addresses may be files");
     }
-    if collector.all.iter().any(|arg| arg.prefix().starts_with("--expand-")) {
-        ask(collector, "an option of it is computed from variables of its own");
+    if collector
+        .all
+        .iter()
+        .any(|arg| arg.prefix().starts_with("--expand-"))
+    {
+        ask(
+            collector,
+            "an option of it is computed from variables of its own",
+        );
     }
     let dirs = values(reading, &["--output-dir"]);
     for output in values(reading, &["-o", "--output"]) {
         // `#1` is the text of the first braces of the address.
-        let has_number = |(at, _): (usize, &str)| output.prefix()[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+        let has_number = |(at, _): (usize, &str)| {
+            output.prefix()[at + 1..].starts_with(|c: char| c.is_ascii_digit())
+        };
         if output.prefix().match_indices('#').any(has_number) {
             collector.uses(Access::Edit, &Arg::unknown(&output.raw));
         }
-        for (dir, name) in dirs.iter().filter_map(|dir| Some((dir.text()?, output.text()?))) {
+        for (dir, name) in dirs
+            .iter()
+            .filter_map(|dir| Some((dir.text()?, output.text()?)))
+        {
             collector.uses(Access::Edit, &Arg::exact(format!("{dir}/{name}")));
         }
     }
@@ -132,10 +176,14 @@ pub(super) fn curl(collector: &mut EffectCollector<'_>, program: &Utility, readi
             collector.uses(Access::Edit, &if whole { file } else { Arg::unknown(name) });
         }
     }
-    let uploads = values(reading, &["-T", "--upload-file"]).into_iter().filter_map(Arg::text);
+    let uploads = values(reading, &["-T", "--upload-file"])
+        .into_iter()
+        .filter_map(Arg::text);
     for upload in uploads.filter(|text| text.contains(['{', '['])) {
         match spelled(upload) {
-            Some(files) => files.into_iter().for_each(|file| collector.uses(Access::Read, &Arg::exact(file))),
+            Some(files) => files
+                .into_iter()
+                .for_each(|file| collector.uses(Access::Read, &Arg::exact(file))),
             None => collector.uses(Access::Read, &Arg::unknown("")),
         }
     }
@@ -160,7 +208,10 @@ pub(super) fn sends(collector: &mut EffectCollector<'_>, given: &GivenOption) {
         }
     } else if let Some(at) = value.prefix().find(['@', '<']) {
         let file = value.after(at + 1);
-        let file = file.text().and_then(|text| text.split(';').next()).map_or(file.clone(), Arg::exact);
+        let file = file
+            .text()
+            .and_then(|text| text.split(';').next())
+            .map_or(file.clone(), Arg::exact);
         collector.uses(Access::Read, &file);
     } else if !value.known() {
         collector.effect(Effect::Unproven);
@@ -170,8 +221,14 @@ pub(super) fn sends(collector: &mut EffectCollector<'_>, given: &GivenOption) {
 }
 
 /// Adds an address that is opened; the download may become a file.
-pub(super) fn address(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs, arg: &Arg) {
-    let fetched = program.effect == Effect::Writes || reading.has(&["-O", "--remote-name", "--remote-name-all"]);
+pub(super) fn address(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    reading: &ParsedArgs,
+    arg: &Arg,
+) {
+    let fetched = program.effect == Effect::Writes
+        || reading.has(&["-O", "--remote-name", "--remote-name-all"]);
     let Some(texts) = arg.texts() else {
         if file_of(arg.prefix()).is_some() {
             collector.uses(Access::Read, arg);
@@ -180,7 +237,11 @@ pub(super) fn address(collector: &mut EffectCollector<'_>, program: &Utility, re
     };
     for text in texts {
         let globs = program.name == "curl" && !reading.has(&["-g", "--globoff"]);
-        let Some(all) = (if globs { spelled(text) } else { Some(vec![text.clone()]) }) else {
+        let Some(all) = (if globs {
+            spelled(text)
+        } else {
+            Some(vec![text.clone()])
+        }) else {
             ask(collector, "it opens more addresses than are looked at");
             continue;
         };
@@ -201,8 +262,13 @@ pub(super) fn address(collector: &mut EffectCollector<'_>, program: &Utility, re
 /// Returns the file that an address names; `None` for an address on the network.
 fn file_of(address: &str) -> Option<String> {
     let address = address.trim_start();
-    let rest = address.get(..5).filter(|start| start.eq_ignore_ascii_case("file:")).map(|_| &address[5..])?;
-    let path = rest.strip_prefix("//").map_or(rest, |rest| rest.find('/').map_or(rest, |at| &rest[at..]));
+    let rest = address
+        .get(..5)
+        .filter(|start| start.eq_ignore_ascii_case("file:"))
+        .map(|_| &address[5..])?;
+    let path = rest
+        .strip_prefix("//")
+        .map_or(rest, |rest| rest.find('/').map_or(rest, |at| &rest[at..]));
     let path = path.split(['?', '#']).next().unwrap_or_default();
     Some(percent_decode_str(path).decode_utf8_lossy().into_owned())
 }
@@ -215,7 +281,11 @@ fn spelled(address: &str) -> Option<Vec<String>> {
     while let Some(text) = open.pop() {
         match first_range(&text) {
             Some((start, end, letters)) => {
-                open.extend(letters.iter().map(|letter| format!("{}{letter}{}", &text[..start], &text[end..])));
+                open.extend(
+                    letters
+                        .iter()
+                        .map(|letter| format!("{}{letter}{}", &text[..start], &text[end..])),
+                );
             }
             None => done.push(text),
         }
@@ -235,7 +305,9 @@ fn first_range(text: &str) -> Option<(usize, usize, Vec<String>)> {
         let values = match (from.as_bytes(), to.as_bytes()) {
             _ if is_number(from) && is_number(to) => vec![from.to_owned(), to.to_owned()],
             ([from], [to]) if from.is_ascii_alphabetic() && to.is_ascii_alphabetic() => {
-                (*from.min(to)..=*from.max(to)).map(|byte| char::from(byte).to_string()).collect()
+                (*from.min(to)..=*from.max(to))
+                    .map(|byte| char::from(byte).to_string())
+                    .collect()
             }
             _ => return None,
         };
@@ -248,29 +320,47 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Adds the files that a download from an address may become.
-fn named_by_address(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs, address: &str) {
+fn named_by_address(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    reading: &ParsedArgs,
+    address: &str,
+) {
     let plain = address.split(['?', '#']).next().unwrap_or_default();
     let plain = plain.split_once("://").map_or(plain, |(_, rest)| rest);
-    let Some((host, path)) = plain.split_once('/') else { return };
+    let Some((host, path)) = plain.split_once('/') else {
+        return;
+    };
     // `wget` decodes names, and ignores `..`.
     let decoded = percent_decode_str(path).decode_utf8_lossy().into_owned();
     let mut files = vec![];
     for path in [path, decoded.as_str()] {
-        let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
+        let parts: Vec<&str> = path
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "." | ".."))
+            .collect();
         if path.ends_with('/') {
             continue;
         }
         let Some(name) = parts.last() else { continue };
         files.push((*name).to_owned());
         if program.name != "curl" && makes_folders(reading) {
-            let shorter = if reading.has(&["--cut-dirs"]) { parts.len() } else { 1 };
+            let shorter = if reading.has(&["--cut-dirs"]) {
+                parts.len()
+            } else {
+                1
+            };
             files.extend((0..shorter).map(|from| parts[from..].join("/")));
             files.push(format!("{host}/{}", parts.join("/")));
         }
     }
     files.sort();
     files.dedup();
-    let dirs: &[&str] = if program.name == "curl" { &["--output-dir"] } else { &["-P", "--directory-prefix"] };
+    let dirs: &[&str] = if program.name == "curl" {
+        &["--output-dir"]
+    } else {
+        &["-P", "--directory-prefix"]
+    };
     let dirs = values(reading, dirs);
     for file in files {
         collector.uses(Access::Edit, &Arg::exact(file.as_str()));
@@ -287,7 +377,14 @@ fn makes_folders(reading: &ParsedArgs) -> bool {
 }
 
 fn fetches_more(reading: &ParsedArgs) -> bool {
-    reading.has(&["-r", "--recursive", "-m", "--mirror", "-p", "--page-requisites"])
+    reading.has(&[
+        "-r",
+        "--recursive",
+        "-m",
+        "--mirror",
+        "-p",
+        "--page-requisites",
+    ])
 }
 
 /// Handles `wget`: without a directory for the host, recursively fetched files may become any file
@@ -295,7 +392,9 @@ fn fetches_more(reading: &ParsedArgs) -> bool {
 pub(super) fn wget(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     // `-nH` and `-nd` are parsed as two letters each.
     let letters = reading.has(&["-n"]) && reading.has(&["-H", "-d"]);
-    if fetches_more(reading) && (letters || reading.has(&["--no-host-directories", "--no-directories"])) {
+    if fetches_more(reading)
+        && (letters || reading.has(&["--no-host-directories", "--no-directories"]))
+    {
         ask(collector, "the other side chooses which file it writes");
     }
 }
@@ -328,8 +427,14 @@ mod tests {
         let table: [(&str, &[&str]); 6] = [
             ("{file}:///x", &["file:///x"]),
             ("fil[e-e]://{a,b}", &["file://a", "file://b"]),
-            ("http://[::1]:80/[1-30]", &["http://[::1]:80/1", "http://[::1]:80/30"]),
-            ("http://h/[a-c:2]", &["http://h/a", "http://h/b", "http://h/c"]),
+            (
+                "http://[::1]:80/[1-30]",
+                &["http://[::1]:80/1", "http://[::1]:80/30"],
+            ),
+            (
+                "http://h/[a-c:2]",
+                &["http://h/a", "http://h/b", "http://h/c"],
+            ),
             ("http://h/?a[]=1", &["http://h/?a[]=1"]),
             ("http://[fe80::1-2]/", &["http://[fe80::1-2]/"]),
         ];
@@ -345,14 +450,23 @@ mod tests {
     #[test]
     fn upload_to_a_file_address_writes_the_file() {
         let state = ShellState::default();
-        let view = CommandContext { state: &state, input: StdinSource::Nothing, picked: false };
+        let view = CommandContext {
+            state: &state,
+            input: StdinSource::Nothing,
+            picked: false,
+        };
         let writes = |words: &[&str]| {
             let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
             let effects = super::super::effects_of("curl", &args, &view);
             effects.iter().any(|effect| matches!(effect, ProgramEffect::Use(Access::Edit, path) if path.is("/x/y")))
         };
         assert!(writes(&["-T", "a.txt", "file:///x/y"]));
-        assert!(writes(&["--upload-file", "a.txt", "--url", "{file}:///x/y"]));
+        assert!(writes(&[
+            "--upload-file",
+            "a.txt",
+            "--url",
+            "{file}:///x/y"
+        ]));
         assert!(!writes(&["file:///x/y"]));
     }
 }

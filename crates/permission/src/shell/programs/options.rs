@@ -41,7 +41,12 @@ impl Options {
     fn one(&mut self, args: &[Arg], at: &mut usize, short: &str, long: &[&str]) -> bool {
         let arg = &args[*at];
         let text = arg.prefix().to_owned();
-        let Some(rest) = text.strip_prefix('-').filter(|rest| !rest.is_empty() || !arg.is("-")) else { return false };
+        let Some(rest) = text
+            .strip_prefix('-')
+            .filter(|rest| !rest.is_empty() || !arg.is("-"))
+        else {
+            return false;
+        };
         if text == "-" {
             // `-` followed by an unknown text may be any option.
             self.unknown |= !arg.is("-");
@@ -56,15 +61,26 @@ impl Options {
             };
             self.unknown |= !arg.known() && value.is_none();
             let takes = value.is_none() && !name.is_empty() && long.contains(&name);
-            let value = if takes { args.get(*at).cloned().inspect(|_| *at += 1) } else { value };
-            self.flags.push(Flag { name: format!("--{name}"), value });
+            let value = if takes {
+                args.get(*at).cloned().inspect(|_| *at += 1)
+            } else {
+                value
+            };
+            self.flags.push(Flag {
+                name: format!("--{name}"),
+                value,
+            });
             return true;
         }
         for (offset, letter) in rest.char_indices() {
             let name = format!("-{letter}");
             if short.contains(letter) {
                 let tail = arg.after(1 + offset + letter.len_utf8());
-                let value = if tail.is("") { args.get(*at).cloned().inspect(|_| *at += 1) } else { Some(tail) };
+                let value = if tail.is("") {
+                    args.get(*at).cloned().inspect(|_| *at += 1)
+                } else {
+                    Some(tail)
+                };
                 self.flags.push(Flag { name, value });
                 return true;
             }
@@ -87,6 +103,8 @@ impl Options {
 impl Flag {
     fn fits(&self, names: &[&str]) -> bool {
         let long = self.name.starts_with("--") && self.name.len() > 3;
-        names.iter().any(|name| *name == self.name || (long && name.starts_with(&self.name)))
+        names
+            .iter()
+            .any(|name| *name == self.name || (long && name.starts_with(&self.name)))
     }
 }

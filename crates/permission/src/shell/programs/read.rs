@@ -20,7 +20,9 @@ pub(super) struct GivenOption {
 impl GivenOption {
     /// Returns the value, or an unknown word if there is none.
     pub(super) fn value_or_unknown(&self) -> Arg {
-        self.value.clone().unwrap_or_else(|| Arg::unknown(&self.name))
+        self.value
+            .clone()
+            .unwrap_or_else(|| Arg::unknown(&self.name))
     }
 }
 
@@ -44,13 +46,21 @@ impl ParsedArgs {
 }
 
 pub(super) fn read(program: &Utility, args: &[Arg]) -> ParsedArgs {
-    let mut reader = Reader { program, args, at: 0, reading: ParsedArgs::default() };
+    let mut reader = Reader {
+        program,
+        args,
+        at: 0,
+        reading: ParsedArgs::default(),
+    };
     if program.bundle {
         reader.bundle();
     }
     while let Some(arg) = args.get(reader.at) {
         if arg.is("--") && !program.whole {
-            reader.reading.operands.extend(args[reader.at + 1..].iter().cloned());
+            reader
+                .reading
+                .operands
+                .extend(args[reader.at + 1..].iter().cloned());
             break;
         }
         reader.seen(arg);
@@ -61,7 +71,10 @@ pub(super) fn read(program: &Utility, args: &[Arg]) -> ParsedArgs {
         if !text.starts_with('-') || arg.is("-") {
             reader.reading.unknown |= arg.may_be_option() && !arg.is("-");
             if program.first {
-                reader.reading.operands.extend(args[reader.at..].iter().cloned());
+                reader
+                    .reading
+                    .operands
+                    .extend(args[reader.at..].iter().cloned());
                 break;
             }
             reader.reading.operands.push(arg.clone());
@@ -97,18 +110,31 @@ impl Reader<'_> {
     }
 
     fn give(&mut self, name: &str, does: Option<Does>, value: Option<Arg>) {
-        let name = self.reading.names.get_key_value(name).map_or_else(|| name.into(), |(known, _)| known.clone());
+        let name = self
+            .reading
+            .names
+            .get_key_value(name)
+            .map_or_else(|| name.into(), |(known, _)| known.clone());
         let seen = self.reading.names.entry(Rc::clone(&name)).or_default();
         // A repetition without a value adds nothing.
         let alone = value.is_none() && !matches!(does, Some(Does::Until));
         if alone && std::mem::replace(&mut seen[usize::from(does.is_some())], true) {
             return;
         }
-        self.reading.given.push(GivenOption { name, does, value, next: self.at });
+        self.reading.given.push(GivenOption {
+            name,
+            does,
+            value,
+            next: self.at,
+        });
         if matches!(does, Some(Does::Until)) {
             let end = end_of_command(self.args, self.at);
             // One of its words may be its end.
-            self.args.get(self.at..end).unwrap_or_default().iter().for_each(|arg| self.seen(arg));
+            self.args
+                .get(self.at..end)
+                .unwrap_or_default()
+                .iter()
+                .for_each(|arg| self.seen(arg));
             self.at = self.at.max(end);
         }
     }
@@ -128,11 +154,15 @@ impl Reader<'_> {
 
     /// Parses `of=file`: a name without a dash that the entry lists.
     fn keyed(&mut self, text: &str) -> bool {
-        let Some((name, _)) = text.split_once('=') else { return false };
+        let Some((name, _)) = text.split_once('=') else {
+            return false;
+        };
         if name.starts_with('-') || name.len() <= 1 {
             return false;
         }
-        let Some(option) = self.program.option(name) else { return false };
+        let Some(option) = self.program.option(name) else {
+            return false;
+        };
         let value = self.args[self.at].after(name.len() + 1);
         self.at += 1;
         self.give(name, Some(option.does), Some(value));
@@ -141,13 +171,24 @@ impl Reader<'_> {
 
     /// Parses `xf a.tar`: letters without a dash, whose values follow in order.
     fn bundle(&mut self) {
-        let Some(text) = self.args.first().and_then(Arg::text).filter(|text| !text.starts_with('-')) else { return };
+        let Some(text) = self
+            .args
+            .first()
+            .and_then(Arg::text)
+            .filter(|text| !text.starts_with('-'))
+        else {
+            return;
+        };
         self.at = 1;
         for letter in text.chars() {
             let option = self.program.option(letter.encode_utf8(&mut [0; 4]));
             let takes_value = option.is_some_and(|option| option.takes == Takes::Value);
             let value = if takes_value { self.next() } else { None };
-            self.give(&format!("-{letter}"), option.map(|option| option.does), value);
+            self.give(
+                &format!("-{letter}"),
+                option.map(|option| option.does),
+                value,
+            );
         }
     }
 
@@ -169,10 +210,14 @@ impl Reader<'_> {
             self.at += usize::from(name == "-fprintf");
             return self.give(name, Some(option.does), value);
         }
-        let short = text.get(..2).and_then(|short| Some((short, self.program.option(short)?)));
+        let short = text
+            .get(..2)
+            .and_then(|short| Some((short, self.program.option(short)?)));
         if let Some((short, option)) = short.filter(|(_, option)| option.takes != Takes::Nothing) {
             self.give(short, Some(option.does), Some(arg.after(2)));
-            let number = arg.text().is_some_and(|text| text[2..].bytes().all(|byte| byte.is_ascii_digit()));
+            let number = arg
+                .text()
+                .is_some_and(|text| text[2..].bytes().all(|byte| byte.is_ascii_digit()));
             if number && !text[2..].is_empty() {
                 return;
             }
@@ -228,15 +273,25 @@ impl Reader<'_> {
             && let Some(option) = self.program.option(word)
         {
             let attached = text.contains('=').then(|| arg.after(word.len() + 1));
-            let value = attached.or_else(|| if option.takes == Takes::Value { self.next() } else { None });
+            let value = attached.or_else(|| {
+                if option.takes == Takes::Value {
+                    self.next()
+                } else {
+                    None
+                }
+            });
             return self.give(word, Some(option.does), value);
         }
-        if self.program.option("#").is_some() && arg.known() && letters.bytes().all(|byte| byte.is_ascii_digit()) {
+        if self.program.option("#").is_some()
+            && arg.known()
+            && letters.bytes().all(|byte| byte.is_ascii_digit())
+        {
             return self.give("-#", Some(Does::Harmless), None);
         }
         for (offset, letter) in letters.char_indices() {
             if let Some((name, option)) = self.program.pair(&letters[offset..]) {
-                let tail = Some(arg.after(from + offset + name.len() - 1)).filter(|tail| !tail.is(""));
+                let tail =
+                    Some(arg.after(from + offset + name.len() - 1)).filter(|tail| !tail.is(""));
                 let value = tail.or_else(|| self.next());
                 return self.give(name, Some(option.does), value);
             }
@@ -269,10 +324,9 @@ impl Reader<'_> {
 /// last word.
 pub(super) fn end_of_command(args: &[Arg], at: usize) -> usize {
     let rest = args.get(at..).unwrap_or_default();
-    let end = rest
-        .iter()
-        .enumerate()
-        .position(|(index, arg)| arg.is(";") || (arg.is("+") && index > 0 && rest[index - 1].is("{}")));
+    let end = rest.iter().enumerate().position(|(index, arg)| {
+        arg.is(";") || (arg.is("+") && index > 0 && rest[index - 1].is("{}"))
+    });
     end.map_or(args.len(), |end| at + end + 1)
 }
 
@@ -283,7 +337,14 @@ mod tests {
 
     fn given(program: &Utility, words: &[&str]) -> Vec<(Option<Does>, Option<String>)> {
         let args: Vec<Arg> = words.iter().map(|word| Arg::exact(*word)).collect();
-        let value = |given: GivenOption| (given.does, given.value.and_then(|value| value.text().map(str::to_owned)));
+        let value = |given: GivenOption| {
+            (
+                given.does,
+                given
+                    .value
+                    .and_then(|value| value.text().map(str::to_owned)),
+            )
+        };
         read(program, &args).given.into_iter().map(value).collect()
     }
 
@@ -292,10 +353,16 @@ mod tests {
     fn harmful_options_are_recognised_in_every_spelling() {
         let mut seen = 0;
         for (name, program) in table::all() {
-            for (option, known) in program.options().filter(|(_, option)| option.does != Does::Harmless) {
+            for (option, known) in program
+                .options()
+                .filter(|(_, option)| option.does != Does::Harmless)
+            {
                 let does = |words: &[&str], what: Option<Does>| {
                     let found = given(program, words);
-                    assert!(found.iter().any(|(does, _)| *does == what), "{name} {words:?}: {found:?}");
+                    assert!(
+                        found.iter().any(|(does, _)| *does == what),
+                        "{name} {words:?}: {found:?}"
+                    );
                 };
                 seen += 1;
                 if let Some(long) = option.strip_prefix("--")
@@ -310,7 +377,10 @@ mod tests {
                         }
                     }
                 } else if option.len() == 1 && known.takes == Takes::Value && !program.whole {
-                    for words in [&[&*format!("-{option}x")][..], &[&format!("-{option}"), "x"]] {
+                    for words in [
+                        &[&*format!("-{option}x")][..],
+                        &[&format!("-{option}"), "x"],
+                    ] {
                         assert!(
                             given(program, words).contains(&(Some(known.does), Some("x".into()))),
                             "{name} {words:?}"

@@ -8,7 +8,14 @@ use crate::shell::expand::{Arg, StdinSource};
 use crate::wildcard::generous;
 
 /// Options with which ripgrep or `ag` also reads hidden files.
-const HIDDEN: [&str; 6] = ["--hidden", "-u", "--no-ignore", "--unrestricted", "-.", "--ignore-file"];
+const HIDDEN: [&str; 6] = [
+    "--hidden",
+    "-u",
+    "--no-ignore",
+    "--unrestricted",
+    "-.",
+    "--ignore-file",
+];
 
 /// Returns whether the program reads directories among its words recursively.
 pub(super) fn is_deep(program: &Utility, reading: &ParsedArgs) -> bool {
@@ -16,13 +23,18 @@ pub(super) fn is_deep(program: &Utility, reading: &ParsedArgs) -> bool {
     let recurses = || {
         let given = values(reading, &["-d", "--directories"]);
         program.special == "grep"
-            && given.into_iter().any(|value| value.text().is_none_or(|text| text.starts_with("rec")))
+            && given
+                .into_iter()
+                .any(|value| value.text().is_none_or(|text| text.starts_with("rec")))
     };
     reading.has(&program.deep) || recurses()
 }
 
 fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
-    let given = reading.given.iter().filter(|given| names.contains(&&*given.name));
+    let given = reading
+        .given
+        .iter()
+        .filter(|given| names.contains(&&*given.name));
     given.filter_map(|given| given.value.as_ref()).collect()
 }
 
@@ -30,7 +42,11 @@ fn values<'r>(reading: &'r ParsedArgs, names: &[&str]) -> Vec<&'r Arg> {
 pub(super) fn picks(reading: &ParsedArgs) -> Picks {
     let only = globs::fitting(values(reading, &["--include"]).into_iter());
     // With both, the last one that matches a name wins.
-    let excluded = if only.is_empty() { values(reading, &["--exclude"]) } else { vec![] };
+    let excluded = if only.is_empty() {
+        values(reading, &["--exclude"])
+    } else {
+        vec![]
+    };
     let not = globs::certain(excluded.into_iter());
     Picks { only, not }
 }
@@ -50,26 +66,44 @@ pub(super) fn diff(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
 
 /// Adds the files that ripgrep searches without an option for hidden files. It searches hidden
 /// files if a glob or a type names them.
-pub(super) fn ripgrep(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs) {
+pub(super) fn ripgrep(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    reading: &ParsedArgs,
+) {
     let is_ripgrep = program.name == "rg";
     let named = |names: &[&str]| {
-        let named = if is_ripgrep { values(reading, names) } else { vec![] };
+        let named = if is_ripgrep {
+            values(reading, names)
+        } else {
+            vec![]
+        };
         named.into_iter().flat_map(globs::texts)
     };
     let positive = named(&["-g", "--glob", "--iglob"]).filter(|glob| !glob.starts_with('!'));
-    let wanted: Vec<String> =
-        positive.flat_map(|glob| globs::alternatives(&glob).unwrap_or_else(|| vec!["*".to_owned()])).collect();
-    let names_hidden =
-        |glob: &String| glob.rsplit('/').next().is_some_and(|name| name.starts_with('.') && name.len() > 1);
+    let wanted: Vec<String> = positive
+        .flat_map(|glob| globs::alternatives(&glob).unwrap_or_else(|| vec!["*".to_owned()]))
+        .collect();
+    let names_hidden = |glob: &String| {
+        glob.rsplit('/')
+            .next()
+            .is_some_and(|name| name.starts_with('.') && name.len() > 1)
+    };
     for text in wanted.iter().filter(|glob| names_hidden(glob)) {
-        let reason = format!("it reads hidden files named {text}, which may hold keys or passwords");
+        let reason =
+            format!("it reads hidden files named {text}, which may hold keys or passwords");
         collector.add(ProgramEffect::Secret(text.clone(), reason));
     }
     if reading.has(&HIDDEN) {
         return;
     }
     let without = ["-e", "--regexp", "-f", "--file", "--files", "--type-list"];
-    let mut paths: Vec<Arg> = reading.operands.iter().skip(usize::from(!reading.has(&without))).cloned().collect();
+    let mut paths: Vec<Arg> = reading
+        .operands
+        .iter()
+        .skip(usize::from(!reading.has(&without)))
+        .cloned()
+        .collect();
     if paths.is_empty() && collector.view.input == StdinSource::Nothing {
         paths.push(Arg::exact("."));
     }
@@ -82,9 +116,21 @@ pub(super) fn ripgrep(collector: &mut EffectCollector<'_>, program: &Utility, re
     for path in paths {
         if wanted.is_empty() {
             // Hidden files are skipped, but not other files with secrets.
-            collector.add(ProgramEffect::Below(path.clone(), Picks { only: vec![], not: vec![Arg::exact(".*")] }));
+            collector.add(ProgramEffect::Below(
+                path.clone(),
+                Picks {
+                    only: vec![],
+                    not: vec![Arg::exact(".*")],
+                },
+            ));
             if !typed.is_empty() {
-                collector.add(ProgramEffect::Below(path, Picks { only: typed.clone(), not: vec![] }));
+                collector.add(ProgramEffect::Below(
+                    path,
+                    Picks {
+                        only: typed.clone(),
+                        not: vec![],
+                    },
+                ));
             }
             continue;
         }
@@ -101,9 +147,15 @@ pub(super) fn ripgrep(collector: &mut EffectCollector<'_>, program: &Utility, re
 /// slash is relative to the directory in which ripgrep starts.
 fn anchored(glob: &str) -> (Option<String>, &str) {
     let glob = glob.trim_end_matches('/');
-    let Some((dirs, name)) = glob.rsplit_once('/') else { return (None, glob) };
+    let Some((dirs, name)) = glob.rsplit_once('/') else {
+        return (None, glob);
+    };
     let is_literal = |part: &&str| !part.contains(['*', '?', '[', '\\']);
-    let known: Vec<&str> = dirs.trim_start_matches('/').split('/').take_while(is_literal).collect();
+    let known: Vec<&str> = dirs
+        .trim_start_matches('/')
+        .split('/')
+        .take_while(is_literal)
+        .collect();
     (Some(format!("./{}", known.join("/"))), name)
 }
 
@@ -114,7 +166,14 @@ fn of_type(kind: &str) -> Vec<Arg> {
         "sh" => &[".env", "*.env"],
         "yaml" => &["*.yaml", "*.yml"],
         "config" => &["*.cfg", "*.conf", "*.config", "*.ini"],
-        "tf" => &["*.tf", "*.tf.json", "*.tfvars", "*.tfvars.json", "*.terraformrc", "*.tfrc"],
+        "tf" => &[
+            "*.tf",
+            "*.tf.json",
+            "*.tfvars",
+            "*.tfvars.json",
+            "*.terraformrc",
+            "*.tfrc",
+        ],
         "markdown" | "md" => &["*.md"],
         "py" | "python" => &["*.py"],
         "rust" => &["*.rs"],
@@ -156,8 +215,12 @@ mod tests {
 
     #[test]
     fn ripgrep_types_may_match_hidden_files() {
-        let names =
-            |args: Vec<Arg>| args.iter().map(|arg| arg.text().unwrap().to_owned()).collect::<Vec<_>>().join(" ");
+        let names = |args: Vec<Arg>| {
+            args.iter()
+                .map(|arg| arg.text().unwrap().to_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(names(of_type("sh")), ".env *.env");
         assert_eq!(names(of_type("json")), "*.json");
         assert_eq!(names(of_added("x:{.env,a/[z]}")), ".env ?");

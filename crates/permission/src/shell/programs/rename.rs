@@ -10,7 +10,10 @@ use crate::shell::unit::Effect;
 
 /// Handles the Perl program in the first word or in the values of `-e`.
 pub(super) fn rename(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
-    let given = reading.given.iter().filter(|given| given.does == Some(Does::Program));
+    let given = reading
+        .given
+        .iter()
+        .filter(|given| given.does == Some(Does::Program));
     let mut programs: Vec<Arg> = given.filter_map(|given| given.value.clone()).collect();
     if programs.is_empty() {
         programs.extend(reading.operands.first().cloned());
@@ -40,21 +43,36 @@ fn is_plain_rename(text: &str) -> bool {
     const ACTS: &str = "eval require do readpipe system exec qx open unlink rmdir glob fork kill dump exit die chdir chroot \
         mkdir symlink link rename utime syscall sysopen dbmopen opendir";
     if text.chars().all(|c| is_word_char(c) || "-. ".contains(c)) {
-        return !text.split(|c| !is_word_char(c)).any(|word| among(ACTS, word) || word.starts_with('q'));
+        return !text
+            .split(|c| !is_word_char(c))
+            .any(|word| among(ACTS, word) || word.starts_with('q'));
     }
-    let Some(rest) = ["s", "tr", "y"].iter().find_map(|name| text.strip_prefix(name)) else { return false };
-    let Some(end) = rest.chars().next().filter(|c| "/|,!#:@%".contains(*c)) else { return false };
+    let Some(rest) = ["s", "tr", "y"]
+        .iter()
+        .find_map(|name| text.strip_prefix(name))
+    else {
+        return false;
+    };
+    let Some(end) = rest.chars().next().filter(|c| "/|,!#:@%".contains(*c)) else {
+        return false;
+    };
     let parts: Vec<&str> = rest[1..].split(end).collect();
-    let [from, to, flags] = parts.as_slice() else { return false };
+    let [from, to, flags] = parts.as_slice() else {
+        return false;
+    };
     // A variable may have a subscript, which may be computed; `$` alone is an end of line.
     let computes = |part: &str| {
         let is_end = |rest: &str| rest.is_empty() || rest.starts_with([')', '|']);
-        let is_group = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit()) && !rest.contains(['[', '{', '-']);
+        let is_group = |rest: &str| {
+            rest.starts_with(|c: char| c.is_ascii_digit()) && !rest.contains(['[', '{', '-'])
+        };
         part.contains('@')
             || part.contains("(?{")
             || part.contains("(??")
             || part.ends_with('\\')
-            || part.match_indices('$').any(|(at, _)| !is_end(&part[at + 1..]) && !is_group(&part[at + 1..]))
+            || part
+                .match_indices('$')
+                .any(|(at, _)| !is_end(&part[at + 1..]) && !is_group(&part[at + 1..]))
     };
     !computes(from) && !computes(to) && flags.chars().all(|c| "gimsxrcd".contains(c))
 }
@@ -69,9 +87,16 @@ mod tests {
 
     #[test]
     fn plain_programs_only_rename() {
-        for program in
-            ["s/a/b/", "s/\\.txt$/.md/", "s/(a)(b)/$2$1/g", "y/A-Z/a-z/", "tr/a-z//d", ".htm", "foo", "s/^/x-/"]
-        {
+        for program in [
+            "s/a/b/",
+            "s/\\.txt$/.md/",
+            "s/(a)(b)/$2$1/g",
+            "y/A-Z/a-z/",
+            "tr/a-z//d",
+            ".htm",
+            "foo",
+            "s/^/x-/",
+        ] {
             assert!(is_plain_rename(program), "{program}");
         }
         let others = [

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use super::read::{GivenOption, ParsedArgs};
 use super::table::{self, Does, Operand, Utility};
-use super::{EffectCollector, Picks, ProgramEffect, languages, network, recursive, rename, wrapper};
+use super::{
+    EffectCollector, Picks, ProgramEffect, languages, network, recursive, rename, wrapper,
+};
 use crate::protected::control;
 use crate::shell::expand::{Arg, StdinSource};
 use crate::shell::unit::Effect;
@@ -34,7 +36,11 @@ pub(super) fn words(
 ) -> bool {
     let operands = reading.operands.as_slice();
     let value = |names: &[&str]| {
-        reading.given.iter().find(|given| names.contains(&&*given.name)).and_then(|given| given.value.clone())
+        reading
+            .given
+            .iter()
+            .find(|given| names.contains(&&*given.name))
+            .and_then(|given| given.value.clone())
     };
     match program.special {
         "shell" => languages::shell(collector, args, false),
@@ -55,7 +61,9 @@ pub(super) fn words(
         }
         "git diff" => {
             if no_index(reading) {
-                operands.iter().for_each(|arg| recursive::reads_below(collector, arg, Picks::default()));
+                operands
+                    .iter()
+                    .for_each(|arg| recursive::reads_below(collector, arg, Picks::default()));
             }
         }
         // A rule for `git diff*` was not meant for this command.
@@ -63,27 +71,38 @@ pub(super) fn words(
         "git config" => return git_config(collector, operands),
         // An expression determines the new names of the files.
         "rename" => {
-            operands.iter().filter_map(Arg::text).for_each(|text| collector.names_files(text, true));
+            operands
+                .iter()
+                .filter_map(Arg::text)
+                .for_each(|text| collector.names_files(text, true));
             rename::rename(collector, reading);
         }
         "git apply" => collector.add(ProgramEffect::Patches(operands.to_vec())),
-        "compress" => operands.iter().for_each(|arg| add_other_names(collector, arg, value(&["-S", "--suffix"]))),
+        "compress" => operands
+            .iter()
+            .for_each(|arg| add_other_names(collector, arg, value(&["-S", "--suffix"]))),
         "unpack" | "archive" => archive(collector, program, reading),
         // It runs in the repositories that a setting names, wherever they are.
         "each repository" => {
             collector.add(ProgramEffect::UnknownDirectory);
             collector.add(ProgramEffect::Run(
-                std::iter::once(Arg::exact("git")).chain(operands.iter().cloned()).collect(),
+                std::iter::once(Arg::exact("git"))
+                    .chain(operands.iter().cloned())
+                    .collect(),
                 false,
             ));
         }
         "patch" => {
             if operands.is_empty() {
-                collector.add(ProgramEffect::Unknown("which files it changes stands in the patch".to_owned()));
+                collector.add(ProgramEffect::Unknown(
+                    "which files it changes stands in the patch".to_owned(),
+                ));
             }
         }
         "flock" => return wrapper::flock(collector, operands, value(&["-c", "--command"])),
-        "script" if value(&["-c", "--command"]).is_none() => collector.set_opaque("it starts an interactive shell"),
+        "script" if value(&["-c", "--command"]).is_none() => {
+            collector.set_opaque("it starts an interactive shell")
+        }
         "commands" | "parallel" => return wrapper::input_commands(collector, program, operands),
         "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
             let to = operands.last().cloned();
@@ -101,23 +120,37 @@ pub(super) fn words(
                 .and_then(Arg::text)
                 .is_some_and(|verb| verbs.iter().any(|start| verb.starts_with(start)))
             {
-                collector.add(ProgramEffect::Floor(Action::Deny, "it writes to whole disks".to_owned()));
+                collector.add(ProgramEffect::Floor(
+                    Action::Deny,
+                    "it writes to whole disks".to_owned(),
+                ));
             }
         }
         _ => reader(collector, program, reading, args),
     }
-    !matches!(program.special, "sed" | "awk" | "language" | "shell" | "foreign shell" | "xargs")
+    !matches!(
+        program.special,
+        "sed" | "awk" | "language" | "shell" | "foreign shell" | "xargs"
+    )
 }
 
 /// Returns whether `git diff` compares two files or directories as they are, which it also does if
 /// one of them is outside the repository.
 fn no_index(reading: &ParsedArgs) -> bool {
-    let is_outside = |arg: &Arg| arg.prefix().starts_with('/') || arg.prefix().split('/').any(|part| part == "..");
-    reading.has(&["--no-index"]) || (reading.operands.len() == 2 && reading.operands.iter().any(is_outside))
+    let is_outside = |arg: &Arg| {
+        arg.prefix().starts_with('/') || arg.prefix().split('/').any(|part| part == "..")
+    };
+    reading.has(&["--no-index"])
+        || (reading.operands.len() == 2 && reading.operands.iter().any(is_outside))
 }
 
 /// Handles programs that only read unless their words are unusual.
-fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs, args: &[Arg]) {
+fn reader(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    reading: &ParsedArgs,
+    args: &[Arg],
+) {
     let operands = reading.operands.as_slice();
     match program.special {
         "rg" => recursive::ripgrep(collector, program, reading),
@@ -132,18 +165,27 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
             collector.uses(Access::Read, &Arg::unknown("a module"));
         }
         // It can print all variables.
-        "jq" if args.iter().any(|arg| arg.prefix().contains("env") || arg.prefix().contains("$ENV")) => {
+        "jq" if args
+            .iter()
+            .any(|arg| arg.prefix().contains("env") || arg.prefix().contains("$ENV")) =>
+        {
             collector.effect(Effect::Unproven);
         }
         // It opens other files, prints variables, runs programs.
-        "yq" if args
-            .iter()
-            .any(|arg| !arg.known() || ["load", "env", "system"].iter().any(|word| arg.prefix().contains(word))) =>
+        "yq" if args.iter().any(|arg| {
+            !arg.known()
+                || ["load", "env", "system"]
+                    .iter()
+                    .any(|word| arg.prefix().contains(word))
+        }) =>
         {
             collector.effect(Effect::Unproven);
             collector.set_may_be_denied("its program may read files and run programs");
         }
-        "ps" if operands.iter().any(|arg| arg.text().is_none_or(|text| text.contains(['e', 'E']))) => {
+        "ps" if operands
+            .iter()
+            .any(|arg| arg.text().is_none_or(|text| text.contains(['e', 'E']))) =>
+        {
             collector.effect(Effect::Unproven);
         }
         // `@file` is a file of options.
@@ -157,7 +199,11 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
                 collector.add_foreign_code(Some(arg));
                 // A position to start at; anything else may be a command that starts a program or
                 // saves a file.
-                if arg.text().is_none_or(|text| !text.chars().all(|c| c.is_ascii_digit() || "+%GF".contains(c))) {
+                if arg.text().is_none_or(|text| {
+                    !text
+                        .chars()
+                        .all(|c| c.is_ascii_digit() || "+%GF".contains(c))
+                }) {
                     collector.add_danger("+");
                 }
             }
@@ -171,12 +217,18 @@ fn reader(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Pars
 fn imports(program: &Arg) -> bool {
     const WORDS: [&str; 3] = ["import", "include", "modulemeta"];
     let text = program.prefix();
-    let reads = WORDS.iter().flat_map(|word| text.match_indices(word)).any(|(at, word)| {
-        let before = text[..at].trim_end();
-        let after = &text[at + word.len()..];
-        let is_first = before.is_empty() || before.ends_with(';') || before.contains('#') || word == "modulemeta";
-        is_first && !text[..at].ends_with(is_word_char) && !after.starts_with(is_word_char)
-    });
+    let reads = WORDS
+        .iter()
+        .flat_map(|word| text.match_indices(word))
+        .any(|(at, word)| {
+            let before = text[..at].trim_end();
+            let after = &text[at + word.len()..];
+            let is_first = before.is_empty()
+                || before.ends_with(';')
+                || before.contains('#')
+                || word == "modulemeta";
+            is_first && !text[..at].ends_with(is_word_char) && !after.starts_with(is_word_char)
+        });
     reads || (!program.known() && text.chars().all(|c| is_word_char(c) || c.is_whitespace()))
 }
 
@@ -187,7 +239,17 @@ fn is_word_char(c: char) -> bool {
 /// Handles a format of git. One that shows signatures starts a program to verify them, and the name
 /// of a format in the settings may be such a one.
 pub(super) fn formats(collector: &mut EffectCollector<'_>, given: &GivenOption) {
-    const NAMES: [&str; 9] = ["oneline", "short", "medium", "full", "fuller", "reference", "email", "raw", "mboxrd"];
+    const NAMES: [&str; 9] = [
+        "oneline",
+        "short",
+        "medium",
+        "full",
+        "fuller",
+        "reference",
+        "email",
+        "raw",
+        "mboxrd",
+    ];
     let Some(value) = &given.value else { return };
     let is_plain = value.text().is_some_and(|text| {
         (&*given.name == "--sort"
@@ -199,7 +261,11 @@ pub(super) fn formats(collector: &mut EffectCollector<'_>, given: &GivenOption) 
             && !text.contains("signature")
     });
     if !is_plain {
-        collector.add_danger(if value.prefix().contains("%G") { "%G" } else { &given.name });
+        collector.add_danger(if value.prefix().contains("%G") {
+            "%G"
+        } else {
+            &given.name
+        });
         collector.effect(Effect::Unproven);
     }
 }
@@ -220,10 +286,18 @@ pub(super) fn settings(collector: &mut EffectCollector<'_>, given: &GivenOption)
         "core.quotepath",
         "core.abbrev",
     ];
-    const PAIRS: [&str; 4] =
-        ["core.fsmonitor=false", "core.pager=cat", "safe.barerepository=explicit", "core.hookspath=/dev/null"];
+    const PAIRS: [&str; 4] = [
+        "core.fsmonitor=false",
+        "core.pager=cat",
+        "safe.barerepository=explicit",
+        "core.hookspath=/dev/null",
+    ];
     collector.add_danger("-c");
-    let set = given.value.as_ref().map(|arg| arg.prefix().to_ascii_lowercase()).unwrap_or_default();
+    let set = given
+        .value
+        .as_ref()
+        .map(|arg| arg.prefix().to_ascii_lowercase())
+        .unwrap_or_default();
     let key = set.split('=').next().unwrap_or_default();
     if !QUIET.iter().any(|start| key.starts_with(start)) && !PAIRS.contains(&set.as_str()) {
         collector.set_opaque("a setting for this one command may start a program");
@@ -252,7 +326,9 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, given: &GivenOptio
     let Some(value) = &given.value else { return };
     let text = value.prefix();
     let start = text.len() - text.trim_start().len();
-    let end = text[start..].find(|c: char| c == '=' || c.is_whitespace()).map_or(text.len(), |at| at + start);
+    let end = text[start..]
+        .find(|c: char| c == '=' || c.is_whitespace())
+        .map_or(text.len(), |at| at + start);
     let key = text[start..end].to_ascii_lowercase();
     let rest = value.after((end + 1).min(text.len()));
     if key.is_empty() || !value.known() {
@@ -269,7 +345,12 @@ pub(super) fn ssh_option(collector: &mut EffectCollector<'_>, given: &GivenOptio
 }
 
 /// Handles the target of a copy or a link, after the other words.
-pub(super) fn copy(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs, at: usize) {
+pub(super) fn copy(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    reading: &ParsedArgs,
+    at: usize,
+) {
     const LINKS: [&str; 12] = [
         "-s",
         "--symbolic",
@@ -287,8 +368,12 @@ pub(super) fn copy(collector: &mut EffectCollector<'_>, program: &Utility, readi
     let keeps = reading.has(&LINKS);
     let from = reading.operands[..at].to_vec();
     if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
-        from.iter().for_each(|arg| collector.add(ProgramEffect::Below(arg.clone(), Picks::default())));
-        collector.add(ProgramEffect::CopyTree { from: from.clone(), to: reading.operands[at].clone() });
+        from.iter()
+            .for_each(|arg| collector.add(ProgramEffect::Below(arg.clone(), Picks::default())));
+        collector.add(ProgramEffect::CopyTree {
+            from: from.clone(),
+            to: reading.operands[at].clone(),
+        });
     }
     let link = program.name == "ln";
     if from.is_empty() {
@@ -296,21 +381,42 @@ pub(super) fn copy(collector: &mut EffectCollector<'_>, program: &Utility, readi
         collector.uses(Access::Read, &reading.operands[at]);
         collector.add(ProgramEffect::Link(Arg::unknown(".")));
     }
-    collector.add(ProgramEffect::Copy { from, to: reading.operands[at].clone(), link, keeps });
+    collector.add(ProgramEffect::Copy {
+        from,
+        to: reading.operands[at].clone(),
+        link,
+        keeps,
+    });
 }
 
 /// Asks about operands of `git checkout`, `restore` and `rm` that name all files.
-pub(super) fn lost(collector: &mut EffectCollector<'_>, role: Operand, arg: &Arg, reading: &ParsedArgs) {
-    let everything = [".", "./", ":/", "*", ":(top)"].iter().any(|text| arg.is(text)) || arg.pattern().is_some();
+pub(super) fn lost(
+    collector: &mut EffectCollector<'_>,
+    role: Operand,
+    arg: &Arg,
+    reading: &ParsedArgs,
+) {
+    let everything = [".", "./", ":/", "*", ":(top)"]
+        .iter()
+        .any(|text| arg.is(text))
+        || arg.pattern().is_some();
     if everything && (role == Operand::Lost || reading.has(&["-r"])) {
-        let reason =
-            if role == Operand::Lost { "uncommitted changes are gone for good" } else { "every file is removed" };
+        let reason = if role == Operand::Lost {
+            "uncommitted changes are gone for good"
+        } else {
+            "every file is removed"
+        };
         collector.add(ProgramEffect::Floor(Action::Ask, reason.to_owned()));
     }
 }
 
 /// Handles a word that selects another entry, with the words after it.
-pub(super) fn command(collector: &mut EffectCollector<'_>, program: &'static Utility, arg: &Arg, rest: &[Arg]) {
+pub(super) fn command(
+    collector: &mut EffectCollector<'_>,
+    program: &'static Utility,
+    arg: &Arg,
+    rest: &[Arg],
+) {
     let Some(name) = arg.text() else {
         collector.effect(Effect::Unproven);
         collector.add(ProgramEffect::Words(rest.to_vec()));
@@ -335,8 +441,14 @@ pub(super) fn command(collector: &mut EffectCollector<'_>, program: &'static Uti
     }
 }
 
-fn git(collector: &mut EffectCollector<'_>, program: &'static Utility, reading: &ParsedArgs) -> bool {
-    let Some(name) = reading.operands.first() else { return false };
+fn git(
+    collector: &mut EffectCollector<'_>,
+    program: &'static Utility,
+    reading: &ParsedArgs,
+) -> bool {
+    let Some(name) = reading.operands.first() else {
+        return false;
+    };
     let Some(command) = name.text() else {
         collector.effect(Effect::Unproven);
         return false;
@@ -347,11 +459,19 @@ fn git(collector: &mut EffectCollector<'_>, program: &'static Utility, reading: 
     }
     self::command(collector, program, name, &rest);
     // These commands replace the contents of the files that they name.
-    if matches!(command, "checkout" | "restore" | "mv" | "rm" | "checkout-index") {
-        rest.iter().filter(is_control).for_each(|arg| collector.uses(Access::Edit, arg));
+    if matches!(
+        command,
+        "checkout" | "restore" | "mv" | "rm" | "checkout-index"
+    ) {
+        rest.iter()
+            .filter(is_control)
+            .for_each(|arg| collector.uses(Access::Edit, arg));
     }
     // The programs that the repository's settings start depend on the command's own effects.
-    collector.add(ProgramEffect::Repository { command: command.to_owned(), args: rest.clone() });
+    collector.add(ProgramEffect::Repository {
+        command: command.to_owned(),
+        args: rest.clone(),
+    });
     collector.add(ProgramEffect::GitPaths(rest));
     false
 }
@@ -368,7 +488,10 @@ fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
     if !known && !shows {
         collector.add_danger("config");
         collector.effect(Effect::Writes);
-        collector.add(ProgramEffect::Floor(Action::Ask, "git's settings decide what it starts".to_owned()));
+        collector.add(ProgramEffect::Floor(
+            Action::Ask,
+            "git's settings decide what it starts".to_owned(),
+        ));
     }
     known
 }
@@ -376,26 +499,46 @@ fn git_config(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
 fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &ParsedArgs) {
     let is_file_option = |given: &&GivenOption| matches!(&*given.name, "-f" | "--file");
     let is_remote = |text: &str| text.contains(':');
-    let archive = reading.given.iter().find(is_file_option).and_then(|given| given.value.as_ref());
+    let archive = reading
+        .given
+        .iter()
+        .find(is_file_option)
+        .and_then(|given| given.value.as_ref());
     if archive.and_then(Arg::text).is_some_and(is_remote) && !reading.has(&["--force-local"]) {
         collector.add(ProgramEffect::Network);
         collector.effect(Effect::Unproven);
     }
     if collector.called == "cpio" && collector.all.iter().any(copies_out) {
-        collector.add(ProgramEffect::Unknown("which files it reads stands in its input".to_owned()));
+        collector.add(ProgramEffect::Unknown(
+            "which files it reads stands in its input".to_owned(),
+        ));
     }
     if program.special == "unpack" {
         collector.uses(Access::Edit, &Arg::exact("."));
         let is_packing = |arg: &Arg| {
-            arg.is("a") || ["-o", "r", "-r", "q", "-q", "l", "t"].iter().any(|word| arg.prefix().starts_with(word))
+            arg.is("a")
+                || ["-o", "r", "-r", "q", "-q", "l", "t"]
+                    .iter()
+                    .any(|word| arg.prefix().starts_with(word))
         };
-        let packs_instead = !matches!(program.name, "tar" | "unzip") && collector.all.iter().any(is_packing);
-        let named = reading.operands.iter().skip(usize::from(program.name == "unzip"));
+        let packs_instead =
+            !matches!(program.name, "tar" | "unzip") && collector.all.iter().any(is_packing);
+        let named = reading
+            .operands
+            .iter()
+            .skip(usize::from(program.name == "unzip"));
         let renamed = reading.has(&["--transform", "--xform"]);
-        if renamed || !packs_instead && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known())) {
+        if renamed
+            || !packs_instead
+                && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known()))
+        {
             collector.add(ProgramEffect::Unpacks);
         }
-        reading.operands.iter().filter(is_control).for_each(|arg| collector.uses(Access::Edit, arg));
+        reading
+            .operands
+            .iter()
+            .filter(is_control)
+            .for_each(|arg| collector.uses(Access::Edit, arg));
         collector.add(ProgramEffect::Link(Arg::unknown(".")));
     }
 }
@@ -405,7 +548,12 @@ fn archive(collector: &mut EffectCollector<'_>, program: &Utility, reading: &Par
 fn copies_out(arg: &Arg) -> bool {
     let text = arg.prefix();
     match text.strip_prefix("--") {
-        Some(long) => !long.is_empty() && ["create", "pass-through"].iter().any(|name| name.starts_with(long)),
+        Some(long) => {
+            !long.is_empty()
+                && ["create", "pass-through"]
+                    .iter()
+                    .any(|name| name.starts_with(long))
+        }
         None => text.starts_with('-') && text.contains(['o', 'p']),
     }
 }
@@ -414,20 +562,34 @@ fn copies_out(arg: &Arg) -> bool {
 fn sockets(collector: &mut EffectCollector<'_>, args: &[Arg]) {
     for arg in args {
         let text = arg.prefix().to_ascii_lowercase();
-        let starts = ["exec", "system", "shell"].iter().any(|word| text.contains(word));
-        if starts || ["-e", "-c", "--sh-exec"].iter().any(|option| text == *option) || !arg.known() {
-            collector.add(ProgramEffect::AtStake("it hands a program to the network".to_owned()));
+        let starts = ["exec", "system", "shell"]
+            .iter()
+            .any(|word| text.contains(word));
+        if starts
+            || ["-e", "-c", "--sh-exec"]
+                .iter()
+                .any(|option| text == *option)
+            || !arg.known()
+        {
+            collector.add(ProgramEffect::AtStake(
+                "it hands a program to the network".to_owned(),
+            ));
         }
         collector.add_foreign_code(Some(arg));
     }
 }
 
 fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg]) {
-    let is_pipe = |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
+    let is_pipe =
+        |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
     for given in &reading.given {
         match given.does {
             Some(Does::File) => {
-                if given.value.as_ref().is_none_or(|file| file.text().is_none_or(is_pipe)) {
+                if given
+                    .value
+                    .as_ref()
+                    .is_none_or(|file| file.text().is_none_or(is_pipe))
+                {
                     collector.set_opaque("its program comes from its input");
                 }
                 if let Some(file) = &given.value {
@@ -436,13 +598,18 @@ fn make(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg])
             }
             Some(Does::Program) => {
                 collector.add_danger(&given.name);
-                collector.set_may_be_denied("it is given a makefile, and what that runs is not judged");
+                collector
+                    .set_may_be_denied("it is given a makefile, and what that runs is not judged");
                 collector.add_foreign_code(given.value.as_ref());
             }
             _ => {}
         }
     }
-    for text in args.iter().filter_map(Arg::text).filter(|text| text.contains([' ', '='])) {
+    for text in args
+        .iter()
+        .filter_map(Arg::text)
+        .filter(|text| text.contains([' ', '=']))
+    {
         collector.add(ProgramEffect::ForeignCode(text.to_owned()));
         if text.contains("SHELL=") || text.contains("$(") {
             collector.set_may_be_denied("a variable of it decides what it starts");

@@ -144,15 +144,24 @@ impl Utility {
     /// Returns the possible meanings of an abbreviated long option.
     pub(super) fn meant(&self, start: &str) -> impl Iterator<Item = (&'static str, Opt)> {
         let from = self.longs.partition_point(|name| *name < start);
-        let fitting = self.longs[from..].iter().take_while(move |name| name.starts_with(start));
+        let fitting = self.longs[from..]
+            .iter()
+            .take_while(move |name| name.starts_with(start));
         fitting.filter_map(|name| Some((*name, self.option(name)?)))
     }
 
     /// Returns the option of several letters, with a value, that the letters after a dash begin
     /// with.
     pub(super) fn pair(&self, letters: &str) -> Option<(&'static str, Opt)> {
-        let name = self.pairs.iter().find(|name| letters.starts_with(name.trim_start_matches('-')))?;
-        Some((name, self.option(name).filter(|option| option.takes == Takes::Value)?))
+        let name = self
+            .pairs
+            .iter()
+            .find(|name| letters.starts_with(name.trim_start_matches('-')))?;
+        Some((
+            name,
+            self.option(name)
+                .filter(|option| option.takes == Takes::Value)?,
+        ))
     }
 
     /// Returns whether an option of it, or its program, may start another program.
@@ -226,13 +235,25 @@ pub(super) fn program(name: &str) -> Option<&'static Utility> {
 
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Utility)> {
-    TABLE.names.iter().map(|(name, at)| (*name, &TABLE.programs[*at]))
+    TABLE
+        .names
+        .iter()
+        .map(|(name, at)| (*name, &TABLE.programs[*at]))
 }
 
 impl UtilityTable {
     fn read(files: &[&'static str]) -> Self {
-        let lines = || files.iter().flat_map(|text| text.lines()).filter(|line| !line.trim_start().starts_with('#'));
-        let mut table = Self { programs: vec![], names: HashMap::new(), wrong: vec![] };
+        let lines = || {
+            files
+                .iter()
+                .flat_map(|text| text.lines())
+                .filter(|line| !line.trim_start().starts_with('#'))
+        };
+        let mut table = Self {
+            programs: vec![],
+            names: HashMap::new(),
+            wrong: vec![],
+        };
         // Groups may be defined after their use.
         let mut groups: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
         let mut open = None;
@@ -263,25 +284,41 @@ impl UtilityTable {
                 continue;
             }
             let at = table.programs.len();
-            for name in line.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            for name in line
+                .split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+            {
                 if table.names.insert(name, at).is_some() {
                     table.wrong.push(format!("{name} has two entries"));
                 }
             }
             let name = line.split(',').next().unwrap_or_default().trim();
-            table.programs.push(Utility { name, ..Utility::default() });
+            table.programs.push(Utility {
+                name,
+                ..Utility::default()
+            });
         }
         for program in &mut table.programs {
-            program.longs = program.options.keys().filter(|name| name.starts_with("--")).copied().collect();
+            program.longs = program
+                .options
+                .keys()
+                .filter(|name| name.starts_with("--"))
+                .copied()
+                .collect();
             program.longs.sort_unstable();
             if !program.whole {
-                let is_pair = |name: &&&'static str| name.len() > 2 && name.starts_with('-') && !name.starts_with("--");
+                let is_pair = |name: &&&'static str| {
+                    name.len() > 2 && name.starts_with('-') && !name.starts_with("--")
+                };
                 program.pairs = program.options.keys().filter(is_pair).copied().collect();
                 program.pairs.sort_unstable();
             }
             for (_, name) in &program.modes {
                 if !table.names.contains_key(name) {
-                    table.wrong.push(format!("{}: there is no entry {name}", program.name));
+                    table
+                        .wrong
+                        .push(format!("{}: there is no entry {name}", program.name));
                 }
             }
         }
@@ -289,7 +326,12 @@ impl UtilityTable {
     }
 }
 
-fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Mistakes) {
+fn field(
+    program: &mut Utility,
+    line: &'static str,
+    groups: &HashMap<&str, Vec<&'static str>>,
+    wrong: &mut Mistakes,
+) {
     let Some((key, value)) = line.split_once(':') else {
         wrong.push(format!("{}: {line:?} is no field", program.name));
         return;
@@ -304,14 +346,18 @@ fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&
         "also" => {
             for name in words {
                 match groups.get(name.trim_start_matches('@')) {
-                    Some(fields) => fields.iter().for_each(|line| field(program, line, groups, wrong)),
+                    Some(fields) => fields
+                        .iter()
+                        .for_each(|line| field(program, line, groups, wrong)),
                     None => wrong.push(format!("{}: there is no group {name}", program.name)),
                 }
             }
         }
         "words" => {
             for word in words {
-                let (name, many) = word.strip_suffix("...").map_or((word, false), |name| (name, true));
+                let (name, many) = word
+                    .strip_suffix("...")
+                    .map_or((word, false), |name| (name, true));
                 match role(name) {
                     Some(role) => program.words.push(role),
                     None => wrong.push(format!("{}: there is no role {name}", program.name)),
@@ -344,21 +390,43 @@ fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&
         "instead-of-last" => program.instead_of_last.extend(words),
         "tells" => program.tells.extend(words),
         "deep" => program.deep.extend(words),
-        "meets" => program.meets.get_or_insert_default().extend(words.filter(|word| *word != "nothing")),
+        "meets" => program
+            .meets
+            .get_or_insert_default()
+            .extend(words.filter(|word| *word != "nothing")),
         "mode" => match value.split_once("->") {
-            Some((options, name)) => program.modes.push((options.split_whitespace().collect(), name.trim())),
+            Some((options, name)) => program
+                .modes
+                .push((options.split_whitespace().collect(), name.trim())),
             None => wrong.push(format!("{}: {line:?} names no entry", program.name)),
         },
         "asks" | "denies" => {
             let (options, why) = value.split_once('|').unwrap_or((value, ""));
-            let options: Vec<&str> = options.split_whitespace().filter(|word| *word != "always").collect();
-            let action = if key == "asks" { Action::Ask } else { Action::Deny };
+            let options: Vec<&str> = options
+                .split_whitespace()
+                .filter(|word| *word != "always")
+                .collect();
+            let action = if key == "asks" {
+                Action::Ask
+            } else {
+                Action::Deny
+            };
             for name in &options {
                 // It has to be known, or its abbreviations could not be recognised.
-                let key = name.strip_prefix('-').filter(|rest| rest.len() == 1 && !program.whole).unwrap_or(name);
-                program.options.entry(key).or_insert(Opt { does: Does::Unproven, takes: Takes::Nothing });
+                let key = name
+                    .strip_prefix('-')
+                    .filter(|rest| rest.len() == 1 && !program.whole)
+                    .unwrap_or(name);
+                program.options.entry(key).or_insert(Opt {
+                    does: Does::Unproven,
+                    takes: Takes::Nothing,
+                });
             }
-            program.floors.push(Floor { action, options, why: why.trim() });
+            program.floors.push(Floor {
+                action,
+                options,
+                why: why.trim(),
+            });
         }
         "unread" => program.unread = Some(value.trim()),
         "special" => program.special = value.trim(),
@@ -447,9 +515,15 @@ fn add_property(program: &mut Utility, word: &str, wrong: &mut Mistakes) {
 fn option(program: &mut Utility, does: Does, word: &'static str) {
     // `"-pe="`: a whole word, not single letters.
     let word = word.strip_suffix('"').unwrap_or(word);
-    let ends = [("=?", Takes::Attached), ("==", Takes::Second), ("=", Takes::Value)];
-    let (name, takes) =
-        ends.iter().find_map(|(end, takes)| Some((word.strip_suffix(end)?, *takes))).unwrap_or((word, Takes::Nothing));
+    let ends = [
+        ("=?", Takes::Attached),
+        ("==", Takes::Second),
+        ("=", Takes::Value),
+    ];
+    let (name, takes) = ends
+        .iter()
+        .find_map(|(end, takes)| Some((word.strip_suffix(end)?, *takes)))
+        .unwrap_or((word, Takes::Nothing));
     if name.contains('=') {
         program.exact.push(name);
         return;
@@ -458,7 +532,9 @@ fn option(program: &mut Utility, does: Does, word: &'static str) {
         program.options.insert(name, Opt { does, takes });
         return;
     }
-    let letters = name.strip_prefix('-').filter(|rest| !rest.starts_with('-') && !program.whole && !rest.is_empty());
+    let letters = name
+        .strip_prefix('-')
+        .filter(|rest| !rest.starts_with('-') && !program.whole && !rest.is_empty());
     let Some(letters) = letters else {
         program.options.insert(name, Opt { does, takes });
         return;
@@ -466,7 +542,9 @@ fn option(program: &mut Utility, does: Does, word: &'static str) {
     for (at, letter) in letters.char_indices() {
         let last = at + letter.len_utf8() == letters.len();
         let takes = if last { takes } else { Takes::Nothing };
-        program.options.insert(&letters[at..at + letter.len_utf8()], Opt { does, takes });
+        program
+            .options
+            .insert(&letters[at..at + letter.len_utf8()], Opt { does, takes });
     }
 }
 
@@ -478,7 +556,10 @@ mod tests {
     fn entries_of_all_programs_are_valid() {
         assert!(TABLE.wrong.is_empty(), "{}", TABLE.wrong.join("\n"));
         assert!(TABLE.names.len() > 500, "{}", TABLE.names.len());
-        let bad = UtilityTable::read(&["x\n    harmles: -a\n    does: nothing\n    mode: -a -> y\n", "x\n"]);
+        let bad = UtilityTable::read(&[
+            "x\n    harmles: -a\n    does: nothing\n    mode: -a -> y\n",
+            "x\n",
+        ]);
         assert_eq!(bad.wrong.len(), 4, "{:?}", bad.wrong);
     }
 }

@@ -15,7 +15,11 @@ pub(super) fn settings_first(
     at: usize,
 ) -> bool {
     let mut at = at;
-    while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
+    while let Some(arg) = reading
+        .operands
+        .get(at)
+        .filter(|arg| arg.prefix().contains('='))
+    {
         if arg.is_several() {
             collector.set_opaque("a variable's value may go on with the name of a program");
         }
@@ -45,7 +49,11 @@ pub(super) fn env(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) -> 
             collector.add(ProgramEffect::Unset(name.clone()));
         }
     }
-    let Some(given) = reading.given.iter().find(|given| given.does == Some(Does::Splits)) else {
+    let Some(given) = reading
+        .given
+        .iter()
+        .find(|given| given.does == Some(Does::Splits))
+    else {
         if reading.operands.is_empty() {
             // It prints all variables, which may include secrets.
             collector.effect(Effect::Unproven);
@@ -97,13 +105,21 @@ fn split(text: &str) -> Option<Vec<String>> {
 pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, args: &[Arg]) {
     for given in &reading.given {
         let Some(value) = &given.value else { continue };
-        let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else { continue };
-        let is_separate = from.first().is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
+        let Some(from) = given.next.checked_sub(1).and_then(|at| args.get(at..)) else {
+            continue;
+        };
+        let is_separate = from
+            .first()
+            .is_some_and(|arg| arg.raw == value.raw && !arg.prefix().starts_with('-'));
         let is_program_char = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
-        let may_be_program = value
-            .text()
-            .is_none_or(|text| text.chars().all(is_program_char) && !text.starts_with(|c: char| c.is_ascii_digit()));
-        if is_separate && given.name.len() == 2 && given.does == Some(Does::Harmless) && may_be_program {
+        let may_be_program = value.text().is_none_or(|text| {
+            text.chars().all(is_program_char) && !text.starts_with(|c: char| c.is_ascii_digit())
+        });
+        if is_separate
+            && given.name.len() == 2
+            && given.does == Some(Does::Harmless)
+            && may_be_program
+        {
             collector.add(ProgramEffect::Run(from.to_vec(), true));
         }
     }
@@ -111,7 +127,9 @@ pub(super) fn runner(collector: &mut EffectCollector<'_>, reading: &ParsedArgs, 
 
 /// Handles `setarch [architecture] [options] program`. Returns `false` if it took the words.
 pub(super) fn setarch(collector: &mut EffectCollector<'_>, args: &[Arg]) -> bool {
-    let Some(first) = args.first() else { return true };
+    let Some(first) = args.first() else {
+        return true;
+    };
     let is_option = first.prefix().starts_with('-');
     if !is_option && first.text().is_none() {
         collector.set_opaque("which of its words is the program is not known");
@@ -124,9 +142,19 @@ pub(super) fn setarch(collector: &mut EffectCollector<'_>, args: &[Arg]) -> bool
 
 pub(super) fn xargs(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
     let marks = ["-I", "-i", "--replace", "-J"];
-    let replaced = reading.given.iter().find(|given| marks.contains(&&*given.name)).map(|given| {
-        given.value.as_ref().and_then(Arg::text).filter(|text| !text.is_empty()).unwrap_or("{}").to_owned()
-    });
+    let replaced = reading
+        .given
+        .iter()
+        .find(|given| marks.contains(&&*given.name))
+        .map(|given| {
+            given
+                .value
+                .as_ref()
+                .and_then(Arg::text)
+                .filter(|text| !text.is_empty())
+                .unwrap_or("{}")
+                .to_owned()
+        });
     let fill = |arg: &Arg| match &replaced {
         Some(mark) if arg.text().is_some_and(|text| text.contains(mark.as_str())) => {
             Arg::filled(arg.text().unwrap_or_default(), mark)
@@ -138,15 +166,26 @@ pub(super) fn xargs(collector: &mut EffectCollector<'_>, reading: &ParsedArgs) {
         return;
     }
     if replaced.is_none() {
-        words.push(if collector.view.picked { Arg::found().repeated() } else { Arg::unknown("…") });
+        words.push(if collector.view.picked {
+            Arg::found().repeated()
+        } else {
+            Arg::unknown("…")
+        });
     } else if collector.view.picked {
-        words.iter_mut().filter(|arg| arg.is_unknown()).for_each(|arg| *arg = Arg::found());
+        words
+            .iter_mut()
+            .filter(|arg| arg.is_unknown())
+            .for_each(|arg| *arg = Arg::found());
     }
     collector.add(ProgramEffect::Run(words, false));
 }
 
 /// Handles programs that read commands from their input. Returns `false` if it took the words.
-pub(super) fn input_commands(collector: &mut EffectCollector<'_>, program: &Utility, operands: &[Arg]) -> bool {
+pub(super) fn input_commands(
+    collector: &mut EffectCollector<'_>,
+    program: &Utility,
+    operands: &[Arg],
+) -> bool {
     match collector.view.input.clone() {
         StdinSource::Nothing => {}
         StdinSource::Text(Some(text)) if ["su", "runuser"].contains(&program.name) => {
@@ -156,7 +195,9 @@ pub(super) fn input_commands(collector: &mut EffectCollector<'_>, program: &Util
             collector.set_may_be_denied("it reads commands from its input");
             collector.add(ProgramEffect::ForeignCode(text));
         }
-        StdinSource::Pipe | StdinSource::Text(None) => collector.set_opaque("it reads commands from its input"),
+        StdinSource::Pipe | StdinSource::Text(None) => {
+            collector.set_opaque("it reads commands from its input")
+        }
     }
     match program.name {
         "su" | "runuser" => user(collector, operands),
@@ -165,11 +206,24 @@ pub(super) fn input_commands(collector: &mut EffectCollector<'_>, program: &Util
     }
 }
 
-pub(super) fn flock(collector: &mut EffectCollector<'_>, operands: &[Arg], text: Option<Arg>) -> bool {
-    operands.first().into_iter().for_each(|lock| collector.uses(Access::Edit, lock));
+pub(super) fn flock(
+    collector: &mut EffectCollector<'_>,
+    operands: &[Arg],
+    text: Option<Arg>,
+) -> bool {
+    operands
+        .first()
+        .into_iter()
+        .for_each(|lock| collector.uses(Access::Edit, lock));
     let rest = operands.get(1..).unwrap_or_default();
-    let has_option = rest.first().is_some_and(|arg| arg.is("-c") || arg.is("--command"));
-    let after = if has_option { rest.get(1).cloned() } else { None };
+    let has_option = rest
+        .first()
+        .is_some_and(|arg| arg.is("-c") || arg.is("--command"));
+    let after = if has_option {
+        rest.get(1).cloned()
+    } else {
+        None
+    };
     match text.or(after) {
         Some(text) => collector.add(ProgramEffect::Text(text, false)),
         None if !rest.is_empty() => collector.add(ProgramEffect::Run(rest.to_vec(), false)),
@@ -180,14 +234,17 @@ pub(super) fn flock(collector: &mut EffectCollector<'_>, operands: &[Arg], text:
 
 /// Handles `su bob -c text`: options are also allowed after the user.
 fn user(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
-    let texts = operands
-        .windows(2)
-        .filter(|pair| pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command"));
+    let texts = operands.windows(2).filter(|pair| {
+        pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command")
+    });
     for pair in texts {
         collector.add(ProgramEffect::Text(pair[1].clone(), false));
     }
     for arg in operands {
-        if let Some(at) = ["--command=", "--session-command="].iter().find(|start| arg.prefix().starts_with(**start)) {
+        if let Some(at) = ["--command=", "--session-command="]
+            .iter()
+            .find(|start| arg.prefix().starts_with(**start))
+        {
             collector.add(ProgramEffect::Text(arg.after(at.len()), false));
         }
     }
@@ -195,10 +252,16 @@ fn user(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
 }
 
 fn parallel(collector: &mut EffectCollector<'_>, operands: &[Arg]) -> bool {
-    let end = operands.iter().position(|arg| arg.prefix().starts_with(":::")).unwrap_or(operands.len());
+    let end = operands
+        .iter()
+        .position(|arg| arg.prefix().starts_with(":::"))
+        .unwrap_or(operands.len());
     if end == 0 {
         // `parallel ::: text`: each is a command.
-        for text in operands.iter().filter(|arg| !arg.prefix().starts_with(":::")) {
+        for text in operands
+            .iter()
+            .filter(|arg| !arg.prefix().starts_with(":::"))
+        {
             collector.add(ProgramEffect::Text(text.clone(), false));
         }
         return false;

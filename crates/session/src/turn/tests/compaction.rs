@@ -11,9 +11,19 @@ use transcript::{CallState, FaultKind, Finish, Message, Usage};
 /// Returns a step that lists a directory, and reports a usage of `tokens`.
 fn filling(tokens: u64, path: &str) -> ScriptedAnswer {
     ScriptedAnswer::from_iter([
-        Delta::Call { index: 0, id: None, name: "list".into() },
-        Delta::Arguments { index: 0, json: json!({ "path": path }).to_string() },
-        Delta::Usage(Usage { input: tokens, ..Usage::default() }),
+        Delta::Call {
+            index: 0,
+            id: None,
+            name: "list".into(),
+        },
+        Delta::Arguments {
+            index: 0,
+            json: json!({ "path": path }).to_string(),
+        },
+        Delta::Usage(Usage {
+            input: tokens,
+            ..Usage::default()
+        }),
         Delta::Finish(Finish::ToolCalls),
     ])
 }
@@ -24,8 +34,20 @@ async fn summary_is_requested_again_and_failure_leaves_history_unchanged() {
         ScriptedAnswer::text(" "),
         ScriptedAnswer::calls(&[("bash", json!({}))]),
         ScriptedAnswer::text(&"x".repeat(400_000)),
-        ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Length)]),
-        ScriptedAnswer::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Refusal)]),
+        ScriptedAnswer::from_iter([
+            Delta::Text {
+                index: 0,
+                text: "a".into(),
+            },
+            Delta::Finish(Finish::Length),
+        ]),
+        ScriptedAnswer::from_iter([
+            Delta::Text {
+                index: 0,
+                text: "a".into(),
+            },
+            Delta::Finish(Finish::Refusal),
+        ]),
     ];
     for script in bad {
         let tries = [script.clone(), script.clone(), script];
@@ -36,17 +58,30 @@ async fn summary_is_requested_again_and_failure_leaves_history_unchanged() {
             "{:?}",
             played.outcome
         );
-        assert_eq!((stage.model.left(), played.history.messages.len()), (0, 2), "{:?}", played.events);
-        assert!(played.events.last().is_some_and(|e| e.contains("Failed")), "{:?}", played.events);
+        assert_eq!(
+            (stage.model.left(), played.history.messages.len()),
+            (0, 2),
+            "{:?}",
+            played.events
+        );
+        assert!(
+            played.events.last().is_some_and(|e| e.contains("Failed")),
+            "{:?}",
+            played.events
+        );
     }
 }
 
 /// A requested summary of a short history may be longer than the history, but not by much.
 #[tokio::test(start_paused = true)]
 async fn requested_summary_may_be_longer_than_history_but_not_long() {
-    for (text, good) in
-        [("## Objective\n\n- to say hello, and nothing else that anybody knows of", true), (LONG, false)]
-    {
+    for (text, good) in [
+        (
+            "## Objective\n\n- to say hello, and nothing else that anybody knows of",
+            true,
+        ),
+        (LONG, false),
+    ] {
         let text = text.repeat(if good { 1 } else { 1_000 });
         let mut stage = Stage::new([ScriptedAnswer::text("hello"), ScriptedAnswer::text(&text)]);
         let before = stage.play("hi").await.history;
@@ -59,7 +94,12 @@ async fn requested_summary_may_be_longer_than_history_but_not_long() {
             })
         });
         let played = played.await;
-        assert_eq!(played.outcome == Outcome::Ended, good, "{:?}", played.outcome);
+        assert_eq!(
+            played.outcome == Outcome::Ended,
+            good,
+            "{:?}",
+            played.outcome
+        );
         assert_eq!(played.history == before, !good);
     }
 }
@@ -70,8 +110,13 @@ const LONG: &str = "and so on and on ";
 async fn summary_request_that_does_not_fit_is_shortened() {
     let overflow = || ScriptedAnswer::fails(Error::ContextOverflow("too long".into()));
     let long = ScriptedAnswer::text(&"long story ".repeat(40_000));
-    let mut stage =
-        Stage::new([long, overflow(), overflow(), ScriptedAnswer::text("## Objective"), ScriptedAnswer::text("on")]);
+    let mut stage = Stage::new([
+        long,
+        overflow(),
+        overflow(),
+        ScriptedAnswer::text("## Objective"),
+        ScriptedAnswer::text("on"),
+    ]);
     stage.play("tell").await;
     let played = stage.play("go on").await;
     assert_eq!(played.outcome, Outcome::Ended);
@@ -86,19 +131,32 @@ async fn summary_request_that_does_not_fit_is_shortened() {
         overflow(),
     ]);
     stage.play("tell").await;
-    let Outcome::Failed(fault) = stage.play("go on").await.outcome else { panic!("a fault") };
-    assert_eq!((fault.kind, stage.model.left()), (FaultKind::ContextOverflow, 0), "{}", fault.message);
+    let Outcome::Failed(fault) = stage.play("go on").await.outcome else {
+        panic!("a fault")
+    };
+    assert_eq!(
+        (fault.kind, stage.model.left()),
+        (FaultKind::ContextOverflow, 0),
+        "{}",
+        fault.message
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn old_output_is_removed_before_compaction() {
-    let large = |n: u32| ScriptedAnswer::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))]);
+    let large = |n: u32| {
+        ScriptedAnswer::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))])
+    };
     let mut stage = Stage::new((0..8).map(large).chain([ScriptedAnswer::text("printed")]));
     tokio::time::resume();
     stage.play("print").await;
     let cleared = |played: &Played| {
         let calls = played.history.messages.iter().flat_map(Message::calls);
-        calls.filter(|call| matches!(&call.state, CallState::Completed(done) if done.cleared.is_some())).count()
+        calls
+            .filter(
+                |call| matches!(&call.state, CallState::Completed(done) if done.cleared.is_some()),
+            )
+            .count()
     };
     for (n, expected) in [(1, 0), (2, 5), (3, 5)] {
         stage.model = Scripted::new([ScriptedAnswer::text("yes")]);
@@ -116,6 +174,8 @@ async fn disabled_compaction_never_happens() {
     let mut stage = Stage::new([filling(97_000, "."), ScriptedAnswer::text("done")]);
     stage.settings.compaction.auto = false;
     assert_eq!(stage.play("go").await.outcome, Outcome::Ended);
-    stage.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow("too long".into()))]);
+    stage.model = Scripted::new([ScriptedAnswer::fails(Error::ContextOverflow(
+        "too long".into(),
+    ))]);
     assert!(matches!(stage.play("on").await.outcome, Outcome::Failed(_)));
 }

@@ -13,7 +13,8 @@ use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
 use crate::turn::{
-    Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, recover, run,
+    Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace,
+    recover, run,
 };
 use base::environment::Environment;
 use base::id::{CallId, SessionId};
@@ -61,7 +62,11 @@ pub(crate) struct Stage {
 fn fast_directory() -> std::path::PathBuf {
     let memory = Path::new("/dev/shm");
     let usable = tempfile::tempfile_in(memory).is_ok();
-    if usable { memory.into() } else { std::env::temp_dir() }
+    if usable {
+        memory.into()
+    } else {
+        std::env::temp_dir()
+    }
 }
 
 /// The results of a turn.
@@ -81,29 +86,46 @@ impl Played {
     /// Asserts that no state is open: every call has ended, in the client, in memory and in the
     /// store, which has the same history as the memory; no question is open.
     pub(crate) fn is_settled(&self, name: &str) {
-        assert_eq!((&self.open, self.asking), (&vec![], 0), "{name}: {:#?}", self.events);
-        let over = |state: &CallState| matches!(state, CallState::Completed(_) | CallState::Failed { .. });
+        assert_eq!(
+            (&self.open, self.asking),
+            (&vec![], 0),
+            "{name}: {:#?}",
+            self.events
+        );
+        let over =
+            |state: &CallState| matches!(state, CallState::Completed(_) | CallState::Failed { .. });
         for call in self.history.messages.iter().flat_map(Message::calls) {
             assert!(over(&call.state), "{name}: {call:?}");
         }
         for (n, stored) in self.stored.iter().enumerate() {
             let mut history = History::from(stored.messages.clone());
-            assert_eq!(recover::recover(&mut history), vec![], "{name}: session {n}");
+            assert_eq!(
+                recover::recover(&mut history),
+                vec![],
+                "{name}: session {n}"
+            );
             assert_eq!(stored.damage, Vec::<String>::new(), "{name}: session {n}");
             for compaction in history.messages.iter().filter(|m| m.compaction().is_some()) {
-                let is_its_summary =
-                    |m: &Message| m.is_summary() && m.assistant().is_some_and(|a| a.parent == compaction.id);
-                assert!(history.messages.iter().any(is_its_summary), "{name}: a compaction without a summary");
+                let is_its_summary = |m: &Message| {
+                    m.is_summary() && m.assistant().is_some_and(|a| a.parent == compaction.id)
+                };
+                assert!(
+                    history.messages.iter().any(is_its_summary),
+                    "{name}: a compaction without a summary"
+                );
             }
         }
         let mut stored = History::from(self.stored[0].messages.clone());
         crate::turn::evict::evict_stored(&mut stored);
         for message in &mut stored.messages {
             // An edit that was announced but changed no file.
-            message.parts.retain(|part| !matches!(&part.content, Content::Patch { files, .. } if files.is_empty()));
+            message.parts.retain(
+                |part| !matches!(&part.content, Content::Patch { files, .. } if files.is_empty()),
+            );
         }
         let mut here = History::from(self.history.messages.clone());
-        here.messages.drain(..here.messages.len() - stored.messages.len());
+        here.messages
+            .drain(..here.messages.len() - stored.messages.len());
         assert_eq!(stored, here, "{name}");
     }
 }
@@ -112,7 +134,9 @@ impl Played {
 pub(crate) fn paired(asked: &[Arc<request::Request>]) {
     for request in asked {
         for (n, message) in request.messages.iter().enumerate() {
-            let request::ModelMessage::Assistant(outputs) = message else { continue };
+            let request::ModelMessage::Assistant(outputs) = message else {
+                continue;
+            };
             let calls: Vec<_> = outputs
                 .iter()
                 .filter_map(|output| match output {
@@ -126,7 +150,10 @@ pub(crate) fn paired(asked: &[Arc<request::Request>]) {
             let Some(request::ModelMessage::Results(results)) = request.messages.get(n + 1) else {
                 panic!("calls without results");
             };
-            assert_eq!(calls, results.iter().map(|result| &result.id).collect::<Vec<_>>());
+            assert_eq!(
+                calls,
+                results.iter().map(|result| &result.id).collect::<Vec<_>>()
+            );
         }
     }
 }
@@ -160,12 +187,25 @@ impl Stage {
     }
 
     pub(crate) async fn play(&mut self, prompt: &str) -> Played {
-        self.play_with(prompt, |_, history, scope| Box::pin(run::run(history, scope))).await
+        self.play_with(prompt, |_, history, scope| {
+            Box::pin(run::run(history, scope))
+        })
+        .await
     }
 
     /// Returns the context of a turn, without MCP servers, skills and instructions.
-    async fn context(&self, environment: Environment, cwd: &Path, store: &Store, outlet: Outlet) -> TurnContext {
-        let worktree = Worktree { root: cwd.to_owned(), git: false, extra: vec![] };
+    async fn context(
+        &self,
+        environment: Environment,
+        cwd: &Path,
+        store: &Store,
+        outlet: Outlet,
+    ) -> TurnContext {
+        let worktree = Worktree {
+            root: cwd.to_owned(),
+            git: false,
+            extra: vec![],
+        };
         let session = SessionId::new(environment.fresh(SessionId::PREFIX));
         let settings = Arc::new(self.settings.clone());
         let registry = Registry::new(Sources {
@@ -213,14 +253,20 @@ impl Stage {
                 files: tools::FileCapabilities::default(),
                 late_changes: Arc::default(),
                 refused_tools: Arc::default(),
-                snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
+                snapshots: self
+                    .tracked
+                    .then(|| Arc::new(Tracker::new(&environment.dirs.data, cwd, None))),
             },
             project: Workspace {
                 cwd: cwd.to_owned(),
                 roots: Arc::new([]),
                 settings,
                 agents: Arc::new(agents),
-                read: Arc::new(SettingsRead::new(Arc::default(), Arc::default(), Vec::new())),
+                read: Arc::new(SettingsRead::new(
+                    Arc::default(),
+                    Arc::default(),
+                    Vec::new(),
+                )),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
                 tools: Arc::new(tools::registry::ToolRegistry::built_in()),
                 background: Arc::new(Background {
@@ -231,7 +277,11 @@ impl Stage {
                 }),
                 worktree: Arc::new(worktree),
             },
-            choice: watch::channel(Choice { steers: true, ..Choice::of("build", None) }).1,
+            choice: watch::channel(Choice {
+                steers: true,
+                ..Choice::of("build", None)
+            })
+            .1,
             exposed: false,
             words: None,
             record: Recorder::new(store.clone(), session.clone()),
@@ -253,7 +303,11 @@ impl Stage {
     pub(crate) async fn play_with(
         &mut self,
         prompt: &str,
-        run: impl FnOnce(Environment, History, TurnContext) -> Pin<Box<dyn Future<Output = (History, Outcome)> + Send>>,
+        run: impl FnOnce(
+            Environment,
+            History,
+            TurnContext,
+        ) -> Pin<Box<dyn Future<Output = (History, Outcome)> + Send>>,
     ) -> Played {
         let home = self.dir.path().display().to_string();
         let environment = Environment::from_vars([("HOME".to_owned(), home)].into());
@@ -264,23 +318,44 @@ impl Stage {
         let (outlet, events) = Outlet::narrow();
         let scope = self.context(environment, &cwd, &store, outlet).await;
         let session = scope.session.clone();
-        store.create(&Record::new(session.clone(), cwd.clone(), scope.now())).await.unwrap();
+        store
+            .create(&Record::new(session.clone(), cwd.clone(), scope.now()))
+            .await
+            .unwrap();
         let mut history = std::mem::take(&mut self.history);
-        let content = Content::Text(Text { text: prompt.into(), ..Text::default() });
-        let model = ModelRef { provider: "offline".into(), model: "offline".into(), effort: None };
+        let content = Content::Text(Text {
+            text: prompt.into(),
+            ..Text::default()
+        });
+        let model = ModelRef {
+            provider: "offline".into(),
+            model: "offline".into(),
+            effort: None,
+        };
         history.messages.push(Message {
             id: scope.message_id(),
             created: scope.now(),
-            role: Role::User(User { agent: "build".into(), model }),
+            role: Role::User(User {
+                agent: "build".into(),
+                model,
+            }),
             parts: vec![scope.part(content)],
         });
-        scope.record.whole(&history.messages[history.messages.len() - 1]).await;
+        scope
+            .record
+            .whole(&history.messages[history.messages.len() - 1])
+            .await;
         let cancel = (self.cancel_at, self.cancelled.clone(), self.model.clone());
         let watching = watch(events, cancel, std::mem::take(&mut self.answers));
         let environment = scope.environment.clone();
-        let ((history, outcome), watched) = tokio::join!(run(environment, history, scope), watching);
+        let ((history, outcome), watched) =
+            tokio::join!(run(environment, history, scope), watching);
         self.history = history.clone();
-        let Watched { events, open, asking } = watched;
+        let Watched {
+            events,
+            open,
+            asking,
+        } = watched;
         let asking = asking.iter().filter(|reply| !reply.is_closed()).count();
         let mut stored = Vec::new();
         let mut sessions = vec![session];
@@ -289,7 +364,14 @@ impl Stage {
             stored.push(store.peek(&session).await.unwrap());
         }
         store.stop().await;
-        Played { events, outcome, history, open, asking, stored }
+        Played {
+            events,
+            outcome,
+            history,
+            open,
+            asking,
+            stored,
+        }
     }
 }
 
@@ -354,14 +436,20 @@ fn show(event: &Event) -> Option<String> {
         Event::Text { delta, .. } => format!("text: {delta}"),
         Event::Thought { delta, .. } => format!("thought: {delta}"),
         Event::Call(update) => match (update.progress, &update.output) {
-            (Some(Progress::Pending), _) => format!("call: {}", update.tool.clone().unwrap_or_default()),
+            (Some(Progress::Pending), _) => {
+                format!("call: {}", update.tool.clone().unwrap_or_default())
+            }
             (Some(Progress::Running), _) => "running".into(),
-            (Some(Progress::Completed), Some(output)) => format!("done: {}", output.lines().next().unwrap_or_default()),
+            (Some(Progress::Completed), Some(output)) => {
+                format!("done: {}", output.lines().next().unwrap_or_default())
+            }
             (Some(Progress::Failed), Some(output)) => format!("failed: {output}"),
             (None, Some(output)) => format!("told: {}|", output.replace('\n', " | ")),
             _ => format!("shown: {}", update.title.clone()?),
         },
-        Event::Status(Status::Retrying { attempt, cause, .. }) => format!("retry {attempt}: {cause}"),
+        Event::Status(Status::Retrying { attempt, cause, .. }) => {
+            format!("retry {attempt}: {cause}")
+        }
         Event::Usage { .. } | Event::Status(_) => return None,
         other => format!("{other:?}"),
     })
@@ -370,9 +458,19 @@ fn show(event: &Event) -> Option<String> {
 /// Returns a step with a long text and a call, which reports a full window.
 pub(crate) fn full() -> ScriptedAnswer {
     ScriptedAnswer::from_iter([
-        Delta::Text { index: 1, text: "Once upon a time. ".repeat(200) },
-        Delta::Call { index: 0, id: None, name: "list".into() },
-        Delta::Usage(Usage { input: 97_000, ..Usage::default() }),
+        Delta::Text {
+            index: 1,
+            text: "Once upon a time. ".repeat(200),
+        },
+        Delta::Call {
+            index: 0,
+            id: None,
+            name: "list".into(),
+        },
+        Delta::Usage(Usage {
+            input: 97_000,
+            ..Usage::default()
+        }),
         Delta::Finish(Finish::ToolCalls),
     ])
 }

@@ -31,12 +31,23 @@ fn fill(namespace: &str, sessions: usize) -> String {
 
 /// Returns the number of rows that a statement reads, and its plan.
 async fn reads(client: &Client, sql: &str) -> (f64, Vec<String>) {
-    let values = ["9223372036854775807", "'z'", "51", "'/small'", "'git:/small'", "'/small/'", "'git:/small//'"];
+    let values = [
+        "9223372036854775807",
+        "'z'",
+        "51",
+        "'/small'",
+        "'git:/small'",
+        "'/small/'",
+        "'git:/small//'",
+    ];
     let mut sql = sql.to_owned();
     for (n, value) in values.iter().enumerate() {
         sql = sql.replace(&format!("${}", n + 1), value);
     }
-    let output = client.simple_query(&format!("EXPLAIN (ANALYZE, FORMAT JSON) {sql}")).await.unwrap();
+    let output = client
+        .simple_query(&format!("EXPLAIN (ANALYZE, FORMAT JSON) {sql}"))
+        .await
+        .unwrap();
     let text = output.iter().find_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
@@ -54,10 +65,15 @@ fn add_scans(node: &Value, read: &mut f64, nodes: &mut Vec<String>) {
     let kind = node["Node Type"].as_str().unwrap_or_default();
     let index = node["Index Name"].as_str().unwrap_or_default();
     if kind.contains("Scan") {
-        let rows = number("Actual Rows") + number("Rows Removed by Filter") + number("Rows Removed by Index Recheck");
+        let rows = number("Actual Rows")
+            + number("Rows Removed by Filter")
+            + number("Rows Removed by Index Recheck");
         *read += rows * number("Actual Loops");
     }
-    nodes.push(format!("{kind} {} {index}", node["Relation Name"].as_str().unwrap_or_default()));
+    nodes.push(format!(
+        "{kind} {} {index}",
+        node["Relation Name"].as_str().unwrap_or_default()
+    ));
     for child in node["Plans"].as_array().into_iter().flatten() {
         add_scans(child, read, nodes);
     }
@@ -67,47 +83,99 @@ fn add_scans(node: &Value, read: &mut f64, nodes: &mut Vec<String>) {
 /// scans no table completely.
 #[tokio::test]
 async fn list_and_search_read_rows_of_one_page() {
-    let Some(database) = Database::get() else { return };
+    let Some(database) = Database::get() else {
+        return;
+    };
     let place = DatabasePlace::new(&database.fresh(60));
     let store = store(&place);
     store.list(None, None, 1).await.unwrap();
     let (client, namespace) = direct_client(&place).await;
     let all = ListQuery::default();
-    let here = |cwd: &str| ListQuery { cwd: Some(cwd.into()), ..ListQuery::default() };
-    let project = ListQuery { is_project: true, ..here("/small") };
+    let here = |cwd: &str| ListQuery {
+        cwd: Some(cwd.into()),
+        ..ListQuery::default()
+    };
+    let project = ListQuery {
+        is_project: true,
+        ..here("/small")
+    };
     let grams = |sql: &str, grams: &str| sql.replace("$8", &format!("'{{{grams}}}'"));
-    let newest = "ARRAY(SELECT id FROM session WHERE shown ORDER BY updated DESC, id DESC LIMIT 64)";
+    let newest =
+        "ARRAY(SELECT id FROM session WHERE shown ORDER BY updated DESC, id DESC LIMIT 64)";
     let among = find::AMONG.replace("$1", newest).replace("$2", "'{1, 2}'");
-    let ids = read::BEGINNING.replace("$1", "'ses_0000001'").replace("$2", "'ses_0000002'").replace("$3", "9");
-    let kept = ListQuery { archived: Some(false), ..here("/w/3") };
+    let ids = read::BEGINNING
+        .replace("$1", "'ses_0000001'")
+        .replace("$2", "'ses_0000002'")
+        .replace("$3", "9");
+    let kept = ListQuery {
+        archived: Some(false),
+        ..here("/w/3")
+    };
     // Each with the indexes that it is expected to use.
     let table: Vec<(&str, String, &[&str])> = vec![
         ("page", read::page(&all), &["session_by_time"]),
-        ("directory", read::page(&kept), &["session_by_cwd", "session_by_project"]),
-        ("project", read::page(&project), &["session_by_cwd", "session_by_project"]),
-        ("children", read::CHILDREN.replace("$1", "'ses_00000002'"), &["session_by_parent"]),
+        (
+            "directory",
+            read::page(&kept),
+            &["session_by_cwd", "session_by_project"],
+        ),
+        (
+            "project",
+            read::page(&project),
+            &["session_by_cwd", "session_by_project"],
+        ),
+        (
+            "children",
+            read::CHILDREN.replace("$1", "'ses_00000002'"),
+            &["session_by_parent"],
+        ),
         ("beginning", ids, &["session_pkey"]),
         ("unsaid", read::UNSAID.to_owned(), &["session_unsaid"]),
-        ("unindexed", fill::LEFT.replace("$1", "NULL").replace("$2", "64"), &["lease_unsearched"]),
+        (
+            "unindexed",
+            fill::LEFT.replace("$1", "NULL").replace("$2", "64"),
+            &["lease_unsearched"],
+        ),
         ("among the newest", among, &["word_pkey"]),
-        ("rare word", grams(&find::candidates(&all), "1,2,7"), &["word_by_gram", "lease_unsearched"]),
-        ("frequent word", grams(&find::candidates(&all), "2"), &["session_by_time"]),
-        ("rare word of a project", grams(&find::candidates(&project), "1,2,7"), &[]),
+        (
+            "rare word",
+            grams(&find::candidates(&all), "1,2,7"),
+            &["word_by_gram", "lease_unsearched"],
+        ),
+        (
+            "frequent word",
+            grams(&find::candidates(&all), "2"),
+            &["session_by_time"],
+        ),
+        (
+            "rare word of a project",
+            grams(&find::candidates(&project), "1,2,7"),
+            &[],
+        ),
     ];
     let mut few = Vec::new();
     for sessions in [2_000, 20_000] {
-        client.batch_execute(&fill(&namespace, sessions)).await.unwrap();
+        client
+            .batch_execute(&fill(&namespace, sessions))
+            .await
+            .unwrap();
         for (n, (name, sql, indexes)) in table.iter().enumerate() {
             let (read, nodes) = reads(&client, sql).await;
             if sessions == 2_000 {
                 few.push(read);
                 continue;
             }
-            assert!(read <= few[n] * 1.5 + 20.0, "{name}: {} and {read} rows: {nodes:#?}", few[n]);
+            assert!(
+                read <= few[n] * 1.5 + 20.0,
+                "{name}: {} and {read} rows: {nodes:#?}",
+                few[n]
+            );
             let goes_by = |index: &&str| nodes.iter().any(|node| node.ends_with(*index));
             assert!(indexes.iter().all(goes_by), "{name}: {nodes:#?}");
             let whole = nodes.iter().find(|node| {
-                ["Seq Scan session", "Seq Scan word", "Seq Scan lease"].iter().any(|scan| node.starts_with(scan))
+                ["Seq Scan session", "Seq Scan word", "Seq Scan lease"]
+                    .iter()
+                    .any(|scan| node.starts_with(scan))
             });
             assert_eq!(whole, None, "{name}: {nodes:#?}");
         }

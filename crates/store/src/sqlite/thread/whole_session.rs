@@ -30,70 +30,120 @@ impl Thread {
         if let Some(record) = self.created.get(session) {
             return Some((record.clone(), NONE_YET));
         }
-        self.with_index(|index| index.get(session)).unwrap_or_else(|e| {
-            tracing::warn!("reading without the index: {e}");
-            None
-        })
+        self.with_index(|index| index.get(session))
+            .unwrap_or_else(|e| {
+                tracing::warn!("reading without the index: {e}");
+                None
+            })
     }
 
     /// Reads a session and holds it open.
-    pub(super) fn load(&mut self, session: &SessionId, options: LoadOptions) -> Result<(StoredSession, usize), Error> {
-        let LoadOptions { lean, unknown, beginning: wanted } = options;
-        let (known, messages) =
-            self.known_record(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+    pub(super) fn load(
+        &mut self,
+        session: &SessionId,
+        options: LoadOptions,
+    ) -> Result<(StoredSession, usize), Error> {
+        let LoadOptions {
+            lean,
+            unknown,
+            beginning: wanted,
+        } = options;
+        let (known, messages) = self
+            .known_record(session)
+            .map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         let path = session::path(&self.dir, session);
         let (is_there, empty) = match std::fs::symlink_metadata(&path) {
-            Ok(meta) => (true, meta.is_file() && meta.len() == 0 && !self.open.contains(session)),
+            Ok(meta) => (
+                true,
+                meta.is_file() && meta.len() == 0 && !self.open.contains(session),
+            ),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
             Err(e) => return Err(Error::Unwritable(e.to_string())),
         };
         // The log of a missing file may be a remnant of a deleted session.
         let has_log = salvage::has_log(&path) && (is_there || known.is_some());
-        let fallback = if is_there { unknown.map(|record| *record) } else { None };
+        let fallback = if is_there {
+            unknown.map(|record| *record)
+        } else {
+            None
+        };
         let identified = known.clone().or(fallback);
         if empty && !has_log && messages == NONE_YET && (known.is_some() || identified.is_none()) {
             return self.load_empty(session, known);
         }
         self.lock(session)?;
-        let torn = if empty || self.open.contains(session) { None } else { salvage::torn_log(&path) };
+        let torn = if empty || self.open.contains(session) {
+            None
+        } else {
+            salvage::torn_log(&path)
+        };
         let read = if empty {
             // A file that was removed while it was open accepts no writes.
             self.open.remove(session);
-            let reason = if is_there { "it is empty" } else { "it is gone" };
+            let reason = if is_there {
+                "it is empty"
+            } else {
+                "it is gone"
+            };
             Err(session::damaged(session, &path, reason.into()))
         } else {
             self.send_beginning(session, wanted);
-            self.read(session, known.clone(), lean).map_err(|e| match e {
-                Error::NotFound(_) if torn.is_some() => session::damaged(session, &path, peek::TORN.into()),
-                e => e,
-            })
+            self.read(session, known.clone(), lean)
+                .map_err(|e| match e {
+                    Error::NotFound(_) if torn.is_some() => {
+                        session::damaged(session, &path, peek::TORN.into())
+                    }
+                    e => e,
+                })
         };
         let (mut stored, cold) = match read {
             Err(damaged @ Error::Damaged { .. }) => {
                 self.open.remove(session);
-                (salvage::salvage(&self.dir, session, identified, damaged)?, 0)
+                (
+                    salvage::salvage(&self.dir, session, identified, damaged)?,
+                    0,
+                )
             }
             read => read?,
         };
         stored.damage.extend(torn);
-        self.compare(session, stored, known.as_ref(), messages).map(|stored| (stored, cold))
+        self.compare(session, stored, known.as_ref(), messages)
+            .map(|stored| (stored, cold))
     }
 
     /// Loads a session that has no message and no file.
-    fn load_empty(&mut self, session: &SessionId, known: Option<Record>) -> Result<(StoredSession, usize), Error> {
+    fn load_empty(
+        &mut self,
+        session: &SessionId,
+        known: Option<Record>,
+    ) -> Result<(StoredSession, usize), Error> {
         let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
         self.lock(session)?;
         // A file that was removed while it was open accepts no writes.
         self.open.remove(session);
         self.created.insert(session.clone(), record.clone());
-        Ok((StoredSession { record, messages: Vec::new(), damage: Vec::new() }, 0))
+        Ok((
+            StoredSession {
+                record,
+                messages: Vec::new(),
+                damage: Vec::new(),
+            },
+            0,
+        ))
     }
 
     /// Sends the first messages of a session, while the rest of it is still to be read.
-    fn send_beginning(&mut self, session: &SessionId, wanted: Option<oneshot::Sender<StoredSession>>) {
+    fn send_beginning(
+        &mut self,
+        session: &SessionId,
+        wanted: Option<oneshot::Sender<StoredSession>>,
+    ) {
         let Some(wanted) = wanted else { return };
         // Damage is reported when the whole file is read.
-        let first = self.open_file(session, false).ok().and_then(|file| beginning::read(file.db()));
+        let first = self
+            .open_file(session, false)
+            .ok()
+            .and_then(|file| beginning::read(file.db()));
         if let Some(first) = first {
             // The receiver may have been cancelled.
             wanted.send(first).ok();
@@ -108,7 +158,9 @@ impl Thread {
     ) -> Result<(StoredSession, usize), Error> {
         self.open_file(session, false).and_then(|file| {
             let read = file.read(fallback.clone(), lean)?;
-            file.remember(fallback).inspect_err(|e| tracing::warn!("{e}")).ok(); // it can be read all the same
+            file.remember(fallback)
+                .inspect_err(|e| tracing::warn!("{e}"))
+                .ok(); // it can be read all the same
             Ok(read)
         })
     }
@@ -130,7 +182,10 @@ impl Thread {
             stored.damage.push(NEWEST_MISSING.into());
         }
         if known != Some(&stored.record) || here != messages {
-            self.update_index(&IndexUpdate { record: stored.record.clone(), messages: here });
+            self.update_index(&IndexUpdate {
+                record: stored.record.clone(),
+                messages: here,
+            });
         }
         Ok(stored)
     }
@@ -141,19 +196,26 @@ impl Thread {
 
     /// Reads a session that may be open in another process, without opening it here.
     pub(super) fn peek(&mut self, session: &SessionId) -> Result<StoredSession, Error> {
-        let (known, before) = self.known_record(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        let (known, before) = self
+            .known_record(session)
+            .map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         if let Some(file) = self.open.get(session) {
             return file.load(known);
         }
         let mut stored = match (peek::peek(&self.dir, session, known.clone()), known) {
             // It has no prompt yet, or its file is missing.
-            (Err(Error::NotFound(_)), Some(record)) => {
-                StoredSession { record, messages: Vec::new(), damage: Vec::new() }
-            }
+            (Err(Error::NotFound(_)), Some(record)) => StoredSession {
+                record,
+                messages: Vec::new(),
+                damage: Vec::new(),
+            },
             (read, _) => read?,
         };
         // Another process may have added or removed messages in the meantime.
-        let messages = before.min(self.known_record(session).map_or(NONE_YET, |(_, last)| last));
+        let messages = before.min(
+            self.known_record(session)
+                .map_or(NONE_YET, |(_, last)| last),
+        );
         let here = i64::try_from(stored.messages.len()).unwrap_or(i64::MAX);
         if here < messages && stored.damage.is_empty() {
             let path = session::path(&self.dir, session);
@@ -172,7 +234,9 @@ impl Thread {
 
     /// Reads the present state of a session, one message at a time if its file permits that.
     pub(super) fn read_out(&mut self, session: &SessionId) -> Result<SessionFeed, Error> {
-        let (known, before) = self.known_record(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
+        let (known, before) = self
+            .known_record(session)
+            .map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         if self.open.get(session).is_none()
             && let Some((feed, last)) = read_out::open(&self.dir, session)
             && (known.is_none() || last >= before)
@@ -204,10 +268,21 @@ impl Thread {
         }
     }
 
-    pub(super) fn change(&mut self, session: &SessionId, amend: RecordChange) -> Result<Record, Error> {
+    pub(super) fn change(
+        &mut self,
+        session: &SessionId,
+        amend: RecordChange,
+    ) -> Result<Record, Error> {
         let was_owned = self.locks.contains_key(session);
-        let changed =
-            self.load(session, LoadOptions { lean: true, ..LoadOptions::default() }).and_then(|(stored, _)| {
+        let changed = self
+            .load(
+                session,
+                LoadOptions {
+                    lean: true,
+                    ..LoadOptions::default()
+                },
+            )
+            .and_then(|(stored, _)| {
                 let mut record = stored.record;
                 // The file may be missing, or not created yet; the change must be saved in any
                 // case.
@@ -269,7 +344,11 @@ impl Thread {
             return Ok(false); // it goes when it is let go of
         }
         let file = self.open_file(session, false)?;
-        if file.messages()? > NONE_YET || file.record()?.is_none_or(|record| record.titled == TitleSource::User) {
+        if file.messages()? > NONE_YET
+            || file
+                .record()?
+                .is_none_or(|record| record.titled == TitleSource::User)
+        {
             return Ok(false);
         }
         self.remove(session).map(|()| true)
@@ -297,11 +376,15 @@ impl Thread {
         self.unwritten.remove(session);
         // The index comes first: if the process is killed in between, a complete session is left,
         // which is found again, and not an entry without a file.
-        let gone = self.with_index(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
+        let gone = self
+            .with_index(|index| index.remove(session))
+            .and_then(|()| session::remove_files(&path));
         // The process that fills the index may have read the file in the meantime.
         let gone = gone.and_then(|()| self.with_index(|index| index.remove(session)));
         // The search index must forget the session too, even if the deletion failed.
-        let unsaid = self.search_index().and_then(|index| index.map_or(Ok(()), |index| index.remove(session)));
+        let unsaid = self
+            .search_index()
+            .and_then(|index| index.map_or(Ok(()), |index| index.remove(session)));
         if let Err(e) = unsaid {
             tracing::warn!("the search index cannot be written to ({e}), and is removed");
             self.search_index = None;

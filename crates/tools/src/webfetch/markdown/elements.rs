@@ -2,12 +2,14 @@
 
 use html5gum::StartTag;
 
-use super::{ElementKind, MAX_DEPTH, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name};
+use super::{
+    ElementKind, MAX_DEPTH, MarkdownWriter, OpenBlock, OpenCodeBlock, OpenTable, attribute, name,
+};
 
 /// Elements whose text is omitted.
 const OMITTED_ELEMENTS: [&str; 15] = [
-    "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea", "canvas",
-    "audio", "video", "datalist", "map",
+    "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select",
+    "textarea", "canvas", "audio", "video", "datalist", "map",
 ];
 
 impl MarkdownWriter<'_> {
@@ -35,8 +37,9 @@ impl MarkdownWriter<'_> {
             // Only the first title counts.
             "title" => self.in_title = !std::mem::replace(&mut self.has_title, true),
             "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.paragraph(2),
-            "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset" | "center"
-            | "figcaption" | "summary" | "body" | "legend" | "caption" | "option" | "hgroup" => self.block(1),
+            "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset"
+            | "center" | "figcaption" | "summary" | "body" | "legend" | "caption" | "option"
+            | "hgroup" => self.block(1),
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => self.heading(name),
             "br" => match (&mut self.pre, &mut self.code) {
                 (Some(pre), _) => pre.text.push('\n'),
@@ -54,7 +57,9 @@ impl MarkdownWriter<'_> {
             "ul" | "ol" | "menu" => {
                 let breaks = if self.in_item() { 1 } else { 2 };
                 self.paragraph(breaks);
-                let first = attribute(tag, b"start").and_then(|start| start.parse().ok()).unwrap_or(1);
+                let first = attribute(tag, b"start")
+                    .and_then(|start| start.parse().ok())
+                    .unwrap_or(1);
                 self.push(OpenBlock::List((name == "ol").then_some(first)));
             }
             "li" => self.item(),
@@ -80,7 +85,10 @@ impl MarkdownWriter<'_> {
             "td" | "th" => self.cell(),
             "pre" if self.pre.is_none() => {
                 self.paragraph(2);
-                self.pre = Some(OpenCodeBlock { text: String::new(), language: language(tag) });
+                self.pre = Some(OpenCodeBlock {
+                    text: String::new(),
+                    language: language(tag),
+                });
             }
             "code" | "kbd" | "samp" | "tt" => match &mut self.pre {
                 Some(pre) if pre.language.is_empty() => pre.language = language(tag),
@@ -117,15 +125,19 @@ impl MarkdownWriter<'_> {
             "pre" => self.end_pre(),
             _ if self.pre.is_some() => {}
             "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.block(2),
-            "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset" | "center"
-            | "figcaption" | "summary" | "body" | "legend" | "caption" | "dt" | "option" | "hgroup" => self.block(1),
+            "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset"
+            | "center" | "figcaption" | "summary" | "body" | "legend" | "caption" | "dt"
+            | "option" | "hgroup" => self.block(1),
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
                 self.end_code();
                 self.unmark(&ElementKind::Heading(1));
                 self.block(2);
             }
             "ul" | "ol" | "menu" => {
-                self.pop(|container| matches!(container, OpenBlock::List(_)), |_| false);
+                self.pop(
+                    |container| matches!(container, OpenBlock::List(_)),
+                    |_| false,
+                );
                 let breaks = if self.in_item() { 1 } else { 2 };
                 self.block(breaks);
             }
@@ -179,7 +191,11 @@ impl MarkdownWriter<'_> {
         self.paragraph(2);
         let level = usize::from(name.as_bytes()[1] - b'0');
         self.has_heading |= level == 1;
-        let inside = self.in_cell() || self.marks.iter().any(|mark| matches!(mark.kind, ElementKind::Link(_)));
+        let inside = self.in_cell()
+            || self
+                .marks
+                .iter()
+                .any(|mark| matches!(mark.kind, ElementKind::Link(_)));
         if !inside {
             self.mark(ElementKind::Heading(level));
         }
@@ -194,7 +210,11 @@ impl MarkdownWriter<'_> {
 
     /// Ends the innermost container of a kind, and everything inside it.
     pub(super) fn pop(&mut self, kind: fn(&OpenBlock) -> bool, border: fn(&OpenBlock) -> bool) {
-        let inner = self.containers.iter().rev().take_while(|container| !border(container));
+        let inner = self
+            .containers
+            .iter()
+            .rev()
+            .take_while(|container| !border(container));
         if let Some(back) = inner.take(1_000).position(kind) {
             self.containers.truncate(self.containers.len() - back - 1);
         }
@@ -234,7 +254,15 @@ impl MarkdownWriter<'_> {
 
     pub(super) fn end_row(&mut self) {
         self.end_code();
-        let Some(OpenTable { layout, rows, cells, written }) = self.tables.last_mut() else { return };
+        let Some(OpenTable {
+            layout,
+            rows,
+            cells,
+            written,
+        }) = self.tables.last_mut()
+        else {
+            return;
+        };
         let cells = std::mem::take(cells);
         let written = std::mem::take(written);
         if *layout || written == 0 {
@@ -247,7 +275,8 @@ impl MarkdownWriter<'_> {
         if first && !self.plain {
             self.out.push('\n');
             let prefix = self.prefix(true);
-            self.out.extend([&prefix, "|", &" --- |".repeat(cells.min(200))]);
+            self.out
+                .extend([&prefix, "|", &" --- |".repeat(cells.min(200))]);
         }
         self.breaks = self.breaks.max(1);
     }
@@ -259,15 +288,25 @@ impl MarkdownWriter<'_> {
         if !words.is_empty() {
             self.begin();
             let code = words.join(" ");
-            let fence = if self.plain { String::new() } else { "`".repeat(longest_run(&code) + 1) };
-            let gap = if code.starts_with('`') || code.ends_with('`') { " " } else { "" };
+            let fence = if self.plain {
+                String::new()
+            } else {
+                "`".repeat(longest_run(&code) + 1)
+            };
+            let gap = if code.starts_with('`') || code.ends_with('`') {
+                " "
+            } else {
+                ""
+            };
             self.out.extend([fence.as_str(), gap, &code, gap, &fence]);
         }
         self.space |= code.ends_with(char::is_whitespace);
     }
 
     pub(super) fn end_pre(&mut self) {
-        let Some(OpenCodeBlock { text, language }) = self.pre.take() else { return };
+        let Some(OpenCodeBlock { text, language }) = self.pre.take() else {
+            return;
+        };
         let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
         if text.trim().is_empty() {
             return;
@@ -288,7 +327,11 @@ impl MarkdownWriter<'_> {
         for (number, line) in lines.into_iter().enumerate() {
             if number > 0 {
                 self.out.push('\n');
-                self.out.push_str(if line.is_empty() { prefix.trim_end() } else { &prefix });
+                self.out.push_str(if line.is_empty() {
+                    prefix.trim_end()
+                } else {
+                    &prefix
+                });
             }
             self.out.push_str(line);
         }
@@ -296,11 +339,19 @@ impl MarkdownWriter<'_> {
     }
 
     pub(super) fn picture(&mut self, tag: &StartTag<()>) {
-        let words = attribute(tag, b"alt").unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = attribute(tag, b"alt")
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         if words.is_empty() {
             return;
         }
-        let src = if self.plain { None } else { attribute(tag, b"src") };
+        let src = if self.plain {
+            None
+        } else {
+            attribute(tag, b"src")
+        };
         let place = src.and_then(|src| self.address(&src));
         self.begin();
         match place {
@@ -314,12 +365,22 @@ impl MarkdownWriter<'_> {
 fn language(tag: &StartTag<()>) -> String {
     let class = attribute(tag, b"class").unwrap_or_default();
     let named = class.split_whitespace().find_map(|word| {
-        word.strip_prefix("language-").or_else(|| word.strip_prefix("lang-")).or_else(|| word.strip_prefix("brush:"))
+        word.strip_prefix("language-")
+            .or_else(|| word.strip_prefix("lang-"))
+            .or_else(|| word.strip_prefix("brush:"))
     });
-    named.unwrap_or_default().chars().filter(|c| c.is_ascii_alphanumeric() || "+-#".contains(*c)).take(20).collect()
+    named
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "+-#".contains(*c))
+        .take(20)
+        .collect()
 }
 
 /// Returns the length of the longest run of backticks in a text.
 fn longest_run(text: &str) -> usize {
-    text.split(|c| c != '`').map(str::len).max().unwrap_or_default()
+    text.split(|c| c != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or_default()
 }

@@ -1,7 +1,12 @@
 use super::*;
 
 fn read_at(html: &str, plain: bool) -> String {
-    read(html, &Url::parse("https://a.example/docs/page").unwrap(), plain).text
+    read(
+        html,
+        &Url::parse("https://a.example/docs/page").unwrap(),
+        plain,
+    )
+    .text
 }
 
 #[test]
@@ -13,18 +18,39 @@ fn pages_become_markdown() {
         ("a<br>b<br><br>c", "a\nb\n\nc"),
         ("<h1>A <em>b</em></h1><h2>c</h2>d", "# A *b*\n\n## c\n\nd"),
         ("<title>T &amp; U</title><p>x", "# T & U\n\nx"),
-        ("<title>T</title><svg><title>no</title></svg><h1>x</h1>", "# x"),
+        (
+            "<title>T</title><svg><title>no</title></svg><h1>x</h1>",
+            "# x",
+        ),
         ("<p>a <b>bold </b>c <i></i>d", "a **bold** c d"),
         ("<b><strong>x</strong></b>", "**x**"),
-        ("<a href='/x'>there</a>, <a href=y>and</a>", "[there](https://a.example/x), [and](https://a.example/docs/y)"),
-        ("<a href='#top'>up</a> <a href='javascript:1'>no</a> <a name=x>plain</a>", "up no plain"),
+        (
+            "<a href='/x'>there</a>, <a href=y>and</a>",
+            "[there](https://a.example/x), [and](https://a.example/docs/y)",
+        ),
+        (
+            "<a href='#top'>up</a> <a href='javascript:1'>no</a> <a name=x>plain</a>",
+            "up no plain",
+        ),
         ("<a href=/x></a>y", "y"),
-        ("<a href=/x><div><h3>Card</h3><p>words</div></a><p>next", "[Card words](https://a.example/x)\n\nnext"),
+        (
+            "<a href=/x><div><h3>Card</h3><p>words</div></a><p>next",
+            "[Card words](https://a.example/x)\n\nnext",
+        ),
         ("<a href='/a_(b)'>x</a>", "[x](https://a.example/a_%28b%29)"),
-        ("<ul><li>a<li>b<ul><li>c</ul><li>d</ul>e", "- a\n- b\n  - c\n- d\n\ne"),
-        ("<ol start=3><li><p>a</p><p>b</p></li><li>c</ol>", "3. a\n\n   b\n\n4. c"),
+        (
+            "<ul><li>a<li>b<ul><li>c</ul><li>d</ul>e",
+            "- a\n- b\n  - c\n- d\n\ne",
+        ),
+        (
+            "<ol start=3><li><p>a</p><p>b</p></li><li>c</ol>",
+            "3. a\n\n   b\n\n4. c",
+        ),
         ("<blockquote><p>a<p>b</blockquote>c", "> a\n>\n> b\n\nc"),
-        ("x <code> a  b </code>, <code>`t`</code>", "x `a b` , `` `t` ``"),
+        (
+            "x <code> a  b </code>, <code>`t`</code>",
+            "x `a b` , `` `t` ``",
+        ),
         (
             "<pre><code class='hl language-rust'>fn a() {\n\n  1\n}\n</code></pre>after",
             "```rust\nfn a() {\n\n  1\n}\n```\n\nafter",
@@ -35,19 +61,28 @@ fn pages_become_markdown() {
             "<table><tr><th>a<th>b<tr><td>1<td>x|y<tr><td><td>3</table>z",
             "| a | b |\n| --- | --- |\n| 1 | x\\|y |\n|  | 3 |\n\nz",
         ),
-        ("<table><tr><td><p>One</p><p>Two</p></td><td><ul><li>x</ul></td></tr></table>", "One\n\nTwo\n\n- x"),
+        (
+            "<table><tr><td><p>One</p><p>Two</p></td><td><ul><li>x</ul></td></tr></table>",
+            "One\n\nTwo\n\n- x",
+        ),
         ("<dl><dt>t<dd>m</dl>", "t\n: m"),
         (
             "<img alt='a cat' src=/c.png><img src=/track.gif><img alt=d src='data:x'>",
             "![a cat](https://a.example/c.png)d",
         ),
         ("a<hr>b", "a\n\n---\n\nb"),
-        ("a<script>if (1<2) {}</script><style>p{}</style><noscript>n</noscript>b", "ab"),
+        (
+            "a<script>if (1<2) {}</script><style>p{}</style><noscript>n</noscript>b",
+            "ab",
+        ),
         ("a<template><p>b<template>c</template></template>d", "ad"),
         ("<!-- no --><!doctype html>yes", "yes"),
         ("&lt;b&gt; &copy; &#x41;", "<b> © A"),
         ("</p></ul></li></a></b></table></pre>ok", "ok"),
-        ("<meta http-equiv=refresh content='0;url=http://evil.test/'>ok", "ok"),
+        (
+            "<meta http-equiv=refresh content='0;url=http://evil.test/'>ok",
+            "ok",
+        ),
     ];
     for (html, expected) in table {
         assert_eq!(read_at(html, false), expected, "{html}");
@@ -74,11 +109,20 @@ fn hostile_pages_are_bounded() {
     let table = [
         ("<div>".repeat(deep) + "x", "x".to_owned()),
         ("<b>".repeat(deep) + "x", "**x**".into()),
-        ("<ul><li>".repeat(deep) + "x", format!("{}x", "- ".repeat(MAX_DEPTH / 2))),
-        ("<blockquote>".repeat(deep) + "x", format!("{}x", "> ".repeat(MAX_DEPTH))),
+        (
+            "<ul><li>".repeat(deep) + "x",
+            format!("{}x", "- ".repeat(MAX_DEPTH / 2)),
+        ),
+        (
+            "<blockquote>".repeat(deep) + "x",
+            format!("{}x", "> ".repeat(MAX_DEPTH)),
+        ),
         ("<table><tr><td>".repeat(deep) + "x", "x".into()),
         ("<template>".repeat(deep) + "x", String::new()),
-        ("<a href=/x>".repeat(deep) + "x", "[x](https://a.example/x)".into()),
+        (
+            "<a href=/x>".repeat(deep) + "x",
+            "[x](https://a.example/x)".into(),
+        ),
         ("<font a=1><p>".repeat(deep) + "x", "x".into()),
         ("<pre><code>".repeat(deep) + "x", "```\nx\n```".into()),
     ];
@@ -89,7 +133,11 @@ fn hostile_pages_are_bounded() {
     let long = format!("https://a.example/{}/", "p".repeat(900));
     let many = "<a href=x>y</a> ".repeat(20_000);
     let text = read(&many, &Url::parse(&long).unwrap(), false).text;
-    assert!(text.len() < MAX_OUTPUT_BYTES + (64 << 10) && text.ends_with("left out.)"), "{}", text.len());
+    assert!(
+        text.len() < MAX_OUTPUT_BYTES + (64 << 10) && text.ends_with("left out.)"),
+        "{}",
+        text.len()
+    );
 }
 
 /// For any sequence of elements: no word is lost, the order is preserved, and omitted text stays
@@ -113,7 +161,11 @@ fn keeps_its_words(pieces: &[&str], plain: bool) -> Result<(), String> {
             None => return Err(format!("{word} is lost\n{html}\n{text}")),
         }
     }
-    if text.contains("HIDDEN") { Err(format!("hidden\n{html}\n{text}")) } else { Ok(()) }
+    if text.contains("HIDDEN") {
+        Err(format!("hidden\n{html}\n{text}"))
+    } else {
+        Ok(())
+    }
 }
 
 proptest::proptest! {

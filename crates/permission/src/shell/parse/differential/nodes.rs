@@ -32,11 +32,18 @@ fn flags(script: &Script, item: &Item) -> String {
         before = before.trim_end_matches([' ', '\t']);
         // After a comment, a continuation joins nothing.
         let joined = before.strip_suffix("\\\n").filter(|text| {
-            let mut words = text.rsplit('\n').next().unwrap_or_default().split([' ', '\t', ';', '&', '|', '(', ')']);
+            let mut words = text
+                .rsplit('\n')
+                .next()
+                .unwrap_or_default()
+                .split([' ', '\t', ';', '&', '|', '(', ')']);
             !words.any(|word| word.starts_with('#'))
         });
         before = joined.unwrap_or(before).trim_end_matches([' ', '\t']);
-        let word = before.rsplit([' ', '\t', '\n', ';', '&', '|', '(', ')']).next().unwrap_or_default();
+        let word = before
+            .rsplit([' ', '\t', '\n', ';', '&', '|', '(', ')'])
+            .next()
+            .unwrap_or_default();
         match word {
             "time" => time = true,
             // bash stores `time --` as `time -p`.
@@ -57,7 +64,9 @@ fn flags(script: &Script, item: &Item) -> String {
 /// Puts the last command of a list in the background, as `&` does, not the list.
 fn background<'s>(first: Node<'s>, second: Option<Node<'s>>) -> Node<'s> {
     match first {
-        Node::Both(before, ";", Some(last)) => Node::Both(before, ";", Some(Box::new(background(*last, second)))),
+        Node::Both(before, ";", Some(last)) => {
+            Node::Both(before, ";", Some(Box::new(background(*last, second))))
+        }
         first => both(first, "&", second),
     }
 }
@@ -68,17 +77,30 @@ pub(super) fn list<'s>(script: &'s Script, items: &'s List, inline: bool) -> Opt
     let mut chain: Option<Node<'_>> = None;
     for (at, item) in items.iter().enumerate() {
         let last = item.commands.last()?;
-        let end = last.redirects.iter().map(|redirect| redirect.range.end).fold(last.range.end, usize::max);
+        let end = last
+            .redirects
+            .iter()
+            .map(|redirect| redirect.range.end)
+            .fold(last.range.end, usize::max);
         let rest = script.source[end..].replace("\\\n", "");
         let rest = rest.trim_start_matches([' ', '\t']);
         let node = pipeline(&item.commands)?;
         let flags = flags(script, item);
-        let node = if flags.is_empty() { node } else { Node::Flagged(flags, Box::new(node)) };
+        let node = if flags.is_empty() {
+            node
+        } else {
+            Node::Flagged(flags, Box::new(node))
+        };
         let before = items[..at].last().map(|item| item.commands.last());
         let node = match (chain.take(), before) {
             (Some(chain), Some(Some(before))) if item.perhaps => {
-                let gap = script.source[before.range.end..].trim_start_matches([' ', '\t', '\\', '\n']);
-                both(chain, if gap.starts_with("&&") { "&&" } else { "||" }, Some(node))
+                let gap =
+                    script.source[before.range.end..].trim_start_matches([' ', '\t', '\\', '\n']);
+                both(
+                    chain,
+                    if gap.starts_with("&&") { "&&" } else { "||" },
+                    Some(node),
+                )
             }
             (None, _) => node,
             _ => return None,

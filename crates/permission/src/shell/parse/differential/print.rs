@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::super::Parser;
 use super::super::syntax::{
-    Assign, Body, Inline, List, Operator, Piece, Redirect, Script, ShellCommand, ShellCommandKind, Word,
+    Assign, Body, Inline, List, Operator, Piece, Redirect, Script, ShellCommand, ShellCommandKind,
+    Word,
 };
 use super::nodes::{Node, list};
 
@@ -163,8 +164,17 @@ impl<'s> Printer<'s> {
     fn bodies(&mut self, redirects: &[&Redirect]) {
         self.put("\n");
         for redirect in redirects {
-            let Some(doc) = redirect.heredoc.and_then(|index| self.script.heredocs.get(index)) else { continue };
-            let body = doc.body.as_ref().map(|body| body.source.clone()).unwrap_or_default();
+            let Some(doc) = redirect
+                .heredoc
+                .and_then(|index| self.script.heredocs.get(index))
+            else {
+                continue;
+            };
+            let body = doc
+                .body
+                .as_ref()
+                .map(|body| body.source.clone())
+                .unwrap_or_default();
             self.put(&format!("{body}{}\n", doc.delimiter));
         }
         self.was_heredoc = true;
@@ -226,10 +236,19 @@ impl<'s> Printer<'s> {
                 self.newline("done");
             }
             ShellCommandKind::For { name, words, body } => {
-                let word = if self.script.source[command.range.clone()].starts_with("for") { "for" } else { "select" };
-                let words: Vec<String> = words.iter().flatten().map(|word| self.word(word)).collect();
+                let word = if self.script.source[command.range.clone()].starts_with("for") {
+                    "for"
+                } else {
+                    "select"
+                };
+                let words: Vec<String> =
+                    words.iter().flatten().map(|word| self.word(word)).collect();
                 let given = matches!(kind, ShellCommandKind::For { words: None, .. });
-                let words = if given { "\"$@\"".to_owned() } else { words.join(" ") };
+                let words = if given {
+                    "\"$@\"".to_owned()
+                } else {
+                    words.join(" ")
+                };
                 self.put(&format!("{word} {name} in {words};"));
                 self.newline("do\n");
                 self.indent += 4;
@@ -247,11 +266,17 @@ impl<'s> Printer<'s> {
             ShellCommandKind::Function { name, body } => self.function(name, body),
             ShellCommandKind::Arithmetic(pieces) => {
                 let Range { start, end } = command.range;
-                let end = command.redirects.iter().map(|redirect| redirect.range.start).fold(end, usize::min);
+                let end = command
+                    .redirects
+                    .iter()
+                    .map(|redirect| redirect.range.start)
+                    .fold(end, usize::min);
                 let text = self.text(&pieces.iter().collect::<Vec<_>>(), start..end);
                 self.put(text.trim_end());
             }
-            ShellCommandKind::ArithmeticFor { .. } | ShellCommandKind::Coprocess { .. } => self.lost = true,
+            ShellCommandKind::ArithmeticFor { .. } | ShellCommandKind::Coprocess { .. } => {
+                self.lost = true
+            }
         }
     }
 
@@ -320,7 +345,10 @@ impl<'s> Printer<'s> {
     }
 
     fn function(&mut self, name: &str, body: &'s ShellCommand) {
-        self.put(&format!("{}{name} () \n", if self.inline { "function " } else { "" }));
+        self.put(&format!(
+            "{}{name} () \n",
+            if self.inline { "function " } else { "" }
+        ));
         self.put(&" ".repeat(self.indent));
         self.put("{ \n");
         self.inside += 1;
@@ -354,7 +382,9 @@ impl<'s> Printer<'s> {
                 out.push(word);
                 continue;
             }
-            let unary = word.len() == 2 && word.starts_with('-') && word.as_bytes()[1].is_ascii_alphabetic();
+            let unary = word.len() == 2
+                && word.starts_with('-')
+                && word.as_bytes()[1].is_ascii_alphabetic();
             match words.next_if(|word| !is_operator(word)) {
                 Some(operand) if unary => out.extend([word, operand]),
                 Some(operator) => out.extend([word, operator, words.next().unwrap_or_default()]),
@@ -367,9 +397,15 @@ impl<'s> Printer<'s> {
 
     fn redirects(&mut self, redirects: &'s [Redirect]) {
         self.was_heredoc = false;
-        let texts: Vec<String> = redirects.iter().map(|redirect| self.redirect(redirect)).collect();
+        let texts: Vec<String> = redirects
+            .iter()
+            .map(|redirect| self.redirect(redirect))
+            .collect();
         self.put(&texts.join(" "));
-        let docs: Vec<&Redirect> = redirects.iter().filter(|redirect| redirect.heredoc.is_some()).collect();
+        let docs: Vec<&Redirect> = redirects
+            .iter()
+            .filter(|redirect| redirect.heredoc.is_some())
+            .collect();
         if docs.is_empty() {
             return;
         }
@@ -386,9 +422,17 @@ impl<'s> Printer<'s> {
             return "2>&1".into();
         }
         let (before, after) = raw.split_at(raw.find(['<', '>', '&']).unwrap_or_default());
-        let sign = ["&>>", "&>", "<<<", "<<-", "<<", "<>", "<&", "<", ">>", ">|", ">&", ">"];
-        let sign = sign.into_iter().find(|sign| after.starts_with(sign)).unwrap_or_default();
-        let number = before.parse::<u32>().map(|number| number.to_string()).unwrap_or(before.to_owned());
+        let sign = [
+            "&>>", "&>", "<<<", "<<-", "<<", "<>", "<&", "<", ">>", ">|", ">&", ">",
+        ];
+        let sign = sign
+            .into_iter()
+            .find(|sign| after.starts_with(sign))
+            .unwrap_or_default();
+        let number = before
+            .parse::<u32>()
+            .map(|number| number.to_string())
+            .unwrap_or(before.to_owned());
         let usual = if sign.starts_with('<') { "0" } else { "1" };
         let shown = match sign {
             "<>" if number.is_empty() => "0",
@@ -396,21 +440,40 @@ impl<'s> Printer<'s> {
             _ if number == usual && sign != "<>" => "",
             _ => &number,
         };
-        if let Some(doc) = redirect.heredoc.and_then(|index| self.script.heredocs.get(index)) {
-            let delimiter = if doc.quoted { quote(&doc.delimiter) } else { doc.delimiter.clone() };
+        if let Some(doc) = redirect
+            .heredoc
+            .and_then(|index| self.script.heredocs.get(index))
+        {
+            let delimiter = if doc.quoted {
+                quote(&doc.delimiter)
+            } else {
+                doc.delimiter.clone()
+            };
             return format!("{shown}{sign}{delimiter}");
         }
         let word = self.word(&redirect.target);
         // bash may quote these again.
-        self.lost |= redirect.operator == Operator::HereString && word.contains(|c: char| c.is_control());
-        if !matches!(redirect.operator, Operator::Duplicate | Operator::DuplicateIn) {
+        self.lost |=
+            redirect.operator == Operator::HereString && word.contains(|c: char| c.is_control());
+        if !matches!(
+            redirect.operator,
+            Operator::Duplicate | Operator::DuplicateIn
+        ) {
             return format!("{shown}{sign} {word}");
         }
         let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
         if digits || word == "-" {
             let number = if number.is_empty() { usual } else { &number };
-            let number = if word == "-" || redirect.variable.is_none() { number } else { before };
-            let word = if digits { word.parse::<u32>().unwrap_or_default().to_string() } else { word };
+            let number = if word == "-" || redirect.variable.is_none() {
+                number
+            } else {
+                before
+            };
+            let word = if digits {
+                word.parse::<u32>().unwrap_or_default().to_string()
+            } else {
+                word
+            };
             // A closed descriptor is always printed as an output.
             return format!("{number}{}{word}", if word == "-" { ">&" } else { sign });
         }
@@ -422,7 +485,9 @@ impl<'s> Printer<'s> {
         loop {
             let rest = &self.script.source[at..];
             let blanks = rest.len() - rest.trim_start_matches([' ', '\t']).len();
-            let redirect = redirects.iter().find(|redirect| redirect.range.start == at && !redirect.range.is_empty());
+            let redirect = redirects
+                .iter()
+                .find(|redirect| redirect.range.start == at && !redirect.range.is_empty());
             at = match redirect {
                 Some(redirect) => redirect.range.end,
                 None if blanks > 0 => at + blanks,
@@ -433,14 +498,22 @@ impl<'s> Printer<'s> {
     }
 
     fn assign(&mut self, assign: &'s Assign, start: usize) -> String {
-        let Assign { subscript, value, array, .. } = assign;
+        let Assign {
+            subscript,
+            value,
+            array,
+            ..
+        } = assign;
         match array {
             None => {
                 let pieces: Vec<&'s Piece> = subscript.iter().chain(&value.pieces).collect();
                 self.text(&pieces, start..value.range.end)
             }
             Some(words) => {
-                let head = self.text(&subscript.iter().collect::<Vec<_>>(), start..value.range.start);
+                let head = self.text(
+                    &subscript.iter().collect::<Vec<_>>(),
+                    start..value.range.start,
+                );
                 let words: Vec<String> = words.iter().map(|word| self.word(word)).collect();
                 format!("{head}({})", words.join(" "))
             }
@@ -453,11 +526,19 @@ impl<'s> Printer<'s> {
             return word
                 .pieces
                 .iter()
-                .map(|piece| if let Piece::Text(text) = piece { text.as_str() } else { "" })
+                .map(|piece| {
+                    if let Piece::Text(text) = piece {
+                        text.as_str()
+                    } else {
+                        ""
+                    }
+                })
                 .collect();
         }
         let signed = raw.find("=(").filter(|at| {
-            raw[..*at].bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_[]+-".contains(&byte))
+            raw[..*at]
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_[]+-".contains(&byte))
                 && raw.ends_with(')')
         });
         if let Some(at) = signed {
@@ -534,13 +615,21 @@ impl<'s> Printer<'s> {
         let mut printer = Printer::new(self.script, true);
         printer.part(items);
         self.lost |= printer.lost;
-        if printer.out.starts_with('(') { format!(" {}", printer.out) } else { printer.out }
+        if printer.out.starts_with('(') {
+            format!(" {}", printer.out)
+        } else {
+            printer.out
+        }
     }
 }
 
 fn collect<'s>(piece: &'s Piece, inlines: &mut Vec<&'s Inline>) {
     match piece {
-        Piece::Command { body: Body::Inline(inline), .. } | Piece::Process(inline) => inlines.push(inline),
+        Piece::Command {
+            body: Body::Inline(inline),
+            ..
+        }
+        | Piece::Process(inline) => inlines.push(inline),
         Piece::Arithmetic(inner) | Piece::Parameter { inner, .. } => {
             inner.iter().for_each(|piece| collect(piece, inlines));
         }
@@ -550,5 +639,9 @@ fn collect<'s>(piece: &'s Piece, inlines: &mut Vec<&'s Inline>) {
 
 /// Quotes a text as bash does, in single quotes.
 fn quote(text: &str) -> String {
-    if text == "'" { "\\'".into() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    if text == "'" {
+        "\\'".into()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
