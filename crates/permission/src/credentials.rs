@@ -204,7 +204,7 @@ pub fn git_command(normal: &str) -> Option<&str> {
     loop {
         match words.next()? {
             "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace" | "--config-env" => {
-                drop(words.next())
+                words.next();
             }
             word if word.starts_with('-') => {}
             word => return Some(word),

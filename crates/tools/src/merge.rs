@@ -55,7 +55,7 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
         let known = |at: usize| before.is_none_or(|before| before == at);
         if lines.is_empty() {
             let at = before?;
-            return (after == Some(at)).then(|| at..at);
+            return (after == Some(at)).then_some(at..at);
         }
         let first = place[lines.start]?;
         let whole = lines

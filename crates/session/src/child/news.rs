@@ -280,7 +280,7 @@ impl<'a> ChildProgress<'a> {
                     }
                     Event::Subagent(subagent) => match &subagent.state {
                         Some(SubagentState::Waiting) => {
-                            drop(self.waiting.insert(subagent.call.clone()))
+                            self.waiting.insert(subagent.call.clone());
                         }
                         Some(_) => drop(self.waiting.remove(&subagent.call)),
                         None => {}

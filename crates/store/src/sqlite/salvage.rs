@@ -180,7 +180,7 @@ fn replace(
     drop(file); // closing it brings its log into it
     match std::fs::hard_link(path, aside) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            drop(std::fs::copy(path, aside).map_err(io)?)
+            std::fs::copy(path, aside).map_err(io)?;
         }
         _ => {}
     }
