@@ -11,7 +11,7 @@
 //!    `OPENCODE_CONFIG_DIR` and `ADJUTANT_CONFIG_DIR` name; an inner one wins over an outer one;
 //! 6. `OPENCODE_CONFIG_CONTENT`, then `ADJUTANT_CONFIG_CONTENT`; `ADJUTANT_STORE`, which is
 //!    `store.url`;
-//! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant` (other systems: [`administered`]);
+//! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant` (other systems: `administered`);
 //! 8. `OPENCODE_PERMISSION`, then `ADJUTANT_PERMISSION`, which are merged over `permission`.
 
 use std::collections::HashMap;
