@@ -19,7 +19,7 @@ use crate::project::Project;
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The time in which the agent must exit after the end of its input.
-pub const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pace at which a client reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
