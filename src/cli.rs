@@ -307,15 +307,13 @@ async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup()).ok()?;
     let mut terminate = signal(SignalKind::terminate()).ok()?;
+    // Installed in either case: without a handler, Ctrl-C would kill the process before the other
+    // task listens, and a session would stay open.
+    let ctrl_c = signal(SignalKind::interrupt()).ok();
     let interrupted = async {
-        let interrupt = if interrupt {
-            signal(SignalKind::interrupt()).ok()
-        } else {
-            None
-        };
-        match interrupt {
-            Some(mut signal) => signal.recv().await,
-            None => std::future::pending().await,
+        match ctrl_c {
+            Some(mut signal) if interrupt => signal.recv().await,
+            _ => std::future::pending().await,
         }
     };
     let code = tokio::select! {
