@@ -209,12 +209,12 @@ impl<'p> Analyzer<'p> {
     }
 
     /// Walks a nested construct.
-    fn nested(&mut self, analyzer: impl FnOnce(&mut Self)) {
+    fn nested(&mut self, work: impl FnOnce(&mut Self)) {
         if self.budget.depth > 2 * parse::MAX_DEPTH {
             return self.mark_incomplete("it is nested too deeply");
         }
         self.budget.depth += 1;
-        analyzer(self);
+        work(self);
         self.budget.depth -= 1;
     }
 

@@ -19,8 +19,8 @@ pub(super) fn mark_self_written_programs(units: &mut [Unit], command: &str) {
             .map(|path| base_name(path))
             .collect()
     };
-    let mark_self_written_programs: Vec<Vec<String>> = units.iter().map(edited).collect();
-    if mark_self_written_programs.iter().all(Vec::is_empty) {
+    let written: Vec<Vec<String>> = units.iter().map(edited).collect();
+    if written.iter().all(Vec::is_empty) {
         return;
     }
     for (at, unit) in units.iter_mut().enumerate() {
@@ -39,12 +39,9 @@ pub(super) fn mark_self_written_programs(units: &mut [Unit], command: &str) {
             runs.extend(unit.normal.split(' ').map(base_name));
         }
         runs.push(base);
-        let others = mark_self_written_programs
-            .iter()
-            .enumerate()
-            .filter(|(maker, _)| *maker != at);
+        let others = written.iter().enumerate().filter(|(maker, _)| *maker != at);
         if others
-            .flat_map(|(_, mark_shadowable_programs)| mark_shadowable_programs)
+            .flat_map(|(_, names)| names)
             .any(|name| runs.contains(name))
         {
             unit.texts.push(command.to_owned());

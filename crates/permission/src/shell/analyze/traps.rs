@@ -74,9 +74,7 @@ impl Analyzer<'_> {
 
     /// Records the state after a command for the traps, which may run in it.
     pub(super) fn update_traps(&mut self, state: &ShellState) {
-        self.traps
-            .iter_mut()
-            .for_each(|trap| trap.update_traps(state));
+        self.traps.iter_mut().for_each(|trap| trap.update(state));
     }
 
     /// Judges traps again that may run in another state than where they were set.
@@ -102,7 +100,7 @@ impl Analyzer<'_> {
 }
 
 impl Trap {
-    fn update_traps(&mut self, state: &ShellState) {
+    fn update(&mut self, state: &ShellState) {
         let failed = state.otherwise.iter().map(|failed| &failed.cwd);
         for cwd in std::iter::once(&state.cwd).chain(failed) {
             let cwd = merge_paths(&self.state.cwd, cwd);

@@ -242,7 +242,7 @@ impl Reader<'_> {
                 let from = self.ids(std::slice::from_ref(other))?;
                 self.history(from, &left_out, None)
             }
-            ShownFiles::Change(revision) => self.set_changed(revision),
+            ShownFiles::Change(revision) => self.secret_in_change(revision),
             ShownFiles::History(from, without, max_commits) => {
                 let from = self.ids(from)?;
                 let left_out = self.reached(without, MAX_COMMITS * 4)?;
@@ -299,7 +299,7 @@ impl Reader<'_> {
         self.objects.differing(Some(tree), None, &is_removed_secret)
     }
 
-    fn set_changed(&mut self, revision: &str) -> Result<Option<String>, ObjectUnreadable> {
+    fn secret_in_change(&mut self, revision: &str) -> Result<Option<String>, ObjectUnreadable> {
         let id = self.objects.resolve(revision)?;
         let id = self.objects.peeled(id)?;
         match self.objects.kind(id)? {
