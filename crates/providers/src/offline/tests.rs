@@ -452,7 +452,7 @@ fn question_in_words_leads_to_the_place() {
         (
             "which limits are there for truncated tool results?",
             "src/tool/truncate.rs",
-            "",
+            "fn finish",
         ),
         ("how is ModelRef parsed?", "src/message.rs", "fn parse"),
         (
