@@ -224,6 +224,7 @@ fn parsed(line: &str) -> Option<(u128, u32)> {
 fn key(path: &Path, state: &FileState) -> u128 {
     let mut context = Context::new(&SHA256);
     context.update(path.as_os_str().as_encoded_bytes());
+    // The names of the kinds are part of stored keys.
     context.update(format!("\0{:?} {}", state.kind, state.hash).as_bytes());
     context
         .finish()

@@ -556,7 +556,7 @@ fn content_that_git_may_convert_is_stored() {
             6,
         ),
         (
-            "a filter outside the attributes files",
+            "a filter in the repository's own attributes",
             |fixture| fixture.write(".git/info/attributes", "* filter=x"),
             5,
         ),
