@@ -18,7 +18,7 @@ pub struct PlanEnterTool;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// Why a plan is worth it, for the user, in a sentence
+    /// The reason for a plan, for the user, in a sentence
     pub reason: String,
 }
 

@@ -100,9 +100,9 @@ impl TaskTool {
 pub struct Input {
     /// The task in three to five words
     pub description: String,
-    /// What the subagent is to do, complete in itself
+    /// The task of the subagent, complete in itself
     pub prompt: String,
-    /// Which subagent
+    /// The name of the subagent
     pub subagent_type: String,
     /// The id of an earlier task, to go on with it
     pub task_id: Option<String>,
